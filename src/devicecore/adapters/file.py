@@ -54,7 +54,7 @@ class FileStore:
         return cls(Path(directory) / CHECKPOINT_NAME)
 
     def load(self) -> bytes | None:
-        """Read the file; None if there is no file.
+        """Read the file. Return None if there is no file.
 
         Raises:
             StoreError: it cannot be read.

@@ -99,7 +99,7 @@ class MemoryTransport:
         self._call(plugin, "PreStartContainer", lambda live: live.pre_start_container(tuple(devices)))
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
-        """What a receipt says."""
+        """Return what a receipt says."""
         return read_receipt(receipt)
 
     def _call(self, plugin: PluginId, method: str, call: Callable[[DevicePlugin], Answer]) -> Answer:
@@ -157,7 +157,7 @@ class MemoryStore:
     aside: list[bytes] = field(factory=list)
 
     def load(self) -> bytes | None:
-        """The blob."""
+        """Return the blob."""
         return self.blob
 
     def save(self, blob: bytes) -> None:
@@ -200,15 +200,15 @@ class MemoryPods:
     running: set[ContainerKey] = field(factory=set)
 
     def active_pods(self) -> tuple[PodUid, ...]:
-        """The active pods."""
+        """Return the active pods."""
         return tuple(sorted(self.active))
 
     def sources_ready(self) -> bool:
-        """Whether every source has delivered."""
+        """Return whether every source has delivered."""
         return self.ready
 
     def running_containers(self) -> tuple[ContainerKey, ...]:
-        """The containers running at start."""
+        """Return the containers running at start."""
         return tuple(sorted(self.running, key=lambda key: (key.pod, key.container)))
 
 

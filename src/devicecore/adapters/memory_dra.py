@@ -163,7 +163,7 @@ class MemoryClaims:
     claims: dict[ClaimKey, ResourceClaim] = field(factory=dict)
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """The claim."""
+        """Return the claim."""
         claim = self.claims.get(key)
         if claim is None:
             cause = f'resourceclaims.resource.k8s.io "{key.name}" not found'

@@ -364,7 +364,7 @@ class MetricsServer(Runs):
 
 
 def devices_by_state(state: NodeState) -> Iterator[tuple[ResourceName, str, int]]:
-    """The number of devices in each state, for each resource that a plugin reports or a container holds."""
+    """Return the number of devices in each state, for each resource that a plugin reports or a container holds."""
     reserved: dict[ResourceName, DeviceSet] = {}
     for reservation in state.ledger.reservations:  # devices that its own pod reuses are allocated already
         allocations = state.ledger.of_pod(reservation.key.pod)
@@ -399,7 +399,7 @@ class _Histogram:
         self.total += duration
 
     def read(self) -> tuple[_Buckets, float]:
-        """The numbers up to each bound, and the sum of all durations."""
+        """Return the numbers up to each bound, and the sum of all durations."""
         bounds = (*(repr(bound).removesuffix(".0") for bound in self.bounds), "+Inf")
         return list(zip(bounds, accumulate(self.counts), strict=True)), self.total
 
@@ -458,7 +458,7 @@ def _dra(
     operations: "Mapping[tuple[str, bool], tuple[_Buckets, float]]",
     driver_calls: "Mapping[tuple[str, str, str], tuple[_Buckets, float]]",
 ) -> Iterator[Metric]:
-    """A program without dynamic resource allocation shows none of this."""
+    """Return a program without dynamic resource allocation shows none of this."""
     if operations:
         metric = HistogramMetricFamily(
             "dra_operations_duration_seconds",

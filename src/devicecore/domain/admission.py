@@ -31,7 +31,7 @@ class Admitted:
         return True
 
     def devices(self, container: str) -> dict[ResourceName, DeviceSet]:
-        """The devices that one container of the pod holds of each resource; empty if it holds none.
+        """Return the devices that one container of the pod holds of each resource; empty if it holds none.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.

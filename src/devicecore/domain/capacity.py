@@ -47,7 +47,7 @@ def sanitize_allocatable(
 
 
 def pod_request(pod: Pod) -> dict[str, int]:
-    """How many of each resource the pod needs at its peak (kubelet: `PodLimits`, kubelet.md 6.4).
+    """Return how many of each resource the pod needs at its peak (kubelet: `PodLimits`, kubelet.md 6.4).
 
     Sidecars continue to run beside all later init containers and beside the app containers.
     """
@@ -66,7 +66,7 @@ def pod_request(pod: Pod) -> dict[str, int]:
 def insufficient(
     pod: Pod, allocatable: Mapping[ResourceName, int], used: Mapping[ResourceName, int]
 ) -> tuple[Insufficient, ...]:
-    """The extended resources of which too few are free for `pod`, by name, as the scheduler counts them."""
+    """Return the extended resources of which too few are free for `pod`, by name, as the scheduler counts them."""
     return tuple(
         Insufficient(name, count, used.get(name, 0), allocatable.get(name, 0))
         for resource, count in sorted(pod_request(pod).items())

@@ -76,7 +76,7 @@ def merge(responses: Mapping[ResourceName, ContainerAllocateResponse]) -> Contai
     conflicts: list[Conflict] = []
 
     def first_wins(kind: str, answered: Iterable[tuple[ResourceName, str, str, Value]]) -> dict[str, Value]:
-        """The first value under each name. A later one that has another text is a conflict."""
+        """Return the first value under each name. A later one that has another text is a conflict."""
         first: dict[str, tuple[str, Value]] = {}
         for resource, name, text, value in answered:
             kept, _ = first.setdefault(name, (text, value))

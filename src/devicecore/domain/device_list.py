@@ -25,7 +25,7 @@ class DeviceList(Sequence[Device]):
 
     @classmethod
     def of(cls, devices: Iterable[Device]) -> "DeviceList":
-        """The list of `devices`.
+        """Return the list of `devices`.
 
         Raises:
             TypeError: an item is not a `Device`.
@@ -48,7 +48,7 @@ class DeviceList(Sequence[Device]):
         return DevicesById(dict(zip(self.ids, self.states, strict=True)))
 
     def ids_of(self, wanted: Health) -> list[DeviceId]:
-        """The ids of the devices whose health is `wanted`."""
+        """Return the ids of the devices whose health is `wanted`."""
         return [device for device, (health, _) in zip(self.ids, self.states, strict=True) if health is wanted]
 
     @overload
@@ -88,7 +88,7 @@ class DevicesById(Mapping[DeviceId, Device]):
         return Device(device, *self.states[device])
 
     def numa_nodes(self, device: DeviceId) -> tuple[NumaNode, ...]:
-        """The NUMA nodes of a device; none if it has no topology or is not listed."""
+        """Return the NUMA nodes of a device; none if it has no topology or is not listed."""
         state = self.states.get(device)
         return state[1] or () if state else ()
 

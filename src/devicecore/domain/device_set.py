@@ -49,7 +49,7 @@ def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
 
 
 def _common_start(one: str, other: str) -> str:
-    """The text that both begin with. If they are the first and last of sorted texts, all texts begin with it."""
+    """Return the text that both begin with. If they are the first and last of sorted texts, all texts begin with it."""
     for place, (mine, theirs) in enumerate(zip(one, other, strict=False)):
         if mine != theirs:
             return one[:place]
@@ -68,12 +68,12 @@ class DeviceIndex:
 
     @classmethod
     def of(cls, ids: Iterable[DeviceId]) -> "DeviceIndex":
-        """An index of exactly `ids`, in any order, with or without repetitions."""
+        """Return an index of exactly `ids`, in any order, with or without repetitions."""
         ordered = tuple(in_natural_order(dict.fromkeys(ids)))  # they are nearly always in order already
         return cls(ordered, dict(zip(ordered, range(len(ordered)), strict=True)))
 
     def knows(self, ids: Iterable[DeviceId]) -> bool:
-        """Whether it has a number for each of `ids`."""
+        """Return whether it has a number for each of `ids`."""
         return all(map(self.places.__contains__, ids))
 
     def covering(self, ids: Collection[DeviceId]) -> "DeviceIndex":
@@ -81,7 +81,7 @@ class DeviceIndex:
         return self if self.knows(ids) else DeviceIndex.of((*self.ids, *ids))
 
     def select(self, ids: Iterable[DeviceId]) -> "DeviceSet":
-        """The set of those `ids` that this index has."""
+        """Return the set of those `ids` that this index has."""
         if ids == self.ids:  # a complete list in natural order, as plugins nearly always send it
             return self.all
         places = self.places
@@ -115,7 +115,7 @@ class DeviceSet(AbstractSet[DeviceId]):
 
     @classmethod
     def of(cls, ids: Iterable[DeviceId]) -> "DeviceSet":
-        """The set of `ids`, on an index of its own."""
+        """Return the set of `ids`, on an index of its own."""
         return DeviceIndex.of(ids).all
 
     @classmethod
@@ -127,7 +127,7 @@ class DeviceSet(AbstractSet[DeviceId]):
         return self if index is self.index else index.select(self)
 
     def take(self, count: int) -> "DeviceSet":
-        """The first `count` members in natural order, or all if there are fewer."""
+        """Return the first `count` members in natural order, or all if there are fewer."""
         taken, rest = 0, self.bits
         for _ in range(count):
             if not rest:
@@ -138,7 +138,7 @@ class DeviceSet(AbstractSet[DeviceId]):
         return DeviceSet(self.index, taken)
 
     def common(self, other: "DeviceSet") -> int:
-        """The number of common members: `len(self & other)`, without making that set."""
+        """Return the number of common members: `len(self & other)`, without making that set."""
         if other.index is self.index:
             return (self.bits & other.bits).bit_count()
         return len(self & other)

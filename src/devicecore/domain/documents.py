@@ -88,7 +88,7 @@ class Value:
         return Value(None, self, key)
 
     def mapping(self) -> "dict[str, Value]":
-        """The values of an object by key; empty if the value is missing.
+        """Return the values of an object by key; empty if the value is missing.
 
         Raises:
             DocumentError: it is not an object.
@@ -100,7 +100,7 @@ class Value:
         return {key: Value(data, self, key) for key, data in self.data.items()}
 
     def sequence(self) -> "list[Value]":
-        """The items of a list; empty if the value is missing.
+        """Return the items of a list; empty if the value is missing.
 
         Raises:
             DocumentError: it is not a list.
@@ -112,7 +112,7 @@ class Value:
         return [Value(data, self, number) for number, data in enumerate(self.data)]
 
     def text(self, default: str | None = None) -> str:
-        """The text; `default` if it is missing or empty.
+        """Return the text; `default` if it is missing or empty.
 
         Raises:
             DocumentError: it is not a text, or it is missing or empty and there is no default.
@@ -126,7 +126,7 @@ class Value:
         return self.refuse(f"expected a text, got {described(self.data)}{_how_to_make_a_text(self.data)}")
 
     def boolean(self) -> bool:
-        """Whether it is true; False if it is missing.
+        """Return whether it is true; False if it is missing.
 
         Raises:
             DocumentError: it is neither true nor false.
@@ -136,7 +136,7 @@ class Value:
         return bool(self.data)
 
     def integer(self, default: int | None = None) -> int:
-        """The whole number; `default` if it is missing.
+        """Return the whole number; `default` if it is missing.
 
         Raises:
             DocumentError: it is not a whole number, or it is missing and there is no default.
@@ -147,7 +147,7 @@ class Value:
         return value
 
     def quantity(self, *, whole: bool = False) -> int:
-        """The quantity, rounded up to a whole number.
+        """Return the quantity, rounded up to a whole number.
 
         Args:
             whole: refuse a fraction instead of rounding it.
@@ -169,7 +169,7 @@ class Value:
         return count
 
     def amount(self) -> Quantity:
-        """The exact quantity, which may be negative.
+        """Return the exact quantity, which may be negative.
 
         Raises:
             DocumentError: it is no quantity.
@@ -200,7 +200,7 @@ def described(data: object) -> str:
 
 
 def _how_to_make_a_text(data: object) -> str:
-    """What to do if a value was meant as a text."""
+    """Return what to do if a value was meant as a text."""
     if isinstance(data, bool):
         words = "y, yes and on" if data else "n, no and off"
         return f", as YAML reads {words}: put it in quotes"

@@ -35,7 +35,7 @@ class DeviceReport:
 
     @classmethod
     def of(cls, devices: Iterable[Device], index: DeviceIndex | None = None) -> "DeviceReport":
-        """The report of a plugin's list. Its sets use `index` if that has all ids, else an extended index."""
+        """Return the report of a plugin's list. Its sets use `index` if that has all ids, else an extended index."""
         listed = DeviceList.of(devices)
         by_id = listed.by_id
         index = index or DeviceIndex.of(by_id)
@@ -50,7 +50,7 @@ class DeviceReport:
         return cls(by_id, healthy, unhealthy)
 
     def repeats(self, devices: Sequence[Device]) -> bool:
-        """Whether `devices` is the list of this report again. Plugins repeat their list as a heartbeat."""
+        """Return whether `devices` is the list of this report again. Plugins repeat their list as a heartbeat."""
         if len(self.devices) != len(devices):
             return False
         mine, listed = self.devices.states, DeviceList.of(devices)
@@ -90,14 +90,14 @@ class DeviceReport:
         return bool(self.by_numa_node)
 
     def touching(self, numa_nodes: Iterable[NumaNode]) -> DeviceSet:
-        """The devices attached to at least one of `numa_nodes`."""
+        """Return the devices attached to at least one of `numa_nodes`."""
         touched = DeviceSet(self.index)
         for numa_node in numa_nodes:
             touched = touched | self.by_numa_node.get(numa_node, touched)
         return touched
 
     def all_unhealthy(self) -> "DeviceReport":
-        """The same devices, all unhealthy. `devices` keeps the health that was reported (kubelet.md 3.5)."""
+        """Return the same devices, all unhealthy. `devices` keeps the health that was reported (kubelet.md 3.5)."""
         return evolve(self, healthy=DeviceSet(self.index), unhealthy=self.healthy | self.unhealthy)
 
 
@@ -157,7 +157,7 @@ class Resource:
         return Phase.SERVED if self.plugins else Phase.GONE
 
     def expired(self, now: float) -> bool:
-        """Whether no plugin has served the resource for longer than the grace period."""
+        """Return whether no plugin has served the resource for longer than the grace period."""
         return not self.plugins and (self.gone_since is None or now - self.gone_since > GRACE_PERIOD)
 
 
@@ -208,7 +208,7 @@ class Inventory:
         return self._with(evolve(resource, plugins=plugins, report=_current_list(plugins, report), awaited=False))
 
     def is_repeated(self, id_: PluginId, devices: Sequence[Device]) -> bool:
-        """Whether `devices` is the current list again, sent by the instance that serves the resource."""
+        """Return whether `devices` is the current list again, sent by the instance that serves the resource."""
         resource = self.resources.get(id_.resource)
         if resource is None or resource.report is None or not resource.plugins or resource.awaited:
             return False
@@ -262,5 +262,5 @@ class Inventory:
 
 
 def _current_list(plugins: tuple[Plugin, ...], before: DeviceReport | None) -> DeviceReport | None:
-    """The list of the latest instance that has sent one; if none has, the list that was current before."""
+    """Return the list of the latest instance that has sent one; if none has, the list that was current before."""
     return next((plugin.report for plugin in reversed(plugins) if plugin.report is not None), before)

@@ -88,7 +88,7 @@ class Ledger:
 
     @classmethod
     def of(cls, allocations: Iterable[Allocation]) -> "Ledger":
-        """A ledger of `allocations`. Of two for one container and resource, the later one counts."""
+        """Return a ledger of `allocations`. Of two for one container and resource, the later one counts."""
         by_pod: dict[PodUid, dict[tuple[ContainerKey, ResourceName], Allocation]] = {}
         for allocation in allocations:
             by_pod.setdefault(allocation.key.pod, {})[allocation.key, allocation.resource] = allocation
@@ -110,11 +110,11 @@ class Ledger:
         return self._in_use.keys()
 
     def in_use(self, resource: ResourceName) -> DeviceSet:
-        """The devices of a resource that containers hold, reserved or allocated."""
+        """Return the devices of a resource that containers hold, reserved or allocated."""
         return self._in_use.get(resource, _NONE)
 
     def shared_by_error(self, resource: ResourceName) -> DeviceSet:
-        """The devices of a resource that a restored checkpoint gave to more than one pod."""
+        """Return the devices of a resource that a restored checkpoint gave to more than one pod."""
         return self._shared_by_error.get(resource, _NONE)
 
     def allocation(self, key: ContainerKey, resource: ResourceName) -> Allocation | None:
@@ -125,15 +125,15 @@ class Ledger:
         return None
 
     def of_pod(self, pod: PodUid) -> tuple[Allocation, ...]:
-        """The allocations of a pod, in the order in which they were confirmed; empty if there are none."""
+        """Return the allocations of a pod, in the order in which they were confirmed; empty if there are none."""
         return self.allocations.get(pod, ())
 
     def of_container(self, key: ContainerKey) -> tuple[Allocation, ...]:
-        """The allocations of a container, one for each resource, in the order in which they were confirmed."""
+        """Return the allocations of a container, one for each resource, in the order in which they were confirmed."""
         return tuple([allocation for allocation in self.allocations.get(key.pod, ()) if allocation.key == key])
 
     def held_by(self, pod: PodUid, resource: ResourceName) -> dict[str, DeviceSet]:
-        """The devices of a resource that each container of a pod holds, reserved or allocated."""
+        """Return the devices of a resource that each container of a pod holds, reserved or allocated."""
         if pod not in self.allocations and not self.reservations:
             return {}
         reserved = (holding for holding in self.reservations if holding.key.pod == pod)
@@ -229,7 +229,7 @@ class Ledger:
 def _copied(
     allocations: Mapping[PodUid, tuple[Allocation, ...]],
 ) -> dict[PodUid, tuple[Allocation, ...]]:
-    """A copy. If entries were removed from the old dict, `dict()` takes seven times as long as `copy()`."""
+    """Return a copy. If entries were removed from the old dict, `dict()` takes seven times as long as `copy()`."""
     return allocations.copy() if isinstance(allocations, dict) else dict(allocations)
 
 
@@ -240,7 +240,7 @@ def sorted_numa_nodes(nodes: Iterable[NumaNode]) -> tuple[NumaNode, ...]:
 
 
 def _counted(ledger: Ledger) -> Ledger:
-    """The ledger with its devices in use, and those with several owners, computed from its holdings."""
+    """Return the ledger with its devices in use, and those with several owners, computed from its holdings."""
     of_pods: dict[ResourceName, dict[PodUid, set[DeviceId]]] = {}
     holdings: tuple[Holding, ...] = (*ledger, *ledger.reservations)
     for holding in holdings:

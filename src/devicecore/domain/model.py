@@ -54,13 +54,13 @@ def resource_name(text: str) -> ResourceName:
 
 
 def is_extended_resource(text: str) -> bool:
-    """Whether `resource_name` accepts `text` (kubelet: `IsExtendedResourceName`, kubelet.md 2.7)."""
+    """Return whether `resource_name` accepts `text` (kubelet: `IsExtendedResourceName`, kubelet.md 2.7)."""
     is_native = "/" not in text or _NATIVE in text or text.startswith(_QUOTA_PREFIX)
     return not is_native and is_qualified_name(_QUOTA_PREFIX + text)
 
 
 def is_container_resource(text: str) -> bool:
-    """Whether a container can have a limit of `text` (Kubernetes: `validateContainerResourceName`)."""
+    """Return whether a container can have a limit of `text` (Kubernetes: `validateContainerResourceName`)."""
     if text in _STANDARD or is_extended_resource(text):
         return True
     return (text.startswith(_HUGE_PAGES) or _NATIVE in text) and is_qualified_name(text)
@@ -272,7 +272,7 @@ class Pod:
         raise ContainerNotFoundError(self.uid, name, tuple([container.name for container in self.in_start_order]))
 
     def key(self, container: Container) -> ContainerKey:
-        """The key of one of this pod's containers."""
+        """Return the key of one of this pod's containers."""
         return ContainerKey(self.uid, container.name)
 
     def is_reusable(self, container: Container) -> bool:

@@ -18,17 +18,17 @@ _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 
 
 def is_dns_label(text: str) -> bool:
-    """Whether it can be the name of a container, a namespace or a device (Kubernetes: `IsDNS1123Label`)."""
+    """Return whether it can be the name of a container, a namespace or a device (Kubernetes: `IsDNS1123Label`)."""
     return len(text) <= MAX_LABEL and _LABEL.fullmatch(text) is not None
 
 
 def is_dns_subdomain(text: str, limit: int = MAX_SUBDOMAIN) -> bool:
-    """Whether it can be the name of a pod, a node or a driver (Kubernetes: `IsDNS1123Subdomain`)."""
+    """Return whether it can be the name of a pod, a node or a driver (Kubernetes: `IsDNS1123Subdomain`)."""
     return len(text) <= limit and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def is_qualified_name(text: str) -> bool:
-    """Whether it is `name` or `domain/name` (Kubernetes: `IsQualifiedName`)."""
+    """Return whether it is `name` or `domain/name` (Kubernetes: `IsQualifiedName`)."""
     prefix, slash, name = text.rpartition("/")
     is_name = len(name) <= MAX_LABEL and _QUALIFIED.fullmatch(name) is not None
     return is_name and (not slash or is_dns_subdomain(prefix))

@@ -42,7 +42,7 @@ class NodeState:
         return f"<NodeState: {self.inventory!r}, {self.ledger!r}>"
 
     def apply(self, event: Event, now: float) -> "NodeState":
-        """The state after a plugin's event. `now` is monotonic seconds.
+        """Return the state after a plugin's event. `now` is monotonic seconds.
 
         Raises:
             PluginAlreadyConnectedError: an instance is connected over the same socket.
@@ -80,7 +80,7 @@ class NodeState:
         )
 
     def unhandled(self, pod: Pod) -> tuple[tuple[str, ResourceName], ...]:
-        """The extended resources, by container, that a pod requests and no device plugin has registered."""
+        """Return the extended resources, by container, that a pod requests and no device plugin has registered."""
         return tuple(
             [
                 (container.name, ResourceName(resource))
@@ -117,11 +117,11 @@ class NodeState:
         return NodeState(self.inventory, self.ledger.confirm(key, resource, receipt, numa_nodes_of))
 
     def evict(self, pods: Iterable[PodUid]) -> "NodeState":
-        """The state without the allocations of `pods`; see `Ledger.evict`."""
+        """Return the state without the allocations of `pods`; see `Ledger.evict`."""
         return NodeState(self.inventory, self.ledger.evict(pods))
 
     def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "NodeState"]:
-        """The resources whose grace period is over at `now` (monotonic seconds), and the state without them."""
+        """Return the resources whose grace period is over at `now` (monotonic seconds), and the state without them."""
         removed, inventory = self.inventory.expire(now)
         if inventory is self.inventory:
             return removed, self
@@ -153,7 +153,7 @@ def answers_warning(ledger: Ledger, resource: ResourceName, receipt: Receipt) ->
 
 
 def _large_answers(ledger: Ledger, resource: ResourceName) -> int:
-    """The bytes that the large answers of a plugin take up in the checkpoint."""
+    """Return the bytes that the large answers of a plugin take up in the checkpoint."""
     receipts = (one.receipt for one in ledger if one.resource == resource)
     return sum(_size_in_file(receipt) for receipt in receipts if len(receipt) > SMALL_ANSWER)
 

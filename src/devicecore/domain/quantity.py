@@ -87,7 +87,7 @@ def whole_quantity(text: str) -> int:
 
 
 def is_integer(text: str) -> bool:
-    """Whether a quantity is a whole number without being rounded.
+    """Return whether a quantity is a whole number without being rounded.
 
     >>> is_integer("2000m"), is_integer("1500m")
     (True, False)

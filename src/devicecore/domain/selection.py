@@ -144,7 +144,7 @@ def filter_by_affinity(
 
 
 def reusable_devices(pod: Pod, key: ContainerKey, resource: ResourceName, ledger: Ledger) -> DeviceSet:
-    """The devices of earlier containers that a container of the pod may reuse (kubelet: `devicesToReuse`).
+    """Return the devices of earlier containers that a container of the pod may reuse (kubelet: `devicesToReuse`).
 
     Those are the devices of init containers that end, without those that a sidecar or an app container holds
     (kubelet.md 5.2).

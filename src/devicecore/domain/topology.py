@@ -43,7 +43,7 @@ class NumaMask:
 
     @classmethod
     def of(cls, numa_nodes: Iterable[NumaNode]) -> "NumaMask":
-        """The mask of `numa_nodes`. Numbers below 0 stand for no NUMA node and are ignored."""
+        """Return the mask of `numa_nodes`. Numbers below 0 stand for no NUMA node and are ignored."""
         return cls(sum({1 << numa_node for numa_node in numa_nodes if numa_node >= 0}))
 
     def __iter__(self) -> Iterator[NumaNode]:
@@ -174,7 +174,7 @@ def _hints(
     reusable: DeviceSet,
     numa_nodes: Sequence[NumaNode],
 ) -> tuple[TopologyHint, ...] | None:
-    """The hints for one resource. `own` are the devices that the container or the pod has already."""
+    """Return the hints for one resource. `own` are the devices that the container or the pod has already."""
     report = inventory.last_report(resource)
     if report is None or not report.has_topology:
         return None
@@ -265,7 +265,7 @@ class _Mask:
 def _masks(
     numa_nodes: tuple[NumaNode, ...], sizes: Mapping[NumaNode, int], free: Mapping[NumaNode, int], size: int
 ) -> Iterable[_Mask]:
-    """The sets of NUMA nodes to examine, smallest first.
+    """Return the sets of NUMA nodes to examine, smallest first.
 
     If there are up to `MAX_MASKS`, these are all. Otherwise sets that are too small for the request are left out, sets
     of NUMA nodes with more free devices come first within a size, and after `MAX_BEST_MASKS` sets only that of all NUMA
@@ -286,7 +286,7 @@ def _all_masks(numa_nodes: tuple[NumaNode, ...]) -> tuple[_Mask, ...]:
 
 
 def _fewest_nodes(known: Mapping[NumaNode, DeviceSet], size: int) -> int:
-    """The result of `_fewest` for devices that may be on several NUMA nodes."""
+    """Return the result of `_fewest` for devices that may be on several NUMA nodes."""
     touched = DeviceSet()
     for count, devices in enumerate(sorted(known.values(), key=len, reverse=True), start=1):
         touched |= devices
@@ -296,7 +296,7 @@ def _fewest_nodes(known: Mapping[NumaNode, DeviceSet], size: int) -> int:
 
 
 def _fewest(sizes: Collection[int], size: int) -> int:
-    """The smallest number of NUMA nodes that have `size` devices together; all if they have fewer devices."""
+    """Return the smallest number of NUMA nodes that have `size` devices together; all if they have fewer devices."""
     total = 0
     for count, more in enumerate(sorted(sizes, reverse=True), start=1):
         total += more
@@ -326,12 +326,12 @@ def merge(topology: Topology, providers: Iterable[Hints]) -> tuple[TopologyHint,
 
 
 def _at_least_one(hints: Sequence[TopologyHint] | None) -> Sequence[TopologyHint]:
-    """The hints of a provider for one resource. If it has none, a hint without a mask stands for that."""
+    """Return the hints of a provider for one resource. If it has none, a hint without a mask stands for that."""
     return hints or (TopologyHint(None, preferred=hints is None),)
 
 
 def _best(everywhere: NumaMask, hint_lists: Sequence[Sequence[TopologyHint]]) -> TopologyHint:
-    """The best hint that combines one hint of each list: its mask is the intersection of their masks.
+    """Return the best hint that combines one hint of each list: its mask is the intersection of their masks.
 
     A combined hint is preferred only if every list prefers its mask. Such masks are looked for first, because that
     needs no combinations.
@@ -355,7 +355,7 @@ def _best(everywhere: NumaMask, hint_lists: Sequence[Sequence[TopologyHint]]) ->
 
 
 def _preferred_by_all(everywhere: NumaMask, hint_lists: Sequence[Sequence[TopologyHint]]) -> list[TopologyHint]:
-    """The hints that every list prefers. A list with a preferred hint without a mask prefers every mask."""
+    """Return the hints that every list prefers. A list with a preferred hint without a mask prefers every mask."""
     masks_of = [{hint.mask for hint in hints if hint.preferred and hint.mask is not None} for hints in hint_lists]
     prefer_any = [any(hint.preferred and hint.mask is None for hint in hints) for hints in hint_lists]
     restricted = [masks for masks, any_mask in zip(masks_of, prefer_any, strict=True) if not any_mask]
@@ -365,7 +365,7 @@ def _preferred_by_all(everywhere: NumaMask, hint_lists: Sequence[Sequence[Topolo
 
 
 def _best_of(masks: set[int], rank: Callable[[int], tuple[int, ...]]) -> set[int]:
-    """The `MAX_PARTNERS` - 1 best masks, and the widest one, because it intersects most other masks."""
+    """Return the `MAX_PARTNERS` - 1 best masks, and the widest one, because it intersects most other masks."""
     return {*nsmallest(MAX_PARTNERS - 1, masks, key=rank), max(sorted(masks), key=int.bit_count, default=0)}
 
 
@@ -376,7 +376,7 @@ def _rank_of_preferred(hint: TopologyHint) -> tuple[int, int]:
 
 
 def _rank_of_others(bits: int, best_width: int) -> tuple[bool, int, int]:
-    """Sort key of masks that are not preferred; the smallest key is best.
+    """Return the sort key of masks that are not preferred: the smallest key is best.
 
     Masks of exactly `best_width` NUMA nodes come first, then narrower ones, the widest first, then wider ones, the
     narrowest first. Among equals, the smaller number is best.

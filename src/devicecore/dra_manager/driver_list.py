@@ -55,7 +55,7 @@ class DriverList:
         return self._state.replace(lambda registry: registry.apply(event, now), run=run)
 
     def choose(self, driver: DriverName) -> InstanceId:
-        """The instance that is called.
+        """Return the instance that is called.
 
         Raises:
             DriverNotRegisteredError: there is none.
@@ -63,7 +63,7 @@ class DriverList:
         return self.registry.choose(driver)
 
     def wipe_slices(self, run: Run) -> dict[DriverName | None, SliceError]:
-        """Delete the slices that are due to be deleted; the errors by driver. None stands for all drivers."""
+        """Delete the slices that are due to be deleted. Return the errors by driver. None stands for all drivers."""
         failed: dict[DriverName | None, SliceError] = {}
         if self._slices is not None:
             with suppress(DraStoppedError):  # the run was stopped meanwhile, so nothing is due any more

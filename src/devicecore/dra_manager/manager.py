@@ -237,7 +237,7 @@ class DraManager(Runs):
         return devices.cdi_ids(self.claims, pod, pod.container(container))
 
     def dynamic_resources(self, pod: Pod, container: str) -> tuple[DynamicResource, ...]:
-        """The claims of a container as the pod-resources API shows them (kubelet: `GetContainerClaimInfos`).
+        """Return the claims of a container as the pod-resources API shows them (kubelet: `GetContainerClaimInfos`).
 
         Raises:
             KeyError: the pod has no such container.
@@ -247,14 +247,14 @@ class DraManager(Runs):
         return devices.dynamic_resources(self.claims, pod, pod.container(container))
 
     def allocated_resources_status(self, pod: Pod) -> dict[str, tuple[ClaimHealth, ...]]:
-        """The health of claimed devices by container (kubelet: `UpdateAllocatedResourcesStatus`).
+        """Return the health of claimed devices by container (kubelet: `UpdateAllocatedResourcesStatus`).
 
         A claimed request without devices has no `resources`: remove the entry of its name from the pod's status.
         """
         return health.allocated_resources_status(self.claims, self.health, pod, self._health.now)
 
     def might_need_unprepare(self, pod: PodUid) -> bool:
-        """Whether the pod still uses a claim, so that `unprepare` has not succeeded yet."""
+        """Return whether the pod still uses a claim, so that `unprepare` has not succeeded yet."""
         return any(pod in claim.pods for claim in self.claims.claims.values())
 
     # --- time ---------------------------------------------------------------------------------------------------------

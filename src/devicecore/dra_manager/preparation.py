@@ -100,7 +100,7 @@ class Preparation:
         return PreparedPod(keys, tuple(warnings))
 
     def _checked(self, pod: Pod) -> dict[ClaimKey, ResourceClaim]:
-        """The claims of a pod as the API server has them now, checked, in the pod's order."""
+        """Return the claims of a pod as the API server has them now, checked, in the pod's order."""
         claims: dict[ClaimKey, ResourceClaim] = {}
         for entry in pod_claims(pod):
             name = claim_name(pod, entry)

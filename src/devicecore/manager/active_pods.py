@@ -37,11 +37,11 @@ class ActivePods:
         self._running = frozenset(self._pods.running_containers()) if self._pods else frozenset()
 
     def is_active(self, pod: PodUid) -> bool:
-        """Whether a pod is active. Without a pod source it is active from its admission until `evict`."""
+        """Return whether a pod is active. Without a pod source it is active from its admission until `evict`."""
         return pod in (self._pods.active_pods() if self._pods else self._state.value.ledger.allocations)
 
     def is_already_running(self, pod: Pod, container: Container) -> bool:
-        """Whether the container has run since before a restart, and not all pods are known yet (kubelet.md 4.5).
+        """Return whether the container has run since before a restart, and not all pods are known yet (kubelet.md 4.5).
 
         An init container that has ended counts too if a container after it runs. A kubelet refuses the pod in this case
         (kubernetes#138446).
@@ -54,7 +54,7 @@ class ActivePods:
         return pod.is_reusable(container) and any(pod.key(other) in self._running for other in later)
 
     def sweep(self) -> bool:
-        """Forget the pods that are no longer active; whether there were any. Then the caller has to save."""
+        """Forget the pods that are no longer active. Return whether there were any. Then the caller has to save."""
         if self._state.run is None or self._pods is None or not self._pods.sources_ready():
             return False
         holding = self._state.value.ledger.allocations.keys()

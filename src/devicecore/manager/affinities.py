@@ -30,7 +30,7 @@ class Affinities:
         self._turns = turns
 
     def is_failure(self, *, admitted: bool) -> bool:
-        """Whether an admission counts as failed in a kubelet's metrics: only if there is a policy."""
+        """Return whether an admission counts as failed in a kubelet's metrics: only if there is a policy."""
         return self._topology.policy is not Policy.NONE and not admitted
 
     def chooser(self, pod: Pod, containers: Sequence[Container]) -> Callable[[Container], Affinity]:

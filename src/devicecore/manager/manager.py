@@ -195,7 +195,7 @@ class DeviceManager(Runs):
         return self._state.wait_for(condition, timeout)
 
     def options(self, pod: Pod, container: str) -> ContainerOptions | None:
-        """The settings that a container needs for its devices; None if it has no devices. This changes nothing.
+        """Return the settings that a container needs for its devices; None if it has no devices. This changes nothing.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
@@ -258,7 +258,7 @@ class DeviceManager(Runs):
         return self._admissions.admit(pod, (pod.container(container),), affinity)
 
     def start_container(self, pod: Pod, container: str) -> ContainerOptions | None:
-        """Prepare the start of a container; the settings that it needs, None if it has no devices.
+        """Prepare the start of a container. Return the settings that it needs, None if it has no devices.
 
         Call it before each start. It calls PreStartContainer of each plugin that requires this. If the pod is active
         and the container has no allocation yet, it allocates now. See kubelet.md 7.1 (kubelet:

@@ -42,7 +42,7 @@ class Plugins:
             return self._transport.allocate(self._instance(resource).id, devices, timeout=time_left())
 
     def preferred(self, resource: ResourceName, question: AskPlugin, timeout: float) -> Sequence[DeviceId]:
-        """The devices that the plugin prefers.
+        """Return the devices that the plugin prefers.
 
         Raises:
             PluginError: there is no plugin, or it does not answer.
@@ -77,7 +77,7 @@ class Plugins:
             self._transport.pre_start_container(plugin.id, tuple(allocation.devices))
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
-        """What a plugin answered to Allocate.
+        """Return what a plugin answered to Allocate.
 
         Raises:
             UnreadableReceiptError: it cannot be read.

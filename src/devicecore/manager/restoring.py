@@ -36,7 +36,7 @@ class Restored:
 
 
 def restored(run: Run, saver: SavedState[NodeState], plugins: Plugins, now: float) -> tuple[NodeState, Restored]:
-    """The restored state, and the report on what was found. `now` is monotonic seconds.
+    """Return the restored state, and the report on what was found. `now` is monotonic seconds.
 
     Raises:
         StoreError: there is an unusable checkpoint, and it cannot be set aside.

@@ -91,7 +91,7 @@ class _Record:
     cdi: str
 
     def to_bytes(self) -> bytes:
-        """The record as its file has it: JSON."""
+        """Return the record as its file has it: JSON."""
         return json.dumps(to_json(self)).encode()
 
     @classmethod
@@ -297,13 +297,13 @@ class CdiDriver(DraDriver, ABC):
         return DurableFile(self._cdi_directory / f"{vendor}-{uid}.json", 0o644, max_bytes=MAX_RECORD)
 
     def _known(self) -> Iterator[ClaimUid]:
-        """The UIDs of the claims that are noted."""
+        """Return the UIDs of the claims that are noted."""
         for path in sorted(self._state_directory.glob("*.json")):
             if _UID.fullmatch(path.stem):
                 yield ClaimUid(path.stem)
 
     def _read(self, uid: ClaimUid) -> _Record | str | None:
-        """What is noted of a claim; None for nothing, or a sentence that says why it cannot be read."""
+        """Return what is noted of a claim; None for nothing, or a sentence that says why it cannot be read."""
         path = self._state_directory / f"{uid}.json"
         try:
             return _Record.from_bytes(read_file(path, MAX_RECORD), uid)
@@ -331,7 +331,7 @@ class CdiDriver(DraDriver, ABC):
 
 
 def _excludes(wanted: AllocatedDevice, held: AllocatedDevice) -> bool:
-    """Whether two claims cannot have these at the same time."""
+    """Return whether two claims cannot have these at the same time."""
     if (wanted.pool, wanted.device) != (held.pool, held.device) or wanted.admin_access or held.admin_access:
         return False
     return not (wanted.share_id and held.share_id) or wanted.share_id == held.share_id

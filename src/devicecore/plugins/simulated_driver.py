@@ -49,7 +49,7 @@ class SimulatedDriver(CdiDriver):
         self.devices: tuple[str, ...] = tuple(devices)
 
     def edits(self, claim: ResourceClaim, device: AllocatedDevice) -> Mapping[str, object]:
-        """The device's variable, and those of the claim's parameters.
+        """Return the device's variable, and those of the claim's parameters.
 
         Raises:
             NotPreparedError: the driver has no such device, or cannot use the parameters.
@@ -64,7 +64,7 @@ class SimulatedDriver(CdiDriver):
 
 
 def published(devices: Sequence[str], numa_nodes: Sequence[int] = ()) -> tuple[PublishedDevice, ...]:
-    """The devices as ResourceSlices have them.
+    """Return the devices as ResourceSlices have them.
 
     Args:
         devices: their names.

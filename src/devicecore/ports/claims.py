@@ -12,7 +12,7 @@ class ClaimSource(Protocol):
     """The ResourceClaims that pods may name. The manager reads each claim once when it prepares a pod."""
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """The claim as it is now, not from a cache. Every call ends within a finite time.
+        """Return the claim as it is now, not from a cache. Every call ends within a finite time.
 
         Raises:
             ClaimSourceError: there is no such claim, or it cannot be read. For a claim that does not exist, the cause

@@ -19,7 +19,7 @@ class DraDriver(Protocol):
     name: DriverName
 
     def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-        """Prepare the devices of these claims; one result for each claim, with its devices."""
+        """Prepare the devices of these claims. Return one result for each claim, with its devices."""
 
     def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
         """Release these claims: one result for each claim. A claim that is not prepared is released already."""

@@ -41,11 +41,11 @@ class DevicePlugin(Protocol):
 
     @abstractmethod
     def devices(self) -> Sequence[Device]:
-        """The complete list as it is now."""
+        """Return the complete list as it is now."""
 
     @abstractmethod
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        """Prepare `devices` for one container; what the container needs to use them.
+        """Prepare `devices` for one container. Return what the container needs to use them.
 
         A kubelet asks for the same devices again after a failed start, so a repetition is no error.
         """

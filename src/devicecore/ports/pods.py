@@ -13,10 +13,10 @@ class PodSource(Protocol):
     """The kubelet's `activePods`, `sourcesReady` and set of running containers. All methods answer from memory."""
 
     def active_pods(self) -> Collection[PodUid]:
-        """The pods that keep their devices. A pod that is being admitted need not be among them."""
+        """Return the pods that keep their devices. A pod that is being admitted need not be among them."""
 
     def sources_ready(self) -> bool:
         """Whether every source of pods has delivered once. Before that, a pod that is not listed may be active."""
 
     def running_containers(self) -> Collection[ContainerKey]:
-        """The containers that were running when the manager started. The manager asks once, at its start."""
+        """Return the containers that were running when the manager started. The manager asks once, at its start."""

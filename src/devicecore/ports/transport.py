@@ -70,7 +70,7 @@ class PluginTransport(Protocol):
         """
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
-        """The answer that a receipt holds. Another process may have written it long ago.
+        """Return the answer that a receipt holds. Another process may have written it long ago.
 
         Raises:
             UnreadableReceiptError: this transport cannot read it.

@@ -63,7 +63,7 @@ def _serve(save: WeakMethod[Callable[[], None]], requests: _Requests) -> None:
 
 
 def _serve_some(save: WeakMethod[Callable[[], None]], requests: _Requests, served: list[_Done]) -> bool:
-    """Wait for a request, and save once for all requests that are waiting; whether None was among them."""
+    """Wait for a request, and save once for all requests that are waiting. Return whether None was among them."""
     taken = [requests.get()]
     while not requests.empty():
         taken.append(requests.get())

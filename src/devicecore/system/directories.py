@@ -119,7 +119,7 @@ def check_directory(path: str | os.PathLike[str], *, allow_shared: bool = False)
 
 
 def directory_problem(found: os.stat_result, *, allow_shared: bool = False) -> str | None:
-    """Say why a directory cannot be used; None if it can.
+    """Return why a directory cannot be used, or None if it can.
 
     Args:
         found: what `lstat` said about it.

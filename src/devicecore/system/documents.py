@@ -116,7 +116,7 @@ def _check_size(documents: list[tuple[int | None, Data]]) -> None:
 
 
 def _json_documents(text: str) -> list[tuple[int | None, Data]]:
-    """The values of a text that is JSON; none if it is not, and YAML's reader says what is wrong with it."""
+    """Return the values of a text that is JSON; none if it is not, and YAML's reader says what is wrong with it."""
     # YAML is not read instead: it allows neither tabs for indentation nor half of a surrogate pair, as JSON does.
     decoder = json.JSONDecoder(parse_int=_json_integer, parse_float=_json_number, parse_constant=_refuse_constant)
     documents: list[tuple[int | None, Data]] = []
@@ -190,14 +190,14 @@ class _Composer:
     depth: int = 0
 
     def documents(self) -> Iterator[tuple[int, Data]]:
-        """The documents, each with its first line."""
+        """Return the documents, each with its first line."""
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
                 self.anchors = {}
                 yield self._next()
 
     def _next(self) -> tuple[int, Data]:
-        """The next value and its line."""
+        """Return the next value and its line."""
         event = next(self.events)
         return _line(event), self._value(event)
 
@@ -272,7 +272,7 @@ def _line(event: yaml.Event) -> int:
 
 
 def _scalar(event: yaml.ScalarEvent) -> Data:
-    """The value of a scalar as go-yaml resolves it."""
+    """Return the value of a scalar as go-yaml resolves it."""
     text, tag = str(event.value), event.tag
     if tag is None and event.implicit[0]:
         return _resolved(text)
@@ -289,7 +289,7 @@ def _resolved(text: str) -> Data:
 
 
 def _number(text: str) -> int | float | None:
-    """The number that a text is: an integer of 64 bits, or a finite float."""
+    """Return the number that a text is: an integer of 64 bits, or a finite float."""
     if len(text) > _MAX_NUMBER_LENGTH:
         return None
     if matched := _INTEGER.fullmatch(text):

@@ -211,7 +211,7 @@ class DurableFile:
         return str(aside)
 
     def _put(self, blob: bytes, *, durable: bool = True) -> _Identity:
-        """Replace the file; the renaming itself is not durable yet."""
+        """Replace the file. The renaming itself is not durable yet."""
         try:
             identity = _write_new(self._new, blob, self._mode, durable=durable)
             os.replace(self._new, self._target)  # noqa: PTH105 - see __init__
@@ -255,7 +255,7 @@ class DurableFile:
 
 
 def _written_at(mtime: float) -> str:
-    """A time in the name of a file: as a date, or as seconds if it is outside of the years 1 to 9999."""
+    """Return a time in the name of a file: as a date, or as seconds if it is outside of the years 1 to 9999."""
     try:
         return f"{datetime.fromtimestamp(mtime, UTC):%Y%m%dT%H%M%SZ}"
     except (ValueError, OverflowError, OSError):  # a file system with times of 64 bits may hold any number

@@ -32,7 +32,7 @@ class SocketIdentity(NamedTuple):
 
 
 def socket_identity(path: str) -> SocketIdentity | None:
-    """The identity of the socket at `path`; None if there is no file, or one that is not a socket."""
+    """Return the identity of the socket at `path`; None if there is no file, or one that is not a socket."""
     try:
         found = os.lstat(path)
     except (OSError, ValueError):  # a ValueError if the path has a NUL
@@ -61,7 +61,7 @@ def check_not_in_the_way(path: str) -> None:
 
 
 def is_served(path: str) -> bool:
-    """Whether a process serves the socket at `path`. gRPC would replace it without an error.
+    """Return whether a process serves the socket at `path`. gRPC would replace it without an error.
 
     Raises:
         OSError: the socket cannot be tried.
@@ -138,7 +138,7 @@ class OwnedSocket:
                 place.rmdir()
 
     def state(self) -> SocketState:
-        """What lies at `path` now."""
+        """Return what lies at `path` now."""
         found = socket_identity(self.path)
         if found is not None and found == self.identity:
             return SocketState.OURS

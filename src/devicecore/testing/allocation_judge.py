@@ -58,7 +58,7 @@ class Judge:
     # --- what there is ------------------------------------------------------------------------------------------------
 
     def _pools(self) -> Iterator[list[Json]]:
-        """The slices of each pool that the node sees, in the order in which devices are tried."""
+        """Return the slices of each pool that the node sees, in the order in which devices are tried."""
         pools: dict[tuple[str, str], list[Json]] = defaultdict(list)
         for one in sorted(self._case["slices"], key=lambda one: one["metadata"]["name"]):
             pools[one["spec"]["driver"], one["spec"]["pool"]["name"]].append(one["spec"])
@@ -179,7 +179,7 @@ class Judge:
         return None
 
     def _ways(self, claim: int, request: Json) -> Iterator[list[Pick]]:
-        """Each set of devices that a request may get, whatever the others get."""
+        """Return each set of devices that a request may get, whatever the others get."""
         for one, names in _alternatives(request):
             fit = [
                 Pick(claim, names, one, key, device, one.get("adminAccess", False))
@@ -203,7 +203,7 @@ class Judge:
         return not asked or _has_room(asked, device, used) is not None
 
     def is_allowed(self, picks: Sequence[Pick]) -> bool:
-        """Whether no rule forbids these devices beside each other and beside what is allocated already."""
+        """Return whether no rule forbids these devices beside each other and beside what is allocated already."""
         return (
             max(Counter(one.claim for one in picks).values(), default=0) <= MAX_RESULTS
             and all(_is_tolerated(one) for one in picks)
@@ -296,7 +296,7 @@ def _alternatives(request: Json) -> list[tuple[Json, tuple[str, ...]]]:
 
 
 def _has_room(asked: Mapping[str, str], device: Json, used: Mapping[str, int]) -> dict[str, int] | None:
-    """What a share of a device consumes, None if the device cannot give it."""
+    """Return what a share of a device consumes, None if the device cannot give it."""
     capacity = device.get("capacity", {})
     if any(name not in capacity for name in asked):
         return None

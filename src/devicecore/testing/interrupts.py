@@ -72,7 +72,7 @@ class Interrupts:
 
 @cache
 def _is_place(code: CodeType, last: int, now: int) -> bool:
-    """Whether a signal may be handled between two instructions.
+    """Return whether a signal may be handled between two instructions.
 
     Python raises its exception from the first one. This raises it from the second one, which is the same if both are
     in the same `try`; other places are left out.

@@ -181,7 +181,7 @@ def pods(
 def _limits(
     resources: tuple[str, ...], max_count: int, max_init_containers: int, max_containers: int
 ) -> tuple[st.SearchStrategy[list[dict[str, int]]], st.SearchStrategy[list[tuple[dict[str, int], bool]]]]:
-    """The limits of app containers; those of init containers, each with whether it is a sidecar."""
+    """Return the limits of app containers; those of init containers, each with whether it is a sidecar."""
     count = st.sampled_from((None, *range(1, max_count + 1), 0))
     limits = st.fixed_dictionaries(dict.fromkeys(resources, count)).map(
         lambda asked: {name: size for name, size in asked.items() if size is not None}
@@ -263,7 +263,7 @@ def _attached_to(node: NumaNode) -> Callable[[DeviceId], tuple[NumaNode, ...]]:
 def _steps(
     uids: tuple[PodUid, ...], resources: tuple[ResourceName, ...]
 ) -> tuple[st.SearchStrategy[ContainerKey], st.SearchStrategy[ResourceName], st.SearchStrategy[str]]:
-    """A container, the resource that it requests, and what happens to the reservation."""
+    """Return a container, the resource that it requests, and what happens to the reservation."""
     fates = st.sampled_from(("confirm", "keep", "release", "evict"))
     return st.builds(ContainerKey, st.sampled_from(uids), _WORDS), st.sampled_from(resources), fates
 

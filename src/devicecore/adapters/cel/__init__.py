@@ -107,7 +107,7 @@ class CelSelectors:
         return cel.NewEnv(POOL, config=libraries, variables=variables, extensions=[functions])
 
     def _compile(self, expression: str) -> "cel.Expression | SelectorError":
-        """An expression ready for use, or what is wrong with it. Both are remembered."""
+        """Return an expression ready for use, or what is wrong with it. Both are remembered."""
         if len(expression) > MAX_EXPRESSION:
             problem = f"expected at most {MAX_EXPRESSION} characters, got {len(expression)}"
             return SelectorError(problem, at_run_time=False)
@@ -181,7 +181,7 @@ def _with_defaults(tokens: list[str]) -> list[str]:
 
 
 def _closing(tokens: list[str], opening: int) -> int | None:
-    """Where the bracket ends that begins at `opening`."""
+    """Return where the bracket ends that begins at `opening`."""
     depth = 0
     for index in range(opening, len(tokens)):
         depth += (tokens[index] in ("[", "(", "{")) - (tokens[index] in ("]", ")", "}"))

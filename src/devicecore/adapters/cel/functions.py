@@ -186,7 +186,7 @@ Row = tuple[str, "cel.Type", list["cel.Type"], bool, Callable[..., object]]
 
 
 def _rows(*, lists: bool) -> list[Row]:
-    """Each overload: name, result, arguments, whether it is called on the first of them, what it does."""
+    """Return each overload: name, result, arguments, whether it is called on the first of them, what it does."""
     rows: list[Row] = []
 
     def add(name: str, result: "cel.Type", arguments: list["cel.Type"], does: Callable[..., object]) -> None:

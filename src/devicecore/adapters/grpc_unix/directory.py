@@ -143,7 +143,7 @@ class SocketDirectory:
                     os.close(lock)
 
     def _is_locked(self, lock: int) -> bool:
-        """Whether the open file `lock` is the one in the directory."""
+        """Return whether the open file `lock` is the one in the directory."""
         try:
             return os.path.samestat(os.fstat(lock), self._lock_path.lstat())
         except FileNotFoundError:

@@ -159,7 +159,7 @@ async def unary(
 
 
 def go_code(code: grpc.StatusCode) -> str:
-    """The name of a status code in Go."""
+    """Return the name of a status code in Go."""
     return "Canceled" if code is grpc.StatusCode.CANCELLED else code.name.title().replace("_", "")
 
 

@@ -117,7 +117,7 @@ class ServedSockets(Runs, Generic[ServiceT]):
                 raise KubeletUnreachableError(self._meets_at, self._problem or "it was lost a moment ago")
 
     def _is_decided(self) -> bool:
-        """Whether `wait_registered` need not wait any longer."""
+        """Return whether `wait_registered` need not wait any longer."""
         return self.registered
 
     def _begin(self) -> None:

@@ -249,7 +249,7 @@ class RegistrationServer:
         return None
 
     def _predecessors(self, plugin: PluginId) -> list[PluginClient]:
-        """The older instances at the same socket of whose end the listener was not notified yet."""
+        """Return the older instances at the same socket of whose end the listener was not notified yet."""
         return [
             client
             for client in self._followers

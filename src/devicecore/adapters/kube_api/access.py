@@ -315,7 +315,7 @@ def _version() -> str:
 
 
 def _node_sentences(node: str) -> Mapping[int, str]:
-    """What refusals of requests about a Node mean."""
+    """Return what refusals of requests about a Node mean."""
     return {
         404: f"there is no node {node!r}",
         409: "others keep changing the node",
@@ -344,7 +344,7 @@ def _problem(error: Exception, sentences: Mapping[int, str], permission: str) ->
 
 
 def refusal(error: Exception) -> tuple[int, str] | None:
-    """The HTTP status of a refused request, and the server's reason; None if the server did not answer."""
+    """Return the HTTP status of a refused request, and the server's reason; None if the server did not answer."""
     for cause in _chain(error):
         if isinstance(cause, httpx2.HTTPStatusError) and isinstance(cause.response, httpx2.Response):
             try:

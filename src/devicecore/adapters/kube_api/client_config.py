@@ -148,7 +148,7 @@ class _Kubeconfig:
         self._documents = [_read(file) for file in files]
 
     def connection(self, name: str | None) -> ApiConnection:
-        """The connection of a context.
+        """Return the connection of a context.
 
         Raises:
             DocumentError: a field is missing or cannot be used.
@@ -203,13 +203,13 @@ def _read(file: Path) -> Value:
 
 
 def _path(value: Value) -> Path | None:
-    """A file's path, relative to the kubeconfig that names it."""
+    """Return a file's path, relative to the kubeconfig that names it."""
     text = value.text("")
     return Path(value.file).parent / Path(text).expanduser() if text else None
 
 
 def _tls(cluster: Value, user: Value) -> Callable[[], ssl.SSLContext]:
-    """How to encrypt; what the kubeconfig gives is tried once, so that errors name their field."""
+    """Return how to encrypt; what the kubeconfig gives is tried once, so that errors name their field."""
     authority = _content(cluster, "certificate-authority")
     certificate, key = _content(user, "client-certificate"), _content(user, "client-key")
     is_insecure = cluster["insecure-skip-tls-verify"].boolean()
@@ -253,7 +253,7 @@ def add_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> 
 
 
 def _content(value: Value, name: str) -> bytes | None:
-    """The content of a field such as `client-key-data`, or of the file that `client-key` names."""
+    """Return the content of a field such as `client-key-data`, or of the file that `client-key` names."""
     data, file = value[f"{name}-data"], value[name]
     if text := data.text(""):
         try:
@@ -295,7 +295,7 @@ def _proxy_from_environment(server: str) -> str | None:
 
 
 def _headers(user: Value) -> dict[str, str]:
-    """The headers of every request: a password, and the user to act as."""
+    """Return the headers of every request: a password, and the user to act as."""
     headers = {}
     if name := user["username"].text(""):
         password = f"{name}:{user['password'].text('')}".encode()
@@ -357,7 +357,7 @@ def _program(value: Value, cluster: Value) -> Program | None:
 
 
 def _described(cluster: Value) -> dict[str, object]:
-    """What a program gets about the cluster (client-go: `clientauthentication.Cluster`)."""
+    """Return what a program gets about the cluster (client-go: `clientauthentication.Cluster`)."""
     authority = _content(cluster, "certificate-authority")
     extensions = {
         extension["name"].text(): extension["extension"].data for extension in cluster["extensions"].sequence()

@@ -76,7 +76,7 @@ def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Cre
 def _output(
     process: subprocess.Popen[bytes], name: str, deadline: float, is_stopped: Callable[[], bool]
 ) -> tuple[bytes, bytes]:
-    """What the process prints until it closes both streams, or has ended and its children print nothing more."""
+    """Return what the process prints until it closes both streams, or has ended and its children print nothing more."""
     printed: dict[IO[bytes] | None, bytes] = {process.stdout: b"", process.stderr: b""}
     with selectors.DefaultSelector() as selector:
         for stream in printed:

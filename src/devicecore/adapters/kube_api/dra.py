@@ -153,7 +153,7 @@ class KubeApiClaims(_ApiServers):
         )
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """The claim as it is now.
+        """Return the claim as it is now.
 
         Raises:
             ClaimSourceError: there is no such claim, or it cannot be read.
@@ -234,5 +234,5 @@ class KubeApiSlices(_ApiServers):
 
 
 def _escaped(value: str) -> str:
-    """A value for a field selector; without this, a driver's name could select slices of other drivers."""
+    """Return a value for a field selector; without this, a driver's name could select slices of other drivers."""
     return re.sub(r"([\\,=])", r"\\\1", value)

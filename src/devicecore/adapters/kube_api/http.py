@@ -51,7 +51,7 @@ class Budget:
         self._bytes = self._limit = limit
 
     def seconds_left(self) -> float:
-        """The seconds that are left.
+        """Return the seconds that are left.
 
         Raises:
             ReadTimeout: none are left.
@@ -203,7 +203,7 @@ class Transport(httpx2.BaseTransport):
         self._budget.begin_all(_SLOWEST * self._timeout, _PAGES * self._limit)
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request; the deadline also holds for reading the answer."""
+        """Send a request. The deadline also holds for reading the answer."""
         self._budget.begin(self._timeout, self._limit)
         request.headers.update(self._headers)
         answer = self._pool.handle_request(

@@ -133,7 +133,7 @@ class NodeObject:
 
 
 def changes(wanted: Wanted, node: NodeObject) -> Changes:
-    """The difference between what is wanted and what the node shows; empty if there is none."""
+    """Return the difference between what is wanted and what the node shows; empty if there is none."""
     needed: dict[str, dict[ResourceName, str | None]] = {}
     for section, counts in wanted.sections:
         shown = node.counts(section)
@@ -146,7 +146,7 @@ def changes(wanted: Wanted, node: NodeObject) -> Changes:
 
 
 def equals(quantity: object, count: int) -> bool:
-    """Whether a Kubernetes quantity such as "4", "4k" or "2Ki" is that number."""
+    """Return whether a Kubernetes quantity such as "4", "4k" or "2Ki" is that number."""
     text = str(quantity)
     if text == str(count):
         return True
@@ -161,7 +161,7 @@ def equals(quantity: object, count: int) -> bool:
 def render(
     strategy: PatchStrategy, needed: Changes, wanted: Wanted, node: NodeObject, field_manager: str
 ) -> tuple[PatchType, Json]:
-    """The patch that writes `needed` into `node`, so that it shows what is `wanted`.
+    """Return the patch that writes `needed` into `node`, so that it shows what is `wanted`.
 
     Raises:
         ValueError: `field_manager` has applied other fields, which this patch would delete.

@@ -213,7 +213,7 @@ class KubeApiSink(Runs):
 
     @property
     def problem(self) -> SinkError | None:
-        """Why the node does not show what was published; None if no problem is known."""
+        """Return why the node does not show what was published, or None if no problem is known."""
         return self._state.problem
 
     @property

@@ -189,7 +189,7 @@ class KubeApiSlicePublisher(Runs):
 
     @property
     def problem(self) -> SlicePublishError | None:
-        """Why the API server does not have what was published; None if no problem is known."""
+        """Return why the API server does not have what was published, or None if no problem is known."""
         return self._problem
 
     def wait_until_published(self, timeout: float) -> None:

@@ -28,7 +28,7 @@ class ManifestClaims(ClaimSource):
         self._directory = Path(directory)
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """The claim. A manifest that cannot be used is left out.
+        """Return the claim. A manifest that cannot be used is left out.
 
         Raises:
             ClaimSourceError: there is no such claim, or the directory cannot be read.

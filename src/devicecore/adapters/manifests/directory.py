@@ -102,15 +102,15 @@ class ManifestPods(PodSource):
         return self._problems
 
     def active_pods(self) -> frozenset[PodUid]:
-        """The UIDs of the pods."""
+        """Return the UIDs of the pods."""
         return self._uids
 
     def sources_ready(self) -> bool:
-        """Whether all manifests were read once and `mark_ready` was called since."""
+        """Return whether all manifests were read once and `mark_ready` was called since."""
         return self._ready
 
     def running_containers(self) -> tuple[ContainerKey, ...]:
-        """The containers of pods that ran when this was made. Init containers that end count as ended."""
+        """Return the containers of pods that ran when this was made. Init containers that end count as ended."""
         return tuple(
             pod.key(container)
             for file in self._files.values()
@@ -214,7 +214,7 @@ class ManifestPods(PodSource):
         return changed
 
     def _choose(self, new: list[str], uncertain: list[str], found: Mapping[str, Stamp | str]) -> dict[str, Stamp]:
-        """What to read now: the smallest, because large ones must not delay them, and one more, in turn."""
+        """Return what to read now: the smallest, because large ones must not delay them, and one more, in turn."""
         stamps = {name: stamp for name in (*new, *uncertain) if not isinstance(stamp := found[name], str)}
         chosen: dict[str, Stamp] = {}
         size = 0
@@ -231,7 +231,7 @@ class ManifestPods(PodSource):
 
 
 def _without(pods: Iterable[Pod], others: Iterable[Pod]) -> tuple[Pod, ...]:
-    """The pods that are not among others; of these no two have the same UID."""
+    """Return the pods that are not among others; of these no two have the same UID."""
     known = {pod.uid: pod for pod in others}
     return tuple(pod for pod in pods if known.get(pod.uid) != pod)
 
@@ -246,7 +246,7 @@ def _entries(directory: Path) -> list[tuple[str, os.DirEntry[str]]]:
 
 
 def _look_at(entry: os.DirEntry[str]) -> Stamp | str | None:
-    """The stamp of a file, following links, or why it cannot be read; None if it does not exist any more."""
+    """Return the stamp of a file, following links, or why it cannot be read; None if it does not exist any more."""
     try:
         found = entry.stat()
     except FileNotFoundError:

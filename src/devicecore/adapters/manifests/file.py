@@ -48,18 +48,18 @@ class File:
 
     @classmethod
     def restored(cls, name: str, text: str) -> Self:
-        """The file as it was in force before a restart."""
+        """Return the file as it was in force before a restart."""
         try:
             return cls(name, read_manifest(text, name))
         except ManifestError:  # an older version could use it
             return cls(name)
 
     def is_new(self, stamp: Stamp) -> bool:
-        """Whether the file has changed since it was read."""
+        """Return whether the file has changed since it was read."""
         return stamp != self._stamp
 
     def is_uncertain(self) -> bool:
-        """Whether the file has to be read again, although it looks unchanged."""
+        """Return whether the file has to be read again, although it looks unchanged."""
         return self._digest is None or not self._stamp_is_reliable
 
     def read(self, path: Path, stamp: Stamp) -> bool:

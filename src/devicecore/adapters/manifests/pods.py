@@ -48,7 +48,7 @@ class Manifest:
     claims: "tuple[ManifestClaim, ...]" = ()
 
     def unique_names(self) -> Iterator[str]:
-        """The names that no two objects may share."""
+        """Return the names that no two objects may share."""
         for pod in self.pods:
             yield f"pod {pod.namespace}/{pod.name}"
             yield f"uid {pod.uid}"
@@ -105,7 +105,7 @@ _POD, _CLAIM = ("Pod", "v1"), ("ResourceClaim", "resource.k8s.io/v1")
 
 
 def _objects_in(document: Value, *, default: tuple[str, str] | None = None) -> Iterator[tuple[tuple[str, str], Value]]:
-    """The pods and claims of a document, each with its kind and API version."""
+    """Return the pods and claims of a document, each with its kind and API version."""
     kind, version = document["kind"], document["apiVersion"]
     found = kind.text(default and default[0]), version.text(default and default[1])
     if found in {("List", "v1"), ("PodList", "v1")}:
@@ -119,7 +119,7 @@ def _objects_in(document: Value, *, default: tuple[str, str] | None = None) -> I
 
 
 def _pod(document: Value) -> Pod:
-    """The pod of a document."""
+    """Return the pod of a document."""
     _check_names(document)
     spec = document["spec"]
     init_containers, containers = spec["initContainers"].sequence(), spec["containers"].sequence()
@@ -136,7 +136,7 @@ def _pod(document: Value) -> Pod:
 
 
 def _different(names: list[Value], what: str) -> frozenset[str]:
-    """The names, of which no two may be equal."""
+    """Return the names, of which no two may be equal."""
     seen: set[str] = set()
     for name in names:
         if name.text() in seen:
@@ -188,7 +188,7 @@ def _checked_uid(document: Value, *, default: str) -> str:
 
 
 def _uid(document: Value) -> str:
-    """A UID as long as a kubelet's, which is an MD5 of the same things."""
+    """Return a UID as long as a kubelet's, which is an MD5 of the same things."""
     metadata = document["metadata"]
     identity = [document.file, metadata["namespace"].text("default"), metadata["name"].text(), document.data]
     return hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -117,7 +117,7 @@ class PodsFile:
 
 
 def this_boot() -> str:
-    """The identity of this boot of the machine; empty if the kernel does not give it."""
+    """Return the identity of this boot of the machine; empty if the kernel does not give it."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

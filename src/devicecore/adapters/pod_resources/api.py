@@ -36,12 +36,12 @@ class Snapshot:
 
 
 def list_pods(snapshot: Snapshot) -> podresources.ListPodResourcesResponse:
-    """Every active pod, with the devices of its containers (kubelet: `List`)."""
+    """Return every active pod, with the devices of its containers (kubelet: `List`)."""
     return podresources.ListPodResourcesResponse(pod_resources=[_pod(snapshot, pod) for pod in snapshot.pods])
 
 
 def get_pod(snapshot: Snapshot, name: str, namespace: str) -> podresources.GetPodResourcesResponse | None:
-    """One active pod; None if no active pod has that name (kubelet: `Get`)."""
+    """Return the active pod of that name, or None (kubelet: `Get`)."""
     for pod in snapshot.pods:
         if (pod.name, pod.namespace) == (name, namespace):
             return podresources.GetPodResourcesResponse(pod_resources=_pod(snapshot, pod))
@@ -49,7 +49,7 @@ def get_pod(snapshot: Snapshot, name: str, namespace: str) -> podresources.GetPo
 
 
 def allocatable_resources(snapshot: Snapshot) -> podresources.AllocatableResourcesResponse:
-    """Every healthy device, held or not (kubelet: `GetAllocatableResources`)."""
+    """Return every healthy device, held or not (kubelet: `GetAllocatableResources`)."""
     elements = [
         element
         for name, resource in sorted(snapshot.state.inventory.resources.items())
@@ -62,7 +62,7 @@ def allocatable_resources(snapshot: Snapshot) -> podresources.AllocatableResourc
 
 
 def list_pods_v1alpha1(snapshot: Snapshot) -> podresources_v1alpha1.ListPodResourcesResponse:
-    """Every active pod in the older API, which has no NUMA nodes and no sidecars."""
+    """Return every active pod in the older API, which has no NUMA nodes and no sidecars."""
     pods = [
         podresources_v1alpha1.PodResources(
             name=pod.name,

@@ -75,7 +75,7 @@ class PodResourcesClient(Runs):
                 in_time(self._channel.close, NOTICED)
 
     def list(self) -> podresources.ListPodResourcesResponse:
-        """Every active pod, with the devices of its containers.
+        """Return every active pod, with the devices of its containers.
 
         Raises:
             PodResourcesError: no answer came in time, or the answer was an error.
@@ -94,7 +94,7 @@ class PodResourcesClient(Runs):
         return self._call("Get", request, podresources.GetPodResourcesResponse)
 
     def get_allocatable_resources(self) -> podresources.AllocatableResourcesResponse:
-        """Every healthy device.
+        """Return every healthy device.
 
         Raises:
             PodResourcesError: no answer came in time, or the answer was an error.
@@ -104,7 +104,7 @@ class PodResourcesClient(Runs):
         return self._call("GetAllocatableResources", request, podresources.AllocatableResourcesResponse)
 
     def list_v1alpha1(self) -> podresources_v1alpha1.ListPodResourcesResponse:
-        """Every pod in the older API: kubelets before 1.20 have no other.
+        """Return every pod in the older API: kubelets before 1.20 have no other.
 
         Raises:
             PodResourcesError: no answer came in time, or the answer was an error.

@@ -59,7 +59,7 @@ def _rounded_up(asked: Quantity, minimum: Quantity, step: Quantity | None) -> Qu
 
 
 def _violated(wanted: Quantity, policy: RequestPolicy | None) -> str:
-    """What the policy allows instead, empty if it allows the quantity."""
+    """Return what the policy allows instead, empty if it allows the quantity."""
     if policy is None or (policy.default and policy.default.nanos == wanted.nanos):
         return ""
     if policy.minimum or policy.maximum or policy.step:

@@ -95,7 +95,7 @@ class DeviceToleration:
     source: Mapping[str, object] = field(factory=dict, eq=False)
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether the toleration covers a taint."""
+        """Return whether the toleration covers a taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
@@ -121,7 +121,7 @@ class NodeRule:
         return found if isinstance(found, list) else []
 
     def accepts(self, node: "TargetNode") -> bool:
-        """Whether `node` is one of the nodes."""
+        """Return whether `node` is one of the nodes."""
         if self.node:
             return self.node == node.name
         return self.all_nodes or (self.matches is not None and self.matches(node))
@@ -155,7 +155,7 @@ class PoolDevice:
     failure_conditions: tuple[str, ...] = ()
 
     def attribute(self, name: str) -> Attribute | None:
-        """The attribute with a fully qualified name: `domain/name`."""
+        """Return the attribute with a fully qualified name: `domain/name`."""
         if (found := self.attributes.get(name)) is not None:
             return found
         domain, _, identifier = name.partition("/")
@@ -176,15 +176,15 @@ class PoolSlice:
     counters: CounterUse = ()
 
     def place_of(self, device: PoolDevice) -> NodeRule:
-        """Where a device of the slice is available."""
+        """Return where a device of the slice is available."""
         return self.place or device.place or NodeRule()
 
     def is_visible(self, node: TargetNode) -> bool:
-        """Whether the slice does not belong to another node."""
+        """Return whether the slice does not belong to another node."""
         return self.place is None or self.place.node in ("", node.name)
 
     def targets(self, node: TargetNode) -> bool:
-        """Whether a device of the slice may be available on the node."""
+        """Return whether a device of the slice may be available on the node."""
         if self.place is not None:
             return self.place.accepts(node)
         return any(self.place_of(device).accepts(node) for device in self.devices)
@@ -248,7 +248,7 @@ class Constraint:
     requests: frozenset[str] = frozenset()
 
     def applies_to(self, request: DeviceRequest) -> bool:
-        """Whether the constraint is about devices of a request."""
+        """Return whether the constraint is about devices of a request."""
         return not self.requests or not self.requests.isdisjoint(request.names)
 
 

@@ -61,6 +61,6 @@ def _check(requirement: Value) -> Check:
 
 
 def _number(text: str | None) -> int | None:
-    """A whole number of 64 bits, or None."""
+    """Return a whole number of 64 bits, or None."""
     digits = (text or "").removeprefix("-")
     return int(text or "") if digits.isascii() and digits.isdigit() and len(digits) <= len(str(2**63)) else None

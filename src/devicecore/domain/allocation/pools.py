@@ -72,7 +72,7 @@ class Slices:
 
 
 def _pool(key: PoolKey, slices: Sequence[PoolSlice], node: TargetNode, features: Features) -> Pool | None:
-    """What a node sees of a pool, None if it is nothing, or if newer slices are on their way."""
+    """Return what a node sees of a pool, None if it is nothing, or if newer slices are on their way."""
     known = [one for one in slices if features.partitionable_devices or (one.place is not None and not one.counters)]
     here = [one for one in known if (one.counters and one.is_visible(node)) or one.targets(node)]
     generation = max((one.generation for one in here), default=0)
@@ -101,7 +101,7 @@ def _pool(key: PoolKey, slices: Sequence[PoolSlice], node: TargetNode, features:
 def _contradiction(
     here: Sequence[PoolSlice], consuming: Iterable[PoolSlice], counters: Mapping[str, Mapping[str, Quantity]]
 ) -> str:
-    """What is wrong with a pool, empty if nothing is."""
+    """Return what is wrong with a pool, empty if nothing is."""
     for what, names in (
         ("device", [device.key.device for one in here for device in one.devices]),
         ("counter set", [name for one in here for name, _ in one.counters]),

@@ -80,7 +80,7 @@ class DeviceAllocation:
         return result
 
     def _config(self, claim: UnallocatedClaim, taken: Sequence[Taken]) -> list[ApiObject]:
-        """The parameters of the classes, then those of the claim. Parameters for all requests name none."""
+        """Return the parameters of the classes, then those of the claim. Parameters for all requests name none."""
         chosen = [self._chosen(alternatives, taken) for alternatives in claim.requests]
         of_class: dict[str, list[str]] = {}
         for request in chosen:
@@ -105,7 +105,7 @@ class DeviceAllocation:
 
     @staticmethod
     def _chosen(alternatives: Sequence[DeviceRequest], taken: Sequence[Taken]) -> DeviceRequest:
-        """The alternative that is fulfilled."""
+        """Return the alternative that is fulfilled."""
         return next(one for one in alternatives if any(device.request is one for device in taken))
 
     def _node_selector(self, taken: Sequence[Taken]) -> ApiObject | None:

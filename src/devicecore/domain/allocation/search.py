@@ -216,7 +216,7 @@ class Search:
         return not (request.capacity and self._lacks_capacity(request, candidate, counts=not request.admin_access))
 
     def _least(self, claim: int, first: int) -> int:
-        """How many devices the requests from `first` on need at least."""
+        """Return how many devices the requests from `first` on need at least."""
         return sum(min(self.count(one) for one in ways) for ways in self.claims[claim].requests[first:])
 
     # --- the search -----------------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ class Search:
         return None
 
     def _unselected(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        """Why the device is not what the request describes, whatever else is allocated."""
+        """Return why the device is not what the request describes, whatever else is allocated."""
         key = request, candidate.key
         if key not in self._selected:
             self._selected[key] = self._find_unselected(claim, request, candidate)
@@ -355,7 +355,7 @@ class Search:
         return capacity_missing(request, candidate.device, used)
 
     def _shares(self, key: DeviceKey) -> Iterator[Mapping[str, Quantity]]:
-        """What the shares of a device consume."""
+        """Return what the shares of a device consume."""
         yield from (held.consumed for held in self._held.get(key, ()))
         yield from (taken.consumed for taken in self.taken if taken.key == key and self._counts(taken.request))
 
@@ -379,14 +379,14 @@ class Search:
         return None
 
     def _counters_are_paid(self, candidate: Candidate) -> bool:
-        """Whether a share of the device is in use, so that its counters are consumed already."""
+        """Return whether a share of the device is in use, so that its counters are consumed already."""
         return self._is_shared(candidate.device) and (
             bool(self._held.get(candidate.key))
             or any(one.key == candidate.key and self._counts(one.request) for one in self.taken)
         )
 
     def _available(self, pool: Pool) -> dict[tuple[str, str], int]:
-        """What is free of each counter of a pool before the search, in billionths."""
+        """Return what is free of each counter of a pool before the search, in billionths."""
         if pool.key not in self._free_counters:
             free = {
                 (name, counter): amount.nanos for name, one in pool.counters.items() for counter, amount in one.items()
@@ -431,7 +431,7 @@ class Search:
         return None
 
     def _agree(self, constraint: Constraint, devices: Sequence[PoolDevice]) -> bool:
-        """Whether a constraint allows devices beside each other."""
+        """Return whether a constraint allows devices beside each other."""
         sets = []
         for device in devices:
             attribute = device.attribute(constraint.attribute)

@@ -73,7 +73,7 @@ class Decoded:
         return ""
 
     def verified(self) -> CheckpointData:
-        """The data.
+        """Return the data.
 
         Raises:
             CorruptCheckpointError: the checksum is wrong.
@@ -105,7 +105,7 @@ def decode(blob: bytes) -> Decoded:
 
 
 def extra_fields(value: Json) -> ExtraFields:
-    """The fields that a kubelet ignores. If a name is repeated, its first place and its last value count."""
+    """Return the fields that a kubelet ignores. If a name is repeated, its first place and its last value count."""
     places: dict[str, dict[str, str]] = {}
     fields: tuple[dict[str, str], ...] = ({}, {}, {})
     place = 0
@@ -119,7 +119,7 @@ def extra_fields(value: Json) -> ExtraFields:
 
 
 def is_entry_field(name: str) -> bool:
-    """Whether a kubelet reads the field of an entry that has this name."""
+    """Return whether a kubelet reads the field of an entry that has this name."""
     return field_called(_FLAT_ENTRY, name) is not None
 
 

@@ -113,12 +113,12 @@ def _entries(data: CheckpointData) -> Iterator[tuple[tuple[str, str, str], PodDe
 
 
 def _by_key(data: CheckpointData) -> dict[tuple[str, str, str], PodDevicesEntry]:
-    """The entry of each container and resource: the last one, as a kubelet reads it."""
+    """Return the entry of each container and resource: the last one, as a kubelet reads it."""
     return dict(_entries(data))
 
 
 def _moves(removed: set[Holding], added: set[Holding]) -> Iterator[Move]:
-    """The devices that exactly one container no longer holds and exactly one container newly holds."""
+    """Return the devices that exactly one container no longer holds and exactly one container newly holds."""
     before, after = _by_device(removed), _by_device(added)
     for device, holdings in before.items():
         new = after.get(device, [])

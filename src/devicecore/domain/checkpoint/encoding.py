@@ -25,7 +25,7 @@ _PORTION_BYTES = 1_000_000  # of their answers; in the dump, a byte is up to fou
 
 
 def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - the kubelet's word
-    """The file that a kubelet would write for `data`: format 2, or 1 as kubelets before 1.20 did.
+    """Return the file that a kubelet would write for `data`: format 2, or 1 as kubelets before 1.20 did.
 
     Fields that `decode` found besides the known ones are written back where they were.
 
@@ -53,7 +53,7 @@ def dump(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - a
 
 
 def checksum(data: CheckpointData, format: int = NEWEST) -> int:  # noqa: A002 - as above
-    """The checksum a kubelet would write for `data`."""
+    """Return the checksum a kubelet would write for `data`."""
     _check(format)
     return reduce(lambda state, piece: fnv1a_32(piece, state), _dump(data, format), OFFSET)
 

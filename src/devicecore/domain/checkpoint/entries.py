@@ -105,7 +105,7 @@ class ExtraFields:
         return {**self.before_data, **self.before_checksum, **self.at_end}
 
     def file(self, data: Sequence[bytes], checksum: int) -> bytes:
-        """The whole file, around the JSON of its data, which comes in pieces."""
+        """Return the whole file, around the JSON of its data, which comes in pieces."""
         if not (self.before_data or self.before_checksum or self.at_end):
             return b"".join([b'{"Data":', *data, b',"Checksum":%d}' % checksum])
         start = b"".join([member + b"," for member in _members(self.before_data)])

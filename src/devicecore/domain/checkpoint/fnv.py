@@ -30,19 +30,19 @@ _BYTE_BEFORE = {state & 0xFF: (bytes((byte,)), state) for byte, state in enumera
 
 @lru_cache(maxsize=1024)
 def _power(length: int) -> int:
-    """The factor by which hashing `length` bytes multiplies a state. It is cached because lengths repeat."""
+    """Return the factor by which hashing `length` bytes multiplies a state. It is cached because lengths repeat."""
     return pow(_PRIME, length, 1 << 32)
 
 
 def fnv1a_32_pure(data: bytes, state: int = OFFSET) -> int:
-    """The hash of what was hashed up to `state`, followed by `data`, in plain Python."""
+    """Return the hash of what was hashed up to `state`, followed by `data`, in plain Python."""
     for byte in data:
         state = (state ^ byte) * _PRIME & _MASK
     return state
 
 
 def resumable(unseeded: Callable[[bytes], int]) -> Callable[[bytes, int], int]:
-    """An FNV-1a that starts in any state, made of one that always starts at `OFFSET`.
+    """Return an FNV-1a that starts in any state, made of one that always starts at `OFFSET`.
 
     A byte changes only the low eight bits of the state before the multiplication. So if two states have the same low
     eight bits, hashing any data multiplies their difference by the same factor. One byte in front of `data` makes a
@@ -64,12 +64,12 @@ _fnv1a_32 = resumable(_installed) if _installed is not None and _is_fast else fn
 
 
 def fnv1a_32(data: bytes, state: int = OFFSET) -> int:
-    """The hash of what was hashed up to `state`, followed by `data`."""
+    """Return the hash of what was hashed up to `state`, followed by `data`."""
     return _fnv1a_32(data, state)
 
 
 def before(data: bytes, state: int) -> int:
-    """The state from which hashing `data` leads to `state`."""
+    """Return the state from which hashing `data` leads to `state`."""
     for byte in reversed(data):
         state = (state * _INVERSE & _MASK) ^ byte
     return state
@@ -92,7 +92,7 @@ class HashedText:
         return _power(sum(map(len, self.parts)))
 
     def hash(self, state: int = OFFSET) -> int:
-        """The hash of what was hashed up to `state`, followed by this."""
+        """Return the hash of what was hashed up to `state`, followed by this."""
         effect = self._effects.get(state & 0xFF)
         if effect is None:
             after = fnv1a_32(b"".join(self.parts), state)

@@ -56,7 +56,7 @@ Json: TypeAlias = "bool | str | Literal | Object | list[Json] | None"
 
 
 def parse(blob: bytes) -> Json:
-    """The JSON value that is all of `blob`.
+    """Return the JSON value that is all of `blob`.
 
     Raises:
         MalformedCheckpointError: Go would not take it for JSON, or it is too large.
@@ -89,7 +89,7 @@ def _parsed(text: str) -> Json:
 
 
 def unparse(value: Json) -> str:
-    """A parsed value of any depth as compact JSON."""
+    """Return a parsed value of any depth as compact JSON."""
     written: list[str] = []
     todo: list[Json] = [value]
     while todo:
@@ -222,7 +222,7 @@ class _DeepParser:
                 return self.scalar()
 
     def peek(self) -> str:
-        """The next character after white space, empty at the end."""
+        """Return the next character after white space, empty at the end."""
         if space := _SPACES.match(self.text, self.at):
             self.at = space.end()
         return self.text[self.at : self.at + 1]

@@ -30,7 +30,7 @@ _SEPARATORS = tuple((char.encode(), f"\\u{ord(char):04x}".encode()) for char in 
 
 
 def utf8(text: str) -> bytes:
-    """The bytes of `text`.
+    """Return the bytes of `text`.
 
     Raises:
         UnencodableCheckpointError: it holds a lone surrogate.
@@ -69,7 +69,7 @@ def _plain_json(value: object) -> bytes:
 
 
 def numa_nodes(device_ids: Mapping[int, Strings | None]) -> list[int]:
-    """The NUMA nodes of an entry, as numbers in order.
+    """Return the NUMA nodes of an entry, as numbers in order.
 
     Raises:
         UnencodableCheckpointError: one is not an int64.

@@ -33,7 +33,7 @@ class RefusedError(Exception):
     where: str = ""
 
     def under(self, place: str) -> "RefusedError":
-        """The same, of a value that stands at `place`."""
+        """Return the same, of a value that stands at `place`."""
         return RefusedError(self.why, place + self.where)
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ def into_string(old: str, value: Json) -> str:
 
 
 def into_uint(old: int, value: Json, allowed: range) -> int:
-    """An unsigned integer of Go, whose values are `allowed`."""
+    """Return an unsigned integer of Go, whose values are `allowed`."""
     if value is None:
         return old
     if isinstance(value, Literal) and value.text.isdigit():  # in Go, even -0 is no uint
@@ -68,7 +68,7 @@ def into_uint(old: int, value: Json, allowed: range) -> int:
 
 
 def integer(text: str) -> int:
-    """A number that `strconv.ParseInt` can read, or one that is too large for anything."""
+    """Return a number that `strconv.ParseInt` can read, or one that is too large for anything."""
     digits = _INTEGER.fullmatch(text)
     return int(digits[1] + digits[2]) if digits else _TOO_LARGE
 
@@ -89,7 +89,7 @@ class Slice(Generic[T]):
 def into_slice(
     old: Slice[T] | None, value: Json, zero: Callable[[], T], into: Callable[[T, Json], T], wanted: str
 ) -> Slice[T] | None:
-    """A slice whose new elements begin as `zero()` and are decoded by `into`."""
+    """Return a slice whose new elements begin as `zero()` and are decoded by `into`."""
     if value is None:
         return None
     if not isinstance(value, list):
@@ -113,7 +113,7 @@ def into_strings(old: Slice[str] | None, value: Json) -> Slice[str] | None:
 
 
 def new_strings(value: Json) -> tuple[str, ...] | None:
-    """A `[]string` that was nil before."""
+    """Return a `[]string` that was nil before."""
     if isinstance(value, list) and set(map(type, value)) <= _ONLY_STRINGS:  # the usual case, ten times faster
         return tuple(cast("list[str]", value))
     strings = into_strings(None, value)
@@ -123,7 +123,7 @@ def new_strings(value: Json) -> tuple[str, ...] | None:
 def into_map(
     old: dict[K, T] | None, value: Json, key: Callable[[str], K], new: Callable[[Json], T], wanted: str
 ) -> dict[K, T] | None:
-    """A map; `key` reads its keys, and `new` decodes its values."""
+    """Return a map; `key` reads its keys, and `new` decodes its values."""
     if value is None:
         return None
     if not isinstance(value, Object):
@@ -143,12 +143,12 @@ Fields: TypeAlias = Mapping[str, Field]
 
 
 def fields_of(by_name: Fields) -> Fields:
-    """The fields of a struct, by name and by the name as `field_called` folds it."""
+    """Return the fields of a struct, by name and by the name as `field_called` folds it."""
     return {**{name.lower(): known for name, known in by_name.items()}, **by_name}
 
 
 def field_called(fields: Fields, name: str) -> Field | None:
-    """The field called `name`: an exact match first, else one that differs in case only.
+    """Return the field called `name`: an exact match first, else one that differs in case only.
 
     Like Go, this also matches the two letters outside ASCII whose lower case is ASCII: U+017F and the Kelvin sign,
     which `lower()` handles.
@@ -157,7 +157,7 @@ def field_called(fields: Fields, name: str) -> Field | None:
 
 
 def into_struct(struct: T, value: Json, fields: Fields) -> T:
-    """A struct, which is a mutable object here; keys that are none of its fields are passed over."""
+    """Return a struct, which is a mutable object here; keys that are none of its fields are passed over."""
     if value is None:
         return struct
     if not isinstance(value, Object):

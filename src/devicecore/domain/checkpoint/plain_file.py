@@ -32,7 +32,7 @@ _CHECKSUMS = range(1 << 32)
 
 
 def read_plain(blob: bytes) -> tuple[CheckpointData, int] | None:
-    """The data and the checksum of a usual file of format 2; None for any other file."""
+    """Return the data and the checksum of a usual file of format 2; None for any other file."""
     if size_problem(blob):
         return None
     try:
@@ -48,7 +48,7 @@ def read_plain(blob: bytes) -> tuple[CheckpointData, int] | None:
 
 
 def _entries(value: object) -> tuple[PodDevicesEntry, ...]:
-    """All entries, column by column."""
+    """Return all entries, column by column."""
     if value == []:
         return ()
     if len(_list(value)) > MAX_ITEMS:
@@ -71,7 +71,7 @@ def _entries(value: object) -> tuple[PodDevicesEntry, ...]:
 
 
 def _object(value: object, names: list[str]) -> Iterable[object]:
-    """The values of an object that has exactly these keys, in this order."""
+    """Return the values of an object that has exactly these keys, in this order."""
     if isinstance(value, dict) and list(value) == names:
         return value.values()
     raise ValueError

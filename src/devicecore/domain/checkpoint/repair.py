@@ -93,7 +93,7 @@ def repaired(
 
 
 def shared_devices(entries: Collection[PodDevicesEntry]) -> tuple[SharedDevice, ...]:
-    """The devices that more than one pod holds."""
+    """Return the devices that more than one pod holds."""
     pods: dict[tuple[str, str], dict[str, None]] = {}
     for entry in entries:
         for id_ in devices_of(entry):
@@ -102,7 +102,7 @@ def shared_devices(entries: Collection[PodDevicesEntry]) -> tuple[SharedDevice, 
 
 
 def devices_of(entry: PodDevicesEntry) -> tuple[str, ...]:
-    """The devices of an entry, each once, in natural order."""
+    """Return the devices of an entry, each once, in natural order."""
     return tuple(sorted({id_ for ids in (entry.device_ids or {}).values() for id_ in ids or ()}, key=natural_key))
 
 
@@ -132,7 +132,7 @@ def _winner(shared: SharedDevice, keep: Collection[str]) -> str | None:
 
 
 def _without(entry: PodDevicesEntry, lost: Collection[str]) -> PodDevicesEntry | None:
-    """The entry without some of its devices; None if no device is left."""
+    """Return the entry without some of its devices; None if no device is left."""
     left = {
         numa_node: tuple(id_ for id_ in ids or () if id_ not in lost)
         for numa_node, ids in (entry.device_ids or {}).items()

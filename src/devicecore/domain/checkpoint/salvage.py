@@ -53,7 +53,7 @@ class IgnoredField:
 
 
 def ignored_fields(blob: bytes) -> tuple[IgnoredField, ...]:
-    """The fields within `Data` and its entries that a kubelet ignores. `encode` does not write them back.
+    """Return the fields within `Data` and its entries that a kubelet ignores. `encode` does not write them back.
 
     Raises:
         MalformedCheckpointError: it is not JSON.
@@ -128,14 +128,14 @@ def _salvaged(value: Json, refusal: MalformedCheckpointError) -> Salvaged:
 
 
 def _format(entries: list[tuple[int, PodDevicesEntry]], *, is_list: bool) -> int:
-    """The newest format of an entry with devices; an entry without devices can be read as both 1 and 2."""
+    """Return the newest format of an entry with devices; an entry without devices can be read as both 1 and 2."""
     if is_list:
         return 0
     return max((number for number, entry in entries if entry.device_ids), default=NEWEST)
 
 
 def _member(value: Json, name: str) -> Json:
-    """The last member of an object with a name in lower case; None if there is none."""
+    """Return the last member of an object with a name in lower case; None if there is none."""
     return next(_members(value, name), None)
 
 

@@ -13,7 +13,7 @@ from devicecore.domain.node_state import NodeState
 
 
 def checkpoint_of(state: NodeState) -> CheckpointData:
-    """What must survive a restart: the allocations, and the healthy devices of each registered resource."""
+    """Return what must survive a restart: the allocations, and the healthy devices of each registered resource."""
     entries = tuple(map(entry_of, state.ledger))
     reports = {name: resource.report for name, resource in sorted(state.inventory.resources.items())}
     registered = {str(name): report.healthy_ids for name, report in reports.items() if report is not None}
@@ -21,7 +21,7 @@ def checkpoint_of(state: NodeState) -> CheckpointData:
 
 
 def restore(data: CheckpointData, now: float) -> NodeState:
-    """What a manager knows after a restart: all allocations, and which resources to expect (kubelet.md 4.4).
+    """Return what a manager knows after a restart: all allocations, and which resources to expect (kubelet.md 4.4).
 
     No device is healthy until its plugin reports again. `now` is monotonic seconds.
     """
@@ -31,7 +31,7 @@ def restore(data: CheckpointData, now: float) -> NodeState:
 
 
 def entry_of(allocation: Allocation) -> PodDevicesEntry:
-    """The entry of an allocation in a checkpoint."""
+    """Return the entry of an allocation in a checkpoint."""
     per_numa: dict[int, list[str]] = {}
     for device in in_natural_order(allocation.numa_nodes):
         for numa_node in allocation.numa_nodes[device] or (NO_TOPOLOGY,):
@@ -42,7 +42,7 @@ def entry_of(allocation: Allocation) -> PodDevicesEntry:
 
 
 def allocation_of(entry: PodDevicesEntry) -> Allocation:
-    """The allocation that an entry of a checkpoint describes."""
+    """Return the allocation that an entry of a checkpoint describes."""
     listed: dict[DeviceId, list[NumaNode]] = {}
     for numa_node, devices in (entry.device_ids or {}).items():
         for device in map(DeviceId, devices or ()):

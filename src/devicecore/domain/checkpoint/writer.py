@@ -50,7 +50,7 @@ class _PodText:
 
     @classmethod
     def of(cls, allocations: _OfPod, written: "_PodText | None" = None) -> "_PodText":
-        """The text of `allocations`; what `written` has of them already is not rendered again."""
+        """Return the text of `allocations`; what `written` has of them already is not rendered again."""
         json, dump = ([written.json], [written.dump]) if written else ([], [])
         for allocation in allocations[len(written.allocations) if written else 0 :]:
             entry = entry_of(allocation)
@@ -59,7 +59,7 @@ class _PodText:
         return cls(allocations, b"".join(json), b"".join(dump))
 
     def updated(self, ledger: Mapping[PodUid, _OfPod]) -> "_PodText | None":
-        """The text of the same pod in `ledger`; None if an allocation of the pod is no longer there."""
+        """Return the text of the same pod in `ledger`; None if an allocation of the pod is no longer there."""
         allocations = ledger.get(self.allocations[0].key.pod, ())
         if allocations is self.allocations:
             return self
@@ -90,13 +90,13 @@ class _Block:
         return cls(pods, b"".join(map(_JSON, pods)), dump, start, dump.hash(start))
 
     def followed_by(self, pods: Sequence[_PodText]) -> "_Block":
-        """The block with `pods` appended. Only the text of these is hashed."""
+        """Return the block with `pods` appended. Only the text of these is hashed."""
         json = b"".join([self.json, *map(_JSON, pods)])
         dump = self.dump.followed_by(b"".join(map(_DUMP, pods)))
         return _Block((*self.pods, *pods), json, dump, self.start, dump.hash(self.start))
 
     def starting_at(self, start: int) -> "_Block":
-        """The same block behind other text."""
+        """Return the same block behind other text."""
         return self if start == self.start else _Block(self.pods, self.json, self.dump, start, self.dump.hash(start))
 
 
@@ -108,7 +108,7 @@ class _Entries:
     blocks: tuple[_Block, ...] = ()
 
     def updated(self, ledger: Mapping[PodUid, _OfPod]) -> "_Entries":
-        """The entries of `ledger`. Objects that it has in common with the last ledger are not rendered again."""
+        """Return the entries of `ledger`. Objects that it has in common with the last ledger are not rendered again."""
         pods = tuple(ledger.values())
         rendered = len(self.pods)
         if pods[:rendered] == self.pods:  # compares by identity first: fast for thousands
@@ -209,7 +209,7 @@ class CheckpointWriter:
     _resources: _Resources = field(factory=_Resources, init=False)
 
     def file(self, state: NodeState) -> bytes:
-        """The file of format 2 that a kubelet would write for `state`.
+        """Return the file of format 2 that a kubelet would write for `state`.
 
         Raises:
             UnencodableCheckpointError: a string is no Unicode text, or a NUMA node no 64-bit number.
@@ -239,7 +239,7 @@ def _append(blocks: list[_Block], texts: Sequence[_PodText]) -> None:
 
 
 def _room(blocks: int) -> int:
-    """How many pods fit into each block if there are `blocks` of them.
+    """Return how many pods fit into each block if there are `blocks` of them.
 
     It grows with the number of blocks, so that neither many blocks nor long blocks make a change expensive.
     """
@@ -247,7 +247,7 @@ def _room(blocks: int) -> int:
 
 
 def _are_same_objects(first: Iterable[object], second: Iterable[object]) -> bool:
-    """Whether both have the same objects in the same order."""
+    """Return whether both have the same objects in the same order."""
     first, second = tuple(first), tuple(second)
     return len(first) == len(second) and all(map(is_, first, second))
 

@@ -62,13 +62,13 @@ class CheckedRelease:
 
 
 def check_prepared(asked: Sequence[ClaimRef], answer: Mapping[ClaimUid, PrepareResult]) -> CheckedDevices:
-    """The part of an answer to NodePrepareResources that can be used, and its error."""
+    """Return the part of an answer to NodePrepareResources that can be used, and its error."""
     good, error = _check(PREPARE, asked, answer)
     return CheckedDevices({claim.key: tuple(dict.fromkeys(answer[claim.uid].devices)) for claim in good}, error)
 
 
 def check_unprepared(asked: Sequence[ClaimRef], answer: Mapping[ClaimUid, UnprepareResult]) -> CheckedRelease:
-    """The part of an answer to NodeUnprepareResources that can be used, and its error."""
+    """Return the part of an answer to NodeUnprepareResources that can be used, and its error."""
     _, error = _check(UNPREPARE, asked, answer)
     answered = [claim for claim in asked if claim.uid in answer]
     released = tuple(claim.key for claim in answered if not answer[claim.uid].error)
@@ -79,7 +79,7 @@ def check_unprepared(asked: Sequence[ClaimRef], answer: Mapping[ClaimUid, Unprep
 def _check(
     method: str, asked: Sequence[ClaimRef], answer: Mapping[ClaimUid, _Result]
 ) -> tuple[list[ClaimRef], DraError | None]:
-    """The claims whose results come before the first error, and that error."""
+    """Return the claims whose results come before the first error, and that error."""
     by_uid = {claim.uid: claim for claim in asked}
     good: list[ClaimRef] = []
     for uid, result in sorted(answer.items(), key=lambda item: item[0]):
@@ -93,7 +93,7 @@ def _check(
 
 
 def is_cdi_name(text: str) -> bool:
-    """Whether it is a fully qualified CDI name, `vendor/class=device`, such as `example.com/gpu=0`."""
+    """Return whether it is a fully qualified CDI name, `vendor/class=device`, such as `example.com/gpu=0`."""
     kind, equals, device = text.partition("=")
     vendor, slash, class_ = kind.partition("/")
     parts = ((_PART, vendor), (_PART, class_), (_DEVICE, device))
@@ -103,7 +103,7 @@ def is_cdi_name(text: str) -> bool:
 def answer_warnings(
     driver: DriverName, allocation: Iterable[AllocatedDevice], devices: Iterable[PreparedDevice]
 ) -> tuple[str, ...]:
-    """The devices in a driver's answer that look wrong, one sentence for each problem.
+    """Return the devices in a driver's answer that look wrong, one sentence for each problem.
 
     A kubelet accepts such devices, and so does the manager unless its caller sets `fail_on_warnings`. If they are
     accepted, a malformed CDI name is noticed when the container runtime refuses to create the container.

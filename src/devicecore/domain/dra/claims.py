@@ -72,20 +72,20 @@ class ClaimInfo:
         return self.phase is not ClaimPhase.ENTERED
 
     def must_ask(self, driver: DriverName) -> bool:
-        """Whether `driver` has to be asked before a pod may use the claim."""
+        """Return whether `driver` has to be asked before a pod may use the claim."""
         missing = self.phase is not ClaimPhase.PREPARED and driver in self.drivers and driver not in self.answered
         return missing and not self.skips_call(driver, PREPARE)
 
     def skips_call(self, driver: DriverName, method: str) -> bool:
-        """Whether no device of `driver` needs this call."""
+        """Return whether no device of `driver` needs this call."""
         return not {method, ALL_CALLS}.isdisjoint(self.skips.get(driver, ()))
 
     def has_entry_of(self, other: "ClaimInfo | None") -> bool:
-        """Whether the file has the same for both."""
+        """Return whether the file has the same for both."""
         return other is not None and self.uid == other.uid and self.pods == other.pods and self.drivers == other.drivers
 
     def is_left_to(self, pod: PodUid | None) -> bool:
-        """Whether no pod except `pod` uses the claim; if `pod` is None, whether no pod uses it."""
+        """Return whether no pod except `pod` uses the claim; if `pod` is None, whether no pod uses it."""
         return not self.pods or self.pods == {pod}
 
 
@@ -109,11 +109,11 @@ class ClaimCache:
 
     @classmethod
     def of(cls, claims: Iterable[ClaimInfo]) -> "ClaimCache":
-        """A cache of these claims. Of two claims with one key, the last counts."""
+        """Return a cache of these claims. Of two claims with one key, the last counts."""
         return cls({claim.key: claim for claim in claims})
 
     def of_pod(self, pod: PodUid) -> tuple[ClaimKey, ...]:
-        """The claims that a pod uses."""
+        """Return the claims that a pod uses."""
         return tuple([key for key, claim in self.claims.items() if pod in claim.pods])
 
     def by_pod(self, pods: Collection[PodUid]) -> dict[PodUid | None, list[ClaimKey]]:
@@ -129,7 +129,7 @@ class ClaimCache:
         return found
 
     def in_use(self) -> dict[str, int]:
-        """How many claims are prepared, by driver; `<any>` counts each of them once (kubelet-dra.md 13)."""
+        """Return how many claims are prepared, by driver; `<any>` counts each of them once (kubelet-dra.md 13)."""
         prepared = [claim for claim in self.claims.values() if claim.is_prepared]
         drivers = sorted(driver for claim in prepared for driver in claim.drivers)
         return {"<any>": len(prepared), **{driver: drivers.count(driver) for driver in dict.fromkeys(drivers)}}
@@ -140,11 +140,11 @@ class ClaimCache:
         return frozenset().union(*(claim.pods for claim in self.claims.values()))
 
     def size_of(self, driver: DriverName) -> int:
-        """The bytes of the file that the answers of a driver take up (see `answer_size`)."""
+        """Return the bytes of the file that the answers of a driver take up (see `answer_size`)."""
         return self._sizes.get(driver, 0)
 
     def put(self, *changed: ClaimInfo) -> "ClaimCache":
-        """The cache with these claims added, or replacing the claims with their keys."""
+        """Return the cache with these claims added, or replacing the claims with their keys."""
         if not changed:
             return self
         claims = _ChangedClaims(self.claims, {claim.key: claim for claim in changed})
@@ -156,7 +156,7 @@ class ClaimCache:
         return ClaimCache(claims, sizes=sizes)
 
     def without(self, keys: Collection[ClaimKey]) -> "ClaimCache":
-        """The cache without these claims."""
+        """Return the cache without these claims."""
         if not keys:
             return self
         claims, sizes = joined(self.claims).copy(), dict(self._sizes)
@@ -165,7 +165,7 @@ class ClaimCache:
         return ClaimCache(claims, sizes=sizes)
 
     def present(self, keys: Iterable[ClaimKey]) -> tuple[ClaimInfo, ...]:
-        """The claims with these keys; keys without a claim are left out."""
+        """Return the claims with these keys; keys without a claim are left out."""
         return tuple(self.claims[key] for key in keys if key in self.claims)
 
 

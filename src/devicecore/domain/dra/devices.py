@@ -16,7 +16,7 @@ from devicecore.domain.model import Container, Pod
 
 
 def container_devices(cache: ClaimCache, pod: Pod, container: Container) -> tuple[PreparedDevice, ...]:
-    """The devices of a container, once for each request, in the order of claims and drivers by name.
+    """Return the devices of a container, once for each request, in the order of claims and drivers by name.
 
     Raises:
         ClaimInfoError: no pod has asked to prepare a claim that the container names.
@@ -32,7 +32,7 @@ def container_devices(cache: ClaimCache, pod: Pod, container: Container) -> tupl
 
 
 def cdi_ids(cache: ClaimCache, pod: Pod, container: Container) -> tuple[str, ...]:
-    """The CDI names that the kubelet passes to the container runtime (kubelet: `GetResources`).
+    """Return the CDI names that the kubelet passes to the container runtime (kubelet: `GetResources`).
 
     Raises:
         ClaimInfoError: no pod has asked to prepare a claim that the container names.
@@ -42,7 +42,7 @@ def cdi_ids(cache: ClaimCache, pod: Pod, container: Container) -> tuple[str, ...
 
 
 def claim_devices(claim: ClaimInfo) -> tuple[tuple[DriverName, PreparedDevice], ...]:
-    """The devices of a claim, drivers in the order of their names."""
+    """Return the devices of a claim, drivers in the order of their names."""
     return tuple((driver, device) for driver, devices in sorted(claim.drivers.items()) for device in devices or ())
 
 
@@ -55,7 +55,7 @@ class DynamicResource:
 
 
 def dynamic_resources(cache: ClaimCache, pod: Pod, container: Container) -> tuple[DynamicResource, ...]:
-    """The claims of a container (kubelet: `GetContainerClaimInfos`).
+    """Return the claims of a container (kubelet: `GetContainerClaimInfos`).
 
     Raises:
         ClaimInformationError: no pod has asked to prepare a claim that the container names.

@@ -41,7 +41,7 @@ class InstanceId:
 
 
 def choose_service(driver: str, endpoint: str, offered: Sequence[str]) -> str:
-    """The first service of the driver's list that is known (kubelet: `validateSupportedServices`).
+    """Return the first service of the driver's list that is known (kubelet: `validateSupportedServices`).
 
     Raises:
         UnsupportedServicesError: none of them is.
@@ -133,7 +133,7 @@ class DriverRegistry:
         return driver in self.instances
 
     def choose(self, driver: DriverName) -> InstanceId:
-        """The instance that is called.
+        """Return the instance that is called.
 
         Raises:
             DriverNotRegisteredError: there is none.
@@ -144,11 +144,11 @@ class DriverRegistry:
         return next((instance for instance in reversed(known) if instance in self.connected), known[-1])
 
     def is_registered(self, instance: InstanceId) -> bool:
-        """Whether this instance is registered, and not only another one of its driver."""
+        """Return whether this instance is registered, and not only another one of its driver."""
         return instance in self.instances.get(instance.driver, ())
 
     def apply(self, event: DriverEvent, now: float) -> "DriverRegistry":
-        """The registry after an event at `now`.
+        """Return the registry after an event at `now`.
 
         Raises:
             DriverAlreadyRegisteredError: an instance registers at an endpoint where its driver is registered.
@@ -172,19 +172,19 @@ class DriverRegistry:
         return _with_wipe(after, instance.driver, now)
 
     def still_reports(self, driver: DriverName) -> bool:
-        """Whether the health stream of any instance of the driver is open."""
+        """Return whether the health stream of any instance of the driver is open."""
         return any(instance.driver == driver for instance in self.reporting)
 
     def due(self, now: float) -> tuple[DriverName | None, ...]:
-        """The drivers whose wipes are due at `now`; None stands for all drivers."""
+        """Return the drivers whose wipes are due at `now`; None stands for all drivers."""
         return tuple(driver for driver, wipe in self.wipes.items() if wipe.due <= now)
 
     def is_connected(self, driver: DriverName) -> bool:
-        """Whether any instance of the driver is connected."""
+        """Return whether any instance of the driver is connected."""
         return any(instance.driver == driver for instance in self.connected)
 
     def wiped(self, driver: DriverName | None) -> "DriverRegistry":
-        """The registry without the wipe of a driver; None is that of all drivers."""
+        """Return the registry without the wipe of a driver; None is that of all drivers."""
         return evolve(self, wipes={name: wipe for name, wipe in self.wipes.items() if name != driver})
 
     def _register(self, instance: InstanceId) -> "DriverRegistry":
@@ -203,7 +203,7 @@ class DriverRegistry:
 
 
 def has_stopped_reporting(before: DriverRegistry, after: DriverRegistry, event: DriverEvent) -> bool:
-    """Whether `event` ended the last health stream of its driver.
+    """Return whether `event` ended the last health stream of its driver.
 
     A stream may end without a report. In that case the health saved before a restart no longer counts either.
     """

@@ -75,11 +75,11 @@ class DeviceHealth:
         return f"{self.pool}/{self.device}"
 
     def is_expired(self, now: int) -> bool:
-        """Whether the report no longer counts at `now` (nanoseconds since 1970)."""
+        """Return whether the report no longer counts at `now` (nanoseconds since 1970)."""
         return now - self.updated > self.limit
 
     def differs_from(self, other: "DeviceHealth | None") -> bool:
-        """Whether it differs from `other` in anything except the time."""
+        """Return whether it differs from `other` in anything except the time."""
         if other is None:
             return True
         return (self.health, self.limit, self.message) != (other.health, other.limit, other.message)
@@ -93,14 +93,14 @@ class HealthCache:
     _sizes: Mapping[DriverName, int] = field(factory=dict, eq=False, repr=False)  # of drivers that have reported
 
     def health(self, driver: DriverName, pool: str, device: str, now: int) -> tuple[DraHealth, str]:
-        """The health and the message of a device (kubelet: `getHealth`)."""
+        """Return the health and the message of a device (kubelet: `getHealth`)."""
         known = self.drivers.get(driver, {}).get(f"{pool}/{device}")
         if known is None or known.is_expired(now):
             return DraHealth.UNKNOWN, ""
         return known.health, known.message
 
     def unchanged_until(self, now: int) -> float:
-        """The last time, in nanoseconds since 1970, at which every report that counts at `now` still counts."""
+        """Return the last time, in nanoseconds since 1970, at which every report that counts at `now` still counts."""
         reports = chain.from_iterable(devices.values() for devices in self.drivers.values())
         return min((item.updated + item.limit for item in reports if not item.is_expired(now)), default=inf)
 
@@ -129,7 +129,7 @@ class HealthCache:
         return HealthUpdate(after, frozenset((driver, item.pool, item.device) for item in changed), forgotten)
 
     def cleared(self, driver: DriverName) -> "HealthCache":
-        """The cache without the devices of a driver, because its stream has ended."""
+        """Return the cache without the devices of a driver, because its stream has ended."""
         left = {name: devices for name, devices in self.drivers.items() if name != driver}
         return HealthCache(left, {name: size for name, size in self._sizes.items() if name != driver})
 
@@ -156,7 +156,7 @@ def _size(devices: Iterable[DeviceHealth]) -> int:
 
 
 def _fitting(devices: Mapping[str, DeviceHealth], room: int) -> tuple[dict[str, DeviceHealth], int]:
-    """The first devices that fit into `room`, and their size."""
+    """Return the first devices that fit into `room`, and their size."""
     fitting: dict[str, DeviceHealth] = {}
     size = 0
     for key, item in devices.items():
@@ -190,7 +190,7 @@ class ClaimHealthChanged:
 
 
 def pods_to_notify(update: HealthUpdate, claims: ClaimCache) -> tuple[PodUid, ...]:
-    """The pods whose claims have a device whose health a report changed, sorted."""
+    """Return the pods whose claims have a device whose health a report changed, sorted."""
     if not update.changed:
         return ()
     holding = (
@@ -228,7 +228,7 @@ class ClaimHealth:
 def allocated_resources_status(
     claims: ClaimCache, health: HealthCache, pod: Pod, now: int
 ) -> dict[str, tuple[ClaimHealth, ...]]:
-    """The health of the claimed devices of each container; init containers are left out.
+    """Return the health of the claimed devices of each container; init containers are left out.
 
     Kubelet: `UpdateAllocatedResourcesStatus`. Claims behind extended resources are not reported.
     """
@@ -257,6 +257,6 @@ def _claim_healths(
 
 
 def _key(pod: Pod, named: ContainerClaim) -> ClaimKey:
-    """The claim that a container names: the one made for the entry, else the one that the entry names."""
+    """Return the claim that a container names: the one made for the entry, else the one that the entry names."""
     direct = next((entry.claim for entry in pod.claims if entry.name == named.name), None)
     return claim_key(pod, pod.generated_claims.get(named.name) or direct or "")

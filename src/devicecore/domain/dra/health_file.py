@@ -40,7 +40,7 @@ _SECONDS_OF_400_YEARS = 146_097 * 24 * 3600
 
 
 def encode(cache: HealthCache) -> bytes:
-    """The file that a kubelet would write."""
+    """Return the file that a kubelet would write."""
     return json_text(
         {
             driver: {"Devices": {key: _json(device) for key, device in sorted(devices.items())}}

@@ -13,7 +13,7 @@ _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
 def claim_name(pod: Pod, entry: PodClaim) -> str | None:
-    """The name of the claim for an entry of the pod; None if it needs no claim (kubelet: `resourceclaim.Name`).
+    """Return the name of the claim for an entry of the pod; None if it needs no claim (kubelet: `resourceclaim.Name`).
 
     Raises:
         ClaimNotCreatedError: the claim of a template does not exist yet.
@@ -36,12 +36,12 @@ def pod_claims(pod: Pod) -> Iterator[PodClaim]:
 
 
 def claim_key(pod: Pod, name: str) -> ClaimKey:
-    """The key of a claim that the pod names: claims are in the pod's namespace."""
+    """Return the key of a claim that the pod names: claims are in the pod's namespace."""
     return ClaimKey(pod.namespace, name)
 
 
 def claim_keys(pod: Pod) -> tuple[ClaimKey, ...]:
-    """The claims that a pod uses, each once.
+    """Return the claims that a pod uses, each once.
 
     Raises:
         ClaimNotCreatedError: the claim of a template does not exist yet.
@@ -72,7 +72,7 @@ def wanted_requests(pod: Pod, container: Container) -> dict[ClaimKey, tuple[str,
 
 
 def extended_requests(pod: Pod, container: Container) -> tuple[str, ...]:
-    """The requests of the extended claim that serve what a container asks for."""
+    """Return the requests of the extended claim that serve what a container asks for."""
     mappings = pod.extended_claim.mappings if pod.extended_claim else ()
     return tuple(
         mapping.request

@@ -49,7 +49,7 @@ class PreparedDevice:
     cdi_ids: tuple[str, ...] | None = None
 
     def serves(self, request: str) -> bool:
-        """Whether the device serves `request`. An empty request stands for the claim as a whole."""
+        """Return whether the device serves `request`. An empty request stands for the claim as a whole."""
         return not request or not self.requests or request in self.requests
 
 
@@ -101,7 +101,7 @@ class ResourceClaim:
     config: tuple[DriverConfig, ...] = field(default=(), hash=False)
 
     def config_of(self, device: AllocatedDevice) -> tuple[object, ...]:
-        """The parameters that the claim has for a device of its allocation; later ones count more."""
+        """Return the parameters that the claim has for a device of its allocation; later ones count more."""
         names = (device.request, device.request.partition("/")[0])
         return tuple(
             entry.parameters

@@ -70,7 +70,7 @@ def leave_shared(cache: ClaimCache, pods: AbstractSet[PodUid]) -> Changed:
 def next_to_release(
     cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey], released: Released
 ) -> AskDriver | None:
-    """The next question, or None if nothing is left. Drivers are asked in the order of their names."""
+    """Return the next question, or None if nothing is left. Drivers are asked in the order of their names."""
     claims = [claim for claim in cache.present(keys) if claim.is_left_to(pod)]
     missing = {driver for claim in claims for driver in _left(claim, released)}
     if not missing:
@@ -123,7 +123,7 @@ def after_answer(cache: ClaimCache, released: Released, driver: DriverName, keys
 
 
 def _left(claim: ClaimInfo, released: Released) -> frozenset[DriverName]:
-    """The drivers that have not released a claim yet."""
+    """Return the drivers that have not released a claim yet."""
     known = released.get(claim.key)
     drivers = frozenset(driver for driver in claim.drivers if not claim.skips_call(driver, UNPREPARE))
     return drivers - known.drivers if known and known.calls == claim.calls else drivers

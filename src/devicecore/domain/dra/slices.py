@@ -102,7 +102,7 @@ class PublishedDevice:
         raise InvalidPoolError(subject, problem)
 
     def as_json(self) -> dict[str, object]:
-        """The device as a ResourceSlice has it."""
+        """Return the device as a ResourceSlice has it."""
         device: dict[str, object] = {"name": self.name}
         if self.attributes:
             device["attributes"] = {name: {_type_of(value): value} for name, value in sorted(self.attributes.items())}
@@ -160,7 +160,7 @@ class DevicePool:
             seen.add(device.name)
 
     def slices(self) -> dict[str, list[dict[str, object]]]:
-        """The devices of each slice by the slice's name; one slice without devices if there are none.
+        """Return the devices of each slice by the slice's name; one slice without devices if there are none.
 
         An absent driver and a node without devices would look the same without that slice.
         """
@@ -209,7 +209,7 @@ def changes(
     least_generation: int = 1,
     returned: Mapping[str, str] = {},
 ) -> SliceChanges:
-    """What must be written so that the stored slices show `pool`, and nothing else of its driver on its node.
+    """Return what must be written so that the stored slices show `pool`, and nothing else of its driver on its node.
 
     Args:
         pool: what is wanted.
@@ -251,7 +251,7 @@ class _WantedSlices:
         return {"apiVersion": "v1", "kind": "Node", "name": self.pool.node, "uid": self.node_uid, "controller": True}
 
     def is_shown_by(self, one: StoredSlice, returned: Mapping[str, str]) -> bool:
-        """Whether a slice shows the devices that are wanted, as the server writes them."""
+        """Return whether a slice shows the devices that are wanted, as the server writes them."""
         if one.name not in self.devices or one.count != len(self.devices):
             return False
         sent, kept = canonical(self.devices[one.name]), canonical(one.devices)
@@ -263,7 +263,7 @@ class _WantedSlices:
         return one.generation == self.generation and owners == [self.owner] and self.is_shown_by(one, returned)
 
     def body(self, name: str, stored: StoredSlice | None = None) -> Mapping[str, object]:
-        """A slice as it is sent. It keeps the metadata of the stored one."""
+        """Return a slice as it is sent. It keeps the metadata of the stored one."""
         pool = {"name": self.pool.name, "generation": self.generation, "resourceSliceCount": len(self.devices)}
         return {
             "apiVersion": "resource.k8s.io/v1",

@@ -34,7 +34,7 @@ class StateDifference:
 
 
 def claim_of(entry: ClaimEntry) -> str:
-    """The claim of an entry: `namespace/name`."""
+    """Return the claim of an entry: `namespace/name`."""
     return f"{entry.namespace}/{entry.name}"
 
 

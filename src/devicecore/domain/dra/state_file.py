@@ -63,7 +63,7 @@ class ClaimEntry:
 
     @classmethod
     def of(cls, claim: ClaimInfo) -> "ClaimEntry":
-        """The entry of a claim of the node."""
+        """Return the entry of a claim of the node."""
         key, skips = claim.key, {str(name): operations for name, operations in claim.skips.items()}
         return cls(claim.uid, key.name, key.namespace, tuple(claim.pods), dict(claim.drivers.items()), skips)
 
@@ -103,7 +103,7 @@ def _devices(devices: tuple[PreparedDevice, ...] | None, skips: frozenset[str] |
 
 
 def encode(entries: Iterable[ClaimEntry] | None) -> bytes:
-    """The file that a kubelet would write for these entries; None is what it writes before its first claim.
+    """Return the file that a kubelet would write for these entries; None is what it writes before its first claim.
 
     Raises:
         UnencodableCheckpointError: a string is no Unicode text.
@@ -144,7 +144,7 @@ class StateWriter:
     _escaped_blocks: list[bytes] = field(factory=list)
 
     def encode(self, cache: ClaimCache) -> bytes:
-        """The file for `cache`.
+        """Return the file for `cache`.
 
         Raises:
             UnencodableCheckpointError: a string is no Unicode text.
@@ -216,7 +216,7 @@ def decode(blob: bytes) -> DecodedState:
 
 
 def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
-    """The entries of a file, for readers that only look: its checksum is not compared.
+    """Return the entries of a file, for readers that only look: its checksum is not compared.
 
     A file of a kubelet before 1.32 is read as well (kubelet-dra.md 9.4). Until 1.30 it has the CDI names of each driver
     and no devices, so the names of one driver are shown as those of one device without a name.
@@ -234,7 +234,7 @@ def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
 
 
 def _sealed(document: Json) -> tuple[bytes, int]:
-    """The data of a file, as bytes, and the checksum that is stored in it."""
+    """Return the data of a file, as bytes, and the checksum that is stored in it."""
     file = _struct(_File(), document, _FILE_FIELDS)
     return file.data.encode(), file.checksum  # a lone surrogate became U+FFFD in `parse`, so the text has bytes
 

@@ -215,7 +215,7 @@ def _score(report: Report) -> str:
 
 
 def _right_box(left: int, right: int) -> str:
-    """A rectangle from `left`, with round corners at its right."""
+    """Return a rectangle from `left`, with round corners at its right."""
     return f"M{left} 0h{right - 3}a3 3 0 0 1 3 3v14a3 3 0 0 1 -3 3h-{right - 3}z"
 
 
@@ -236,7 +236,7 @@ def _label(text: str, start: int, width: int) -> ET.Element:
 
 
 def _tag(name: str, /, *content: ET.Element | str, **attributes: str) -> ET.Element:
-    """An element. A text from outside is made printable here, and escaped when the element is written."""
+    """Return an element. A text from outside is made printable here, and escaped when the element is written."""
     named = {key.rstrip("_").replace("_", "-"): foreign_text(value, _MAX_TEXT) for key, value in attributes.items()}
     element = ET.Element(name, named)
     for part in content:

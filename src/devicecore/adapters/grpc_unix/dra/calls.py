@@ -78,17 +78,17 @@ def health_method(services: Collection[str]) -> Method:
 
 
 def was_not_reached(error: grpc.RpcError) -> bool:
-    """Whether a call failed because there is no connection, so that nothing was sent."""
+    """Return whether a call failed because there is no connection, so that nothing was sent."""
     return isinstance(error, grpc.aio.AioRpcError) and (error.details() or "").startswith("failed to connect to all")
 
 
 def closing(method: str) -> DriverCallError:
-    """The error of a call to an instance that is no longer registered."""
+    """Return the error of a call to an instance that is no longer registered."""
     return DriverCallError(method, "Canceled", "grpc: the client connection is closing", unanswered=True)
 
 
 def call_error(method: str, endpoint: str, error: grpc.RpcError) -> DriverCallError:
-    """A failed call as a kubelet words it.
+    """Return a failed call as a kubelet words it.
 
     Only a status that the driver itself must have sent counts as its answer. A status that the connection may have
     made, such as Unavailable, leaves open what the driver has done; except if there was no connection.

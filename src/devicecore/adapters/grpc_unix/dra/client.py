@@ -193,7 +193,7 @@ class DriverClient:
                 await self._disconnected.wait()  # the process that is there now has no such service
 
     async def _read_reports(self) -> bool:
-        """Read a health stream to its end; whether another stream to the same process may succeed."""
+        """Read a health stream to its end. Return whether another stream to the same process may succeed."""
         channel, method, is_offered = self._channel, self._health_method, True
         if channel is None:
             return False

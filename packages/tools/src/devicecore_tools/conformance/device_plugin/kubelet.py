@@ -239,7 +239,7 @@ class BareKubelet:
         return [path for path in self._sockets() if path != self.socket]
 
     def _sockets(self) -> list[Path]:
-        """All sockets in the directory; none if the plugin has removed it or put a link in its place."""
+        """Return all sockets in the directory; none if the plugin has removed it or put a link in its place."""
         if self.directory.is_symlink() or not self.directory.is_dir():
             return []
         return [path for path in self.directory.iterdir() if path.is_socket()]

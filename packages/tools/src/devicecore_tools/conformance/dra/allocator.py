@@ -93,7 +93,7 @@ class Allocator:
     def fits(
         self, spec: Mapping[str, Any], device: SliceDevice, slices: Sequence[Slice], taken: Sequence[SliceDevice]
     ) -> bool:
-        """Whether a claim gets a device beside those that are taken.
+        """Return whether a claim gets a device beside those that are taken.
 
         Raises:
             UndecidableError: an object or an expression cannot be read.
@@ -117,7 +117,7 @@ class Allocator:
         slices: Sequence[Slice],
         taken: Sequence[SliceDevice],
     ) -> tuple[Json, list[SliceDevice]]:
-        """The allocation, and its devices. All pools are one here, so that devices have one order."""
+        """Return the allocation, and its devices. All pools are one here, so that devices have one order."""
         offered = self.oldest_first(devices)
         keys = {one.key for one in offered}
         known = [*offered, *{one.key: one for one in taken if one.key not in keys}.values()]
@@ -176,7 +176,7 @@ def _counters(slices: Iterable[Slice]) -> Iterable[Json]:
 
 
 def matches(expression: str, driver: str, device: SliceDevice) -> bool:
-    """Whether a CEL expression selects a device.
+    """Return whether a CEL expression selects a device.
 
     Raises:
         UndecidableError: the expression has no value for the device.

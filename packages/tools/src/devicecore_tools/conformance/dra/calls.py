@@ -157,7 +157,7 @@ class Calls:
             self.clean_up()
 
     def works(self, claim: Claim | None = None) -> bool:
-        """Whether the driver prepares and unprepares a plain claim now, or one on the devices of another claim.
+        """Return whether the driver prepares and unprepares a plain claim now, or one on the devices of another claim.
 
         True if that cannot be found out, and if the driver has never done it.
         """
@@ -234,7 +234,7 @@ class Calls:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def prepare(self, *claims: Claim, timeout: float | None = None) -> Mapping[str, Any]:
-        """Call NodePrepareResources once for these claims; the answers by UID, as messages.
+        """Call NodePrepareResources once for these claims. Return the answers by UID, as messages.
 
         Raises:
             CallFailedError: the call failed as a whole.
@@ -250,7 +250,7 @@ class Calls:
         return answer
 
     def unprepare(self, *claims: Claim, timeout: float | None = None) -> Mapping[str, Any]:
-        """Call NodeUnprepareResources once for these claims; the answers by UID, as messages.
+        """Call NodeUnprepareResources once for these claims. Return the answers by UID, as messages.
 
         Raises:
             CallFailedError: the call failed as a whole.
@@ -265,7 +265,7 @@ class Calls:
         return answer
 
     def prepared(self, claim: Claim) -> tuple[Any, ...]:
-        """Prepare one claim; the devices in the answer, as messages.
+        """Prepare one claim. Return the devices in the answer, as messages.
 
         Raises:
             Failure: the driver did not prepare it.

@@ -210,7 +210,7 @@ def resolve(name: str, directories: Sequence[Path]) -> Edits:
 
 
 def _invalid_file_with(device: str, directories: Sequence[Path]) -> str:
-    """The problem of a file that runtimes ignore, and that has this name in its text; empty if there is none."""
+    """Return the problem of a file that runtimes ignore, and that has this name in its text; empty if there is none."""
     for path in (path for directory in reversed(directories) for path in cdi_files(directory)):
         with suppress(OSError):
             if device in read_file(path, MAX_BYTES, follow_links=True).decode(errors="replace") and (
@@ -325,7 +325,7 @@ def _rdt_problems(clos_id: str) -> Iterator[str]:
 
 
 def _needed_version(spec: CdiDocument) -> str:
-    """The oldest version that has all that is used."""
+    """Return the oldest version that has all that is used."""
     every = [spec.containerEdits, *(device.containerEdits for device in spec.devices)]
     rdts = [edits.intelRdt for edits in every if edits.intelRdt is not None]
     uses = {

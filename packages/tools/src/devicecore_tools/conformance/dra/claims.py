@@ -310,14 +310,14 @@ class Claims:
         return self._allocator
 
     def _own_spec(self) -> Json | None:
-        """The spec of the user's claim."""
+        """Return the spec of the user's claim."""
         own = next((one for one in self.settings.objects if one.get("kind") in CLAIM_KINDS), None)
         if own is None:
             return None
         return dict(own["spec"]["spec"] if own["kind"] == "ResourceClaimTemplate" else own["spec"])
 
     def _own_request(self) -> Json:
-        """The first request of the user's claim; empty if there is none."""
+        """Return the first request of the user's claim; empty if there is none."""
         requests = (self._own_spec() or {}).get("devices", {}).get("requests") or [{}]
         return dict(requests[0].get("exactly", requests[0]))
 

@@ -106,7 +106,7 @@ class RuntimeConnection:
 
 
 def _exactly(data: bytes, size: int) -> bytes:
-    """The data, if it has this size.
+    """Return the data, if it has this size.
 
     Raises:
         EOFError: the connection has ended before.

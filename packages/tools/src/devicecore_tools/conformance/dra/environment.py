@@ -177,7 +177,7 @@ class Environment:
         return set() if seen is None else {f"{spec.kind}={name}" for spec in seen.specs for name in spec.devices}
 
     def contains(self, path: str) -> bool:
-        """Whether a path lies below a directory of the run, so that the file may be deleted."""
+        """Return whether a path lies below a directory of the run, so that the file may be deleted."""
         real = Path(path).resolve()
         return any(real.is_relative_to(root.resolve()) for root in (self._root, self.registry, self.plugins))
 
@@ -221,7 +221,7 @@ def _below(root: Path) -> Iterator[str]:
 
 
 def _size(path: str) -> int:
-    """The size of a regular file in bytes; 0 for everything else."""
+    """Return the size of a regular file in bytes; 0 for everything else."""
     try:
         found = os.lstat(path)
     except OSError:

@@ -123,7 +123,7 @@ class DriverInstance:
         return self._connection
 
     def prepare(self, claims: Iterable[ClaimRef], timeout: float, service: str = "") -> Mapping[str, Any]:
-        """Call NodePrepareResources; the answers by UID, as messages.
+        """Call NodePrepareResources. Return the answers by UID, as messages.
 
         Raises:
             CallFailedError: the call failed as a whole.
@@ -131,7 +131,7 @@ class DriverInstance:
         return self._ask(calls.PREPARE_METHODS[service or self.service], claims, timeout)
 
     def unprepare(self, claims: Iterable[ClaimRef], timeout: float, service: str = "") -> Mapping[str, Any]:
-        """Call NodeUnprepareResources; the answers by UID, as messages.
+        """Call NodeUnprepareResources. Return the answers by UID, as messages.
 
         Raises:
             CallFailedError: the call failed as a whole.

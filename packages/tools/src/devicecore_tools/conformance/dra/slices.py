@@ -108,11 +108,11 @@ class PublishedSlices:
         return found
 
     def has_devices(self) -> bool:
-        """Whether all pools are complete, and there is a device in them."""
+        """Return whether all pools are complete, and there is a device in them."""
         return self.is_complete() and any(pool.devices for pool in self.pools())
 
     def is_complete(self) -> bool:
-        """Whether there are pools, and all of them are complete."""
+        """Return whether there are pools, and all of them are complete."""
         return bool(self._complete_pools())
 
     def wait_complete(self) -> bool:

@@ -146,7 +146,7 @@ class Steps:
         raise AssertionError(message)
 
     def _alone(self, look: TwoParts) -> str:
-        """Make a check for which the others of its event had left no device; the event happens once more."""
+        """Make a check for which the others of its event had left no device. The event happens once more."""
         return Steps(self.driver, (look,)).finish(look)
 
 

@@ -114,7 +114,7 @@ def _place_and_rest(parts: Sequence[str]) -> tuple[str | None, tuple[str, str | 
 
 
 def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
-    """Do what a request asks; the code and the body of the answer.
+    """Do what a request asks. Return the code and the body of the answer.
 
     Raises:
         ApiError: the request is refused.

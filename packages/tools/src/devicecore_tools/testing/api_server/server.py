@@ -233,7 +233,7 @@ class LocalApiServer(Runs):
             return self.store.update(found, place, name, after, in_status=False, manager=manager)
 
     def delete(self, kind: str, name: str, namespace: str = "default") -> Json:
-        """Delete an object; what it was.
+        """Delete an object. Return what it was.
 
         Raises:
             ApiError: it does not exist.
@@ -284,7 +284,7 @@ class LocalApiServer(Runs):
     # --- called while a request is served -----------------------------------------------------------------------------
 
     def next_fault(self, request: Request) -> Fault | None:
-        """Note a request; what to do with it, None for the usual."""
+        """Note a request. Return what to do with it, None for the usual."""
         self.note(request)
         with self._lock:
             fault = self._fault_for(request)

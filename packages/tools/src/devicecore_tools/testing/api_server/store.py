@@ -282,7 +282,7 @@ class ObjectStore:
             return self._replace(kind, (namespace, name), before, after, changed)
 
     def delete(self, kind: Kind, namespace: str, name: str, preconditions: Mapping[str, str] | None = None) -> Json:
-        """Delete an object, or mark it as ending while it has finalizers; what it was.
+        """Delete an object, or mark it as ending while it has finalizers. Return what it was.
 
         Raises:
             ApiError: it does not exist, or a precondition does not hold.
@@ -303,7 +303,7 @@ class ObjectStore:
             return self._remove(kind, (namespace, name))
 
     def delete_collection(self, kind: Kind, namespace: str | None, selector: Selector) -> list[Json]:
-        """Delete every object that matches; what they were. None is success."""
+        """Delete every object that matches. Return what they were. None is success."""
         with self._changed:
             found, _ = self.select(kind, namespace, selector)
             places = [(value["metadata"].get("namespace", ""), value["metadata"]["name"]) for value in found]
@@ -405,7 +405,7 @@ class ObjectStore:
         return copy.deepcopy(before)
 
     def _free(self, resource: str, key: Key) -> int:
-        """Forget what is kept beside an object; its weight."""
+        """Forget what is kept beside an object. Return its weight."""
         self._owners.pop((resource, key), None)
         freed = self._weights.pop((resource, key), 0)
         self._weight -= freed
