@@ -134,6 +134,13 @@ def test_a_file_that_cannot_be_used_is_one_sentence(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("devicecore fits: ")
+    if content == "\xff":
+        assert lines[0].endswith("two.yaml: expected UTF-8 text, got other bytes")
+
+
+def test_a_directory_in_the_place_of_a_pod_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fits(place, ".", "node.yaml") == 2
+    assert capsys.readouterr().err == f"devicecore fits: {place}: it is a directory, expected a file\n"
 
 
 @pytest.mark.parametrize(("pod", "node"), [("nothing.yaml", "node.yaml"), ("one.yaml", "nothing.yaml")])

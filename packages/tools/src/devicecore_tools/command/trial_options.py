@@ -84,7 +84,12 @@ def pod_in_file(place: str) -> "Pod":
     from devicecore.system.files import read_input
 
     data = sys.stdin.buffer.read(_MAX_POD + 1) if place == "-" else read_input(place, _MAX_POD)
-    pods = read_pods(data.decode(), place)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        message = f"{place}: expected UTF-8 text, got other bytes"
+        raise ValueError(message) from None
+    pods = read_pods(text, place)
     if len(pods) != 1:
         message = f"{place}: expected one pod, got {len(pods)}"
         raise ValueError(message)
