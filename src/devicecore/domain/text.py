@@ -4,6 +4,9 @@ Law: for any text, `foreign_text` returns one printable line of bounded length, 
 the result can be logged, shown on a terminal, and kept in a state file.
 """
 
+from collections.abc import Callable, Iterable
+from itertools import accumulate, takewhile
+
 MAX_FOREIGN_TEXT = 1_000
 """Characters that are kept of a foreign text unless the caller gives another limit."""
 
@@ -35,3 +38,27 @@ def foreign_text(text: str, limit: int = MAX_FOREIGN_TEXT) -> str:
         return start
     note = f"... ({len(text)} characters)"
     return start[: limit - len(note)] + note
+
+
+def shortened(text: str, room: float, width_of: Callable[[str], float] = len) -> str:
+    """Leave out the middle of a name that is too wide, because names of one family differ most at their ends.
+
+    Args:
+        text: the name.
+        room: the most that the result may be wide, in the unit of `width_of`.
+        width_of: the width of one character.
+
+    Returns:
+        `text` itself if there is room for it; otherwise its start, an ellipsis, and its end, which gets two thirds.
+    """
+    widths = [width_of(letter) for letter in text]
+    if sum(widths) <= room:
+        return text
+    left = room - width_of("\u2026")
+    end = _fitting(reversed(widths), left * 2 / 3)
+    start = _fitting(widths, left - sum(widths[len(widths) - end :]))
+    return f"{text[:start]}\u2026{text[len(text) - end :]}" if left >= 0 else ""
+
+
+def _fitting(widths: Iterable[float], room: float) -> int:
+    return sum(1 for _ in takewhile(lambda width: width <= room, accumulate(widths)))

@@ -153,3 +153,12 @@ def test_foreign_text_moves_no_cursor_and_fills_no_screen(node: Node) -> None:
     text = lines(node.state(ManifestError(evil, 1, evil, evil)), evil)
     assert "\x1b" not in "".join(text)
     assert len("".join(text)) < 10_000
+
+
+def test_pods_of_one_job_are_told_apart_at_80_columns(node: Node) -> None:
+    node.transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 16)))
+    for number in range(12):
+        node.admit(f"llama-70b-pretraining-worker-{number}", {GPU: 1})
+    names = [line[2:28] for line in lines(node.state(), width=80) if "\u2026" in line[2:28]]
+    assert len(set(names)) == 12
+    assert names[11] == "default/l\u2026aining-worker-11"

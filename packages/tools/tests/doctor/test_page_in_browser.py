@@ -131,7 +131,7 @@ def test_tab_reaches_every_cell_and_shows_its_details(browser: Browser, tmp_path
         browser.press("Tab")
         if browser.run("document.activeElement.matches('.cell')"):
             seen[browser.run(LABEL)] = browser.run(DETAILS)
-    assert list(seen) == [cell.label for cell in picture(of).cells]
+    assert [name.rpartition(": ")[2] for name in seen] == [cell.label for cell in picture(of).cells]
     for label, details in seen.items():
         assert label.partition(" ")[0] in details.split("\n")
     both = next(details for label, details in seen.items() if label.startswith("nic-0"))
@@ -146,7 +146,7 @@ def test_arrow_keys_move_between_cells_and_enter_leads_to_the_row(browser: Brows
     for key in ("ArrowRight", "ArrowDown", "ArrowUp", "End", "ArrowLeft", "Home"):
         browser.press(key)
         places.append(browser.run(LABEL).partition(" ")[0])
-    assert places == ["gpu-2", "nic-1", "gpu-2", "rdma-0", "nic-3", "gpu-0"]
+    assert places == ["gpu-2", "gpu-3", "gpu-2", "rdma-0", "nic-3", "gpu-0"]
     browser.press("Enter")
     assert browser.run("document.querySelector(':target').innerText").split()[:2] == ["example.com/gpu", "gpu-0"]
     browser.press("Escape")
@@ -197,7 +197,7 @@ def test_a_screen_reader_is_given_names_headings_and_tables(browser: Browser, tm
     shown(browser, tmp_path, of)
     named = browser.accessible_names()
     links = [name for role, name in named if role == "link"]
-    assert {cell.label for cell in picture(of).cells} <= set(links)
+    assert {cell.label for cell in picture(of).cells} <= {name.rpartition(": ")[2] for name in links}
     assert all(links)
     headings = [name for role, name in named if role == "heading"]
     assert headings[:2] == ["Devices of n1", "Devices by NUMA node"]
@@ -229,3 +229,85 @@ def test_a_page_of_many_devices_stays_usable(browser: Browser, tmp_path: Path) -
     assert browser.run(LABEL).startswith("dev-1 ")
     assert "3,000 devices are folded" in browser.run("document.querySelector('header').innerText")
     assert browser.complaints == []
+
+
+def crowded() -> NodeReport:
+    """Long names in full and small cells, some of them with two owners, several findings or bad health."""
+    rows = []
+    for number in range(90):
+        resource, of = ("nvidia.com/mig-1g.10gb.shared", "MIG-GPU-8f6e1c3e-WWMM") if number < 20 else ("a.io/rdma", "m")
+        owner = f"team-a/llama-70b-pretraining-worker-{number}-MWQ9c" if number % 3 else "free"
+        uid = f"uid-{number}" if number % 3 else ""
+        health = "Unhealthy" if number % 5 == 1 else "Healthy"
+        rows.append(evolve(row(0, resource, owner=owner, health=health, uid=uid), device=f"{of}-{number:03d}/0"))
+        if number % 20 == 1:
+            rows.append(evolve(rows[-1], owner="default/second", pod_uid="second"))
+    found = [
+        finding(number, *(one.device for one in rows[first::2]), resource=rows[first].resource)
+        for number, first in ((1, 0), (12, 1), (13, 1), (14, 40), (15, 41))
+    ]
+    return evolve(made_of(rows, *found), name="ip-10-132-44-201.eu-central-1.compute.internal")
+
+
+SPILT = """[...document.querySelectorAll('.cell')].filter(cell => {
+  const boxes = list => [...cell.querySelectorAll(list)].map(one => one.getBoundingClientRect());
+  const [badges, texts] = [boxes('.badge'), boxes('text')];
+  const edges = boxes(':scope > rect:not(.badge):not(.ring):not(.sick)');
+  const meet = (one, other) => one.left < other.right && one.right > other.left && one.top < other.bottom - 2
+    && one.bottom > other.top + 2;
+  return texts.some(one => one.left < edges[0].left || one.right > edges[0].right)
+    || boxes('text:not(.c)').some(one => badges.some(badge => meet(one, badge)))
+    || badges.some((one, place) => badges.slice(place + 1).some(other => meet(one, other)));
+}).map(cell => cell.textContent)"""
+
+
+@pytest.mark.parametrize("of", [crowded(), report_of(ILL)], ids=["crowded", "ill"])
+def test_no_label_is_wider_than_its_cell_or_under_a_number(browser: Browser, tmp_path: Path, of: NodeReport) -> None:
+    shown(browser, tmp_path, of)
+    assert browser.run(SPILT) == []
+    image = tmp_path / "picture.svg"
+    image.write_text(svg(of, picture(of)), encoding="utf-8")
+    browser.open(image.as_uri())
+    assert browser.run(SPILT) == []
+    assert browser.run("document.documentElement.width.baseVal.value") <= 830, "a README would make it smaller"
+
+
+def test_names_of_cells_and_findings_contain_the_text_that_is_seen(browser: Browser, tmp_path: Path) -> None:
+    shown(browser, tmp_path, crowded())
+    unsaid = """[...document.querySelectorAll('.node a')].filter(link => {
+      const seen = link.textContent.trim().replace(/\\s+/g, ' ');
+      return !seen || !link.getAttribute('aria-label').includes(seen);
+    }).map(link => link.textContent)"""
+    assert browser.run(unsaid) == []
+
+
+def test_no_two_landmarks_have_the_same_role_and_name(browser: Browser, tmp_path: Path) -> None:
+    shown(browser, tmp_path, crowded())
+    named = [one for one in browser.accessible_names() if one[0] in {"region", "navigation", "complementary"}]
+    assert {("region", "All devices"), ("region", "Sources")} <= set(named)
+    assert len(named) == len(set(named))
+
+
+@pytest.mark.parametrize("width", [390, 830, 1280, 1920])
+def test_no_word_of_a_table_head_is_broken_at_any_width(browser: Browser, tmp_path: Path, width: int) -> None:
+    of = crowded()
+    file = tmp_path / "page.html"
+    file.write_text(page(of, picture(of)), encoding="utf-8")
+    browser.open(file.as_uri(), size=(width, 900))
+    broken = """[...document.querySelectorAll('thead th')].filter(head => {
+      const range = document.createRange();
+      range.selectNodeContents(head);
+      return range.getClientRects().length > 1;
+    }).map(head => head.textContent)"""
+    assert browser.run(broken) == []
+    assert browser.run("document.documentElement.scrollWidth") == width
+
+
+def test_boxes_fill_both_halves_of_a_window_of_1280_pixels(browser: Browser, tmp_path: Path) -> None:
+    of = crowded()
+    file = tmp_path / "page.html"
+    file.write_text(page(of, picture(of)), encoding="utf-8")
+    browser.open(file.as_uri(), size=(1280, 900))
+    edges = "[...document.querySelectorAll('.boxes > *')].map(one => one.getBoundingClientRect().right)"
+    assert max(browser.run(edges)) > 1200
+    assert min(browser.run(edges)) < 640

@@ -1,31 +1,37 @@
 """The picture of a node as SVG: as one file, or in parts for a page.
 
 Laws: equal pictures give equal bytes. Everything that a colour shows is also in a text or a shape. Every text from
-outside is escaped and bounded. The result loads nothing and runs nothing.
+outside is escaped and bounded. The result loads nothing and runs nothing. No label is wider than its cell, in any font
+that is not wider than DejaVu Sans.
 """
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from itertools import pairwise
 
 from devicecore.domain.model import Health
-from devicecore.domain.text import counted, foreign_text
+from devicecore.domain.text import counted, foreign_text, shortened
 from devicecore_tools.doctor.findings import NodeFinding, names
 from devicecore_tools.doctor.picture import Cell, Group, NodePicture, OwnerMark, Tally
 from devicecore_tools.doctor.report import NodeReport
 
-WIDTH = 584
-"""Pixels of what a box holds."""
+WIDTH = 552
+"""Pixels of what a box holds: two boxes stand side by side in a window of 1,280 pixels."""
 
-_PADDING, _GAP = 20, 8
-_FULL = (131, 56, 4)  # width and height of a cell with three lines of text, and how many stand side by side
-_SMALL = (52, 26, 10)
+_PADDING, _GAP, _MARGIN = 20, 8, 24
+_FULL = (178, 60, 3)  # width and height of a cell with three lines of text, and how many stand side by side
+_SMALL = (85, 28, 6)
+_FULL_CUTS, _SMALL_CUTS = (23, 41), (22,)  # heights between lines of text, where the colour of the next pod begins
+_HATCH = 10  # pixels at the left of a cell that is not healthy
+_INSET = 8  # pixels between the edge of a cell and its text
 _MAX_FULL_CELLS = 48  # of a group; if it has more, its cells have one line of text
-_NOTE_COLUMNS = 82  # characters that fit beside a finding's number
 _MAX_NOTES = 6
 _MAX_LEGEND = 48
-_PAGE_WIDTH = 2 * (WIDTH + 2 * _PADDING) + 3 * 24
+_KEY_COLUMNS = 2
+_PAGE_WIDTH = WIDTH + 2 * _PADDING + 2 * _MARGIN  # a README shows it without making it smaller
+_LINE = 16  # pixels
 
 STYLE = files("devicecore_tools.doctor").joinpath("picture.css").read_text(encoding="utf-8")
 """The style sheet of the picture, for light and dark."""
@@ -44,33 +50,30 @@ def text_of(text: str, limit: int = 1_000) -> str:
 
 def svg(report: NodeReport, picture: NodePicture) -> str:
     """The picture of a report as one SVG file."""
-    top = 78.0
-    above, height = _notes(picture.of_node, top)
-    top = height + (8 if above else 0)
-    bottoms = [top, top]
+    title = summary(report, picture)
+    above, top = _lines(title, 62.0, x=_MARGIN, style="m", room=_PAGE_WIDTH - 2 * _MARGIN)
+    notes, top = _notes(picture.of_node, top + 4, x=_MARGIN)
+    top += 8
     boxes = []
     for box in picture.boxes:
-        column = int(bottoms[1] < bottoms[0])
-        x, y = 24 + column * (WIDTH + 2 * _PADDING + 24), bottoms[column]
+        heading, height = _heading(box.title, box.tally.text, "t", _PADDING, 30)
         content, inner = content_of(box.groups)
-        tall = inner + 56
+        height += 16
         boxes.append(
-            f'<g transform="translate({x} {_n(y)})"><rect class="box" width="{WIDTH + 2 * _PADDING}" '
-            f'height="{_n(tall)}" rx="12"/><text class="t" x="{_PADDING}" y="30">{text_of(box.title, 120)}</text>'
-            f'<text class="m e" x="{WIDTH + _PADDING}" y="30">{escape(_short(box.tally.text, 70))}</text>'
-            f'<g transform="translate({_PADDING} 46)">{content}</g></g>'
+            f'<g transform="translate({_MARGIN} {_n(top)})"><rect class="box" width="{WIDTH + 2 * _PADDING}" '
+            f'height="{_n(height + inner)}" rx="12"/>{heading}'
+            f'<g transform="translate({_PADDING} {_n(height)})">{content}</g></g>'
         )
-        bottoms[column] = y + tall + 24
-    legend, bottom = _legend(picture, max(bottoms))
-    title = summary(report, picture)
+        top += height + inner + 20
+    legend, bottom = _legend(picture, top)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_PAGE_WIDTH} {_n(bottom)}" width="{_PAGE_WIDTH}" '
         f'height="{_n(bottom)}" role="group" aria-label="{escape(title)}" lang="en"><title>{escape(title)}</title>'
         f"<style>{STYLE}</style>{DEFINITIONS}"
         f'<rect class="back" width="{_PAGE_WIDTH}" height="{_n(bottom)}"/>'
-        f'<text class="h" x="24" y="42">{text_of(headline(report), 90)}</text>'
-        f'<text class="m" x="24" y="64">{escape(title)}</text>'
-        f"{above}{''.join(boxes)}{legend}</svg>\n"
+        f'<text class="h" x="{_MARGIN}" y="40">'
+        f"{_fitted(headline(report), _PAGE_WIDTH - 2 * _MARGIN, 22)}</text>"
+        f"{above}{notes}{''.join(boxes)}{legend}</svg>\n"
     )
 
 
@@ -104,13 +107,9 @@ def content_of(groups: Sequence[Group], stops: Collection[int] | None = None) ->
 
 
 def _group(group: Group, y: float, stops: Collection[int] | None, *, with_counts: bool) -> tuple[str, float]:
-    parts = [
-        f'<text class="g" x="0" y="{_n(y + 12)}">{escape(_short(group.resource, 44))}</text>',
-        f'<text class="m e" x="{WIDTH}" y="{_n(y + 12)}">{escape(_short(group.tally.text, 60))}</text>'
-        if with_counts
-        else "",
-    ]
-    y += 22
+    heading, y = _heading(group.resource, group.tally.text if with_counts else "", "g", 0, y + 12)
+    parts = [heading]
+    y += 10
     is_full = len(group.cells) <= _MAX_FULL_CELLS
     width, height, columns = _FULL if is_full else _SMALL
     step = (WIDTH + _GAP - columns * (width + _GAP)) / max(columns - 1, 1) + width + _GAP
@@ -132,61 +131,75 @@ def _around(cell: Cell, at: str, inside: str, stops: Collection[int] | None) -> 
     if stops is not None:
         stop = 0 if cell.number in stops else -1
         rows = " ".join(f"d{cell.number + place}" for place in range(len(cell.rows)))
+        # The name begins with the visible text, so that people who speak to their computer can say what they see.
         return (
-            f'<a class="cell" href="#d{cell.number}" data-rows="{rows}" tabindex="{stop}" aria-label="{label}" '
-            f'transform="translate({at})">{inside}</a>'
+            f'<a class="cell" href="#d{cell.number}" data-rows="{rows}" tabindex="{stop}" '
+            f'aria-label="{_visible(inside)}: {label}" transform="translate({at})">{inside}</a>'
         )
     return f'<g class="cell" role="img" tabindex="0" transform="translate({at})"><title>{label}</title>{inside}</g>'
 
 
+def _visible(inside: str) -> str:
+    """The text of a drawing, for an attribute."""
+    return " ".join(re.sub("<[^>]*>", " ", inside).split())
+
+
 def _full_cell(cell: Cell) -> str:
     width, height, _ = _FULL
-    row = cell.rows[0]
-    limit = 16 - (3 if cell.findings else 0)
-    parts = [*_shape(cell, width, height, 7)]
-    parts.append(f'<text class="d" x="8" y="18">{escape(_middle(row.device, limit))}</text>')
-    parts.append(f'<text x="8" y="33">{escape(_owner(cell, 20))}</text>')
-    is_sick = row.health not in _NOT_SICK
-    style = "w" if is_sick else "m"
-    parts.append(f'<text class="{style}" x="8" y="48">{escape(_short(_condition(cell), 20))}</text>')
+    x = _INSET + (_HATCH if _is_sick(cell) else 0)
+    room = width - x - _INSET
+    badges, left = [], float(width)
     for place, number in enumerate(cell.findings[:2]):
-        x = width - 11 - place * 16
         text = str(number) if len(cell.findings) <= 2 or not place else "+"  # noqa: PLR2004 - as many as shown
-        parts.append(_badge(x, 12, text))
-    return "".join(parts)
+        left -= _badge_width(text) + 3
+        badges.append(_badge(left + _badge_width(text) / 2, 12, text))
+    style = "w" if _is_sick(cell) else "m"
+    lines = (
+        f'<text class="d" x="{x}" y="17">{_fitted(cell.rows[0].device, left - x - 4, _BOLD_13)}</text>',
+        f'<text x="{x}" y="36">{_owner(cell, room)}</text>',
+        f'<text class="{style}" x="{x}" y="53">{_fitted(_condition(cell), room, _BOLD_12)}</text>',
+    )
+    return "\n".join((*_shape(cell, width, height, 7, _FULL_CUTS), *lines, *badges))
 
 
 def _small_cell(cell: Cell) -> str:
     width, height, _ = _SMALL
+    x = _HATCH if _is_sick(cell) else 0
     letters = "+".join(mark.letters for mark in cell.marks) or {"unknown": "?"}.get(cell.kind, cell.kind)
-    sign = "\u2715" if cell.rows[0].health not in _NOT_SICK else ""
+    sign = "\u2715" if _is_sick(cell) else ""
     edge = f'<rect class="ring" width="{width}" height="{height}" rx="5"/>' if cell.findings else ""
     number = f" #{cell.findings[0]}" if cell.findings else ""
-    text = escape(_short(f"{sign}{letters}{number}", 9))
-    return f'{"".join(_shape(cell, width, height, 5))}{edge}<text class="c" x="{width // 2}" y="17">{text}</text>'
+    text = _fitted(f"{sign}{letters}{number}", width - x - 4)
+    shape = "".join(_shape(cell, width, height, 5, _SMALL_CUTS))
+    return f'{shape}{edge}<text class="c" x="{(width + x) // 2}" y="17">{text}</text>'
 
 
-def _shape(cell: Cell, width: int, height: int, radius: int) -> Iterator[str]:
-    """The rectangle of a cell; side by side if two pods hold the device."""
+def _shape(cell: Cell, width: int, height: int, radius: int, cuts: Sequence[int]) -> Iterator[str]:
+    """The rectangle of a cell. Bands below each other show several holders, as many as there are lines of text."""
     stale = " stale" if all(row.state.value == "stale" for row in cell.rows) else ""
-    classes = [f"o{mark.colour}{stale}" for mark in cell.marks] or [cell.kind]
-    edges = [round(width * part / len(classes), 1) for part in range(len(classes) + 1)]
-    for style, (left, right) in zip(classes, pairwise(edges), strict=True):
-        yield f'<rect class="{style}" x="{_n(left)}" width="{_n(right - left)}" height="{height}" rx="{radius}"/>'
-    if cell.rows[0].health not in _NOT_SICK:
-        yield f'<rect class="sick" width="{width}" height="{height}" rx="{radius}"/>'
+    classes = [f"o{mark.colour}{stale}" for mark in cell.marks[: len(cuts) + 1]] or [cell.kind]
+    edges = [0, *cuts[: len(classes) - 1], height]
+    for style, (top, bottom) in zip(classes, pairwise(edges), strict=True):
+        y = f' y="{top}"' if top else ""
+        yield f'<rect class="{style}"{y} width="{width}" height="{bottom - top}" rx="{radius}"/>'
+    if _is_sick(cell):
+        yield f'<rect class="sick" x="1" y="1" width="{_HATCH}" height="{height - 2}" rx="{radius}"/>'
+
+
+def _is_sick(cell: Cell) -> bool:
+    return cell.rows[0].health not in _NOT_SICK
 
 
 _NOT_SICK = (Health.HEALTHY.value, "unknown")
 
 
-def _owner(cell: Cell, limit: int) -> str:
+def _owner(cell: Cell, room: float) -> str:
     if cell.kind != "held":
         return {"none": "not held", "unknown": "owner unknown"}.get(cell.kind, cell.kind)
     if len(cell.marks) > 1:
-        return _short(f"{' and '.join(mark.letters for mark in cell.marks)}: {len(cell.marks)} pods", limit)
+        return _fitted(f"{' and '.join(mark.letters for mark in cell.marks)}: {len(cell.marks)} pods", room)
     (mark,) = cell.marks
-    return f"{mark.letters} {_middle(mark.owner.rpartition('/')[2], limit - len(mark.letters) - 1)}"
+    return f"{mark.letters} {_fitted(mark.owner.rpartition('/')[2], room - _wide(f'{mark.letters} '))}"
 
 
 def _condition(cell: Cell) -> str:
@@ -204,27 +217,20 @@ def _folded(folded: Tally, y: float) -> tuple[str, float]:
         if share:
             parts.append(f'<rect class="{kind}" x="{_n(x)}" y="{_n(y)}" width="{_n(share)}" height="14"/>')
             x += share
-    lines = [
-        f'<text class="m" x="0" y="{_n(y + 30 + 15 * place)}">{escape(line)}</text>'
-        for place, line in enumerate(_wrapped(f"Folded: {folded.text}", 92))
-    ]
-    return f'<g class="bar">{"".join(parts)}</g>{"".join(lines)}', y + 26 + 15 * len(lines)
+    text, y = _lines(f"Folded: {folded.text}", y + 30, style="m")
+    return f'<g class="bar">{"".join(parts)}</g>{text}', y
 
 
-def _notes(findings: Sequence[NodeFinding], y: float, *, x: int = 24, in_page: bool = False) -> tuple[str, float]:
+def _notes(findings: Sequence[NodeFinding], y: float, *, x: int, in_page: bool = False) -> tuple[str, float]:
     """The findings beside what they are about: number, title and devices."""
     parts = []
     for finding in findings[:_MAX_NOTES]:
         what = f": {names(finding.devices)}" if finding.devices else ""
-        lines = _wrapped(f"{finding.title}{what}", _NOTE_COLUMNS)
-        words = "".join(
-            f'<text x="{x + 26}" y="{_n(y + 14 + 15 * place)}">{escape(line)}</text>'
-            for place, line in enumerate(lines)
-        )
-        note = f"{_badge(x + 10, y + 10, str(finding.number))}{words}"
-        link = f'<a href="#finding-{finding.number}" aria-label="Finding {finding.number}: '
-        parts.append(f'{link}{text_of(finding.title + what, 400)}">{note}</a>' if in_page else note)
-        y += 8 + 15 * len(lines)
+        words, end = _lines(f"{finding.title}{what}", y + 14, x=x + 30, room=WIDTH - 30)
+        note = f"{_badge(x + 12, y + 10, str(finding.number))}\n{words}"
+        link = f'<a href="#finding-{finding.number}" aria-label="Finding {_visible(note)}">{note}</a>'
+        parts.append(link if in_page else note)
+        y = end - 6
     if len(findings) > _MAX_NOTES:
         more = counted(len(findings) - _MAX_NOTES, "further finding")
         parts.append(f'<text class="m" x="{x}" y="{_n(y + 14)}">and {more}</text>')
@@ -233,38 +239,42 @@ def _notes(findings: Sequence[NodeFinding], y: float, *, x: int = 24, in_page: b
 
 
 def _badge(x: float, y: float, text: str) -> str:
-    width = 18 + max(len(text) - 2, 0) * 7
+    width = _badge_width(text)
     return (
-        f'<rect class="badge" x="{_n(x - width / 2)}" y="{_n(y - 9)}" width="{width}" height="18" rx="9"/>'
+        f'<rect class="badge" x="{_n(x - width / 2)}" y="{_n(y - 9)}" width="{_n(width)}" height="18" rx="9"/>'
         f'<text class="c" x="{_n(x)}" y="{_n(y + 4)}">{text}</text>'
     )
+
+
+def _badge_width(text: str) -> float:
+    return max(18, _wide(text, _BOLD_12) + 4)
 
 
 # --- legend -----------------------------------------------------------------------------------------------------------
 
 
 def _legend(picture: NodePicture, y: float) -> tuple[str, float]:
-    parts = [f'<text class="t" x="24" y="{_n(y + 16)}">Legend</text>']
+    parts = [f'<text class="t" x="{_MARGIN}" y="{_n(y + 16)}">Legend</text>']
     y += 30
     keys = [*(_key(mark) for mark in picture.owners[:_MAX_LEGEND]), *signs()]
     for place, (inside, label) in enumerate(keys):
-        row, column = divmod(place, 4)
-        at = f"{24 + column * 315} {_n(y + row * 30)}"
-        parts.append(
-            f'<g class="key" transform="translate({at})">{inside}<text x="42" y="16">{escape(label)}</text></g>'
-        )
-    y += -(-len(keys) // 4) * 30
+        row, column = divmod(place, _KEY_COLUMNS)
+        wide = (_PAGE_WIDTH - 2 * _MARGIN) // _KEY_COLUMNS
+        at = f"{_MARGIN + column * wide} {_n(y + row * 30)}"
+        text = _fitted(label, wide - 50)
+        parts.append(f'<g class="key" transform="translate({at})">{inside}<text x="42" y="16">{text}</text></g>')
+    y += -(-len(keys) // _KEY_COLUMNS) * 30
     rest = [f"{len(picture.owners) - _MAX_LEGEND:,} more pods"] if len(picture.owners) > _MAX_LEGEND else []
     if picture.folded.devices:
-        rest.append(f"folded, without cells: {picture.folded.text}; devicecore doctor --json lists them")
+        rest += [f"folded, without cells: {picture.folded.text}", "devicecore doctor --json lists them"]
     for line in rest:
-        parts.append(f'<text class="m" x="24" y="{_n(y + 14)}">{escape(_short(line, 180))}</text>')
-        y += 20
+        text, y = _lines(line, y + 14, x=_MARGIN, style="m", room=_PAGE_WIDTH - 2 * _MARGIN)
+        parts.append(text)
     return "".join(parts), y + 20
 
 
 def _key(mark: OwnerMark) -> tuple[str, str]:
-    return key_of(mark), _middle(mark.owner, 40)
+    return key_of(mark), mark.owner
 
 
 def key_of(mark: OwnerMark) -> str:
@@ -278,14 +288,15 @@ def key_of(mark: OwnerMark) -> str:
 def signs() -> tuple[tuple[str, str], ...]:
     """What the other signs of the picture mean."""
     sick = (
-        '<rect class="none" width="34" height="22" rx="5"/><rect class="sick" width="34" height="22" rx="5"/>'
-        '<text class="c w" x="17" y="15">\u2715</text>'
+        '<rect class="none" width="34" height="22" rx="5"/>'
+        '<rect class="sick" x="1" y="1" width="10" height="20" rx="5"/>'
+        '<text class="c w" x="22" y="15">\u2715</text>'
     )
     return (
         ('<rect class="free" width="34" height="22" rx="5"/>', "free"),
         ('<rect class="unknown" width="34" height="22" rx="5"/>', "owner unknown"),
-        (sick, "hatched: not healthy, or not listed"),
-        ('<rect class="held stale" width="34" height="22" rx="5"/>', "dashed edge: its pod is gone (stale)"),
+        (sick, "hatched: not healthy or not listed"),
+        ('<rect class="held stale" width="34" height="22" rx="5"/>', "dashed: its pod is gone (stale)"),
         (_badge(17, 11, "1"), "number of a finding"),
     )
 
@@ -298,30 +309,67 @@ def _n(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")
 
 
-def _short(text: str, limit: int) -> str:
-    text = foreign_text(text, 400)
-    return text if len(text) <= limit else text[: limit - 1] + "\u2026"
+def _heading(title: str, counts: str, style: str, x: float, y: float) -> tuple[str, float]:
+    """A title and its counts at the right, below it if there is no room beside it; where the last line stands."""
+    size = 15 if style == "t" else _BOLD_13
+    end = ""
+    text = f'<text class="{style}" x="{_n(x)}" y="{_n(y)}">{_fitted(title, WIDTH, size)}</text>'
+    if counts:
+        y += _LINE if _wide(title, size) + _wide(counts) + 12 > WIDTH else 0
+        end = f'<text class="m e" x="{_n(x + WIDTH)}" y="{_n(y)}">{_fitted(counts, WIDTH)}</text>'
+    return text + end, y
 
 
-def _middle(text: str, limit: int) -> str:
-    """A name without its middle, because ids differ most at their ends."""
-    text = foreign_text(text, 400)
-    if len(text) <= limit:
-        return text
-    tail = limit * 2 // 3
-    return f"{text[: limit - tail - 1]}\u2026{text[-tail:]}"
+def _lines(text: str, y: float, *, x: float = 0, style: str = "", room: float = WIDTH) -> tuple[str, float]:
+    """At most three lines of a text from outside, and where the next would stand."""
+    kind = f' class="{style}"' if style else ""
+    lines = _wrapped(text, room)
+    drawn = (
+        f'<text{kind} x="{_n(x)}" y="{_n(y + _LINE * place)}">{escape(line)}</text>' for place, line in enumerate(lines)
+    )
+    return "\n".join(drawn), y + _LINE * len(lines)
 
 
-def _wrapped(text: str, columns: int) -> list[str]:
+_BOLD_12, _BOLD_13, _REGULAR = 12.0, 13.0, 0.9 * 12  # pixels of a font; regular letters are narrower than bold ones
+
+
+def _wide(text: str, size: float = _REGULAR) -> float:
+    return sum(map(_width_of, text)) * size
+
+
+def _width_of(letter: str) -> float:
+    """The width of a character in bold DejaVu Sans, which is wider than other fonts, as a part of the font's size."""
+    if letter in _NARROW:
+        return 0.5
+    if letter in _WIDE or not letter.isascii():
+        return 1.12
+    return 0.88 if letter.isupper() or letter in _SIGNS else 0.72
+
+
+_NARROW, _SIGNS, _WIDE = " !'(),-./:;I[]fijlrt|", "&#+=<>~^", "%@MWmw"
+
+
+def _fitted(text: str, room: float, size: float = _REGULAR) -> str:
+    """A text from outside that is not wider than `room` pixels, escaped."""
+    return escape(shortened(foreign_text(text, 400), room / size, _width_of))
+
+
+def _wrapped(text: str, room: float) -> list[str]:
     """At most three lines."""
+    words = foreign_text(text, 600).split()
     lines = [""]
-    for word in foreign_text(text, 600).split():
-        piece = _middle(word, columns)
-        if lines[-1] and len(lines[-1]) + 1 + len(piece) > columns:
+    while words and len(lines) <= _MAX_LINES:
+        piece = shortened(words[0], room / _REGULAR, _width_of)
+        longer = f"{lines[-1]} {piece}".strip()
+        if lines[-1] and _wide(longer) > room:
+            if len(lines) == _MAX_LINES:
+                lines[-1] = shortened(" ".join((lines[-1], *words)), room / _REGULAR, _width_of)
+                break
             lines.append(piece)
         else:
-            lines[-1] = f"{lines[-1]} {piece}".strip()
-    return lines if len(lines) <= _MAX_LINES else [*lines[: _MAX_LINES - 1], _short(" ".join(lines[2:]), columns)]
+            lines[-1] = longer
+        words.pop(0)
+    return lines
 
 
 _MAX_LINES = 3

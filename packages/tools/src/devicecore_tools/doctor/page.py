@@ -61,7 +61,6 @@ def page(report: NodeReport, shown: NodePicture) -> str:
         *_header(report, shown),
         "<main>\n",
         *_boxes(shown),
-        *_legend(shown),
         *_findings(report, shown),
         *_devices(report, shown),
         *_folded(report, shown),
@@ -133,6 +132,7 @@ def _boxes(shown: NodePicture) -> Iterator[str]:
     yield '<div class="boxes">\n'
     for number, box in enumerate(shown.boxes):
         yield from _box(box, number, stops)
+    yield from _legend(shown)
     yield "</div>\n"
     if shown.further.devices:
         yield f"<p>Folded, because there are too many resources and NUMA nodes: {escape(shown.further.text)}.</p>\n"
@@ -169,8 +169,8 @@ def _legend(shown: NodePicture) -> Iterator[str]:
     rest = len(shown.owners) - _MAX_OWNERS
     more = f'<p class="quiet">and {counted(rest, "more pod")}</p>\n' if rest > 0 else ""
     yield (
-        f'<section aria-labelledby="legend"><h2 id="legend">Legend</h2>\n<ul class="keys">\n{keys}</ul>\n{more}'
-        "</section>\n"
+        f'<section class="card legend" aria-labelledby="legend"><h3 id="legend">Legend</h3>\n'
+        f'<ul class="keys">\n{keys}</ul>\n{more}</section>\n'
     )
 
 
@@ -237,7 +237,7 @@ def _table(
     """A section with a table. It may be wider than the page, so keys can scroll it."""
     columns = "".join(f'<th scope="col">{head}</th>' for head in heads)
     yield (
-        f'<section aria-labelledby="{id_}"><h2 id="{id_}">{title}</h2>\n<div class="card wide" role="region" '
+        f'<section><h2 id="{id_}">{title}</h2>\n<div class="card wide" role="region" '
         f'aria-labelledby="{id_}" tabindex="0"><table{attributes}><caption>{escape(caption)}</caption>\n'
         f"<thead><tr>{columns}</tr></thead>\n<tbody>\n"
     )

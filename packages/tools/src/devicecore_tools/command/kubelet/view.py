@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from devicecore.domain.model import Container, NumaNode, PodUid, ResourceName
-from devicecore.domain.text import counted, foreign_text
+from devicecore.domain.text import counted, foreign_text, shortened
 from devicecore_tools.node.state import (
     RUNNING,
     ClaimedDevice,
@@ -212,8 +212,8 @@ class _Drawing:
         column = min(self._longest_name, self.width // 3)
         for pod in pods:
             owner = self.owners[pod.pod.uid]
-            name = Text(owner.name, style=owner.style)
-            name.truncate(column, overflow="ellipsis", pad=True)
+            name = Text(shortened(owner.name, column, cell_len), style=owner.style)
+            name.pad_right(column - name.cell_len)
             start = Text.assemble((f"{owner.mark} ", owner.style), name, "  ")
             for holds in self._holdings(pod, detail, self.width - column - 4):
                 yield Text.assemble(start, holds)
@@ -278,7 +278,8 @@ class _Drawing:
     def _claim(self, claim: ClaimState) -> Text:
         known = [self.owners[uid] for uid in claim.pods if uid in self.owners]
         start = Text("".join(owner.mark for owner in known[:8]) + " ", style=known[0].style if known else "")
-        start.append(foreign_text(claim.key, _MAX_NAME) + "  ", style="default")
+        key = shortened(foreign_text(claim.key, _MAX_NAME), self.width // 2, cell_len)
+        start.append(f"{key}  ", style="default")
         if claim.phase != "prepared":
             reason = claim.reason and f": {foreign_text(claim.reason)}"
             return Text.assemble(start, (f"{claim.phase}{reason}", "yellow"))
