@@ -57,7 +57,7 @@ def test_devices_of_several_containers_are_no_fault(reports: Mapping[str, Report
 
 def test_a_plugin_that_exits_with_its_kubelet_is_started_again(reports: Mapping[str, Report]) -> None:
     actual = reports["fatal"].result("returns-after-its-stream-is-cut").actual
-    assert "exited early with status 2, last output: panic: the kubelet has gone" in actual
+    assert "exited early with status 2: panic: the kubelet has gone" in actual
 
 
 def test_a_plugin_without_devices_gets_no_allocate(reports: Mapping[str, Report]) -> None:
@@ -68,4 +68,4 @@ def test_a_plugin_without_devices_gets_no_allocate(reports: Mapping[str, Report]
 def test_a_call_of_another_api_is_named(reports: Mapping[str, Report]) -> None:
     actual = reports["alpha"].result("serves-before-it-registers").actual
     assert "but /deviceplugin.Registration/Register was called, which is no method of this API" in actual
-    assert "last output: cannot register: StatusCode.UNIMPLEMENTED" in actual
+    assert "cannot register: StatusCode.UNIMPLEMENTED" in actual
