@@ -31,7 +31,7 @@ def claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "ClaimT
         ValueError: something cannot be read.
     """
     from devicecore.domain.documents import Value
-    from devicecore_tools.doctor.claim_trial import ClaimTrial, Expressions, objects_of
+    from devicecore_tools.doctor.claim_trial import ClaimTrial, objects_of
     from devicecore_tools.doctor.sources.large_documents import read_document_file
 
     documents = [read_document_file(place) for place in places if place is not None]
@@ -49,7 +49,7 @@ def claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "ClaimT
     objects = objects_of(documents)
     if not objects.classes:
         raise ValueError(_NO_CLASSES)
-    return ClaimTrial(objects, Expressions())
+    return ClaimTrial(objects)
 
 
 def claim_in(place: str) -> "Value | None":

@@ -13,7 +13,7 @@ from devicecore_tools.command.claims import claims_of_pod, document_of, pairs_of
 from devicecore_tools.command.node_sources import DEFAULT_ROOT, given_pods, node_sources
 from devicecore_tools.command.options import PLACE
 from devicecore_tools.command.output import complain, json_option, print_json, print_pairs
-from devicecore_tools.command.trial_options import cel_library, pod_in_file, topology_options
+from devicecore_tools.command.trial_options import pod_in_file, topology_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,7 +146,7 @@ def _node(
         ValueError: it says nothing of devices.
     """
     from devicecore_tools.doctor import Facts
-    from devicecore_tools.doctor.pod_claims import PodClaims
+    from devicecore_tools.doctor.claim_trial import ClaimTrial
     from devicecore_tools.doctor.trial import trial_node
 
     path = Path(place)
@@ -166,7 +166,7 @@ def _node(
         message = f"{place}: expected a kubelet's directory, a checkpoint or a description, but {problem}"
         raise ValueError(message)
     facts = Facts(look if pods.value is None else evolve(look, pods=pods))
-    return trial_node(place, facts, topology, PodClaims.of(sources.documents, cel_library()))
+    return trial_node(place, facts, topology, ClaimTrial.of_record(sources.documents))
 
 
 def _description(path: Path) -> "Value | None":

@@ -13,7 +13,6 @@ import click
 from devicecore_tools.command.options import numbers, with_options
 
 if TYPE_CHECKING:
-    from devicecore.domain.allocation import Matches
     from devicecore.domain.model import Pod
 
 _MAX_POD = 1024 * 1024  # bytes
@@ -62,15 +61,6 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
         return command(topology=TopologySettings(Policy(topology_policy), Scope(topology_scope), nodes), **others)
 
     return with_options(bundled, _OPTIONS)
-
-
-def cel_library() -> "Matches | None":
-    """Return what evaluates CEL expressions; None if it is not installed, as in devicecore.pyz."""
-    try:
-        from devicecore.adapters.cel import CelSelectors
-    except ModuleNotFoundError:
-        return None
-    return CelSelectors()
 
 
 def pod_in_file(place: str) -> "Pod":

@@ -16,7 +16,7 @@ from devicecore_tools.command.claims import claim_in, explain_claim
 from devicecore_tools.command.node_sources import node_sources, source_options
 from devicecore_tools.command.options import PLACE
 from devicecore_tools.command.output import complain, json_option, print_json, print_pairs
-from devicecore_tools.command.trial_options import cel_library, pod_in_file, topology_options
+from devicecore_tools.command.trial_options import pod_in_file, topology_options
 
 if TYPE_CHECKING:
     from devicecore.domain.documents import Value
@@ -115,10 +115,10 @@ def why(
         and any(one.pod.uid == pod.uid and one.phase == "Running" for one in facts.pods.here)
     )
     if pod is not None and facts is not None and not runs and (wrong or any(one.concerns_devices for one in explained)):
-        from devicecore_tools.doctor.pod_claims import PodClaims
+        from devicecore_tools.doctor.claim_trial import ClaimTrial
         from devicecore_tools.doctor.trial import fit, trial_node
 
-        trial = fit(trial_node("this node", facts, topology, PodClaims.of(documents, cel_library())), pod)
+        trial = fit(trial_node("this node", facts, topology, ClaimTrial.of_record(documents)), pod)
     if as_json:
         print_json(
             {

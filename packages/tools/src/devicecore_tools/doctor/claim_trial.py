@@ -1,14 +1,16 @@
-"""Why a ResourceClaim waits: it is tried on each node of the cluster, and so is each small change of it.
+"""Which devices ResourceClaims get on the nodes of a cluster or on one node, and which small changes help if none.
 
-Law: every answer and every proposed change is the result of a trial with `devicecore.domain.allocation`.
+Laws: Every answer and every proposed change is the result of a trial with `devicecore.domain.allocation`. A claim of a
+pod about which a needed object was not read, or whose expression cannot be evaluated here, is not decided but named.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from devicecore.domain.allocation import (
     MAX_STEPS,
@@ -35,8 +37,10 @@ from devicecore.domain.allocation import (
 from devicecore.domain.allocation.model import DeviceToleration, Taint
 from devicecore.domain.allocation.reasons import ConstraintBroken, InUse, NotTolerated, TakenBefore
 from devicecore.domain.documents import Value
+from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
 from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.sources.record import CLAIMS, CLASSES, NODE, SLICES
 
 if TYPE_CHECKING:
     from devicecore.domain.allocation.model import DeviceRequest
@@ -45,6 +49,8 @@ MAX_TRIALS = 60
 """Changes that are tried, which bounds the time."""
 
 _STEPS_OF_TRIAL = 20_000
+
+_IN_RECORD = {NODE: "Node", SLICES: "ResourceSlice", CLAIMS: "ResourceClaim", CLASSES: "DeviceClass"}
 
 _OF_DRIVER = re.compile(r"""\s*device\.driver\s*==\s*(["'])([a-z0-9.-]{1,253})\1\s*""")
 """The expression of nearly every DeviceClass, for which no library is needed."""
@@ -82,7 +88,7 @@ class ClusterObjects:
     classes: tuple[DeviceClass, ...] = ()
     nodes: tuple[TargetNode, ...] = ()
     held: tuple[Held, ...] = ()
-    claims: Mapping[str, UnallocatedClaim | None] = {}  # None if a claim is allocated already
+    claims: Mapping[str, Value] = {}  # by `namespace/name`, as the templates
     templates: Mapping[str, UnallocatedClaim] = {}
 
     def target_nodes(self, only: str | None = None) -> list[TargetNode]:
@@ -96,18 +102,21 @@ class ClusterObjects:
         return [one for name, one in sorted(known.items()) if only in (None, name)]
 
 
-def objects_of(documents: Iterable[Value]) -> ClusterObjects:
+def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) -> ClusterObjects:
     """Return the objects in documents: lists of `kubectl get -o json`, or single objects. Other kinds are ignored.
+
+    Args:
+        documents: lists or objects.
+        kinds: the kind of the objects of each document that do not say it themselves, as those in a list of an API
+            server do not.
 
     Raises:
         DocumentError: an object has a field of the wrong type.
     """
-    items = [
-        item for one in documents for item in (one["items"].sequence() if one["items"].data is not None else [one])
-    ]
     of_kind: dict[str, list[Value]] = {}
-    for item in items:
-        of_kind.setdefault(item["kind"].text(""), []).append(item)
+    for document, kind in zip(documents, kinds, strict=False):
+        for item in document["items"].sequence() if document["items"].data is not None else [document]:
+            of_kind.setdefault(item["kind"].text(kind), []).append(item)
     claims = of_kind.get("ResourceClaim", ())
     templates = [
         Value({"metadata": one["metadata"].data, "spec": one["spec"]["spec"].data}, one.file)
@@ -118,13 +127,28 @@ def objects_of(documents: Iterable[Value]) -> ClusterObjects:
         tuple(map(class_of, of_kind.get("DeviceClass", ()))),
         tuple(map(node_of, of_kind.get("Node", ()))),
         tuple(held for one in claims for held in held_by(one)),
-        {
-            claim.name: claim if one["status"]["allocation"].data is None else None
-            for one in claims
-            for claim in [claim_of(one)]
-        },
+        {_name(one): one for one in claims},
         {one.name: one for one in map(claim_of, templates)},
     )
+
+
+def _name(claim: Value) -> str:
+    return f"{claim['metadata']['namespace'].text('default')}/{claim['metadata']['name'].text('')}"
+
+
+@frozen
+class ClaimsAnswer:
+    """What is known of a pod's claims.
+
+    Attributes:
+        problem: why they get no devices; empty if they do.
+        undecided: the claims that could not be decided.
+        drivers: the drivers of the devices that claims would get, by `namespace/name` of the claim.
+    """
+
+    problem: str = ""
+    undecided: tuple[str, ...] = ()
+    drivers: Mapping[str, Sequence[str]] = field(factory=dict)
 
 
 class ClaimAnswer(NamedTuple):
@@ -149,23 +173,57 @@ class ClaimAnswer(NamedTuple):
 class ClaimTrial:
     """Tries claims on the nodes of a cluster."""
 
-    def __init__(self, objects: ClusterObjects, matches: Matches) -> None:
+    def __init__(self, objects: ClusterObjects) -> None:
         self._objects = objects
         self._slices = Slices(objects.slices)
-        self._matches = matches
+        self._matches = Expressions()
+
+    @classmethod
+    def of_record(cls, documents: Mapping[str, object]) -> "ClaimTrial | None":
+        """Return a trial on the node of a record, by the names of its files; None if one of them was not read."""
+        if any(documents.get(name) is None for name in _IN_RECORD):
+            return None
+        try:
+            return cls(objects_of([Value(documents[name], name) for name in _IN_RECORD], _IN_RECORD.values()))
+        except DocumentError:
+            return None
+
+    def decide(self, names: Iterable[str]) -> ClaimsAnswer:
+        """Return what the node of a record says of the claims with these names, `namespace/name`: those of one pod."""
+        asked, node = tuple(names), self.node("")
+        missing = tuple(name for name in asked if name not in self._objects.claims)
+        try:
+            found = [(name, self._unallocated(name)) for name in asked if name not in missing]
+        except DocumentError:
+            return ClaimsAnswer(undecided=asked)
+        wanted = {name: claim for name, claim in found if claim is not None}
+        if not wanted or node is None:
+            return ClaimsAnswer(undecided=missing if node else asked)
+        answer = self._allocate([*wanted.values()], node, self._objects)
+        if isinstance(answer, NoAllocation):
+            problem = "" if answer.is_error else f"cannot allocate all claims: {answer}"
+            return ClaimsAnswer(problem, missing if problem else asked)
+        given = ([taken.key.driver for taken in answer.devices(number)] for number in range(len(wanted)))
+        drivers = {name: tuple(dict.fromkeys(of)) for name, of in zip(wanted, given, strict=True)}
+        return ClaimsAnswer(undecided=missing, drivers=drivers)
+
+    def _unallocated(self, name: str) -> UnallocatedClaim | None:
+        """The claim called so; None if it is allocated already."""
+        claim = self._objects.claims[name]
+        return claim_of(claim) if claim["status"]["allocation"].data is None else None
 
     def claims_of(self, pod: Pod) -> list[UnallocatedClaim]:
         """Return the claims of a pod that are not allocated yet, in the pod's order.
 
         Raises:
-            ValueError: a claim is not known.
+            ValueError: a claim is not known, or cannot be read.
         """
         found: list[UnallocatedClaim] = []
         for entry in pod.claims:
             name = entry.claim or pod.generated_claims.get(entry.name)
             key = f"{pod.namespace}/{name}"
             if name is not None and key in self._objects.claims:
-                found += filter(None, [self._objects.claims[key]])
+                found += filter(None, [self._unallocated(key)])
             elif (template := self._objects.templates.get(f"{pod.namespace}/{entry.template}")) is not None:
                 found.append(evolve(template, name=f"{pod.namespace}/{entry.name}"))
             else:

@@ -32,9 +32,9 @@ from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore_tools.doctor import Facts, KubeletNow, state_of
+from devicecore_tools.doctor.claim_trial import ClaimsAnswer, ClaimTrial
 from devicecore_tools.doctor.dra import DriverPresence
 from devicecore_tools.doctor.plugins import wanted_resources
-from devicecore_tools.doctor.pod_claims import ClaimsAnswer, PodClaims
 
 MAX_CHANGES = 64
 """How many devices, pods or requests one proposed change has at most."""
@@ -93,7 +93,7 @@ class TrialNode:
     stopped: str = ""
     drivers_gone: Collection[str] = ()
     claims: Mapping[str, Sequence[str]] = field(factory=dict)
-    pod_claims: PodClaims | None = None
+    pod_claims: ClaimTrial | None = None
     unknown: Mapping[str, str] = field(factory=dict)
 
     def answer(self, pod: Pod) -> "Verdict | NotNow":
@@ -415,7 +415,7 @@ _DEFAULT = TopologySettings()
 
 
 def trial_node(
-    name: str, facts: Facts, topology: TopologySettings = _DEFAULT, pod_claims: PodClaims | None = None
+    name: str, facts: Facts, topology: TopologySettings = _DEFAULT, pod_claims: ClaimTrial | None = None
 ) -> TrialNode:
     """The node that sources describe, for a trial.
 
