@@ -88,8 +88,14 @@ LAYERS = {
     "devicecore_tools.testing.api_server": Layer(TESTING, names("jsonpatch jsonpointer yaml")),
     "devicecore_tools.testing.wire": Layer(PURE | names("google .wire")),
     "devicecore_tools.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc .adapters")),
-    "devicecore_tools.conformance": Layer(TESTING | names("cattrs google grpc .adapters /testing /doctor.sources.cdi")),
-    "devicecore_tools.command.demo.cluster": Layer(ANY | names(".adapters .domain .dra_manager .manager .system")),
+    "devicecore_tools.conformance": Layer(
+        TESTING
+        | names("cattrs google grpc .adapters /testing")
+        | names("/doctor.sources.cdi /doctor.sources.expressions"),
+    ),
+    "devicecore_tools.command.demo.cluster": Layer(
+        ANY | names(".adapters .domain .dra_manager .manager .plugins .system")
+    ),
     "devicecore_tools.command": Layer(
         ANY
         | names("attrs click rich yaml .domain .ports .manager .plugins .system .wire .adapters")

@@ -4,9 +4,7 @@ Laws: Every answer and every proposed change is the result of a trial with `devi
 pod about which a needed object was not read, or whose expression cannot be evaluated here, is not decided but named.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,13 +14,9 @@ from devicecore.domain.allocation import (
     MAX_STEPS,
     DeviceAllocation,
     DeviceClass,
-    Features,
     Held,
-    Matches,
     NoAllocation,
-    PoolDevice,
     PoolSlice,
-    SelectorError,
     Slices,
     TargetNode,
     UnallocatedClaim,
@@ -40,6 +34,7 @@ from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
 from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.sources.expressions import Expressions
 from devicecore_tools.doctor.sources.record import CLAIMS, CLASSES, NODE, SLICES
 
 if TYPE_CHECKING:
@@ -51,33 +46,6 @@ MAX_TRIALS = 60
 _STEPS_OF_TRIAL = 20_000
 
 _IN_RECORD = {NODE: "Node", SLICES: "ResourceSlice", CLAIMS: "ResourceClaim", CLASSES: "DeviceClass"}
-
-_OF_DRIVER = re.compile(r"""\s*device\.driver\s*==\s*(["'])([a-z0-9.-]{1,253})\1\s*""")
-"""The expression of nearly every DeviceClass, for which no library is needed."""
-
-
-class Expressions:
-    """Evaluates CEL expressions. Only those that compare the driver's name need no extra `cel`."""
-
-    def __init__(self, features: Features = Features()) -> None:
-        self._features = features
-
-    def __call__(self, expression: str, device: PoolDevice) -> bool:
-        """Return whether an expression selects a device.
-
-        Raises:
-            SelectorError: it has no value for the device, or the library is missing.
-        """
-        simple = _OF_DRIVER.fullmatch(expression)
-        return device.key.driver == simple[2] if simple else self._library(expression, device)
-
-    @cached_property
-    def _library(self) -> Matches:
-        try:
-            from devicecore.adapters.cel import CelSelectors
-        except ModuleNotFoundError as error:
-            raise SelectorError(str(error), at_run_time=False) from None
-        return CelSelectors(self._features)
 
 
 @frozen

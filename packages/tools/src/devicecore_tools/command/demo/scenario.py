@@ -17,7 +17,7 @@ from devicecore.domain.checkpoint import judge
 from devicecore.domain.model import Container, Pod, PodUid, ResourceName, resource_name
 from devicecore_tools.command.demo.cluster import ClusterNode, NodeJson, schedule
 from devicecore_tools.command.demo.steps import Step, StepRun
-from devicecore_tools.doctor.claim_trial import Expressions
+from devicecore_tools.doctor.sources.expressions import Expressions
 
 _MAX_JSON_LINE = 60
 

@@ -25,7 +25,7 @@ from devicecore.domain.allocation import (
 from devicecore.domain.allocation.capacity import consumption
 from devicecore.domain.allocation.model import Constraint, Rule
 from devicecore.domain.errors import DeviceCoreError, DocumentError
-from devicecore_tools.doctor.claim_trial import Expressions
+from devicecore_tools.doctor.sources.expressions import Expressions
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
 
 Json = dict[str, Any]

@@ -1,0 +1,36 @@
+"""The CEL expressions of claims and classes, with the library of the extra `cel`.
+
+Law: an expression that only compares the driver's name needs no library; any other without it is a `SelectorError`.
+"""
+
+import re
+from functools import cached_property
+
+from devicecore.domain.allocation import Features, Matches, PoolDevice, SelectorError
+
+_OF_DRIVER = re.compile(r"""\s*device\.driver\s*==\s*(["'])([a-z0-9.-]{1,253})\1\s*""")
+"""The expression of nearly every DeviceClass, for which no library is needed."""
+
+
+class Expressions:
+    """Evaluates CEL expressions. Only those that compare the driver's name need no extra `cel`."""
+
+    def __init__(self, features: Features = Features()) -> None:
+        self._features = features
+
+    def __call__(self, expression: str, device: PoolDevice) -> bool:
+        """Return whether an expression selects a device.
+
+        Raises:
+            SelectorError: it has no value for the device, or the library is missing.
+        """
+        simple = _OF_DRIVER.fullmatch(expression)
+        return device.key.driver == simple[2] if simple else self._library(expression, device)
+
+    @cached_property
+    def _library(self) -> Matches:
+        try:
+            from devicecore.adapters.cel import CelSelectors
+        except ModuleNotFoundError as error:
+            raise SelectorError(str(error), at_run_time=False) from None
+        return CelSelectors(self._features)
