@@ -1,10 +1,12 @@
 """`devicecore why` and `fits` with ResourceClaims: which devices they get, and what is in the way."""
 
 import json
+from itertools import chain
 from pathlib import Path
 
 import pytest
 from devicecore_tools.command.main import main
+from devicecore_tools.testing.api_server import LocalApiServer
 
 DRIVER = "gpu.example.com"
 NUMA = "resource.kubernetes.io/numaNode"
@@ -38,7 +40,10 @@ def claim(name: str, count: int, *held: str) -> dict[str, object]:
     spec = {"devices": {"requests": [{"name": "r", "exactly": wanted}]}}
     one: dict[str, object] = {"kind": "ResourceClaim", "metadata": {"name": name, "namespace": "ml"}, "spec": spec}
     results = [{"request": "r", "driver": DRIVER, "pool": "node-1", "device": device} for device in held]
-    status = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"name": "infer-0", "uid": "u"}]}
+    status = {
+        "allocation": {"devices": {"results": results}},
+        "reservedFor": [{"resource": "pods", "name": "infer-0", "uid": "u"}],
+    }
     return one | ({"status": status} if held else {})
 
 
@@ -137,3 +142,26 @@ def test_what_cannot_be_read_is_a_sentence(
 def test_a_claim_that_no_file_has_is_a_sentence(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(place, "fits", "pod.yaml", "--node", "node-1.yaml", "--slices", "slices.json") == 2
     assert "ResourceClaimTemplate ml/two, which is in no file" in capsys.readouterr().err
+
+
+def test_an_api_server_gives_all_that_decides(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with LocalApiServer() as server:
+        slices = place / "slices.json"
+        slices.write_text(slices.read_text().replace("\\u001b[31m", "1"))  # a server refuses this name
+        files = [json.loads((place / f"{name}.json").read_text())["items"] for name in ("slices", "claims")]
+        names = ("node-1", "node-2", "node-3")
+        server.create({"kind": "Namespace", "metadata": {"name": "ml"}})
+        for one in (*({"kind": "Node", "metadata": {"name": name}} for name in names), *chain(*files)):
+            server.create(one)
+        config = str(server.kubeconfig(place / "config"))
+        assert run(place, "why", "claim.json", "--kubeconfig", config, "--json") == 0
+        from_server = json.loads(capsys.readouterr().out)
+        server.delete("resourceclaims", "other", "ml")
+        assert run(place, "why", "claim.json", "--kubeconfig", config) == 0
+    assert "claim ml/train on node-1: gets its devices" in capsys.readouterr().out
+    assert run(place, "why", "claim.json", "--slices", "slices.json", "--claims", "claims.json", "--json") == 0
+    from_files = json.loads(capsys.readouterr().out)
+    assert [one["node"] for one in from_server["nodes"]] == [*names]
+    assert from_server["nodes"][:2] == from_files["nodes"]
+    assert run(place, "why", "claim.json", "--kubeconfig", config) == 2
+    assert "ResourceSlice: no connection" in capsys.readouterr().err
