@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from devicecore_tools.command.main import main
 from devicecore_tools.doctor import Source
 
 from devicecore import __version__
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
 
 ROOT = Path(__file__).parents[4]
+NODES = sorted((Path(__file__).parents[1] / "data" / "nodes").glob("*.json"))
 GPU = "example.com/gpu"
 ENTRY = PodDevicesEntry("u-1", "main", GPU, {0: ("gpu-0",)}, b"\n\x08\n\x03GPU\x12\x010")
 REFUSAL = (
@@ -108,6 +110,22 @@ def test_fits_tries_a_pod(pyz: Path, file: Path, tmp_path: Path, form: str) -> N
     ran = run(pyz, "fits", str(pod), "--node", str(file))
     assert (ran.returncode, ran.stderr) == (0, "")
     assert f"{GPU}: gpu-1" in ran.stdout
+
+
+def test_doctor_says_of_each_recorded_node_what_the_installed_one_says(
+    pyz: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands = []
+    for node in NODES:
+        root = tmp_path / node.stem
+        root.mkdir()
+        for name, content in json.loads(node.read_text()).items():
+            (root / name).write_text(content if isinstance(content, str) else json.dumps(content))
+        commands.append(["doctor", "--root", str(root), "--json"])
+    one_file = run_each(pyz, commands)
+    installed = [(main(command), *capsys.readouterr()) for command in commands]
+    assert len(installed) == 17
+    assert one_file == installed
 
 
 def test_each_command_for_checkpoints_works(pyz: Path, file: Path, tmp_path: Path) -> None:

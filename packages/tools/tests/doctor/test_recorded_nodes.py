@@ -1,15 +1,21 @@
 """Nodes of a real kubelet 1.36.2, recorded in situations: what must be found, and what must not be said."""
 
 import json
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from devicecore_tools.command.main import main
-from devicecore_tools.doctor import Facts, check, report
-from devicecore_tools.doctor.sources.node import NodeSources
+from devicecore_tools.doctor.sources.names import ALLOCATABLE_NAME, LIST_NAME
 from hypothesis import given
 from hypothesis import strategies as st
+
+from devicecore.domain.checkpoint import CheckpointData, decode, encode
 
 DATA = Path(__file__).parent.parent / "data" / "nodes"
 NODES: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_text()) for path in sorted(DATA.glob("*.json"))}
@@ -36,6 +42,7 @@ NO_SOURCE_SHOWS_IT = {  # what is free and cannot be called so, because a source
     "15-kubelet-just-started": {"gpu-1"},
     "23-kubelet-stopped": {"gpu-1"},
 }
+NOTHING = '{"kind": "List", "items": []}'
 SOURCES = sorted({name for files in NODES.values() for name in files} - {"truth.json", "deviceclasses.json"})
 
 
@@ -215,24 +222,133 @@ def test_why_takes_the_schedulers_sentence_apart_and_goes_on_to_a_trial(
 # --- nodes that are taken apart ---------------------------------------------------------------------------------------
 
 
-WITHOUT = st.sets(st.sampled_from(SOURCES), min_size=1).map(frozenset)
+def damage(path: Path, how: str) -> None:
+    """Replace a source by one that cannot be read."""
+    content = path.read_bytes()
+    path.unlink()
+    match how:
+        case "cut":
+            path.write_bytes(content[: len(content) // 2])
+        case "binary":
+            path.write_bytes(bytes(range(256)))
+        case "directory":
+            path.mkdir()
+        case _:
+            pass  # it is missing
+
+
+def without_last(text: str, *where: str | int) -> str:
+    """A document without the last element of a list or object in it, if there is one."""
+    document = found = json.loads(text)
+    for key in where:
+        found = found[key] if isinstance(key, int) else found.get(key) or []
+        if not found:
+            return text
+    found.pop(*([*found][-1:] if isinstance(found, dict) else ()))
+    return json.dumps(document)
+
+
+def checkpoint_with(change: Callable[[CheckpointData], CheckpointData]) -> Callable[[str], str]:
+    """How a sound checkpoint becomes another sound one."""
+    return lambda text: encode(change(decode(text.encode()).data)).decode()
+
+
+def with_holders(data: CheckpointData, *, exchanged: bool) -> CheckpointData:
+    """The same devices, held by the pods in reverse order or by pods of other names."""
+    entries = data.entries or ()
+    uids = [one.pod_uid if exchanged else f"other-{number}" for number, one in enumerate(reversed(entries))]
+    return evolve(data, entries=tuple(evolve(one, pod_uid=uid) for one, uid in zip(entries, uids, strict=True)))
+
+
+def node_with(change: int, *fields: str) -> Callable[[str], str]:
+    """How a Node counts other devices of each resource that it has."""
+
+    def changed(text: str) -> str:
+        node = json.loads(text)
+        for counts in map(node["status"].get, fields):
+            devices = {name: int(count) for name, count in counts.items() if name.startswith("acme.io/")}
+            counts |= {name: str(max(count + change, 0)) for name, count in devices.items() if count}
+        return json.dumps(node)
+
+    return changed
+
+
+FILE = "kubelet_internal_checkpoint"
+LOST = {"sources-disagree", "request-without-device"}  # the second if the kubelet's answer was not read
+UNREGISTERED = {"socket-without-resource"}  # if no other source names a resource
+OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
+    "as it was": ("listing.txt", str, set()),
+    "no pod in the answer": (LIST_NAME, lambda _: "{}", {"kubelet-starting"}),
+    "the answer before the last pod": (
+        LIST_NAME,
+        lambda text: without_last(text, "pod_resources"),
+        {"kubelet-starting"},  # if it was the only pod
+    ),
+    "no device in the answer": (ALLOCATABLE_NAME, lambda _: "{}", UNREGISTERED),
+    "the answer before the last device": (ALLOCATABLE_NAME, lambda text: without_last(text, "devices"), set()),
+    "the checkpoint before the last pod": (
+        FILE,
+        checkpoint_with(lambda data: evolve(data, entries=(data.entries or ())[:-1])),
+        LOST,
+    ),
+    "an empty checkpoint": (FILE, lambda _: encode(CheckpointData((), {})).decode(), LOST | UNREGISTERED),
+    "a checkpoint of other pods": (FILE, checkpoint_with(partial(with_holders, exchanged=False)), LOST),
+    "a checkpoint with exchanged pods": (FILE, checkpoint_with(partial(with_holders, exchanged=True)), LOST),
+    "the pods before the last one": ("pods.json", lambda text: without_last(text, "items"), set()),
+    "no pods": ("pods.json", lambda _: NOTHING, set()),
+    "the slices before the last device": (
+        "resourceslices.json",
+        lambda text: without_last(text, "items", 0, "spec", "devices"),
+        set(),
+    ),
+    "no slices": ("resourceslices.json", lambda _: NOTHING, {"slices-missing"}),
+    "the claims before the last one": ("resourceclaims.json", lambda text: without_last(text, "items"), set()),
+    "no prepared claims": ("dra_manager_state", lambda _: NODES["01-healthy"]["dra_manager_state"], set()),
+    "a Node with fewer devices": ("node.json", node_with(-1, "allocatable"), {"node-status-differs", "over-allocated"}),
+    "a Node with more devices": ("node.json", node_with(1, "allocatable"), {"node-status-differs"}),
+    "a Node before the plugin": (
+        "node.json",
+        node_with(-99, "allocatable", "capacity"),
+        {"node-status-differs", "plugin-gone"},
+    ),
+}
+"""A source that is older than the others or contradicts them: how, and what may be found then because of that."""
+
+DAMAGED = {  # what is found if the file cannot be read
+    FILE: "checkpoint-unreadable",
+    "cpu_manager_state": "kubelet-cannot-start",
+    "memory_manager_state": "kubelet-cannot-start",
+    "dra_manager_state": "kubelet-cannot-start",
+}
 ALSO = {  # true as well, but said by a better source if it was read
     "plugin-gone": {"resource-without-socket"},
     "kubelet-starting": {"plugin-gone", "resource-without-socket"},
 }
+HOW = st.sampled_from(["missing", "cut", "binary", "directory"])
 
 
 @pytest.mark.parametrize("name", NODES)
-@given(without=WITHOUT)
-def test_fewer_sources_make_no_device_more_free_and_no_finding_false(
-    name: str, without: frozenset[str], tmp_path_factory: pytest.TempPathFactory
+@given(other=st.sampled_from([*OTHER]), damaged=st.dictionaries(st.sampled_from(SOURCES), HOW, max_size=6))
+def test_worse_sources_make_no_device_more_free_and_no_finding_false(
+    name: str, other: str, damaged: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Law: what is free or wrong with fewer sources is free or wrong with all of them."""
-    directory = tmp_path_factory.mktemp("node")
-    facts = Facts(NodeSources(root=written(directory, name, without)).look())
-    rows = report(facts, ()).devices
-    free = {(row.resource, row.device) for row in rows if row.owner == "free"}
-    assert free <= of_truth(name, "free")
-    codes = {one.code for one in check(facts)}
-    known = set(FINDINGS.get(name, ()))
+    """Law: what is free or wrong with sources that are missing, damaged, older or in conflict really is.
+
+    A conflict is a finding of its own kind, and so is a damaged file that a kubelet reads at its start.
+    """
+    root = Path(written(tmp_path_factory.mktemp("node"), name))
+    source, changed, conflicts = OTHER[other]
+    if (root / source).exists():
+        (root / source).write_text(changed((root / source).read_text()))
+    there = {file: how for file, how in damaged.items() if (root / file).exists()}
+    for file, how in there.items():
+        damage(root / file, how)
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as error:
+        status = main(["doctor", "--root", str(root), "--json"])
+    document = json.loads(out.getvalue())
+    codes = {one["code"] for one in document["findings"]}
+    assert status == (1 if codes else 2 if "not enough input" in error.getvalue() else 0)
+    assert error.getvalue().count("\n") == (status == 2)
+    assert free_in(document) <= of_truth(name, "free")
+    known = conflicts.union(FINDINGS.get(name, ()), (DAMAGED[file] for file in there if file in DAMAGED))
     assert codes <= known.union(*(ALSO.get(code, set()) for code in known))

@@ -117,7 +117,7 @@ class ClaimedHardware:
             if is_telling and ids == names:
                 because = f"both are called {id_}, and the plugin lists the same {len(ids):,} names as the driver"
                 return self._same(key, because)
-            if not names or ids <= names:
+            if ids <= names or names <= ids:  # one of them may be older than the other
                 perhaps = f"a ResourceClaim has a device of {driver} that is called {id_} too"
         return perhaps
 

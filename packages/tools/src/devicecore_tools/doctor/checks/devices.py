@@ -79,12 +79,9 @@ def _live(holders: Holders) -> Mapping[str, Mapping[str, None]]:
     return found
 
 
-def unhealthy_device(
-    look: Look, holders: Holders, lists: Lists, numa_nodes: NumaNodes, not_free: Mapping[str, str]
-) -> Iterator[Found]:
+def unhealthy_device(look: Look, holders: Holders, lists: Lists, not_free: Mapping[str, str]) -> Iterator[Found]:
     """A device that no container holds is not healthy."""
     node = look.node.value
-    sick_and_held = _held_and_sick(holders, lists, numa_nodes)
     for resource in lists.resources:
         if "" in not_free or resource in not_free:
             continue  # a container may hold it
@@ -104,8 +101,10 @@ def unhealthy_device(
                 yield Found(sentence, (told,), resource, tuple(sick))
         elif node is not None and lists.healthy.get(resource):
             capacity, allocatable = node.capacity.get(resource, 0), node.allocatable.get(resource, 0)
-            count = capacity - allocatable - len(sick_and_held.get(resource, ()))
-            if count > 0 and allocatable:
+            held = holders.in_use.get(resource, ())
+            count = capacity - allocatable - sum(device not in lists.healthy[resource] for device in held)
+            is_of_now = allocatable >= len(lists.healthy[resource])  # else the kubelet has not written the Node yet
+            if count > 0 and allocatable and is_of_now:
                 sentence = (
                     f"{counted(count, 'device')} of {name(resource)} {'is' if count == 1 else 'are'} not healthy. No "
                     f"container holds {'it' if count == 1 else 'them'}, and the kubelet gives "
@@ -124,6 +123,8 @@ def more_allocated_than_allocatable(
     node = look.node.value
     sick = _held_and_sick(holders, lists, numa_nodes)
     for resource, devices in _live(holders).items():
+        if lists.allocatable is not None and not lists.allocatable.get(resource):
+            continue  # the plugin has gone, which is another finding, and the Node does not say so yet
         allocatable = node.allocatable.get(resource, 0) if node else 0
         healthy = len(devices) - len(sick.get(resource, ()))
         if 0 < allocatable < healthy:

@@ -59,8 +59,8 @@ def kubelet_starting(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holde
         else ""
     )
     sentence = (
-        f"The kubelet has just started: it lists none of the {counted(len(running), 'pod')} that run on this node "
-        f"({names(running)}).{waits}"
+        f"The kubelet has just started: it lists none of the {counted(len(running), 'pod')} that "
+        f"{'runs' if len(running) == 1 else 'run'} on this node ({names(running)}).{waits}"
     )
     evidence = (
         (

@@ -6,6 +6,7 @@ Law: a missing resource or plugin is reported only if every source that could na
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import filterfalse
 
+from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.model import Health
 from devicecore.domain.text import counted
 from devicecore_tools.doctor.findings import Evidence, Found, name, names
@@ -54,7 +55,8 @@ def plugin_gone(
         if Source.POD_RESOURCES not in reasons and Source.NODE not in reasons:
             continue
         holding = wanted.get(resource, ())
-        while_ = f", while {counted(len(holding), 'pod')} hold or request it ({names(holding)})" if holding else ""
+        hold = "holds or requests" if len(holding) == 1 else "hold or request"
+        while_ = f", while {counted(len(holding), 'pod')} {hold} it ({names(holding)})" if holding else ""
         is_told = Source.POD_RESOURCES in reasons
         nothing = "The kubelet has no healthy device of" if is_told else "The Node has nothing allocatable of"
         sentence = f"{nothing} {name(resource)}, so no pod gets any{while_}: {_cause(look, pods, sockets, resource)}."
@@ -100,7 +102,8 @@ def _without_devices(
 def socket_without_resource(look: Look, kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterator[Found]:
     """A plugin serves devices that the kubelet has not registered."""
     file, api = look.checkpoint.value, look.pod_resources.value
-    if (file is None or (file.data and not believed_file(look))) and (api is None or api.allocatable is None):
+    is_known = file is not None and file.verdict.verdict in {FileVerdict.OK, FileVerdict.ABSENT}
+    if not is_known and (api is None or api.allocatable is None):
         return  # what is registered is not known
     if kubelet not in {KubeletNow.ANSWERS, KubeletNow.UNKNOWN}:
         return  # there is no kubelet with which to register, or it has just begun
@@ -116,6 +119,8 @@ def socket_without_resource(look: Look, kubelet: KubeletNow, holders: Holders, l
     sockets = look.sockets.value
     if sockets is None or not sockets.kubelet or any(lists.registered.values()) or lists.resources:
         return
+    if look.node.value is not None and any(look.node.value.allocatable.values()):
+        return  # a plugin has registered, and the other sources are older
     left = tuple(one for one in sockets.plugins if sockets.served.get(f"device-plugins/{one}") is not False)
     if left:
         sentence = f"{_sockets(left)} in the kubelet's directory, but no resource is registered."
