@@ -30,7 +30,7 @@ SUMMARIES = {
     "fits": "Say whether POD fits on a node, and on which devices.",
     "kubelet": "Run a device manager in the place of a kubelet.",
     "plugin": "Run a device plugin that needs no hardware.",
-    "why": "Explain why a kubelet refused a pod.",
+    "why": "Explain why a pod or a claim was refused or waits.",
 }
 """What each command says of itself, in a sentence that fits into 80 columns."""
 

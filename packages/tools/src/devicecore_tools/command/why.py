@@ -36,7 +36,7 @@ _NO_EVENTS = " (its events may have one: add --events FILE, or --kubeconfig FILE
 _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
 
 
-@click.command()
+@click.command(short_help="Explain why a pod or a claim was refused or waits.")
 @source_options
 @topology_options
 @json_option
