@@ -27,7 +27,7 @@ SOURCES = sorted(
 )
 PACKAGES = (ROOT / "src" / "devicecore", ROOT / "packages" / "tools" / "src" / "devicecore_tools")
 TESTS = (ROOT / "tests", ROOT / "packages" / "tools" / "tests")
-GUIDES = sorted((ROOT / "docs").glob("*.md"))
+GUIDES = sorted((ROOT / "docs").rglob("*.md"))
 GLOSSARY = ROOT / "docs" / "glossary.md"
 TEXTS = sorted([*SOURCES, *GUIDES, *ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"])
 
@@ -38,7 +38,8 @@ EXCUSES = {
     re.compile(r"#\s*pragma:"): re.compile(r"# pragma: no (cover|branch)\s+[-#] \S.+"),
 }
 
-# A document of rules that code cites, and the clauses: `kubelet.md 5.4`, `kubelet.md 5.5, 7.2`.
+# A document of rules that code cites, and the clauses: `kubelet.md 5.4`, `kubelet.md 5.5, 7.2`. The parts of a document
+# are in the folder of its name.
 CITATION = re.compile(r"\b(kubelet[\w-]*\.md) (\d+(?:\.\d+)?(?:(?:, | and )\d+(?:\.\d+)?)*)")
 CLAUSE = re.compile(r"^#+ (\d+(?:\.\d+)?)\b", re.MULTILINE)
 
@@ -64,6 +65,15 @@ def report(offenders: Iterable[object]) -> None:
 
 def location(path: Path, line: int, text: str) -> str:
     return f"{path.relative_to(ROOT)}:{line}: {text}"
+
+
+@cache
+def with_parts(name: str) -> str:
+    """The text of a guide and of its parts, which are in the folder of its name; empty if there is no such guide."""
+    guide = ROOT / "docs" / name
+    return "\n".join(
+        path.read_text("utf-8") for path in GUIDES if path == guide or path.parent == guide.with_suffix("")
+    )
 
 
 @cache
@@ -201,16 +211,14 @@ def test_every_clause_that_is_cited_exists() -> None:
         for match in CITATION.finditer(line)
         for clause in re.split(r", | and ", match[2])
     ]
-    guides = {guide.name: set(CLAUSE.findall(guide.read_text(encoding="utf-8"))) for guide in GUIDES}
     assert len(cited) > 20
-    report(where for where, guide, clause in cited if clause not in guides.get(guide, ()))
+    report(where for where, guide, clause in cited if clause not in CLAUSE.findall(with_parts(guide)))
 
 
 def test_every_difference_from_a_kubelet_that_is_cited_is_listed() -> None:
-    guide = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("kubelet.md", "reliability.md")}
-    listed = re.findall(r"^\| (D\d+) \|", guide["reliability.md"], re.MULTILINE)
+    listed = re.findall(r"^\| (D\d+) \|", with_parts("differences.md"), re.MULTILINE)
     assert listed == [f"D{number}" for number in range(1, len(listed) + 1)]
-    report(sorted(set(re.findall(r"\bD\d+\b", guide["kubelet.md"])) - set(listed)))
+    report(sorted(set(re.findall(r"\bD\d+\b", with_parts("kubelet.md"))) - set(listed)))
 
 
 def test_nothing_refers_to_what_its_reader_does_not_have() -> None:

@@ -31,7 +31,7 @@ def test_the_readme_lists_each_extra() -> None:
 
 
 def test_each_guide_is_reached_from_the_readme() -> None:
-    """The simulation is for those who change devicecore: CONTRIBUTING.md leads to it."""
+    """The simulation is for those who change devicecore: CONTRIBUTING.md leads to it. A guide leads to its parts."""
     pages = (README, README.parent / "CONTRIBUTING.md")
     linked = {
         link for page in pages for link in re.findall(r"\]\((docs/[\w-]+\.md)\)", page.read_text(encoding="utf-8"))

@@ -1,43 +1,68 @@
-"""Writes docs/conformance.md, the list of all conformance checks, from the checks themselves: `make conformance`."""
+"""Writes docs/conformance.md and its parts, the list of all conformance checks, from the checks: `make conformance`."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from devicecore_tools.conformance import Check
+from devicecore_tools.conformance import Check, Severity
 from devicecore_tools.conformance.device_plugin import CHECKS
 from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
 
-PAGE = Path(__file__).parents[1] / "docs" / "conformance.md"
+DOCS = Path(__file__).parents[1] / "docs"
 
 _GROUPS = {"cdi": "CDI", "slices": "ResourceSlices"}
+_CLAIMS = ("prepare", "unprepare", "cdi", "state")  # the groups that have a page of their own
 
 INTRODUCTION = """\
 # What the conformance checks check, and why
 
-`make conformance` writes this page from the checks themselves. [test-your-plugin.md](test-your-plugin.md) and
+`make conformance` writes this page and its parts from the checks. [test-your-plugin.md](test-your-plugin.md) and
 [test-your-dra-driver.md](test-your-dra-driver.md) say how to run them.
 
 * **must**: Kubernetes cannot work with the plugin or driver, or containers get devices of others. A run with such a
   failure has failed.
 * **should**: it works until something happens that does happen on real nodes.
 * **info**: good to know.
+
+| part | checks | must | should | info |
+|---|---|---|---|---|
 """
 
 
-def page() -> str:
-    """Return the page."""
-    return "\n".join([INTRODUCTION, *_suite("Device plugins", CHECKS), *_suite("DRA drivers", DRA_CHECKS)])
+def pages() -> dict[Path, str]:
+    """Return the text of each page by its path."""
+    claims = [check for check in DRA_CHECKS if check.group in _CLAIMS]
+    parts: tuple[tuple[str, str, Sequence[Check[Any]]], ...] = (
+        ("device-plugins", "Checks of device plugins", CHECKS),
+        (
+            "drivers",
+            "Checks of DRA drivers: registration, slices, health, process",
+            [c for c in DRA_CHECKS if c not in claims],
+        ),
+        ("claims", "Checks of DRA drivers: claims, CDI, state", claims),
+    )
+    written = {DOCS / "conformance" / f"{name}.md": _page(title, checks) for name, title, checks in parts}
+    return {DOCS / "conformance.md": INTRODUCTION + "".join(_row(*part) for part in parts), **written}
 
 
-def _suite(title: str, checks: Sequence[Check[Any]]) -> Iterator[str]:
-    yield f"## {title}\n"
+def _row(name: str, title: str, checks: Sequence[Check[Any]]) -> str:
+    counts = [sum(check.severity is severity for check in checks) for severity in Severity]
+    return f"| [{title}](conformance/{name}.md) | {len(checks)} | {' | '.join(map(str, counts))} |\n"
+
+
+def _page(title: str, checks: Sequence[Check[Any]]) -> str:
+    return "\n".join(
+        [f"# {title}\n\n[conformance.md](../conformance.md) says what the words mean.\n", *_entries(checks)]
+    )
+
+
+def _entries(checks: Sequence[Check[Any]]) -> Iterator[str]:
     for group in dict.fromkeys(check.group for check in checks):
         if group:
-            yield f"### {_GROUPS.get(group, group.capitalize())}\n"
+            yield f"## {_GROUPS.get(group, group.capitalize())}\n"
         for check in checks:
             if check.group == group:
-                yield from _entry(check, "####" if group else "###")
+                yield from _entry(check, "###" if group else "##")
 
 
 def _entry(check: Check[Any], level: str) -> Iterator[str]:
@@ -52,5 +77,7 @@ def _entry(check: Check[Any], level: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE}")
+    for path, text in pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path}")

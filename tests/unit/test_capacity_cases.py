@@ -157,7 +157,7 @@ def test_allocatable_is_raised_to_what_is_in_use(case: Json) -> None:
 
 
 def test_a_resource_whose_only_request_failed_leaves_no_zero() -> None:
-    """A kubelet keeps an empty set of ids in use, so it writes 0 (kubelet.md 5.4 and 8.1; reliability.md D20)."""
+    """A kubelet keeps an empty set of ids in use, so it writes 0 (kubelet.md 5.4 and 8.1; differences.md D20)."""
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
         transport.connect(SimulatedPlugin("example.com/gpu", simulated_devices("gpu", 1)))
