@@ -1,4 +1,4 @@
-"""A node without processes: plugins and drivers in memory, a directory of manifests, and `PodStarter` between them."""
+"""A node without processes: plugins and drivers in memory, a directory of manifests, and `NodeEngine` between them."""
 
 import json
 import threading
@@ -9,11 +9,11 @@ from typing import Self, cast
 
 from devicecore_tools.node.claims import DraParts, NodeClaims
 from devicecore_tools.node.dra import NodeClaimSource
-from devicecore_tools.node.pods import PodStarter
+from devicecore_tools.node.engine import NodeEngine
+from devicecore_tools.node.feed import ManifestFeed
 from devicecore_tools.node.state import KubeletState
 
 from devicecore.adapters.grpc_unix.watcher import PluginHandler
-from devicecore.adapters.manifests import ManifestPods
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverInstance, MemoryDriverTransport
 from devicecore.dra_manager import DraManager
@@ -25,7 +25,7 @@ PATIENCE = 60.0  # seconds for something that takes far less
 
 
 class Node:
-    """Both managers, their plugins and drivers, and the starter.
+    """Both managers, their plugins and drivers, and the engine.
 
     `claim_store` has the file of claims, and `api_claims` has the claims of an API server.
     """
@@ -41,9 +41,9 @@ class Node:
         self.transport = MemoryTransport()
         self.manager = DeviceManager(self.transport, store or MemoryStore(), MemorySink())
         self._woken = threading.Event()
-        self.pods = ManifestPods(self.manifests, directory / "pods.json")
+        self.pods = ManifestFeed(self.manifests, directory / "pods.json")
         self.claims = NodeClaims(self._dra_parts, self._woken.set)
-        self.starter = PodStarter(self.manager, self.pods, self.claims, self._woken.set)
+        self.engine = NodeEngine(self.manager, self.pods, self.claims, self._woken.set)
 
     def _dra_parts(self) -> DraParts:
         source = NodeClaimSource(self.pods, self.api_claims)
@@ -51,13 +51,11 @@ class Node:
         return DraParts(manager, cast("PluginHandler", None), ExitStack())  # no plugin watcher calls it
 
     def __enter__(self) -> Self:
-        self.manager.start()
+        self.engine.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.starter.stop()
-        self.claims.stop()
-        self.manager.stop()
+        self.engine.stop()
 
     def register(self, driver: DraDriver) -> MemoryDriverInstance:
         """Register a driver, as the plugin watcher does when it finds one."""
@@ -89,9 +87,9 @@ class Node:
         )
 
     def turn(self) -> KubeletState:
-        self.starter.poll()
-        self.starter.advance()
-        return self.starter.state()
+        self.engine.poll()
+        self.engine.advance()
+        return self.engine.state()
 
     def wait_until_settled(self) -> KubeletState:
         """Take turns until nothing more happens by itself."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 from devicecore_tools.command.kubelet.view import render
-from devicecore_tools.node import claim_releases, lanes, pods
+from devicecore_tools.node import claim_releases, engine, lanes
 from devicecore_tools.node.state import KubeletState
 from tests.command.node import GPU, PATIENCE, Node
 
@@ -215,7 +215,7 @@ def test_a_pod_waits_for_the_claim_of_its_template(node: Node) -> None:
 
 
 def test_a_claim_of_the_api_server_is_looked_at_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pods, "_CLAIMS_LOOK", 0.0)
+    monkeypatch.setattr(engine, "_CLAIMS_LOOK", 0.0)
     driver = CountingDriver()
     node.register(driver)
     node.put("a", pod("a"))
@@ -258,7 +258,7 @@ def test_an_extended_resource_of_a_claim_needs_no_plugin(node: Node) -> None:
     given: Any = state.to_json("n1")["pods"]
     names = {name: one["cdi_devices"] for name, one in given[0]["containers"].items()}
     assert names == {"main": [f"{DRIVER}/device=shared"], "side": []}
-    (listed,) = list_pods(node.starter.snapshot()).pod_resources
+    (listed,) = list_pods(node.engine.snapshot()).pod_resources
     assert [len(container.dynamic_resources) for container in listed.containers] == [1, 0]
 
 
@@ -372,14 +372,14 @@ def test_pod_resources_lists_the_devices_of_claims(node: Node) -> None:
     node.register(CountingDriver())
     node.put("all", claim(), pod("a"), pod("b", "missing"))
     node.wait_for_phases(a="Running")
-    (listed,) = list_pods(node.starter.snapshot()).pod_resources
+    (listed,) = list_pods(node.engine.snapshot()).pod_resources
     (found,) = listed.containers[0].dynamic_resources
     assert (found.claim_name, found.claim_namespace) == ("shared", "default")
     (device,) = found.claim_resources
     assert (device.driver_name, device.pool_name, device.device_name) == (DRIVER, "n1", "dev-0")
     assert [one.name for one in device.cdi_devices] == [f"{DRIVER}/device=shared"]
     assert not device.HasField("share_id")
-    answer = get_pod(node.starter.snapshot(), "a", "default")
+    answer = get_pod(node.engine.snapshot(), "a", "default")
     assert answer is not None
     assert answer.pod_resources == listed
 
@@ -415,9 +415,9 @@ def test_the_health_of_claimed_devices_is_shown_and_escaped(node: Node) -> None:
     instance = node.register(CountingDriver())
     node.put("all", claim(), pod("a"))
     node.wait_for_phases(a="Running")
-    before = node.starter.version
+    before = node.engine.version
     instance.report(ReportedHealth("n1", "dev-0", DraHealth.UNHEALTHY, 60, "too \x1b[31mhot"))
-    assert node.starter.version != before
+    assert node.engine.version != before
     state = node.turn()
     shown: Any = state.to_json("n1")["claims"]
     (device,) = shown[0]["devices"]

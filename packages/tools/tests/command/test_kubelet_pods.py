@@ -1,4 +1,4 @@
-"""`PodStarter`: the pods of manifests that come and go, and the device manager."""
+"""`NodeEngine`: the pods of manifests that come and go, and the device manager."""
 
 import re
 import threading
@@ -47,7 +47,7 @@ def test_what_is_waited_for_is_said_by_name(tmp_path: Path) -> None:
     with Node(tmp_path, store) as node:
         node.write("train")
         awaited = f"the plugin of {GPU}, which was there before"
-        assert node.starter.state().waits_for == (awaited, "the manifests, which have not been read")
+        assert node.engine.state().waits_for == (awaited, "the manifests, which have not been read")
         state = node.wait_for_phases(train="Running")
         while state.waits_for != (awaited,):  # until the manifests count as read, and no release is in progress
             state = node.turn()
@@ -67,7 +67,7 @@ def test_a_pod_whose_containers_cannot_start_is_listed_with_its_devices(node: No
         pass
     assert pod.phase == "Pending"
     assert re.fullmatch("container main cannot start: .* not today", pod.reason)
-    (listed,) = list_pods(node.starter.snapshot()).pod_resources
+    (listed,) = list_pods(node.engine.snapshot()).pod_resources
     assert [list(device.device_ids) for device in listed.containers[0].devices] == [["gpu-0"]]
 
 
@@ -97,7 +97,7 @@ def test_thirty_refused_pods_are_asked_for_once_each(node: Node) -> None:
     assert {pod.reason for pod in state.pods} == {"not today"}
     assert plugin.calls == 30
     for _ in range(20):
-        node.starter.tick()
+        node.engine.tick()
         node.turn()
     node.wait_until_settled()
     assert plugin.calls == 30
@@ -192,7 +192,7 @@ def test_a_disk_that_hangs_delays_no_pod_without_devices(tmp_path: Path) -> None
         store.works.clear()
         (node.manifests / "holder.yaml").unlink()
         node.turn()
-        node.starter.tick()
+        node.engine.tick()
         node.write("plain")
         node.wait_for_phases(plain="Running")
         (node.manifests / "plain.yaml").unlink()

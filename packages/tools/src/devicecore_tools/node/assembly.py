@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from devicecore.adapters.file import FileStore, JsonFileSink
 from devicecore.adapters.grpc_unix import GrpcUnixTransport
-from devicecore.adapters.manifests import ManifestPods
 from devicecore.adapters.pod_resources import PodResourcesServer
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.inventory import Phase
@@ -22,7 +21,8 @@ from devicecore.domain.text import counted
 from devicecore.manager import DeviceManager
 from devicecore.system.directories import check_directory
 from devicecore_tools.node.claims import DraParts, NodeClaims
-from devicecore_tools.node.pods import PodStarter
+from devicecore_tools.node.engine import NodeEngine
+from devicecore_tools.node.feed import ManifestFeed, PodFeed
 from devicecore_tools.node.settings import ContradictionError, NodeSettings
 from devicecore_tools.node.status_log import LoggedSink
 
@@ -71,7 +71,7 @@ def sink(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitSta
     return LoggedSink(published, wake, lambda: published.problem, published.wait_until_published)
 
 
-def start(options: NodeSettings, sink: LoggedSink, wake: Callable[[], None], last_to_first: ExitStack) -> PodStarter:
+def start(options: NodeSettings, sink: LoggedSink, wake: Callable[[], None], last_to_first: ExitStack) -> NodeEngine:
     """Start the manager, and then the pod-resources API, which lists its allocations.
 
     Raises:
@@ -80,7 +80,7 @@ def start(options: NodeSettings, sink: LoggedSink, wake: Callable[[], None], las
     """
     root, metrics = options.root, _metrics(options.metrics_port, last_to_first)
     check_directory(root, allow_shared=options.shared)
-    pods = None if options.manifests is None else ManifestPods(options.manifests, root / PODS_NAME)
+    pods = None if options.manifests is None else ManifestFeed(options.manifests, root / PODS_NAME)
 
     def make_dra() -> DraParts:
         from devicecore_tools.node import dra
@@ -89,16 +89,14 @@ def start(options: NodeSettings, sink: LoggedSink, wake: Callable[[], None], las
 
     claims = NodeClaims(make_dra, wake)
     manager = _manager(options, sink, pods, metrics, claims)
-    starter = PodStarter(manager, pods, claims, wake)
-    manager.start()
-    last_to_first.callback(manager.stop)
-    last_to_first.callback(claims.stop)
-    last_to_first.callback(starter.stop)
+    engine = NodeEngine(manager, pods, claims, wake)
+    last_to_first.callback(engine.stop)
+    engine.start()
     if (root / CLAIMS_NAME).exists() or options.deletes_slices:
         claims.start()
     server = PodResourcesServer(
         root / "pod-resources" / "kubelet.sock",
-        starter.snapshot,
+        engine.snapshot,
         sweep=manager.update_allocated_devices,
         observe=metrics.pod_resources_request if metrics else lambda _method, _version, _failed: None,
         allow_shared_directory=options.shared,
@@ -109,7 +107,7 @@ def start(options: NodeSettings, sink: LoggedSink, wake: Callable[[], None], las
     for name, resource in sorted(manager.state.inventory.resources.items()):
         if resource.phase is Phase.AWAITED:
             _log.info("%s: waiting for its plugin, which was there before", name)
-    return starter
+    return engine
 
 
 def _metrics(port: int | None, last_to_first: ExitStack) -> "PrometheusMetrics | None":
@@ -128,7 +126,7 @@ def _metrics(port: int | None, last_to_first: ExitStack) -> "PrometheusMetrics |
 def _manager(
     options: NodeSettings,
     sink: LoggedSink,
-    pods: ManifestPods | None,
+    pods: PodFeed | None,
     metrics: "PrometheusMetrics | None",
     claims: NodeClaims,
 ) -> DeviceManager:

@@ -6,7 +6,6 @@ loop begins it and takes its result.
 
 import logging
 import queue
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -71,6 +70,21 @@ class PodEntry:
 
 
 @frozen
+class Before:
+    """What is known of a pod from before the start of this process.
+
+    Attributes:
+        has_run: its containers run.
+        has_devices: it keeps the devices that it has in the checkpoint, whether or not their plugins are back.
+        waits_for_plugins: if it has not run, it is not admitted before each of its resources has a plugin.
+    """
+
+    has_run: bool = False
+    has_devices: bool = False
+    waits_for_plugins: bool = False
+
+
+@frozen
 class Done:
     """An attempt that is over. If `outcome` is None, it was not made."""
 
@@ -85,25 +99,30 @@ class Attempts:
     Args:
         manager: allocates the devices.
         claims: prepares the claims.
-        runs_already: whether the containers of a pod run since before the start of this process.
+        before: returns what is known of a pod from before the start of this process.
         threads: a lane for each set of resources.
         wake: called from other threads when there is a result.
+        clock: monotonic seconds.
     """
 
     def __init__(
         self,
         manager: DeviceManager,
         claims: NodeClaims,
-        runs_already: Callable[[PodUid], bool],
+        before: Callable[[PodUid], Before],
         threads: Lanes,
         wake: Callable[[], None],
+        *,
+        clock: Callable[[], float],
     ) -> None:
+        self._clock = clock
         self._manager = manager
         self._claims = claims
-        self._runs_already = runs_already
+        self._before = before
         self._threads = threads
         self._wake = wake
         self._done: queue.SimpleQueue[Done] = queue.SimpleQueue()
+        self._admitted: queue.SimpleQueue[PodEntry] = queue.SimpleQueue()
 
     # --- what the main loop calls -------------------------------------------------------------------------------------
 
@@ -111,6 +130,11 @@ class Attempts:
         """Begin an attempt; `facts` are what its outcome may depend on."""
         entry.is_queued = True
         self._threads.submit(entry.lane.resources, partial(self._attempt, entry, facts, self._admit))
+
+    def admitted(self) -> Iterator[PodEntry]:
+        """The pods that have got their devices since the last call, and whose claims are being prepared."""
+        while not self._admitted.empty():
+            yield self._admitted.get()
 
     def results(self) -> Iterator[Done]:
         """The attempts that have ended since the last call."""
@@ -130,6 +154,8 @@ class Attempts:
             _log.exception("pod %s cannot be tried", entry.name)
             outcome = Outcome(OutcomeKind.REFUSED, f"{type(error).__name__}: {error}")
         if outcome is not None and outcome.kind is OutcomeKind.NEEDS_CLAIMS:
+            self._admitted.put(entry)
+            self._wake()
             self._claims.submit(entry.pod.uid, entry.claim_facts, partial(self._attempt, entry, facts, self._prepare))
             return
         self._done.put(Done(entry, outcome, facts))
@@ -137,19 +163,20 @@ class Attempts:
 
     def _admit(self, entry: PodEntry) -> Outcome | None:
         """Admit a pod, in the thread of its lane; None if no attempt is made."""
-        if entry.is_gone or entry.lane.silent_until > time.monotonic():
+        if entry.is_gone or entry.lane.silent_until > self._clock():
             return None
-        pod, runs = entry.pod, self._runs_already(entry.pod.uid)
+        pod, before = entry.pod, self._before(entry.pod.uid)
+        runs = before.has_run
         missing = sorted({resource for _, resource in self._manager.state.unhandled(pod)})
-        if missing and not runs:
+        if missing and not runs and before.waits_for_plugins:
             return Outcome(OutcomeKind.REFUSED, f"no plugin has registered {', '.join(missing)}", waits=True)
-        outcome = outcome_of(self._manager.admit(pod))
+        outcome = Outcome(OutcomeKind.RUNS) if before.has_devices else outcome_of(self._manager.admit(pod))
         if outcome.kind is OutcomeKind.RUNS and pod.has_claims and not (runs and self._claims.are_entered(pod)):
             return Outcome(OutcomeKind.NEEDS_CLAIMS)
         if outcome.kind is OutcomeKind.RUNS and not runs:
             outcome = self._start(entry)
         if outcome.kind is OutcomeKind.NO_ANSWER:  # at once, because the next one in this lane is about to begin
-            entry.lane.silent_until = time.monotonic() + SILENCE
+            entry.lane.silent_until = self._clock() + SILENCE
         return outcome
 
     def _prepare(self, entry: PodEntry) -> Outcome | None:
@@ -161,7 +188,7 @@ class Attempts:
         except DeviceCoreError as error:
             kind = OutcomeKind.CLAIMS_FAILED if self._claims.is_of_driver(error) else OutcomeKind.CLAIM_UNUSABLE
             return Outcome(kind, str(error), waits=True)
-        return Outcome(OutcomeKind.RUNS) if self._runs_already(entry.pod.uid) else self._start(entry)
+        return Outcome(OutcomeKind.RUNS) if self._before(entry.pod.uid).has_run else self._start(entry)
 
     def _start(self, entry: PodEntry) -> Outcome:
         """Ask for the options of each container of a pod, as a kubelet does before it starts them."""

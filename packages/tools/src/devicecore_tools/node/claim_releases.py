@@ -5,8 +5,8 @@ no release of another driver's claims.
 """
 
 import logging
+import math
 import queue
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -44,9 +44,17 @@ class ClaimReleases:
         manager: returns the DRA manager; None if it has not started.
         threads: a lane for each set of drivers.
         wake: called from other threads when there is something to do for `advance`.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, manager: "Callable[[], DraManager | None]", threads: Lanes, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        manager: "Callable[[], DraManager | None]",
+        threads: Lanes,
+        wake: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._clock = clock
         self._manager = manager
         self._threads = threads
         self._wake = wake
@@ -71,6 +79,11 @@ class ClaimReleases:
             why = f": {leaving.problem}" if leaving.problem else ""
             yield f"the release of the claims of pod {leaving.name}{why}"
 
+    @property
+    def next_due(self) -> float:
+        """When a release is to be tried again (monotonic seconds)."""
+        return min((one.retry_at for one in self._leaving.values() if not one.is_queued), default=math.inf)
+
     def add(self, pod: PodUid, name: str) -> None:
         """Note a pod that has gone. `advance` begins its release."""
         self._leaving.setdefault(pod, _Leaving(name)).retry_at = 0.0
@@ -88,12 +101,12 @@ class ClaimReleases:
                 continue
             if problem != leaving.problem:
                 _log.error("the claims of pod %s are not released yet: %s", leaving.name, problem)
-            leaving.problem, leaving.retry_at = problem, time.monotonic() + _RETRY
+            leaving.problem, leaving.retry_at = problem, self._clock() + _RETRY
         manager = self._manager()
         drivers = manager and manager.drivers
         served = drivers and (drivers.instances, drivers.connected)
         has_changed, self._served = served != self._served, served
-        now = time.monotonic()
+        now = self._clock()
         for uid, leaving in self._leaving.items():
             if not leaving.is_queued and (has_changed or leaving.retry_at <= now):
                 leaving.is_queued = True

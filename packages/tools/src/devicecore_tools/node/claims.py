@@ -20,8 +20,8 @@ from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import Pod, PodUid
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.node.claim_releases import ClaimReleases
-from devicecore_tools.node.lanes import THREADS_OF_LONG, Lanes
-from devicecore_tools.node.state import ClaimsState, PodState
+from devicecore_tools.node.lanes import THREADS_OF_LONG, Lanes, Workers
+from devicecore_tools.node.state import ClaimsState, ContainerClaimState, PodState
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
@@ -55,18 +55,30 @@ class NodeClaims:
     Args:
         make: makes the DRA manager. It is called once, when the manager is needed first.
         wake: called from other threads when there is something to do for `advance`.
+        workers: the threads that call drivers, which other nodes may share; without it, threads of its own.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, make: Callable[[], DraParts], wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        make: Callable[[], DraParts],
+        wake: Callable[[], None] = lambda: None,
+        *,
+        workers: Workers | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._make = make
         self._wake = wake
         self._making = threading.Lock()  # held while the manager is made; the event loop may wait for it
         self._starting = threading.Lock()  # held while the manager is started or stopped, which needs the event loop
         self._parts: DraParts | None = None
         self._is_stopped = False
-        self._preparing, self._releasing = Lanes(THREADS_OF_LONG), Lanes(THREADS_OF_LONG)
-        self._preparing_unknown = Lanes(1)  # for pods whose drivers are not known: each may wait for any of them
-        self._releases = ClaimReleases(lambda: self.manager, self._releasing, wake)
+        self._preparing, self._releasing = Lanes(THREADS_OF_LONG, workers), Lanes(THREADS_OF_LONG, workers)
+        self._preparing_unknown = Lanes(
+            1, workers
+        )  # for pods whose drivers are not known: each may wait for any of them
+        self._releases = ClaimReleases(lambda: self.manager, self._releasing, wake, clock)
         self._ticking = {"wipe": threading.Lock(), "reconcile": threading.Lock()}
         self._health: ClaimedHealth | None = None
         self._version = object()  # replaced when `state` may have changed
@@ -165,6 +177,14 @@ class NodeClaims:
 
         return are_entered(self.manager, pod)
 
+    def of_containers(self, pod: Pod) -> "Mapping[str, tuple[ContainerClaimState, ...]]":
+        """Return the claims of each container of a pod, as far as they are known, with the health of their devices."""
+        if self.manager is None:
+            return {}
+        from devicecore_tools.node.dra_state import containers_of
+
+        return containers_of(self.manager, pod)
+
     def dynamic_resources(self, pod: Pod, container: str) -> "Sequence[podresources.DynamicResource]":
         """Return the claims of a container for the pod-resources API; none if one is not known, as in a kubelet."""
         if self.manager is None:
@@ -216,6 +236,11 @@ class NodeClaims:
         """Whether the claims of a pod of this UID that has gone are not released yet."""
         return pod in self._releases
 
+    @property
+    def next_due(self) -> float:
+        """When `advance` has something to do even if nothing wakes the engine (monotonic seconds)."""
+        return self._releases.next_due
+
     def advance(self) -> None:
         """Take the results of releases, and begin releases and deletions of ResourceSlices that are due."""
         self._delete_slices_if_due()
@@ -248,7 +273,7 @@ class NodeClaims:
 
     def _delete_slices_if_due(self) -> None:
         parts = self._parts if self.manager else None
-        if parts is not None and parts.deletes_slices and parts.manager.drivers.due(time.monotonic()):
+        if parts is not None and parts.deletes_slices and parts.manager.drivers.due(self._clock()):
             self._tick("wipe", parts.manager.wipe_slices)
 
     def _tick(self, what: str, work: Callable[[], object]) -> None:

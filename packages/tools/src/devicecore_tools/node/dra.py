@@ -11,7 +11,6 @@ from attrs import frozen
 
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
-from devicecore.adapters.manifests import ManifestPods
 from devicecore.domain.dra.errors import ClaimSourceError
 from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 from devicecore.domain.dra.state_file import FILE_NAME
@@ -19,6 +18,7 @@ from devicecore.dra_manager import DraManager
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_observer import DraObserver
 from devicecore_tools.node.claims import DraParts
+from devicecore_tools.node.feed import PodFeed
 from devicecore_tools.node.settings import NodeSettings
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ HEALTH_NAME = "dra_health_state"
 class NodeClaimSource(ClaimSource):
     """The ResourceClaims of manifests, and then those of an API server if there is one."""
 
-    manifests: ManifestPods | None
+    pods: PodFeed | None
     server: ClaimSource | None
 
     def get(self, key: ClaimKey) -> ResourceClaim:
@@ -41,7 +41,7 @@ class NodeClaimSource(ClaimSource):
         Raises:
             ClaimSourceError: there is no such claim, or it cannot be read.
         """
-        claim = self.manifests.claims.get(key) if self.manifests else None
+        claim = self.pods.claims.get(key) if self.pods else None
         if claim is not None:
             return claim
         if self.server is None:
@@ -52,7 +52,7 @@ class NodeClaimSource(ClaimSource):
 
 def make(
     options: NodeSettings,
-    manifests: ManifestPods | None,
+    pods: PodFeed | None,
     metrics: "PrometheusMetrics | None",
     observer: DraObserver,
 ) -> DraParts:
@@ -75,9 +75,9 @@ def make(
         transport = GrpcDriverTransport(observe=metrics.driver_call if metrics else None)
         manager = DraManager(
             transport,
-            NodeClaimSource(manifests, claims),
+            NodeClaimSource(pods, claims),
             FileStore(options.root / FILE_NAME),
-            pods=manifests,
+            pods=pods,
             slices=slices,
             health_store=FileStore(options.root / HEALTH_NAME),
             metrics=metrics,

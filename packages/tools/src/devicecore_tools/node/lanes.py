@@ -7,6 +7,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
+from functools import partial
 
 from attrs import Factory, define
 
@@ -33,19 +34,61 @@ class _Queue:
     threads: int = 0
 
 
+class Workers:
+    """Threads while there is work, which many `Lanes` may share. They are daemons: they never delay the process's end.
+
+    Args:
+        limit: threads at once, by default `MAX_THREADS`. If it is 0, the caller of `submit` does the work.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = MAX_THREADS if limit is None else limit
+        self._lock = threading.Lock()
+        self._ready: deque[Work] = deque()
+        self._threads = 0
+
+    def submit(self, work: Work) -> None:
+        """Do `work` as soon as a thread is free. It must not raise."""
+        if not self._limit:
+            work()
+            return
+        with self._lock:
+            self._ready.append(work)
+            if self._threads < self._limit:
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        try:
+            threading.Thread(target=self._run, name="devicecore-admission", daemon=True).start()
+        except RuntimeError:  # the system has no thread left: those that run will do the work
+            if not self._threads:
+                raise
+        else:
+            self._threads += 1
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._ready:
+                    self._threads -= 1
+                    return
+                work = self._ready.popleft()
+            work()
+
+
 class Lanes:
-    """Queues of work, with threads while there is any. Threads are daemons: they never delay the end of the process.
+    """Queues of work.
 
     Args:
         of_lane: threads of a lane at most, while no more than 100 pieces of work wait in it.
+        workers: the threads, which other lanes may share; without it, threads of its own.
     """
 
-    def __init__(self, of_lane: int = 1) -> None:
+    def __init__(self, of_lane: int = 1, workers: Workers | None = None) -> None:
         self._of_lane = of_lane
+        self._workers = workers or Workers()
         self._lock = threading.Lock()
         self._queues: dict[Hashable, _Queue] = {}
-        self._ready: deque[Hashable] = deque()
-        self._threads = 0
         self._closed = False
 
     def submit(self, lane: Hashable, work: Work) -> None:
@@ -58,18 +101,7 @@ class Lanes:
             if queue.threads >= (THREADS_OF_LONG if len(queue.work) > _LONG else self._of_lane):
                 return
             queue.threads += 1
-            self._ready.append(lane)
-            if self._threads < MAX_THREADS:
-                self._start_thread()
-
-    def _start_thread(self) -> None:
-        try:
-            threading.Thread(target=self._run, name="devicecore-admission", daemon=True).start()
-        except RuntimeError:  # the system has no thread left: those that run will do the work
-            if not self._threads:
-                raise
-        else:
-            self._threads += 1
+        self._workers.submit(partial(self._do_all, lane))
 
     def close(self) -> None:
         """Drop the work that has not begun, and do not wait for the rest."""
@@ -77,15 +109,6 @@ class Lanes:
             self._closed = True
             for queue in self._queues.values():
                 queue.work.clear()
-
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                if not self._ready:
-                    self._threads -= 1
-                    return
-                lane = self._ready.popleft()
-            self._do_all(lane)
 
     def _do_all(self, lane: Hashable) -> None:
         while True:

@@ -12,7 +12,7 @@ from enum import Enum
 
 from attrs import frozen
 
-from devicecore.domain.admission import Admitted, NotReady, Verdict
+from devicecore.domain.admission import Admitted, NotReady, Refused, Verdict
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import (
     AdmissionTimeoutError,
@@ -24,6 +24,7 @@ from devicecore.domain.errors import (
 from devicecore.domain.inventory import DeviceReport
 from devicecore.domain.model import PluginId, Pod, ResourceName
 from devicecore.domain.node_state import NodeState
+from devicecore.domain.text import foreign_text
 
 _NO_ANSWER = "code = DeadlineExceeded"  # in the error of a call that was not answered in time
 
@@ -46,13 +47,29 @@ class Outcome:
     """The outcome of one attempt.
 
     `waits` is whether the pod may run later without a change of its manifest or its devices. `lacks` has the number of
-    missing devices if the kind is TOO_FEW.
+    missing devices if the kind is TOO_FEW. `refusal` has what a kubelet says of a pod that it refuses.
     """
 
     kind: OutcomeKind
     reason: str = ""
     waits: bool = False
     lacks: NotEnoughDevicesError | None = None
+    refusal: Refused | None = None
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether a kubelet would not admit the pod."""
+        return self.refusal is not None
+
+    @property
+    def kubelet_reason(self) -> str:
+        """The reason in a kubelet's words; empty if the pod is admitted."""
+        return self.refusal.reason if self.refusal is not None else ""
+
+    @property
+    def kubelet_message(self) -> str:
+        """The message in a kubelet's words, without the prefix that the status of a refused pod has."""
+        return foreign_text(self.refusal.message if self.refusal is not None else self.reason)
 
 
 def outcome_of(verdict: Verdict) -> Outcome:
@@ -60,11 +77,12 @@ def outcome_of(verdict: Verdict) -> Outcome:
     if isinstance(verdict, Admitted):
         return Outcome(OutcomeKind.RUNS)
     error = verdict.error
+    refusal = verdict if isinstance(verdict, Refused) else Refused(error, verdict.container)
     if isinstance(error, NotEnoughDevicesError):
-        return Outcome(OutcomeKind.TOO_FEW, str(verdict), lacks=error)
+        return Outcome(OutcomeKind.TOO_FEW, str(verdict), lacks=error, refusal=refusal)
     if is_unanswered(error):
-        return Outcome(OutcomeKind.NO_ANSWER, str(verdict), waits=True)
-    return Outcome(OutcomeKind.REFUSED, str(verdict), waits=isinstance(verdict, NotReady))
+        return Outcome(OutcomeKind.NO_ANSWER, str(verdict), waits=True, refusal=refusal)
+    return Outcome(OutcomeKind.REFUSED, str(verdict), waits=isinstance(verdict, NotReady), refusal=refusal)
 
 
 def is_unanswered(error: DeviceCoreError) -> bool:

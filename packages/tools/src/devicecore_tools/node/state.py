@@ -18,7 +18,7 @@ from devicecore.domain.node_state import NodeState
 from devicecore.domain.text import foreign_text
 from devicecore.wire.conversion import read_receipt
 
-RUNNING, PENDING = "Running", "Pending"
+RUNNING, PENDING, FAILED = "Running", "Pending", "Failed"
 
 MAX_VALUE = 4_096
 """Characters of one environment variable, path or name."""
@@ -31,7 +31,7 @@ JsonObject = dict[str, object]
 
 @frozen
 class PodState:
-    """A pod and its phase: `Running`, or `Pending` with a reason."""
+    """A pod and its phase: `Running`, or `Pending` or `Failed` with a reason."""
 
     pod: Pod
     phase: str

@@ -21,7 +21,7 @@ from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:
     from devicecore_tools.command.kubelet.screen import Screen, StateFile
-    from devicecore_tools.node.pods import PodStarter
+    from devicecore_tools.node.engine import NodeEngine
     from devicecore_tools.node.settings import NodeSettings
     from devicecore_tools.node.state import KubeletState, PodTexts
     from devicecore_tools.node.status_log import LoggedSink
@@ -91,13 +91,13 @@ def _run(options: "NodeSettings") -> int:
     with Signals(MANIFEST_CHANGED, *kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         events = last_to_first.enter_context(screen.logged(live=live))
         sink = assembly.sink(options, signals.wake, last_to_first)
-        starter = assembly.start(options, sink, signals.wake, last_to_first)
+        engine = assembly.start(options, sink, signals.wake, last_to_first)
         if options.manifests is not None:
             last_to_first.enter_context(assembly.watched(options.manifests, MANIFEST_CHANGED))
         shown = kind()
         last_to_first.callback(shown.close)
         file = screen.StateFile(options.root / STATE_NAME)
-        loop = _Loop(signals, starter, sink, shown, options, events, file, PodTexts())
+        loop = _Loop(signals, engine, sink, shown, options, events, file, PodTexts())
         loop.run()
         if options.once and not signals.ended_by:
             sink.wait(options.wait)
@@ -133,7 +133,7 @@ class _Loop:
     """What the main thread does until a signal ends the process."""
 
     signals: Signals
-    starter: "PodStarter"
+    engine: "NodeEngine"
     sink: "LoggedSink"
     screen: "Screen"
     options: "NodeSettings"
@@ -160,7 +160,7 @@ class _Loop:
             end = began + patience
             if self.options.once and self.state().is_settled:
                 end = min(end, quiet_since + _QUIET)
-            is_over = now >= end and (now >= end + _ATTEMPTS or not self.starter.is_busy)
+            is_over = now >= end and (now >= end + _ATTEMPTS or not self.engine.is_busy)
             self._show_if_due(at_once=is_over)
             if is_over:
                 return
@@ -168,23 +168,23 @@ class _Loop:
 
     def state(self) -> "KubeletState":
         """The state now."""
-        return self.starter.state(sink_problem=self.sink.problem)
+        return self.engine.state(sink_problem=self.sink.problem)
 
     @property
     def _version(self) -> object:
-        return self.starter.version, self.sink.problem
+        return self.engine.version, self.sink.problem
 
     def _work(self) -> None:
         now = time.monotonic()
         if now >= self._next_tick:
-            self.starter.tick()
+            self.engine.tick()
             self._next_tick = now + self.options.status_period
         if now >= self._next_poll:
-            is_complete = self.starter.poll()
+            is_complete = self.engine.poll()
             ended = time.monotonic()
             self._earliest_poll = ended + _rest(ended - now) if is_complete else ended
             self._next_poll = max(self._earliest_poll, ended + _INTERVAL) if is_complete else ended
-        self.starter.advance()
+        self.engine.advance()
         self._pause = max(_PAUSE, _rest(time.monotonic() - now))
 
     def _show_if_due(self, *, at_once: bool) -> None:

@@ -1,31 +1,34 @@
-"""The pods of manifests: which there are, where each one stands, and when it is tried again.
+"""The engine of a node: pods in, devices, claims, health and status out.
 
-Law: a pod that cannot be admitted changes nothing, and waits for no thread that another pod needs. It is tried again
-when its outcome may be another one (`outcome`).
+Laws: A pod that cannot be admitted changes nothing, and waits for no thread that another pod needs. The engine owns no
+signal and no socket, and prints nothing.
 
-A kubelet leaves a refused static pod Failed, and it starts a pod without devices if no plugin has registered the
-resource. `devicecore kubelet` waits in both cases, because no scheduler could send the pod to another node.
+A kubelet leaves a refused pod Failed, and it starts a pod without devices if no plugin has registered the resource. If
+the feed keeps refused pods, as that of manifests does, a pod waits in both cases, because no scheduler could send it to
+another node. It is tried again when its outcome may be another one (`outcome`).
 """
 
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from devicecore.adapters.manifests import ManifestError, ManifestPods
+from devicecore.adapters.manifests import ManifestError
 from devicecore.adapters.pod_resources import Snapshot
 from devicecore.domain.device_set import natural_key
-from devicecore.domain.inventory import Phase
-from devicecore.domain.model import Container, Pod, PodUid
+from devicecore.domain.health import allocated_resources_status
+from devicecore.domain.inventory import DeviceReport, Phase
+from devicecore.domain.model import Container, Pod, PodUid, ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.text import foreign_text
 from devicecore.manager import DeviceManager
-from devicecore_tools.node.attempts import SILENCE, Attempts, Lane, PodEntry
+from devicecore_tools.node.attempts import SILENCE, Attempts, Before, Lane, PodEntry
 from devicecore_tools.node.claims import NodeClaims
 from devicecore_tools.node.evictions import Evictions
-from devicecore_tools.node.lanes import Lanes
+from devicecore_tools.node.feed import ContainerReport, PodFeed, PodReport, PodReporter
+from devicecore_tools.node.lanes import Lanes, Workers
 from devicecore_tools.node.outcome import (
     Facts,
     FactsKeeper,
@@ -34,7 +37,7 @@ from devicecore_tools.node.outcome import (
     may_differ,
     resources_of,
 )
-from devicecore_tools.node.state import PENDING, RUNNING, KubeletState, PodState
+from devicecore_tools.node.state import FAILED, PENDING, RUNNING, KubeletState, PodState
 
 if TYPE_CHECKING:
     from devicecore.wire import podresources
@@ -49,33 +52,47 @@ _RELEASE = 0.5  # seconds to wait for a release, so that a pod that takes over t
 _log = logging.getLogger(__name__)
 
 
-class PodStarter:
-    """Starts the pods of `pods` on the node of `manager`.
+class NodeEngine:
+    """Runs the pods of `pods` on the node of `manager`.
 
-    One thread uses it, except for `snapshot`.
+    One thread uses it at a time, except for `snapshot`. It calls `poll` when it is woken or at `next_due`, then
+    `advance`, and `tick` every 10 seconds.
 
     Args:
-        manager: allocates the devices.
-        pods: the manifests; None if there are none.
-        claims: prepares and releases the claims of pods.
+        manager: allocates the devices. The engine starts and stops it.
+        pods: where pods come from; None if there are none.
+        claims: prepares and releases the claims of pods. The engine stops it.
         wake: called from other threads when there is something to do for `advance`.
+        reporter: is told what became of pods.
+        workers: the threads for admissions and releases, which other nodes may share; without it, threads of its own.
+        clock: monotonic seconds.
     """
 
     def __init__(
         self,
         manager: DeviceManager,
-        pods: ManifestPods | None,
+        pods: PodFeed | None,
         claims: NodeClaims,
         wake: Callable[[], None] = lambda: None,
+        *,
+        reporter: PodReporter | None = None,
+        workers: Workers | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._manager = manager
         self._pods = pods
         self._claims = claims
+        self._reporter = reporter
+        self._clock = clock
         self._entries: dict[PodUid, PodEntry] = {}
-        self._threads = Lanes()
+        self._threads = Lanes(workers=workers)
         self._evictions = Evictions(manager, self._threads, wake)
-        self._attempts = Attempts(manager, claims, self._runs_already, self._threads, wake)
-        self._ran = frozenset(key.pod for key in pods.running_containers()) if pods else frozenset[PodUid]()
+        self._attempts = Attempts(manager, claims, self._before, self._threads, wake, clock=clock)
+        self._keeps_refused = pods is None or pods.keeps_refused
+        self._held: frozenset[PodUid] = frozenset()
+        self._leaving: set[PodUid] = set()
+        self._reports: dict[ResourceName, DeviceReport | None] = {}
+        self._reported_claims: object = None
         self._facts = FactsKeeper()
         self._seen: NodeState | None = None
         self._lanes_of: dict[frozenset[str], Lane] = {}
@@ -86,9 +103,21 @@ class PodStarter:
         self._has_new = False
         self._next_look = math.inf
 
+    def start(self) -> None:
+        """Start the device manager.
+
+        Raises:
+            StoreError: there is an unusable checkpoint, and it cannot be set aside.
+            SetUpError: the transport cannot start.
+        """
+        self._manager.start()
+        self._held = frozenset(self._manager.state.ledger.allocations)
+
     def stop(self) -> None:
-        """Begin no further admissions. Stop the manager as well, so that those in progress end."""
+        """Begin no further admissions, and stop both managers, so that those in progress end."""
         self._threads.close()
+        self._claims.stop()
+        self._manager.stop()
 
     def snapshot(self) -> Snapshot:
         """The pods that run or hold devices, for the pod-resources API."""
@@ -126,11 +155,16 @@ class PodStarter:
         finally:
             self._is_ticking.release()
 
+    @property
+    def next_due(self) -> float:
+        """When `poll` and `advance` have something to do even if nothing wakes the engine (monotonic seconds)."""
+        return min(self._next_look, self._claims.next_due, self._pods.next_poll if self._pods else math.inf)
+
     def poll(self) -> bool:
-        """Look at the manifests: release the pods that have gone and note the new ones.
+        """Ask the feed: release the pods that have gone and note the new ones.
 
         Returns:
-            Whether all manifests are read. If not, the next look need not wait.
+            Whether all pods are read. If not, the next look need not wait.
         """
         if self._pods is None:
             return True
@@ -155,6 +189,8 @@ class PodStarter:
         self._claims.advance()
         self._submit_due()
         self._become_ready()
+        self._report_health()
+        self._report_released()
         holders, users = self._manager.state.ledger.allocations, self._claims.users
         active = [  # a pod whose containers cannot start holds its devices and claims too
             entry
@@ -184,18 +220,23 @@ class PodStarter:
         gone = frozenset(pod.uid for pod in removed)
         if not gone:
             return
-        entries = [self._entries.pop(uid) for uid in gone]
+        entries = [self._entries.pop(uid) for uid in gone if uid in self._entries]
         for entry in entries:
             entry.is_gone = True
             _log.info("pod %s is gone", entry.name)
-            if entry.pod.has_claims:
-                self._claims.release(entry.pod)
+        for pod in removed:
+            if pod.has_claims:
+                self._claims.release(pod)
+        self._leaving |= gone
         self._active = tuple(pod for pod in self._active if pod.uid not in gone)
         self._evictions.evict(gone, [entry.pod.uid for entry in entries if entry.is_queued], wait=_RELEASE)
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
+        for entry in self._attempts.admitted():
+            if not entry.is_gone:
+                self._report(entry, Outcome(OutcomeKind.NEEDS_CLAIMS))
         if self._evictions.collect():
             self._version += 1
             self._has_new = True
@@ -211,11 +252,13 @@ class PodStarter:
 
     def _note(self, entry: PodEntry, outcome: Outcome, facts: Facts) -> None:
         phase = RUNNING if outcome.kind is OutcomeKind.RUNS else PENDING
+        if outcome.is_refusal and not self._keeps_refused:
+            phase = FAILED
         reason = foreign_text(outcome.reason)
         if (entry.phase, entry.reason) != (phase, reason):
             _log.info("pod %s: %s%s", entry.name, phase, reason and f", {reason}")
         entry.phase, entry.reason, entry.outcome, entry.facts = phase, reason, outcome, facts
-        entry.tried_at = now = time.monotonic()
+        entry.tried_at = now = self._clock()
         entry.retry_at = math.inf
         if outcome.kind is OutcomeKind.NO_ANSWER:
             entry.retry_at = now + SILENCE
@@ -226,9 +269,10 @@ class PodStarter:
             entry.start_failures = min(entry.start_failures + 1, 10)
         elif outcome.kind is OutcomeKind.RUNS and self._pods is not None:
             self._pods.mark_running(entry.pod.uid)
+        self._report(entry, outcome)
 
     def _submit_due(self) -> None:
-        state, now = self._manager.state, time.monotonic()
+        state, now = self._manager.state, self._clock()
         claims = self._claims.version, self._pods and self._pods.claims
         is_unchanged = state is self._seen and claims == self._seen_claims
         if is_unchanged and not self._has_new and now < self._next_look:
@@ -258,9 +302,59 @@ class PodStarter:
     def _claim_facts(self, entry: PodEntry) -> "PreparationFacts | None":
         return self._claims.facts(entry.pod, self._pods.claims) if entry.pod.has_claims and self._pods else None
 
-    def _runs_already(self, pod: PodUid) -> bool:
+    def _before(self, pod: PodUid) -> Before:
+        """Return what is known of a pod from before the start of this process."""
         assert self._pods is not None, "it is where the pod comes from"  # noqa: S101 - for mypy
-        return pod in self._ran and not self._pods.sources_ready()
+        if self._pods.sources_ready():
+            return Before(waits_for_plugins=self._keeps_refused)
+        return Before(
+            has_run=self._pods.has_run(pod),
+            # The device manager of a feed that keeps refused pods knows by itself which containers run.
+            has_devices=not self._keeps_refused and pod in self._held,
+            waits_for_plugins=self._keeps_refused,
+        )
+
+    # --- reports ------------------------------------------------------------------------------------------------------
+
+    def _report(self, entry: PodEntry, outcome: Outcome) -> None:
+        if self._reporter is None:
+            return
+        report = PodReport(outcome.kind, outcome.kubelet_reason, outcome.kubelet_message, self._containers(entry.pod))
+        self._reporter.report(entry.pod, report)
+
+    def _containers(self, pod: Pod) -> Mapping[str, ContainerReport]:
+        devices = allocated_resources_status(self._manager.state, pod)
+        claims = self._claims.of_containers(pod) if pod.has_claims else {}
+        return {
+            container.name: ContainerReport(devices.get(container.name, ()), claims.get(container.name, ()))
+            for container in pod.in_start_order
+        }
+
+    def _report_health(self) -> None:
+        """Report the pods again whose devices may have another health than at the last look."""
+        if self._reporter is None:
+            return
+        state = self._manager.state
+        reports = {name: resource.report for name, resource in state.inventory.resources.items()}
+        changed = {name for name in {*reports, *self._reports} if reports.get(name) is not self._reports.get(name)}
+        self._reports = reports
+        pods = (
+            {allocation.key.pod for allocation in state.ledger if allocation.resource in changed} if changed else set()
+        )
+        if self._claims.version != self._reported_claims:
+            self._reported_claims = self._claims.version
+            pods |= {uid for uid, entry in self._entries.items() if entry.pod.has_claims}
+        for uid, entry in self._entries.items():
+            if uid in pods and entry.phase == RUNNING and entry.outcome is not None:
+                self._report(entry, entry.outcome)
+
+    def _report_released(self) -> None:
+        """Report the pods that were removed and hold nothing any more."""
+        released = [uid for uid in self._leaving if uid not in self._evictions and not self._claims.is_releasing(uid)]
+        self._leaving.difference_update(released)
+        if self._reporter is not None:
+            for uid in released:
+                self._reporter.released(uid)
 
     # --- readiness ----------------------------------------------------------------------------------------------------
 
@@ -268,7 +362,8 @@ class PodStarter:
         """Mark the manifests as read as soon as the pods that ran before the start have been tried again."""
         if self._pods is None or self._pods.sources_ready():
             return
-        if all(self._entries[uid].outcome is not None for uid in self._ran if uid in self._entries):
+        feed, entries = self._pods, self._entries.items()
+        if all(entry.outcome is not None for uid, entry in entries if feed.has_run(uid) or uid in self._held):
             self._pods.mark_ready()
             self._version += 1
             self._evictions.release_inactive()

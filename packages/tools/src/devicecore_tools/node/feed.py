@@ -1,0 +1,114 @@
+"""What the engine needs of a source of pods, and what it reports of pods.
+
+Law: the engine calls a feed from one thread, and every call answers from memory. A feed that waits for a disk or for a
+server does so in threads of its own, and wakes the engine.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+from attrs import frozen
+
+from devicecore.adapters.manifests import Changes, ManifestError, ManifestPods
+from devicecore.domain.health import ResourceHealth
+from devicecore.domain.model import Pod, PodUid
+from devicecore.ports.pods import PodSource
+from devicecore_tools.node.outcome import OutcomeKind
+from devicecore_tools.node.state import ContainerClaimState
+
+if TYPE_CHECKING:
+    from devicecore.domain.dra.model import ClaimKey, ResourceClaim
+
+
+class PodFeed(PodSource, Protocol):
+    """Where the pods of a node come from."""
+
+    @property
+    def problems(self) -> tuple[ManifestError, ...]:
+        """What cannot be used as of the last `poll`."""
+
+    @property
+    def claims(self) -> "Mapping[ClaimKey, ResourceClaim]":
+        """The ResourceClaims that came with the pods, as of the last `poll`. Any thread may ask."""
+
+    @property
+    def keeps_refused(self) -> bool:
+        """Whether a refused pod waits and is tried again, because nobody could run it elsewhere. Otherwise it fails."""
+
+    @property
+    def next_poll(self) -> float:
+        """When `poll` has something to do even if nothing wakes the engine (monotonic seconds)."""
+
+    def poll(self) -> Changes:
+        """Return how the pods have changed since the last call. A pod in `removed` need not have been added before."""
+
+    def has_run(self, pod: PodUid) -> bool:
+        """Whether the containers of a pod ran before the start of this process. Any thread may ask."""
+
+    def mark_running(self, pod: PodUid) -> None:
+        """Note that the containers of a pod run, for the next start."""
+
+    def mark_ready(self) -> None:
+        """Note that the pods of the first complete `poll` were tried: from now on a missing pod is gone."""
+
+
+@frozen
+class ContainerReport:
+    """What a container has: of each resource its devices with their health, and its claims.
+
+    As in a kubelet, the devices of init containers are left out.
+    """
+
+    devices: tuple[ResourceHealth, ...] = ()
+    claims: tuple[ContainerClaimState, ...] = ()
+
+
+@frozen
+class PodReport:
+    """What became of a pod on its node.
+
+    Attributes:
+        kind: the outcome of the last attempt.
+        reason: the reason in a kubelet's words; empty if the pod runs.
+        message: the message in a kubelet's words, without the prefix that the status of a refused pod has.
+        containers: what each container has, init containers included.
+    """
+
+    kind: OutcomeKind
+    reason: str
+    message: str
+    containers: Mapping[str, ContainerReport]
+
+
+class PodReporter(Protocol):
+    """Who is told what became of pods. The engine's thread calls it, and it never waits."""
+
+    def report(self, pod: Pod, report: PodReport) -> None:
+        """Take what became of a pod. It replaces what was reported of this pod before."""
+
+    def released(self, pod: PodUid) -> None:
+        """Note that a pod that was removed holds no device and no claim any more."""
+
+
+class ManifestFeed(ManifestPods, PodFeed):
+    """The pods of a directory of manifests. Its owner looks once a second, or when the kernel says that it changed."""
+
+    def has_run(self, pod: PodUid) -> bool:
+        """Whether the containers of a pod ran before the start of this process."""
+        return pod in self._ran
+
+    @cached_property
+    def _ran(self) -> frozenset[PodUid]:
+        return frozenset(key.pod for key in self.running_containers())
+
+    @property
+    def keeps_refused(self) -> bool:
+        """Whether a refused pod waits: no scheduler could send it to another node."""
+        return True
+
+    @property
+    def next_poll(self) -> float:
+        """When `poll` has something to do: its owner knows."""
+        return math.inf
