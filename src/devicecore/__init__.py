@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from devicecore.manager import DeviceManager, Restored
     from devicecore.ports.observer import Observer
     from devicecore.ports.plugin import DevicePlugin
+    from devicecore.runtime.saver_thread import SaverThread
 
 __version__ = "0.1.0"
 
@@ -101,6 +102,7 @@ __all__ = [
     "RequestMapping",
     "ResourceName",
     "Restored",
+    "SaverThread",
     "Scope",
     "SetUpError",
     "SinkError",
@@ -118,7 +120,8 @@ getLogger(__name__).addHandler(NullHandler())  # what is logged, and where to, t
 _HOMES = (
     *("domain.errors", "domain.model", "domain.objects", "domain.device_set", "domain.container_options"),
     *("domain.ledger", "domain.admission", "domain.capacity", "domain.health", "domain.notifications"),
-    *("domain.node_state", "domain.topology", "ports.observer", "ports.plugin", "manager"),
+    *("domain.node_state", "domain.topology", "ports.observer", "ports.plugin", "runtime.saver_thread"),
+    "manager",
 )
 """The modules in which the names are looked up, those that load little first."""
 

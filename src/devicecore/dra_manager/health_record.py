@@ -16,6 +16,7 @@ from devicecore.ports.store import CheckpointStore
 from devicecore.runtime.current_state import CurrentState
 from devicecore.runtime.run import Run
 from devicecore.runtime.saved_state import SavedState
+from devicecore.runtime.saver_thread import SaverThread
 
 _log = logging.getLogger(__name__)
 
@@ -23,10 +24,12 @@ _log = logging.getLogger(__name__)
 class HealthRecord:
     """The health cache and its store. `wall_clock` returns nanoseconds since 1970."""
 
-    def __init__(self, store: CheckpointStore | None, wall_clock: Callable[[], int]) -> None:
+    def __init__(
+        self, store: CheckpointStore | None, wall_clock: Callable[[], int], saver: SaverThread | None = None
+    ) -> None:
         self._wall_clock = wall_clock
         self._state = CurrentState(HealthCache(), DraStoppedError)
-        self._saved = SavedState(store, self._state, encode) if store else None
+        self._saved = SavedState(store, self._state, encode, saver=saver) if store else None
         self._too_large: set[DriverName] = set()  # drivers of which devices are forgotten, which is logged once
         self.check_call: Callable[[str], None] = self._saved.check_call if self._saved else lambda _: None
         """Check that the method of this name is not called from inside the store."""

@@ -44,6 +44,7 @@ from devicecore.runtime.measuring import measured
 from devicecore.runtime.observers import Observers
 from devicecore.runtime.open_call import OpenCall
 from devicecore.runtime.run import Run
+from devicecore.runtime.saver_thread import SaverThread
 from devicecore.runtime.turns import Turns
 
 RECONCILE_PERIOD = 60.0
@@ -68,6 +69,7 @@ class DraManager(Runs):
             the claim does not have, or malformed CDI names. A kubelet takes them.
         clock: monotonic seconds.
         wall_clock: nanoseconds since 1970; by default a clock that does not follow changes of the machine's.
+        saver: saves the health of devices; managers may share it. Without it, each run has a thread of its own.
     """
 
     # Tests replace it to see which call waits.
@@ -87,6 +89,7 @@ class DraManager(Runs):
         fail_on_warnings: bool = False,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], int] = steady_time_ns,
+        saver: SaverThread | None = None,
     ) -> None:
         self._transport = transport
         self._pods = pods
@@ -96,7 +99,7 @@ class DraManager(Runs):
         self._turns = self._turns_type("a call to a driver")
         self._saved = SavedClaims(store)
         self._drivers = DriverList(slices, clock)
-        self._health = HealthRecord(health_store, wall_clock)
+        self._health = HealthRecord(health_store, wall_clock, saver)
         self._preparation = Preparation(
             self._saved, self._turns, self._drivers, transport, claims, fail_on_warnings=fail_on_warnings
         )

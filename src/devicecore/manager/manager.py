@@ -42,6 +42,7 @@ from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.runtime.observers import Observers
 from devicecore.runtime.run import Run
 from devicecore.runtime.saved_state import SavedState
+from devicecore.runtime.saver_thread import SaverThread
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class DeviceManager(Runs):
         observers: are notified of allocations, releases and health.
         admission_budget: seconds that all plugins together may take for one admission.
         clock: monotonic seconds.
+        saver: saves what no call waits for; managers may share it. Without it, each run has a thread of its own.
     """
 
     # The classes of the parts that own a lock or an order of effects. Tests replace one to show what depends on it.
@@ -85,6 +87,7 @@ class DeviceManager(Runs):
         observers: Iterable[Observer] = (),
         admission_budget: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
+        saver: SaverThread | None = None,
     ) -> None:
         self._transport = transport
         self._metrics = metrics
@@ -92,7 +95,7 @@ class DeviceManager(Runs):
         self._state = state = self._state_type(NodeState())
         self._observers = Observers[Notification](observers)
         self._writer = CheckpointWriter()
-        self._saver = self._saver_type(store, state, self._writer.file)
+        self._saver = self._saver_type(store, state, self._writer.file, saver=saver)
         self._publisher = self._publisher_type(sink, state)
         self._turns = self._turns_type(state)
         self._plugins = Plugins(transport, state, metrics, clock)

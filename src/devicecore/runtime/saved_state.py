@@ -19,8 +19,8 @@ Why it is built like this:
 * The order is: save, then replace. `is_behind` is true from before the save until the state is what was saved, because
   an interrupt may come in between. What is behind is saved by the next commit, the next request or the end of the run.
 * A save that fails may leave the old or the new content in the store. So `_saved` is None until the next save succeeds.
-* Changes that nobody waits for are saved by a thread, which begins and ends with the run. The call that makes such a
-  change waits a second at most.
+* Changes that nobody waits for are saved by a thread, which begins and ends with the run, unless several managers share
+  one. The call that makes such a change waits a second at most.
 * The end of a run takes the lock of saving. So it waits for the save that is under way, and what comes after it finds
   the run stopped.
 * The store may call back in the thread that saves. Such a call would wait for itself, and gets an error.
@@ -68,7 +68,8 @@ class SavedState(Generic[Value]):
     """Owns the store and the value saved last. The lock is held while the store is called.
 
     `encode` makes the content of the store. `alike` says whether two values have the same content, so that nothing has
-    to be saved. `requests` is false if only commits are saved: then no thread is needed.
+    to be saved. `requests` is false if only commits are saved: then no thread is needed. `saver` is a thread that
+    several states share; without it, each run begins one.
     """
 
     in_background = True
@@ -82,12 +83,15 @@ class SavedState(Generic[Value]):
         alike: Callable[[Value, Value], bool] = is_,
         *,
         requests: bool = True,
+        saver: SaverThread | None = None,
     ) -> None:
         self._store = store
         self._state = state
         self._encode = encode
         self._alike = alike
         self._requests = requests
+        self._shared = saver
+        self._save_weakly = WeakMethod(self._save_now)
         self._lock = threading.Lock()
         self._call: OpenCall | None = None  # to the store
         self._called_at = 0.0
@@ -107,7 +111,7 @@ class SavedState(Generic[Value]):
             self._state.begin(run, value)
             self._saved, self.is_behind = None, False
             if self._requests and self.in_background:
-                self._thread = SaverThread(WeakMethod(self._save_now))
+                self._thread = self._shared or SaverThread()
 
     def end(self) -> None:
         """Wait for the save that is under way, save what is not saved yet, then end the current run.
@@ -121,7 +125,7 @@ class SavedState(Generic[Value]):
                 self._save_or_log()
             self._state.end()
             thread, self._thread = self._thread, None
-        if thread is not None:
+        if thread is not None and thread is not self._shared:
             thread.end()
 
     def load(self) -> bytes | None:
@@ -226,7 +230,7 @@ class SavedState(Generic[Value]):
         busy = time.monotonic() - self._called_at if call is not None else 0.0
         if call is not None and call.encloses_caller:
             wait = False
-        if not thread.request(max(0.0, PATIENCE - busy) if wait else None):
+        if not thread.request(self._save_weakly, max(0.0, PATIENCE - busy) if wait else None):
             _log.warning("the store has been busy for %g s: the newest state is saved when it has finished", PATIENCE)
 
     def check_call(self, method: str) -> None:

@@ -1,7 +1,10 @@
 """A thread that saves when it is asked to.
 
 Law: a request that has returned True is followed by no save that began before it. The thread ends when it is stopped,
-or when the object whose method it calls is gone.
+or when it belongs to nobody any more.
+
+A manager has a thread of its own, or shares one with other managers. A shared thread makes one save after the other, so
+a disk that hangs delays the saves of all of them.
 """
 
 import logging
@@ -12,29 +15,30 @@ from weakref import WeakMethod, finalize
 
 _log = logging.getLogger(__name__)
 
+Save = WeakMethod[Callable[[], None]]
+"""The method that saves. The thread keeps only a weak reference to its object."""
+
 _Done = SimpleQueue[None]
-_Requests = SimpleQueue[_Done | None]  # None ends the thread
+_Requests = SimpleQueue[tuple[Save, _Done] | None]  # None ends the thread
 
 
 class SaverThread:
-    """Calls `save` once for all requests that are waiting. It keeps only a weak reference to the object of `save`."""
+    """Calls the methods that it is asked to call, each once for all its requests that are waiting. Thread-safe."""
 
-    def __init__(self, save: WeakMethod[Callable[[], None]]) -> None:
+    def __init__(self) -> None:
         self._requests = _Requests()
         # `is_alive` is never called: an interrupt inside it makes it return False for ever.
-        self._thread = threading.Thread(
-            target=_serve, args=(save, self._requests), name="devicecore-saver", daemon=True
-        )
+        self._thread = threading.Thread(target=_serve, args=(self._requests,), name="devicecore-saver", daemon=True)
         self._thread.start()
         finalize(self, self._requests.put, None).atexit = False
 
-    def request(self, patience: float | None) -> bool:
+    def request(self, save: Save, patience: float | None) -> bool:
         """Have `save` called, and wait until it has returned; False if that took longer than `patience` seconds.
 
         Without a patience, and in the thread itself, this does not wait.
         """
         done = _Done()
-        self._requests.put(done)
+        self._requests.put((save, done))
         if patience is None or threading.current_thread() is self._thread:
             return True
         try:
@@ -49,25 +53,27 @@ class SaverThread:
         self._thread.join()
 
 
-def _serve(save: WeakMethod[Callable[[], None]], requests: _Requests) -> None:
+def _serve(requests: _Requests) -> None:
     """Serve requests until a request is None. An error does not end the thread."""
     is_last = False
     while not is_last:
         served: list[_Done] = []
         try:
-            is_last = _serve_some(save, requests, served)
+            is_last = _serve_some(requests, served)
         except BaseException:  # noqa: BLE001 - an interrupt from outside; without this thread nothing would be saved
             _log.exception("the thread that saves the checkpoint was interrupted and goes on")
         for done in served:
             done.put(None)
 
 
-def _serve_some(save: WeakMethod[Callable[[], None]], requests: _Requests, served: list[_Done]) -> bool:
+def _serve_some(requests: _Requests, served: list[_Done]) -> bool:
     """Wait for a request, and save once for all requests that are waiting. Return whether None was among them."""
     taken = [requests.get()]
     while not requests.empty():
         taken.append(requests.get())
-    served += [done for done in taken if done is not None]
-    if (save_now := save()) is not None:
-        save_now()
+    asked = [request for request in taken if request is not None]
+    served += [done for _, done in asked]
+    for save in {id(save): save for save, _ in asked}.values():
+        if (save_now := save()) is not None:
+            save_now()
     return None in taken

@@ -12,16 +12,17 @@ from devicecore.domain.inventory import Inventory
 from devicecore.runtime.current_state import CurrentState
 from devicecore.runtime.run import Run
 from devicecore.runtime.saved_state import PATIENCE, SavedState
+from devicecore.runtime.saver_thread import SaverThread
 from tests.unit.runtime.stores import Store
 
 NAMES = [ResourceName(f"example.com/{name}") for name in ("gpu", "nic")]
 
 
 class Bench:
-    def __init__(self) -> None:
+    def __init__(self, thread: SaverThread | None = None) -> None:
         self.store = Store()
         self.state = CurrentState(NodeState())
-        self.saver = SavedState(self.store, self.state, CheckpointWriter().file)
+        self.saver = SavedState(self.store, self.state, CheckpointWriter().file, saver=thread)
         self.run = Run()
         self.saver.begin(self.run, NodeState())
 
@@ -243,3 +244,20 @@ def test_a_store_that_calls_back_while_it_saves_does_not_wait_for_itself(call: s
         call in {"end", "commit"}
     )
     bench.saver.end()
+
+
+def test_states_that_share_a_thread_are_saved_by_it_and_end_alone() -> None:
+    thread = SaverThread()
+    one, other = Bench(thread), Bench(thread)
+    before = threading.active_count()
+    for bench in (one, other):
+        bench.know()
+        bench.saver.request()
+        assert bench.store.resources() == {"example.com/gpu"}
+    assert threading.active_count() == before
+    one.saver.end()
+    other.know(2)
+    other.saver.request()
+    assert other.store.resources() == set(NAMES)
+    other.saver.end()
+    thread.end()
