@@ -32,7 +32,24 @@ def pool_of(count: int, *, name: str = NODE, first: int = 0) -> DevicePool:
     )
 
 
-pools = st.builds(pool_of, st.sampled_from([0, 1, 3, 128, 129, 300]), name=st.sampled_from([NODE, "old/pool"]))
+def partitions_of(count: int) -> DevicePool:
+    """Devices that consume counters and have taints, and the sets of counters."""
+    counters = {"memory": {"value": "80Gi"}}
+    taints = [{"key": "example.com/broken", "effect": "NoSchedule"}]
+    names = [f"gpu-{n}" for n in range(count)]
+    fields = ({"consumesCounters": [{"counterSet": name, "counters": counters}], "taints": taints} for name in names)
+    devices = tuple(PublishedDevice(f"mig-{name}", fields=each) for name, each in zip(names, fields, strict=True))
+    return DevicePool(DRIVER, NODE, NODE, devices, tuple({"name": name, "counters": counters} for name in names))
+
+
+pools = st.one_of(
+    st.builds(pool_of, st.sampled_from([0, 1, 3, 128, 129, 300]), name=st.sampled_from([NODE, "old/pool"])),
+    st.builds(partitions_of, st.sampled_from([1, 8, 65])),
+)
+
+
+def shown(pool: DevicePool) -> list[object]:
+    return [*pool.counters, *(device.as_json() for device in pool.devices)]
 
 
 class Server:
@@ -94,7 +111,7 @@ def test_two_rounds_of_changes_show_the_wanted_devices_and_nothing_else(
     assert not server.bring(pool)
     foreign = server.slices.pop("foreign")
     assert foreign in stored
-    assert server.visible() == [device.as_json() for device in pool.devices]
+    assert server.visible() == shown(pool)
     assert {one.pool for one in server.slices.values()} == {pool.name}
 
 
@@ -103,7 +120,7 @@ def test_a_driver_that_is_killed_between_two_writes_never_shows_a_mixture(
     stored: list[StoredSlice], pool: DevicePool, kills: list[int]
 ) -> None:
     server = Server([one for one in stored if (one.node, one.pool) == (NODE, pool.name)])
-    whole = [device.as_json() for device in pool.devices]
+    whole = shown(pool)
     before = server.visible()
     for writes in kills:
         server.bring(pool, writes=writes)

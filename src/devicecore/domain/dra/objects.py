@@ -59,7 +59,7 @@ def slice_of(manifest: object) -> StoredSlice:
         pool["generation"].integer(0),
         pool["resourceSliceCount"].integer(0),
         {name: item.data for name, item in metadata.mapping().items()},
-        [item.data for item in spec["devices"].sequence()],
+        [item.data for item in spec["devices"].sequence() or spec["sharedCounters"].sequence()],
     )
 
 

@@ -23,6 +23,12 @@ from devicecore.domain.text import foreign_text
 MAX_DEVICES = 128
 """Devices of one slice."""
 
+MAX_DEVICES_WITH_FIELDS = 64
+"""Devices of one slice if a device has taints, consumes counters or has other fields of its own."""
+
+MAX_COUNTER_SETS = 8
+"""Sets of counters of one slice, which has no devices then."""
+
 MAX_GENERATION = 2**63 - 1
 
 NUMA_NODE = "resource.kubernetes.io/numaNode"
@@ -56,6 +62,8 @@ class PublishedDevice:
         name: a DNS label, unique in its pool.
         attributes: values by name. A name without a domain belongs to the driver; others have the form `domain/name`.
         capacity: quantities by name, such as `{"memory": "16Gi"}`.
+        fields: further fields of the device, as parsed JSON of the API, such as `taints` and `consumesCounters`. They
+            replace what the other arguments say, and only the API server checks them.
 
     Raises:
         InvalidPoolError: an API server would refuse the device.
@@ -64,6 +72,7 @@ class PublishedDevice:
     name: str
     attributes: Mapping[str, AttributeValue] = field(factory=dict)
     capacity: Mapping[str, str] = field(factory=dict)
+    fields: Mapping[str, object] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         """Check the device."""
@@ -108,7 +117,7 @@ class PublishedDevice:
             device["attributes"] = {name: {_type_of(value): value} for name, value in sorted(self.attributes.items())}
         if self.capacity:
             device["capacity"] = {name: {"value": amount} for name, amount in sorted(self.capacity.items())}
-        return device
+        return {**device, **self.fields}
 
 
 def _type_of(value: AttributeValue) -> str:
@@ -132,6 +141,7 @@ class DevicePool:
         node: the node's name.
         name: the pool's name. Schedulers tell pools of one driver apart by it, so it is usually the node's name.
         devices: the devices, in the order in which schedulers should prefer them.
+        counters: the sets of counters that devices share, as parsed JSON of the API. They are in slices of their own.
 
     Raises:
         InvalidPoolError: an API server would refuse the pool.
@@ -141,6 +151,7 @@ class DevicePool:
     node: str
     name: str
     devices: tuple[PublishedDevice, ...] = field(converter=_tuple)
+    counters: tuple[Mapping[str, object], ...] = ()
 
     def __attrs_post_init__(self) -> None:
         """Check the names."""
@@ -160,21 +171,27 @@ class DevicePool:
             seen.add(device.name)
 
     def slices(self) -> dict[str, list[dict[str, object]]]:
-        """Return the devices of each slice by the slice's name; one slice without devices if there are none.
+        """Return the sets of counters or the devices of each slice by the slice's name.
 
-        An absent driver and a node without devices would look the same without that slice.
+        One slice has no devices if there are none: an absent driver and a node without devices would look the same
+        without that slice.
         """
-        rows = [device.as_json() for device in self.devices]
-        parts = [rows[first : first + MAX_DEVICES] for first in range(0, len(rows), MAX_DEVICES)] or [[]]
+        limit = MAX_DEVICES_WITH_FIELDS if any(device.fields for device in self.devices) else MAX_DEVICES
+        counters = _parts([dict(one) for one in self.counters], MAX_COUNTER_SETS)
+        parts = [*counters, *(_parts([device.as_json() for device in self.devices], limit) or [[]])]
         # The number comes first, because schedulers take slices in the order of their names.
         identity = zlib.crc32(f"{self.driver}\0{self.node}\0{self.name}".encode())
         place = f"{self.driver}-{self.node[:_NODE_PART].rstrip('.-')}-{identity:08x}"
         return {f"{number:05x}-{place}": part for number, part in enumerate(parts)}
 
 
+def _parts(rows: list[dict[str, object]], limit: int) -> list[list[dict[str, object]]]:
+    return [rows[first : first + limit] for first in range(0, len(rows), limit)]
+
+
 @frozen
 class StoredSlice:
-    """A ResourceSlice as the API server has it. `metadata` and `spec` are kept whole."""
+    """A ResourceSlice as the API server has it. `metadata` is kept whole; `devices` are its devices or its counters."""
 
     name: str
     uid: str
@@ -262,6 +279,10 @@ class _WantedSlices:
         owners = one.metadata.get("ownerReferences")
         return one.generation == self.generation and owners == [self.owner] and self.is_shown_by(one, returned)
 
+    def _field(self, name: str) -> str:
+        """Return what a slice has: sets of counters, of which each has `counters`, or devices, which have none."""
+        return "sharedCounters" if any("counters" in row for row in self.devices[name]) else "devices"
+
     def body(self, name: str, stored: StoredSlice | None = None) -> Mapping[str, object]:
         """Return a slice as it is sent. It keeps the metadata of the stored one."""
         pool = {"name": self.pool.name, "generation": self.generation, "resourceSliceCount": len(self.devices)}
@@ -273,19 +294,24 @@ class _WantedSlices:
                 "driver": self.pool.driver,
                 "nodeName": self.pool.node,
                 "pool": pool,
-                "devices": self.devices[name],
+                self._field(name): self.devices[name],
             },
         }
 
 
 def canonical(devices: Collection[object]) -> str:
-    """Devices as one text: the same for objects with the same fields, whether empty ones are written or not."""
+    """Devices as one text: the same for objects with the same fields, whether empty ones are written or not.
+
+    The times at which taints were added do not count, because the server writes them.
+    """
     return dumps(_without_empty(list(devices)), sort_keys=True)
 
 
 def _without_empty(value: object) -> object:
     if isinstance(value, Mapping):
-        shortened = {key: _without_empty(item) for key, item in value.items()}
+        # The server writes when a taint was added. An attribute of that name is an object, and no text.
+        added = "timeAdded" if isinstance(value.get("timeAdded"), str) else None
+        shortened = {key: _without_empty(item) for key, item in value.items() if key != added}
         return {key: item for key, item in shortened.items() if item is not None and item not in ({}, [])}
     if isinstance(value, list):
         return [_without_empty(item) for item in value]
