@@ -51,7 +51,7 @@ DRA_TESTING = TESTING | names(".adapters.memory_dra .dra_manager")
 # The longest name that fits a module decides. Whatever stands here, a module may import from its own layer, and an
 # adapter only from itself.
 LAYERS = {
-    "devicecore": Layer(PURE | names("importlib logging .domain .ports .manager")),
+    "devicecore": Layer(PURE | names("importlib logging .domain .ports .manager .runtime.saver_thread")),
     "devicecore.domain": Layer(PURE | names("attrs")),
     "devicecore.domain.checkpoint": Layer(PURE | names("attrs fnv_hash_fast orjson")),
     "devicecore.domain.dra": Layer(PURE | names("attrs datetime zlib .domain")),  # dates in a file, and its CRC
