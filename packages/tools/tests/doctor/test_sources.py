@@ -714,7 +714,8 @@ def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest
         for name, allocatable in (("n1", "0"), ("n2", "2")):
             status = {"capacity": {gpu: "2"}, "allocatable": {gpu: allocatable}}
             server.create({"kind": "Node", "metadata": {"name": name}, "status": status})
-            spec = {"nodeName": name, "containers": [{"name": "main", "resources": {"limits": {gpu: "1"}}}]}
+            container = {"name": "main", "image": "img", "resources": {"limits": {gpu: "1"}}}
+            spec = {"nodeName": name, "containers": [container]}
             server.create({"kind": "Pod", "metadata": {"name": f"on-{name}"}, "spec": spec})
         arguments = [
             "doctor",

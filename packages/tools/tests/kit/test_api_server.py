@@ -211,9 +211,9 @@ def test_a_field_that_cannot_be_selected_by_is_refused(server: LocalApiServer) -
 )
 def test_objects_are_selected_by_label(server: LocalApiServer, selector: str, names: list[str]) -> None:
     for name, labels in (("a", {"tier": "a"}), ("b", {"tier": "b"}), ("c", {})):
-        server.create({"kind": "Pod", "metadata": {"name": name, "labels": labels}})
+        server.create({"kind": "ConfigMap", "metadata": {"name": name, "labels": labels}})
     query = selector.replace(" ", "%20").replace("!", "%21")
-    items = ask(server, "GET", f"/api/v1/pods?labelSelector={query}").body["items"]
+    items = ask(server, "GET", f"/api/v1/configmaps?labelSelector={query}").body["items"]
     assert [item["metadata"]["name"] for item in items] == names
 
 
@@ -414,10 +414,10 @@ def test_a_watch_sends_each_later_event_once_and_in_order(
 def test_a_watch_with_a_selector_sees_objects_come_and_go(
     server: LocalApiServer, watch: Callable[[str], Watcher]
 ) -> None:
-    watcher = watch("/api/v1/pods?watch=true&labelSelector=tier%3Da")
-    server.create({"kind": "Pod", "metadata": {"name": "p", "labels": {"tier": "a"}}})
-    server.change("Pod", "p", lambda pod: pod["metadata"].update(labels={"tier": "b"}))
-    server.change("Pod", "p", lambda pod: pod["metadata"].update(labels={"tier": "a"}))
+    watcher = watch("/api/v1/configmaps?watch=true&labelSelector=tier%3Da")
+    server.create({"kind": "ConfigMap", "metadata": {"name": "p", "labels": {"tier": "a"}}})
+    server.change("ConfigMap", "p", lambda one: one["metadata"].update(labels={"tier": "b"}))
+    server.change("ConfigMap", "p", lambda one: one["metadata"].update(labels={"tier": "a"}))
     assert [watcher.next()[0] for _ in range(3)] == ["ADDED", "DELETED", "ADDED"]
 
 
@@ -954,7 +954,7 @@ TYPED: list[tuple[str, str, Any, Json]] = [
         "/apis/coordination.k8s.io/v1/namespaces/default/leases",
         "coordination.k8s.io/v1",
         api_objects.Lease(spec={"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": {"seconds": 1}}),
-        {"spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": "1970-01-01T00:00:01Z"}},
+        {"spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": "1970-01-01T00:00:01.000000Z"}},
     ),
     (
         "/api/v1/namespaces/default/configmaps",
@@ -968,13 +968,25 @@ TYPED: list[tuple[str, str, Any, Json]] = [
         "/api/v1/nodes",
         "v1",
         api_objects.Node(spec={"providerID": "p"}, status={"capacity": {"a.io/b": {"string": "2"}}}),
-        {"spec": {"providerID": "p"}, "status": {"capacity": {"a.io/b": "2"}}},
+        {
+            "spec": {"providerID": "p", "taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]},
+            "status": {"capacity": {"a.io/b": "2"}},
+        },
     ),
     (
         "/api/v1/namespaces/default/pods",
         "v1",
-        api_objects.Pod(spec={"containers": [{"name": "c"}], "resourceClaims": [{"name": "r"}]}),
-        {"spec": {"containers": [{"name": "c"}], "resourceClaims": [{"name": "r"}]}},
+        api_objects.Pod(spec={"containers": [{"name": "c", "image": "i"}], "resourceClaims": [{"name": "r"}]}),
+        {
+            "spec": {
+                "restartPolicy": "Always",
+                "terminationGracePeriodSeconds": 30,
+                "dnsPolicy": "ClusterFirst",
+                "schedulerName": "default-scheduler",
+                "containers": [{"name": "c", "image": "i", "resources": {}}],
+                "resourceClaims": [{"name": "r"}],
+            }
+        },
     ),
     (
         "/apis/resource.k8s.io/v1/deviceclasses",

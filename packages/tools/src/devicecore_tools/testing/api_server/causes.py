@@ -220,5 +220,5 @@ def is_whole(value: object) -> bool:
 
 
 def no_causes(_new: Json, _old: Json | None) -> Iterator[Cause]:
-    """No rules: pods, nodes and namespaces are taken as they are."""
+    """No rules: namespaces and a Node's status are taken as they are."""
     yield from ()

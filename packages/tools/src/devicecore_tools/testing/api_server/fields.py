@@ -72,12 +72,6 @@ def merged(document: Any, change: Any) -> Any:  # noqa: ANN401 - JSON
     return result
 
 
-def strategically_merged(document: Json, change: Json) -> Json:
-    """A strategic merge: as a merge patch, and items of lists with keys are merged by their keys."""
-    result: Json = unkeyed(merged(keyed(document), keyed(change)))
-    return result
-
-
 def json_patched(document: Json, operations: Any) -> Json:  # noqa: ANN401 - JSON
     """RFC 6902.
 

@@ -195,7 +195,7 @@ class Handler(BaseHTTPRequestHandler):
                     carry_out(api.store, request, target)
                 self.close_connection = True
                 return
-            api.authorize(request)
+            api.authorize(request, target)
             self._serve_as_usual(request, target)
         except ApiError as error:
             extra = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
@@ -314,5 +314,7 @@ def _lines(watch: Watch) -> Iterator[bytes]:
     for event in watch.events():
         yield json.dumps(event).encode() + b"\n"
     if watch.is_cut:
+        if watch.last_words:
+            yield watch.last_words
         message = "a watch that is cut ends without its last chunk"
         raise ConnectionAbortedError(message)

@@ -5,10 +5,11 @@ Law: a path or a field selector that this table does not name is refused.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 
 from attrs import field, frozen
 
-from devicecore_tools.testing.api_server import claim_rules, slice_rules
+from devicecore_tools.testing.api_server import claim_rules, node_rules, pod_rules, slice_rules
 from devicecore_tools.testing.api_server.causes import label_causes, no_causes, subdomain_causes
 from devicecore_tools.testing.api_server.definition_rules import definition_causes
 from devicecore_tools.testing.api_server.status import ApiError, Cause, Json, UnknownKindError, bad_request
@@ -23,7 +24,9 @@ RESOURCE_GROUP = "resource.k8s.io"
 class Kind:
     """One kind. `selectable` are the paths that field selectors know, `causes` and `status_causes` its rules.
 
-    It is kept in `version`.
+    It is kept in `version`. `complete` sets the fields that a new object gets, `ending` begins a deletion that takes
+    time: it gets the object, the seconds that the client asks for or None, and the time. `needs_version` is whether an
+    update has to name the version that it changes.
     """
 
     kind: str
@@ -34,9 +37,14 @@ class Kind:
     namespaced: bool = False
     has_status: bool = False
     has_generation: bool = False
+    needs_version: bool = False
+    is_custom: bool = False
+    actions: tuple[str, ...] = ()
     selectable: tuple[str, ...] = ("metadata.name",)
     causes: Rules = field(default=no_causes, eq=False)
     status_causes: Callable[[Json, Json], Iterator[Cause]] = field(default=no_causes, eq=False)
+    complete: Callable[[Json], None] = field(default=lambda _: None, eq=False)
+    ending: Callable[[Json, int | None, datetime], Json | None] | None = field(default=None, eq=False)
 
     @property
     def resource(self) -> str:
@@ -79,16 +87,29 @@ DEFINITION = Kind(
 )
 KINDS = (
     NAMESPACE,
-    Kind("Node", "nodes", short_names=("no",), has_status=True),
+    Kind("Node", "nodes", short_names=("no",), has_status=True, complete=node_rules.add_taint),
     Kind(
         "Pod",
         "pods",
         short_names=("po",),
         namespaced=True,
         has_status=True,
-        selectable=(*_NAMED, "spec.nodeName", "status.phase"),
+        has_generation=True,
+        actions=("binding", "eviction"),
+        selectable=(*_NAMED, "spec.nodeName", "spec.schedulerName", "status.phase"),
+        causes=pod_rules.pod_causes,
+        status_causes=pod_rules.pod_status_causes,
+        complete=pod_rules.complete,
+        ending=pod_rules.ending,
     ),
-    Kind("Event", "events", short_names=("ev",), namespaced=True, selectable=(*_NAMED, "reason")),
+    Kind(
+        "Event",
+        "events",
+        short_names=("ev",),
+        namespaced=True,
+        selectable=(*_NAMED, "reason", *(f"involvedObject.{name}" for name in ("kind", "namespace", "name", "uid"))),
+        causes=node_rules.event_causes,
+    ),
     Kind(
         "ResourceSlice",
         "resourceslices",
@@ -119,8 +140,16 @@ KINDS = (
     Kind("ConfigMap", "configmaps", short_names=("cm",), namespaced=True, selectable=_NAMED),
     Kind("Secret", "secrets", namespaced=True, selectable=_NAMED),
     Kind("ServiceAccount", "serviceaccounts", short_names=("sa",), namespaced=True, selectable=_NAMED),
-    Kind("Lease", "leases", "coordination.k8s.io", namespaced=True, selectable=_NAMED),
-    Kind("Event", "events", "events.k8s.io", namespaced=True, selectable=_NAMED),
+    Kind(
+        "Lease",
+        "leases",
+        "coordination.k8s.io",
+        namespaced=True,
+        needs_version=True,
+        selectable=_NAMED,
+        causes=node_rules.lease_causes,
+    ),
+    Kind("Event", "events", "events.k8s.io", namespaced=True, selectable=_NAMED, causes=node_rules.new_event_causes),
     DEFINITION,
 )
 
@@ -185,6 +214,8 @@ class Kinds:
             namespaced=spec["scope"] == "Namespaced",
             has_status=any("status" in (one.get("subresources") or {}) for one in served),
             has_generation=True,
+            needs_version=True,
+            is_custom=True,
             selectable=_NAMED,
         )
         # A request may be looking through the former ones.

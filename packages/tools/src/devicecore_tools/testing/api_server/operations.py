@@ -17,7 +17,8 @@ from devicecore.domain.text import foreign_text
 from devicecore_tools.testing.api_server import fields, status
 from devicecore_tools.testing.api_server.faults import Request
 from devicecore_tools.testing.api_server.kinds import Kind, Kinds
-from devicecore_tools.testing.api_server.list_options import check_list
+from devicecore_tools.testing.api_server.list_options import check_list, number
+from devicecore_tools.testing.api_server.merging import strategically_merged
 from devicecore_tools.testing.api_server.selectors import Selector, field_selector, label_selector
 from devicecore_tools.testing.api_server.status import ApiError, Json
 from devicecore_tools.testing.api_server.store import ObjectStore
@@ -31,6 +32,7 @@ MAX_DEPTH = 100
 """Levels of nesting in a body; a large object has some 15."""
 _APPLY, _JSON_PATCH = "application/apply-patch+yaml", "application/json-patch+json"
 _MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+_SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 @frozen
@@ -86,7 +88,7 @@ def target_of(path: str, kinds: Kinds) -> Target:
     kind = kinds.of(plural, group, version)
     if kind is None or (namespace is not None and not kind.namespaced):
         raise status.unknown_path()
-    if subresource and not (subresource == "status" and kind.has_status):
+    if subresource and not (subresource == "status" and kind.has_status) and subresource not in kind.actions:
         raise status.unknown_path()
     if name is not None and kind.namespaced and namespace is None:
         raise status.unknown_path()
@@ -119,7 +121,7 @@ def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int
     Raises:
         ApiError: the request is refused.
     """
-    operations = _ON_ONE if target.name is not None else _ON_MANY
+    operations = _ACTIONS.get(target.subresource, _ON_ONE) if target.name is not None else _ON_MANY
     is_spread = target.kind.namespaced and target.namespace is None and request.verb != "list"
     if request.verb not in operations or is_spread:
         message = "the server does not allow this method on the requested resource"
@@ -171,13 +173,35 @@ def _patch(store: ObjectStore, request: Request, target: Target) -> tuple[int, J
 
 
 def _delete(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
-    options = request.body if isinstance(request.body, dict) else {}
-    return 200, typed(store.delete(target.kind, target.place, target.one, options.get("preconditions")), target)
+    return 200, typed(_deleted(store, request, target, request.body), target)
+
+
+def _deleted(store: ObjectStore, request: Request, target: Target, body: object) -> Json:
+    options = body if isinstance(body, dict) else {}
+    asked = number(request.query, "gracePeriodSeconds") if "gracePeriodSeconds" in request.query else None
+    grace = options.get("gracePeriodSeconds", asked)
+    if not isinstance(grace, int | None):
+        message = "json: cannot unmarshal into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
+        raise status.bad_request(message)
+    return store.delete(target.kind, target.place, target.one, options.get("preconditions"), grace)
+
+
+def _bind(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
+    body = request.body if isinstance(request.body, dict) else {}
+    store.bind(target.kind, target.place, target.one, body, manager=_manager(request))
+    return 201, _SUCCESS
+
+
+def _evict(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
+    body = request.body if isinstance(request.body, dict) else {}
+    _deleted(store, request, target, body.get("deleteOptions"))
+    return 201, _SUCCESS
 
 
 Operation = Callable[[ObjectStore, Request, Target], tuple[int, Json]]
 _ON_MANY: Mapping[str, Operation] = {"list": _list, "create": _create, "deletecollection": _delete_collection}
 _ON_ONE: Mapping[str, Operation] = {"get": _get, "update": _update, "patch": _patch, "delete": _delete}
+_ACTIONS: Mapping[str, Mapping[str, Operation]] = {"binding": {"create": _bind}, "eviction": {"create": _evict}}
 
 
 def _patched(store: ObjectStore, request: Request, target: Target) -> Json:
@@ -199,12 +223,14 @@ def _patched(store: ObjectStore, request: Request, target: Target) -> Json:
     changes: dict[str, Callable[[Json], Json]] = {
         _JSON_PATCH: lambda before: _shallow(fields.json_patched(before, body)),
         _MERGE: lambda before: dict(fields.merged(before, _checked(body, target))),
-        _STRATEGIC: lambda before: fields.strategically_merged(before, _checked(body, target)),
+        _STRATEGIC: lambda before: strategically_merged(before, _checked(body, target)),
     }
+    if kind.is_custom:
+        del changes[_STRATEGIC]
     if content not in changes:
         message = (
             "the body of the request was in an unknown format - accepted media types include: "
-            f"{_JSON_PATCH}, {_MERGE}, {_STRATEGIC}, {_APPLY}"
+            f"{', '.join((*changes, _APPLY))}"
         )
         raise ApiError(415, "UnsupportedMediaType", message)
 

@@ -20,6 +20,8 @@ from devicecore.runtime.lifecycle import Lifecycle
 from devicecore_tools.testing.api_server.faults import Fault, PlannedFault, Request
 from devicecore_tools.testing.api_server.http import HttpServer
 from devicecore_tools.testing.api_server.kinds import NAMESPACE, Kinds
+from devicecore_tools.testing.api_server.node_rules import NODE_USER, NodeRequest
+from devicecore_tools.testing.api_server.operations import Target
 from devicecore_tools.testing.api_server.status import ApiError, Json
 from devicecore_tools.testing.api_server.store import ObjectStore, weight
 
@@ -28,7 +30,7 @@ MAX_NOTED = 128 * 1024 * 1024
 
 _MAX_PATH = 200  # characters of the path of a request that is kept without details
 
-DEFAULT_NAMESPACES = ("default", "kube-system")
+DEFAULT_NAMESPACES = ("default", "kube-system", "kube-node-lease")
 
 
 class LocalApiServer(Runs):
@@ -40,7 +42,8 @@ class LocalApiServer(Runs):
     Use it as a context manager, or call `start` and `stop`; after a stop, `start` serves the same objects on the same
     port. It knows the verbs get, list, watch (with bookmarks and initial events), create, update, patch (of all four
     kinds), delete and deletecollection, versions and conflicts, owners of fields, finalizers, and the rules of each
-    kind. It does not know CEL, admission and garbage collection. It answers in JSON, and it also reads the objects of
+    kind; of pods binding, eviction and the grace period. It does not know CEL and garbage collection, and of admission
+    only the taint of a new Node and NodeRestriction. It answers in JSON, and it also reads the objects of
     these kinds that a client sends as protobuf.
 
     Args:
@@ -53,6 +56,8 @@ class LocalApiServer(Runs):
         bookmark_seconds: how often a watch sends a bookmark.
         serves_watch_list: whether a watch may ask for initial events, as client-go does since 1.35.
         seed: decides the UIDs and the random part of generated names.
+        users: the user of each token that clients may show instead of `bearer`. `system:node:NAME` may do what the
+            node authorizer and the admission plugin NodeRestriction leave to a node; other users may do everything.
     """
 
     def __init__(
@@ -66,7 +71,9 @@ class LocalApiServer(Runs):
         bookmark_seconds: float = 60.0,
         serves_watch_list: bool = True,
         seed: int = 0,
+        users: Mapping[str, str] = {},
     ) -> None:
+        self.users: Mapping[str, str] = dict(users)
         self.kinds: Kinds = Kinds(resource_versions)
         times = {} if clock is None else {"clock": clock}
         self.store: ObjectStore = ObjectStore(self.kinds, seed=seed, **times)
@@ -81,6 +88,7 @@ class LocalApiServer(Runs):
         self.bookmark_seconds = bookmark_seconds
         self.serves_watch_list = serves_watch_list
         self.watch_generation: int = 0
+        self.cuts_lines = False
         self._tls = tls
         self._noted = 0
         self._planned: list[list[Any]] = []  # each with the number of requests that it fitted
@@ -190,8 +198,9 @@ class LocalApiServer(Runs):
         with self.store.transaction():
             created = self.store.create(kind, place, body, manager=manager)
             name = created["metadata"]["name"]
-            if kind.has_status and "status" in body and "status" not in created:
-                return self.store.update(kind, place, name, body, in_status=True, manager=manager)
+            if kind.has_status and body.get("status"):
+                whole = {**created, "status": {**created.get("status", {}), **body["status"]}}
+                return self.store.update(kind, place, name, whole, in_status=True, manager=manager)
             return created
 
     def get(self, kind: str, name: str, namespace: str = "default") -> Json:
@@ -227,19 +236,28 @@ class LocalApiServer(Runs):
             before = self.store.get(found, place, name)
             after = copy.deepcopy(before)
             change(after)
-            after["metadata"].pop("resourceVersion")
             if found.has_status and after.get("status") != before.get("status"):
-                self.store.update(found, place, name, after, in_status=True, manager=manager)
+                written = self.store.update(found, place, name, after, in_status=True, manager=manager)
+                after["metadata"]["resourceVersion"] = written["metadata"]["resourceVersion"]
             return self.store.update(found, place, name, after, in_status=False, manager=manager)
 
-    def delete(self, kind: str, name: str, namespace: str = "default") -> Json:
-        """Delete an object. Return what it was.
+    def bind(self, pod: str, node: str, namespace: str = "default") -> None:
+        """Bind a pod to a node, as a scheduler does.
+
+        Raises:
+            ApiError: the pod does not exist, is bound or is being deleted.
+        """
+        kind = self.kinds.named("Pod")
+        self.store.bind(kind, namespace, pod, {"target": {"name": node}}, manager="scheduler")
+
+    def delete(self, kind: str, name: str, namespace: str = "default", grace: int | None = None) -> Json:
+        """Delete an object; `grace` is the grace period of a pod, in seconds. Return what it was.
 
         Raises:
             ApiError: it does not exist.
         """
         found = self.kinds.named(kind)
-        return self.store.delete(found, namespace if found.namespaced else "", name)
+        return self.store.delete(found, namespace if found.namespaced else "", name, grace=grace)
 
     # --- faults, and looking on ---------------------------------------------------------------------------------------
 
@@ -261,8 +279,9 @@ class LocalApiServer(Runs):
         with self._lock:
             self._planned.clear()
 
-    def cut_watches(self) -> None:
-        """End every watch that is open now."""
+    def cut_watches(self, *, within_line: bool = False) -> None:
+        """End every watch that is open now; with `within_line`, after half of an event."""
+        self.cuts_lines = within_line
         self.watch_generation += 1
         self.store.wake()
 
@@ -314,14 +333,22 @@ class LocalApiServer(Runs):
             return planned.fault
         return None
 
-    def authorize(self, request: Request) -> None:
-        """Refuse a client that has not shown the token, or may not do this.
+    def authorize(self, request: Request, target: Target | None) -> None:
+        """Refuse a client that has not shown a token, or may not do this.
 
         Raises:
             ApiError: it is refused.
         """
-        if self.bearer is not None and request.headers.get("Authorization") != f"Bearer {self.bearer}":
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if (self.bearer is not None or self.users) and token not in (self.bearer, *self.users):
             raise ApiError(401, "Unauthorized", "Unauthorized")
+        user = self.users.get(token, "")
+        if user.startswith(NODE_USER) and target is not None:
+            resource = target.kind.resource + (f"/{target.subresource}" if target.subresource else "")
+            body = request.body if isinstance(request.body, dict) else {}
+            NodeRequest(
+                user, request.verb, resource, target.place, target.one, request.query, body, self._find
+            ).authorize()
         if f"{request.verb} {request.resource}" in self.forbidden:
             plural = request.resource.partition("/")[0]
             parts = request.path.split("/")
@@ -332,6 +359,12 @@ class LocalApiServer(Runs):
                 f'"{request.resource}" in API group "{group[1:]}" at the cluster scope'
             )
             raise ApiError(403, "Forbidden", message)
+
+    def _find(self, plural: str, namespace: str, name: str) -> Json | None:
+        try:
+            return self.get(plural, name, namespace)
+        except ApiError:
+            return None
 
     def hang(self) -> None:
         """Wait to be released."""

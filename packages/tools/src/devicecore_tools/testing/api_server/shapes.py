@@ -56,12 +56,37 @@ _CLAIM: Shape = {
         "config": [_CONFIG],
     }
 }
-_STATUS: Shape = {
+_CLAIM_STATUS: Shape = {
     "allocation": {
         "devices": {"results": [{"request": str, "driver": str, "pool": str, "device": str}], "config": [{}]}
     },
     "devices": [{"driver": str, "pool": str, "device": str, "conditions": [{"type": str}], "networkData": {}}],
     "reservedFor": [{"resource": str, "name": str, "uid": str}],
+}
+_CONTAINER: Shape = {
+    "name": str,
+    "image": str,
+    "resources": {"limits": {}, "requests": {}, "claims": [{"name": str, "request": str}]},
+}
+_CONDITIONS: Shape = [{"type": str, "status": str, "reason": str, "message": str, "observedGeneration": int}]
+_HEALTH: Shape = [{"name": str, "resources": [{"resourceID": str, "health": str}]}]
+_CONTAINER_STATUS: Shape = {
+    "name": str,
+    "image": str,
+    "imageID": str,
+    "ready": bool,
+    "restartCount": int,
+    "state": {"terminated": {"exitCode": int}},
+    "allocatedResourcesStatus": _HEALTH,
+}
+_STATUSES: Mapping[str, Shape] = {
+    "resourceclaims": _CLAIM_STATUS,
+    "nodes": {"conditions": _CONDITIONS},
+    "pods": {
+        "phase": str,
+        "conditions": _CONDITIONS,
+        "containerStatuses": [_CONTAINER_STATUS],
+    },
 }
 _METADATA: Shape = {
     "name": str,
@@ -88,6 +113,15 @@ _SHAPES: Mapping[str, Shape] = {
     "resourceclaims": _CLAIM,
     "resourceclaimtemplates": {"spec": _CLAIM},
     "deviceclasses": {"selectors": [_SELECTOR], "config": [_CONFIG]},
+    "pods": {
+        "nodeName": str,
+        "restartPolicy": str,
+        "terminationGracePeriodSeconds": int,
+        "containers": [_CONTAINER],
+        "initContainers": [_CONTAINER],
+        "resourceClaims": [{"name": str}],
+    },
+    "nodes": {"taints": [_TAINT]},
     "customresourcedefinitions": {
         "group": str,
         "scope": str,
@@ -99,9 +133,7 @@ _SHAPES: Mapping[str, Shape] = {
 
 def wrong_types(plural: str, value: Json) -> Iterator[str]:
     """Say for each field of an object that has a value of a wrong type which type was expected. Null is no value."""
-    shape = {"metadata": _METADATA, "spec": _SHAPES.get(plural, {})}
-    if plural == "resourceclaims":
-        shape["status"] = _STATUS
+    shape = {"metadata": _METADATA, "spec": _SHAPES.get(plural, {}), "status": _STATUSES.get(plural, {})}
     yield from _wrong(value, shape, "")
 
 

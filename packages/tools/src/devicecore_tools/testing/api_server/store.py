@@ -13,10 +13,11 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import takewhile
 
 from attrs import frozen
 
-from devicecore_tools.testing.api_server import claim_rules, fields, status
+from devicecore_tools.testing.api_server import claim_rules, fields, pod_rules, status
 from devicecore_tools.testing.api_server.kinds import DEFINITION, NAMESPACE, Kind, Kinds
 from devicecore_tools.testing.api_server.quantities import canonical_quantities
 from devicecore_tools.testing.api_server.selectors import Selector
@@ -141,7 +142,8 @@ class ObjectStore:
         with self._changed:
             if version < self._forgotten:
                 raise status.expired(version, self._forgotten)
-            return [event for event in self._events if event.version > version and event.kind is kind], self._version
+            later = takewhile(lambda event: event.version > version, reversed(self._events))
+            return [event for event in later if event.kind is kind][::-1], self._version
 
     def wait_for(self, condition: Callable[[], object], timeout: float) -> bool:
         """Wait until `condition` is true, which is evaluated after each write, for at most `timeout` seconds."""
@@ -171,7 +173,7 @@ class ObjectStore:
     def create(
         self, kind: Kind, namespace: str, body: Json, *, manager: str = "unknown", operation: str = "Update"
     ) -> Json:
-        """Create an object; `status` is ignored for kinds with that subresource, except for Node and Pod.
+        """Create an object; `status` is ignored for kinds with that subresource, except for Node.
 
         Raises:
             ApiError: it exists, or breaks the rules of its kind.
@@ -197,6 +199,7 @@ class ObjectStore:
             if kind.has_status and kind.group:
                 value.pop("status", None)
             self._apply_defaults(kind, value)
+            kind.complete(value)
             _refuse_if(
                 kind, metadata["name"], [*kind.causes(value, None), *self._admin_access_causes(kind, namespace, value)]
             )
@@ -220,7 +223,13 @@ class ObjectStore:
         _refuse_wrong_types(kind, body)
         with self._changed:
             before = self._existing(kind, (namespace, name))
-            _check_preconditions(kind, before, body.get("metadata") or {})
+            sent = body.get("metadata") or {}
+            if kind.needs_version and not sent.get("resourceVersion"):
+                detail = "must be specified for an update"
+                raise status.invalid(
+                    kind.qualified, name, [Cause("metadata.resourceVersion", "Invalid value: 0", detail)]
+                )
+            _check_preconditions(kind, before, sent)
             after = _combined(kind, before, body, in_status=in_status)
             owners = fields.updated_owners(
                 fields.keyed(_owned(before)),
@@ -281,8 +290,32 @@ class ObjectStore:
             }
             return self._replace(kind, (namespace, name), before, after, changed)
 
-    def delete(self, kind: Kind, namespace: str, name: str, preconditions: Mapping[str, str] | None = None) -> Json:
-        """Delete an object, or mark it as ending while it has finalizers. Return what it was.
+    def bind(self, kind: Kind, namespace: str, name: str, binding: Json, *, manager: str) -> None:
+        """Bind a pod to a node.
+
+        Raises:
+            ApiError: the pod does not exist, is bound, is being deleted, or is another one.
+        """
+        with self._changed:
+            before = self._existing(kind, (namespace, name))
+            after = pod_rules.bound(before, binding, self._clock())
+            owners = fields.updated_owners(
+                fields.keyed(_owned(before)),
+                fields.keyed(_owned(after)),
+                self._owners[kind.resource, (namespace, name)],
+                manager,
+            )
+            self._write(kind, (namespace, name), after, owners)
+
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        preconditions: Mapping[str, str] | None = None,
+        grace: int | None = None,
+    ) -> Json:
+        """Delete an object, or mark it as ending while it has finalizers or a grace period. Return what it was.
 
         Raises:
             ApiError: it does not exist, or a precondition does not hold.
@@ -294,6 +327,12 @@ class ObjectStore:
                 expected = (preconditions or {}).get(field)
                 if expected is not None and expected != metadata[field]:
                     raise status.conflict(kind.qualified, name, _precondition(what, expected, metadata[field]))
+            ended = kind.ending(before, grace, self._clock()) if kind.ending else None
+            if ended is not None:
+                before = self._write(kind, (namespace, name), ended, self._owners[kind.resource, (namespace, name)])
+                metadata = before["metadata"]
+            if metadata.get("deletionGracePeriodSeconds"):
+                return copy.deepcopy(before)
             if metadata.get("finalizers"):
                 if "deletionTimestamp" in metadata:
                     return copy.deepcopy(before)
@@ -364,7 +403,8 @@ class ObjectStore:
         _refuse_if(kind, key[1], causes)
         if kind.has_generation and after.get("spec") != before.get("spec"):
             after["metadata"]["generation"] = before["metadata"]["generation"] + 1
-        if "deletionTimestamp" in after["metadata"] and not after["metadata"].get("finalizers"):
+        pending = after["metadata"].get("finalizers") or after["metadata"].get("deletionGracePeriodSeconds")
+        if "deletionTimestamp" in after["metadata"] and not pending:
             self._objects[kind.resource][key] = after
             return self._remove(kind, key)
         return self._write(kind, key, after, owners)

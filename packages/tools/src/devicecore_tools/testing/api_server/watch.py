@@ -4,6 +4,7 @@ Law: a watch sends the present objects, if the client asks for them, and then ev
 selectors, once and in order. If the history no longer reaches back far enough, it says so and ends.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -43,6 +44,12 @@ class Watch:
     def is_cut(self) -> bool:
         """Whether `cut_watches` was called since this watch began."""
         return self._api.watch_generation != self._generation
+
+    @property
+    def last_words(self) -> bytes:
+        """What a watch that is cut sends last: nothing, or half of an event."""
+        line = json.dumps(self._bookmark()).encode()
+        return line[: len(line) // 2] if self._api.cuts_lines else b""
 
     def events(self) -> Iterator[Json]:
         """The events as they happen, until the time is over or the watch is cut."""

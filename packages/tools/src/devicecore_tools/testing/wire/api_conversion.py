@@ -116,8 +116,8 @@ def _value(value: Any) -> Any:  # noqa: ANN401 - JSON, from any field
 def _timestamp(time: Time | MicroTime) -> str | None:
     if not time.ListFields():
         return None  # Go sends its zero time as an empty message
-    nanos = time.nanos // 1000 * 1000 if isinstance(time, MicroTime) else 0  # JSON has whole seconds, or microseconds
-    return Timestamp(seconds=time.seconds, nanos=nanos).ToJsonString()
+    whole = Timestamp(seconds=time.seconds).ToJsonString()
+    return f"{whole[:-1]}.{time.nanos // 1000:06}Z" if isinstance(time, MicroTime) else whole
 
 
 _CONVERSIONS: Mapping[type[Message], Callable[[Any], Any]] = {

@@ -1,0 +1,129 @@
+"""Strategic merge patches.
+
+Law: a list whose items have a key is merged by that key, in the order that the patch asks for. Every other list is
+replaced. Nothing here changes its arguments.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from devicecore_tools.testing.api_server.status import Json, bad_request
+
+MERGE_KEYS: Mapping[str, str] = {
+    **dict.fromkeys(("conditions", "addresses"), "type"),
+    **dict.fromkeys(("containers", "initContainers", "ephemeralContainers"), "name"),
+    **dict.fromkeys(("env", "imagePullSecrets", "resourceClaims", "resourceClaimStatuses", "volumes"), "name"),
+    **dict.fromkeys(("schedulingGates", "secrets"), "name"),
+    **dict.fromkeys(("hostAliases", "hostIPs", "podIPs"), "ip"),
+    **dict.fromkeys(("ownerReferences", "reservedFor"), "uid"),
+    "ports": "containerPort",
+    "topologySpreadConstraints": "topologyKey",
+    "volumeDevices": "devicePath",
+    "volumeMounts": "mountPath",
+}
+"""The lists of the kinds in `kinds` that have a `patchMergeKey`, with that key. Statuses of containers have none."""
+
+SETS = frozenset({"finalizers"})
+"""The lists of texts that are merged."""
+
+_DIRECTIVE, _RETAIN, _ORDER, _DELETE = "$patch", "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/"
+
+
+def strategically_merged(document: Json, change: Json) -> Json:
+    """Return the document after a strategic merge patch.
+
+    Raises:
+        ApiError: the patch breaks the rules of its directives.
+    """
+    if _is_whole(change):
+        return {name: _added(value) for name, value in change.items() if not name.startswith("$")}
+    if change.get(_DIRECTIVE) == "delete":
+        return {}
+    result = {name: value for name, value in document.items() if name in change.get(_RETAIN, document)}
+    for name, value in change.items():
+        if name.startswith(_DELETE):
+            of = name.removeprefix(_DELETE)
+            result[of] = [one for one in result.get(of) or [] if one not in value]
+    result |= {name: _merged(name, result.get(name), value) for name, value in change.items() if name[:1] != "$"}
+    result = {name: value for name, value in result.items() if value is not None or name not in change}
+    for name, order in change.items():
+        if name.startswith(_ORDER):
+            of = name.removeprefix(_ORDER)
+            if of in result:
+                result[of] = _ordered(of, result[of], order, change.get(of) or [], document.get(of) or [])
+    return result
+
+
+def _merged(name: str, before: Any, value: Any) -> Any:  # noqa: ANN401 - JSON
+    """The value of one field after the patch; None deletes it."""
+    if isinstance(value, dict):
+        return strategically_merged(before if isinstance(before, dict) else {}, value)
+    if isinstance(value, list) and (name in MERGE_KEYS or name in SETS):
+        return _merged_list(name, list(before or []), value)
+    return _added(value)
+
+
+def _is_whole(change: Json) -> bool:
+    """Whether a patch of a map replaces it."""
+    directive = change.get(_DIRECTIVE)
+    if directive not in (None, "merge", "replace", "delete"):
+        message = f"Unknown patch type: {directive!r}"
+        raise bad_request(message)
+    return directive == "replace"
+
+
+def _added(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """A value that is new, without directives and without nulls."""
+    if isinstance(value, list):
+        return [_added(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _added(one) for name, one in value.items() if one is not None and not name.startswith("$")}
+    return value
+
+
+def _identity(name: str) -> Callable[[Any], object]:
+    """Return the function that finds the key of an item of the list `name`."""
+    if name in SETS:
+        return lambda item: item
+
+    def identity(item: Any) -> object:  # noqa: ANN401 - JSON
+        if not isinstance(item, dict) or MERGE_KEYS[name] not in item:
+            message = f"map: {item} does not contain declared merge key: {MERGE_KEYS[name]}"
+            raise bad_request(message)
+        return item[MERGE_KEYS[name]]
+
+    return identity
+
+
+def _merged_list(name: str, before: list[Any], items: list[Any]) -> list[Any]:
+    key = _identity(name)
+    if any(isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" for item in items):
+        return [_added(item) for item in items if item.get(_DIRECTIVE) is None]
+    result = list(before)
+    for item in items:
+        place = next((number for number, one in enumerate(result) if key(one) == key(item)), None)
+        if isinstance(item, dict) and item.get(_DIRECTIVE) == "delete":
+            result = [one for one in result if key(one) != key(item)]
+        elif place is None:
+            result.append(_added(item))
+        elif isinstance(item, dict):
+            result[place] = strategically_merged(result[place], item)
+    return result
+
+
+def _ordered(name: str, merged: list[Any], order: list[Any], patched: list[Any], before: list[Any]) -> list[Any]:
+    """Return the merged list in the order of the patch; items that the patch does not know stay where they were."""
+    key = _identity(name)
+    wanted, old = [key(item) for item in order], [key(item) for item in before]
+    named = [key(item) for item in patched if not (isinstance(item, dict) and item.get(_DIRECTIVE))]
+    if [one for one in wanted if one in named] != named:
+        message = f"The order in patch list: {named} doesn't match $setElementOrder list: {wanted}"
+        raise bad_request(message)
+    known = sorted((item for item in merged if key(item) in wanted), key=lambda item: wanted.index(key(item)))
+    others = [item for item in merged if key(item) not in wanted]
+    result = []
+    while known and others:
+        first, other = key(known[0]), key(others[0])
+        is_first = first in old and other in old and old.index(first) < old.index(other)
+        result.append((known if is_first else others).pop(0))
+    return [*result, *known, *others]

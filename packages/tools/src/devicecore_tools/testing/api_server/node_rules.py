@@ -1,0 +1,197 @@
+"""What an API server accepts as Nodes, Leases and Events, and what it lets the identity of a node do.
+
+Law: an identity `system:node:NAME` reaches its own Node, its Lease, its ResourceSlices, and the pods that are bound to
+NAME with their claims; everything else is refused, in the words of kube-apiserver 1.36.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from attrs import frozen
+
+from devicecore_tools.testing.api_server.causes import invalid_value, list_of, mapping_of, objects_of, required
+from devicecore_tools.testing.api_server.status import ApiError, Cause, Json
+
+NODE_USER = "system:node:"
+"""The beginning of the name of a node's own user."""
+
+_LEASES = "kube-node-lease"
+_NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+_OWN_LABELS = re.compile(
+    r"(kubernetes\.io/(hostname|os|arch)|beta\.kubernetes\.io/(os|arch|instance-type)|node\.kubernetes\.io/instance-type"
+    r"|(topology|failure-domain\.beta)\.kubernetes\.io/(zone|region)|(.*\.)?(kubelet|node)\.kubernetes\.io/.*)"
+)
+_VERBS: Mapping[str, str] = {
+    "nodes": "create get list watch update patch",
+    "nodes/status": "update patch",
+    "pods": "create get list watch delete",
+    "pods/status": "update patch",
+    "pods/eviction": "create",
+    "leases.coordination.k8s.io": "create get update patch delete",
+    "events": "create update patch",
+    "events.events.k8s.io": "create update patch",
+    "resourceclaims.resource.k8s.io": "get",
+    "resourceslices.resource.k8s.io": "create get list watch update patch delete deletecollection",
+}
+"""The verbs of a node's identity on each resource."""
+
+
+def add_taint(node: Json) -> None:
+    """Taint a Node that is created, as the admission plugin TaintNodesByCondition does."""
+    spec = node["spec"] = mapping_of(node.get("spec"))
+    taints = list_of(spec.get("taints"))
+    if _NOT_READY not in taints:
+        spec["taints"] = [*taints, _NOT_READY]
+
+
+def lease_causes(new: Json, _: Json | None) -> Iterator[Cause]:
+    """What is wrong with a Lease."""
+    spec = mapping_of(new.get("spec"))
+    seconds = spec.get("leaseDurationSeconds", 1)
+    if not isinstance(seconds, int) or seconds <= 0:
+        yield invalid_value("spec.leaseDurationSeconds", seconds, "must be greater than 0")
+    if "holderIdentity" in spec and not spec["holderIdentity"]:
+        yield invalid_value("spec.holderIdentity", "", "must not be empty")
+    for name in ("renewTime", "acquireTime"):
+        if spec.get(name) and not _TIME.fullmatch(str(spec[name])):
+            yield invalid_value(f"spec.{name}", spec[name], "expected a time with microseconds")
+
+
+def event_causes(new: Json, _: Json | None) -> Iterator[Cause]:
+    """What is wrong with an Event of the core group."""
+    namespace = mapping_of(new.get("metadata")).get("namespace")
+    about = mapping_of(new.get("involvedObject")).get("namespace") or "default"
+    if about != namespace:
+        yield invalid_value("involvedObject.namespace", about, "does not match event.namespace")
+
+
+def new_event_causes(new: Json, _: Json | None) -> Iterator[Cause]:
+    """What is wrong with an Event of `events.k8s.io`."""
+    for name in ("eventTime", "reportingController", "reportingInstance", "action", "reason"):
+        if not new.get(name):
+            yield required(name)
+    if new.get("type") not in ("Normal", "Warning"):
+        yield invalid_value("type", new.get("type"), "must be Normal or Warning")
+
+
+@frozen
+class NodeRequest:
+    """What the identity of a node asks.
+
+    `resource` has the group and the subresource, such as `pods/status`. Namespace and name are empty if the path has
+    none. `find` finds an object by the plural of its kind, its namespace and its name.
+    """
+
+    user: str
+    verb: str
+    resource: str
+    namespace: str
+    name: str
+    query: Mapping[str, str]
+    body: Json
+    find: Callable[[str, str, str], Json | None]
+
+    @property
+    def node(self) -> str:
+        """The node."""
+        return self.user.removeprefix(NODE_USER)
+
+    @property
+    def plural(self) -> str:
+        """The plural of the kind with its group."""
+        return self.resource.partition("/")[0]
+
+    @property
+    def about(self) -> str:
+        """The name in the path, or in the object that is created."""
+        return self.name or str(mapping_of(self.body.get("metadata")).get("name"))
+
+    def selects(self, path: str) -> bool:
+        """Whether the field selector leaves only what belongs to the node."""
+        return f"{path}={self.node}" in self.query.get("fieldSelector", "").replace("==", "=").split(",")
+
+    def authorize(self) -> None:
+        """Refuse what the identity of a node may not do.
+
+        Raises:
+            ApiError: it is refused.
+        """
+        rule = _RULES.get(self.plural.partition(".")[0])
+        if self.verb not in _VERBS.get(self.resource, "").split():
+            reason = "the role of nodes does not have this verb"
+        elif not rule or not (reason := rule(self)):
+            return
+        shown = f'{self.plural} "{self.name}"' if self.name else self.plural
+        scope = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
+        message = (
+            f'{shown} is forbidden: User "{self.user}" cannot {self.verb} resource "{self.resource.split(".")[0]}" in '
+            f'API group "{self.plural.partition(".")[2]}" {scope}: {reason}'
+        )
+        raise ApiError(403, "Forbidden", message)
+
+
+def _on_node(asked: NodeRequest) -> str:
+    node, spec = asked.node, mapping_of(asked.body.get("spec"))
+    if asked.verb in ("list", "watch"):
+        own = asked.selects("metadata.name")
+        return "" if own else f"node '{node}' cannot read all nodes, only its own Node object"
+    if asked.about != node:
+        return f'node "{node}" is not allowed to modify node "{asked.about}"'
+    before = asked.find("nodes", "", node) or {}
+    old, new = (mapping_of(mapping_of(of.get("metadata")).get("labels")) for of in (before, asked.body))
+    changed = sorted(label for label, value in new.items() if old.get(label) != value and "kubernetes.io/" in label)
+    if foreign := [label for label in changed if not _OWN_LABELS.fullmatch(label)]:
+        return f'node "{node}" is not allowed to modify labels: {", ".join(foreign)}'
+    if before and "taints" in spec and spec["taints"] != mapping_of(before.get("spec")).get("taints"):
+        return f'node "{node}" is not allowed to modify taints'
+    return ""
+
+
+def _on_pod(asked: NodeRequest) -> str:
+    if asked.verb in ("list", "watch"):
+        own = asked.selects("spec.nodeName")
+        return "" if own else "can only list/watch pods with spec.nodeName field selector"
+    if asked.verb == "create" and not asked.name:
+        annotations = mapping_of(mapping_of(asked.body.get("metadata")).get("annotations"))
+        own = "kubernetes.io/config.mirror" in annotations
+        return "" if own else f'pod does not have "kubernetes.io/config.mirror" annotation, node "{asked.node}"'
+    pod = asked.find("pods", asked.namespace, asked.name)
+    return "" if pod is None else _related(asked, pod)
+
+
+def _on_claim(asked: NodeRequest) -> str:
+    claim = asked.find("resourceclaims", asked.namespace, asked.name) or {}
+    users = objects_of(mapping_of(claim.get("status")).get("reservedFor"), "")
+    pods = (asked.find("pods", asked.namespace, str(user.get("name"))) for _, user in users)
+    return min((_related(asked, pod or {}) for pod in pods), default=_related(asked, {}))
+
+
+def _related(asked: NodeRequest, pod: Json) -> str:
+    own = mapping_of(pod.get("spec")).get("nodeName") == asked.node
+    return "" if own else f"no relationship found between node '{asked.node}' and this object"
+
+
+def _on_lease(asked: NodeRequest) -> str:
+    if asked.namespace != _LEASES:
+        return f'can only access leases in the "{_LEASES}" system namespace'
+    return "" if asked.about == asked.node else "can only access node lease with the same name as the requesting node"
+
+
+def _on_slice(asked: NodeRequest) -> str:
+    if asked.verb in ("list", "watch", "deletecollection"):
+        own = asked.selects("spec.nodeName")
+        return "" if own else "can only list/watch/deletecollection resourceslices with spec.nodeName field selector"
+    found = asked.find("resourceslices", "", asked.name) if asked.name else asked.body
+    own = found is None or mapping_of(found.get("spec")).get("nodeName") == asked.node
+    return "" if own else "can only access ResourceSlice with the same NodeName as the requesting node"
+
+
+_RULES: Mapping[str, Callable[[NodeRequest], str]] = {
+    "nodes": _on_node,
+    "pods": _on_pod,
+    "leases": _on_lease,
+    "resourceslices": _on_slice,
+    "resourceclaims": _on_claim,
+}
+"""Why a node's identity may not do something, by the plural; empty if it may."""
