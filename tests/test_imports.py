@@ -83,6 +83,9 @@ LAYERS = {
         ANY | names("attrs .adapters .domain .manager .ports .system .wire"), names(".dra_manager")
     ),
     "devicecore_tools.node.dra": Layer(ANY | names("attrs .adapters .domain .dra_manager .ports")),
+    "devicecore_tools.fleet": Layer(
+        ANY | names("attrs .adapters .domain .dra_manager .manager .plugins .ports .runtime .system /node")
+    ),
     "devicecore_tools.testing": Layer(TESTING | names(".testing"), names("grpc .adapters")),
     "devicecore_tools.testing.dra_kubelet": Layer(DRA_TESTING | names(".testing"), names(".adapters")),
     "devicecore_tools.testing.api_server": Layer(TESTING, names("jsonpatch jsonpointer yaml")),
@@ -99,7 +102,7 @@ LAYERS = {
     "devicecore_tools.command": Layer(
         ANY
         | names("attrs click rich yaml .domain .ports .manager .plugins .system .wire .adapters")
-        | names("/conformance /doctor /node /testing"),
+        | names("/conformance /doctor /fleet /node /testing"),
         names(".dra_manager"),
     ),
 }

@@ -38,11 +38,12 @@ _log = logging.getLogger(__name__)
 class DraParts:
     """A DRA manager that is not started, the handler of its drivers, and what to close after its stop.
 
-    `deletes_slices` is whether the manager deletes ResourceSlices; if so, `NodeClaims` looks when that is due.
+    Without sockets there is no handler. `deletes_slices` is whether the manager deletes ResourceSlices; if so,
+    `NodeClaims` looks when that is due.
     """
 
     manager: "DraManager"
-    handler: PluginHandler
+    handler: PluginHandler | None
     closing: ExitStack
     deletes_slices: bool = False
 
@@ -310,7 +311,7 @@ class FirstDriverHandler:
         Raises:
             DeviceCoreError: it cannot be registered.
         """
-        self._claims.parts().handler.validate(name, endpoint, versions)
+        self._of_sockets().validate(name, endpoint, versions)
 
     async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> RegisteredPlugin:
         """Register the driver.
@@ -319,6 +320,11 @@ class FirstDriverHandler:
             DeviceCoreError: it is refused, or the DRA manager cannot start.
         """
         await asyncio.to_thread(self._claims.start)
-        registered = await self._claims.parts().handler.register(name, endpoint, versions)
+        registered = await self._of_sockets().register(name, endpoint, versions)
         self._claims.notify(None)
         return registered
+
+    def _of_sockets(self) -> PluginHandler:
+        handler = self._claims.parts().handler
+        assert handler is not None, "only a transport with sockets finds drivers"  # noqa: S101 - for mypy
+        return handler

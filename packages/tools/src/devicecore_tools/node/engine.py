@@ -12,6 +12,7 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -198,6 +199,11 @@ class NodeEngine:
             if entry.phase == RUNNING or entry.pod.uid in holders or entry.pod.uid in users
         ]
         self._active = tuple(entry.pod for entry in active)
+
+    @property
+    def phases(self) -> Mapping[str, int]:
+        """How many pods there are in each phase."""
+        return Counter(entry.phase for entry in self._entries.values())
 
     def state(self, sink_problem: str | None = None) -> KubeletState:
         """The state now, with the pods in natural order of their names."""

@@ -1,0 +1,187 @@
+"""What a fleet's file says: groups of nodes that are alike, their devices, and what happens to them.
+
+Law: the values are immutable, and the nodes of a group share theirs, so a thousand nodes need no more memory than one.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+
+from attrs import field, frozen
+
+from devicecore.domain.dra.model import DriverName
+from devicecore.domain.dra.slices import NUMA_NODE, PublishedDevice
+from devicecore.domain.model import Device, DeviceId, Health, NumaNode, ResourceName
+from devicecore.domain.topology import Topology
+
+_PLACE = re.compile(r"\{(node|number)(?::0([1-9]))?\}")
+
+Json = Mapping[str, object]
+
+
+def filled(pattern: str, number: int, node: str = "") -> str:
+    """Return a text in which `{number}`, `{number:03}` and `{node}` are replaced."""
+
+    def value(found: re.Match[str]) -> str:
+        return node if found[1] == "node" else str(number).zfill(int(found[2] or 0))
+
+    return _PLACE.sub(value, pattern)
+
+
+def filled_in(value: object, number: int, node: str) -> object:
+    """Return parsed JSON in whose texts, and not in whose keys, the same is replaced."""
+    match value:
+        case str():
+            return filled(value, number, node)
+        case list():
+            return [filled_in(item, number, node) for item in value]
+        case dict():
+            return {key: filled_in(item, number, node) for key, item in value.items()}
+        case _:
+            return value
+
+
+@frozen
+class DevicePattern:
+    """`count` devices that differ in their number only.
+
+    Attributes:
+        name: the pattern of their names.
+        first: the number of the first.
+        numa: the NUMA nodes to which they are attached, in equal parts; none if they have no topology.
+        fields: of a DRA driver's devices, what a ResourceSlice says of them beside their names.
+    """
+
+    name: str
+    count: int
+    first: int = 0
+    numa: tuple[int, ...] = ()
+    fields: Json = field(factory=dict, repr=False, hash=False)
+
+    def numbers(self) -> Iterator[tuple[int, int | None]]:
+        """Yield the number and the NUMA node of each device."""
+        for at in range(self.count):
+            yield self.first + at, self.numa[at * len(self.numa) // self.count] if self.numa else None
+
+
+@frozen
+class PluginDescription:
+    """A device plugin: its resource and its devices."""
+
+    resource: ResourceName
+    rows: tuple[DevicePattern, ...]
+
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices, all healthy."""
+        return tuple(
+            Device(DeviceId(filled(row.name, number)), Health.HEALTHY, None if numa is None else (NumaNode(numa),))
+            for row in self.rows
+            for number, numa in row.numbers()
+        )
+
+
+@frozen
+class DriverDescription:
+    """A DRA driver: its name, its devices and the counters that they share."""
+
+    name: DriverName
+    rows: tuple[DevicePattern, ...]
+    counters: tuple[Json, ...] = field(default=(), hash=False)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the devices."""
+        return tuple(filled(row.name, number) for row in self.rows for number, _ in row.numbers())
+
+    def published(self, node: str) -> tuple[PublishedDevice, ...]:
+        """Return the devices as ResourceSlices of a node have them."""
+        return tuple(
+            PublishedDevice(filled(row.name, number), fields=_fields(row, number, numa, node))
+            for row in self.rows
+            for number, numa in row.numbers()
+        )
+
+
+def _fields(row: DevicePattern, number: int, numa: int | None, node: str) -> Json:
+    fields = {name: filled_in(value, number, node) for name, value in row.fields.items()}
+    if numa is not None:
+        attributes = fields.get("attributes")
+        fields["attributes"] = {NUMA_NODE: {"int": numa}, **(attributes if isinstance(attributes, dict) else {})}
+    return fields
+
+
+@frozen
+class NodeTaint:
+    """A taint of a Node."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+@frozen
+class GroupDescription:
+    """Nodes that are alike.
+
+    Attributes:
+        pattern: of their names.
+        count: how many.
+        first: the number of the first.
+        capacity: cpu, memory, pods and perhaps others, as quantities.
+        directory: where each node's own directory with sockets is; None for nodes without sockets.
+    """
+
+    pattern: str
+    count: int
+    first: int
+    capacity: Mapping[str, str] = field(hash=False)
+    topology: Topology
+    labels: Mapping[str, str] = field(factory=dict, hash=False)
+    taints: tuple[NodeTaint, ...] = ()
+    plugins: tuple[PluginDescription, ...] = ()
+    drivers: tuple[DriverDescription, ...] = ()
+    directory: Path | None = None
+
+    @property
+    def rows(self) -> tuple[DevicePattern, ...]:
+        """The devices of all plugins and drivers of a node."""
+        return tuple(
+            row for rows in ([one.rows for one in self.plugins] + [one.rows for one in self.drivers]) for row in rows
+        )
+
+    def node_names(self) -> Iterator[str]:
+        """Yield the names of the nodes."""
+        return (filled(self.pattern, number) for number in range(self.first, self.first + self.count))
+
+
+@frozen
+class PlannedCommand:
+    """A command to nodes at a time.
+
+    Attributes:
+        at: seconds after the start of the fleet.
+        nodes: a name, or a pattern with `*`, `?` and `[...]`.
+        command: what happens to each of them, in words.
+        lasts: seconds after which it is undone; None if it stays.
+        every: seconds after which it happens again; None for once.
+    """
+
+    at: float
+    nodes: str
+    command: tuple[str, ...]
+    lasts: float | None = None
+    every: float | None = None
+
+
+@frozen
+class FleetDescription:
+    """All that a file says."""
+
+    groups: tuple[GroupDescription, ...]
+    faults: tuple[PlannedCommand, ...] = ()
+
+    def nodes(self) -> Iterator[tuple[str, GroupDescription]]:
+        """Yield each node's name and its group, in the order of the file."""
+        return ((name, group) for group in self.groups for name in group.node_names())

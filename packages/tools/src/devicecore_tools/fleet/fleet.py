@@ -1,0 +1,280 @@
+"""A fleet: the loop that runs the nodes, and what a user does to them.
+
+Laws: A node is looked at when something woke it or when a time that it named has come, and ticks once in 10 seconds.
+Ticks are spread evenly, so a fleet sends its Leases one after the other and never all at once. Nothing is polled.
+"""
+
+import fnmatch
+import heapq
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from attrs import frozen
+
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.text import counted, foreign_text
+from devicecore.ports.context import Runs
+from devicecore.runtime.lifecycle import Lifecycle
+from devicecore_tools.fleet.commands import check_command
+from devicecore_tools.fleet.description import FleetDescription, GroupDescription
+from devicecore_tools.fleet.schedule import Schedule
+from devicecore_tools.fleet.views import NodeView
+from devicecore_tools.fleet.virtual_node import NodeLink, SharedParts, VirtualNode
+
+PERIOD = 10.0
+"""Seconds in which each node ticks once, as a kubelet renews its Lease."""
+
+REBOOT = 30.0
+"""Seconds for which a node is down that reboots."""
+
+_TOGETHER = 0.05  # seconds in which ticks are done together, so that a large fleet sleeps between them
+_MAX_ANSWERS = 20  # sentences of a command that many nodes obey
+
+_log = logging.getLogger(__name__)
+
+
+class NodeConnection(Protocol):
+    """What connects one node with its cluster, as long as the fleet runs."""
+
+    def link(self) -> NodeLink:
+        """Begin anew, as a kubelet does that starts."""
+
+    def tick(self) -> None:
+        """Do what is due to do for the Node and its Lease, without waiting. It is called while the node runs."""
+
+    def publish(self, driver: str, unhealthy: frozenset[str]) -> None:
+        """Show the devices of a driver, but for those that are unhealthy, in ResourceSlices."""
+
+    def cut(self, *, is_cut: bool) -> None:
+        """Separate the node from the API server, or connect it again."""
+
+
+Connect = Callable[[str, GroupDescription, Callable[[], None]], NodeConnection]
+"""Makes the connection of a node, which calls the function when there is something to do."""
+
+
+@frozen
+class _Order:
+    """A command of a user, and where its answer goes."""
+
+    nodes: str
+    words: tuple[str, ...]
+    answer: SimpleQueue[list[str]]
+
+
+class Fleet(Runs):
+    """Runs nodes in the thread that calls `step`. `wake` and `order` may be called from any thread.
+
+    Args:
+        description: the nodes and the faults.
+        shared: what the nodes share.
+        connect: connects each node with the cluster.
+        wake: called from other threads when `step` has something to do.
+    """
+
+    def __init__(
+        self,
+        description: FleetDescription,
+        shared: SharedParts,
+        connect: Connect,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._clock = shared.clock
+        self._wake = wake
+        self._ready = SimpleQueue[str]()
+        self._is_ready: set[str] = set()
+        self._orders = SimpleQueue[_Order]()
+        self._due: list[tuple[float, str]] = []
+        self._due_of: dict[str, float] = {}
+        self._cut: set[str] = set()
+        self._down: set[str] = set()
+        self._faults = description.faults
+        self._schedule = Schedule((), 0.0)
+        self._ticks = 0
+        self._began = 0.0
+        self._lifecycle = Lifecycle("the fleet")
+        self._connections: dict[str, NodeConnection] = {}
+        self.nodes: dict[str, VirtualNode] = {}
+        """The nodes by name, in the order of the file."""
+        for name, group in description.nodes():
+            self._connections[name] = connection = connect(name, group, self._waker(name))
+            self.nodes[name] = VirtualNode(name, group, shared, connection.link, self._waker(name))
+        self._order_of_ticks = tuple(self.nodes)
+        self.version: int = 0
+        """Another number than before if a view may have changed."""
+
+    def start(self) -> None:
+        """Start all nodes.
+
+        Raises:
+            DeviceCoreError: a node cannot start. None runs.
+        """
+        self._lifecycle.start(self._begin, self._end)
+
+    def stop(self) -> None:
+        """Stop all nodes. Pods and Nodes stay as they are, for the next start."""
+        self._lifecycle.stop(self._end)
+
+    def _begin(self) -> None:
+        self._began = self._clock()
+        self._schedule = Schedule(self._faults, self._began)
+        for name in self.nodes:
+            self._start(name)
+        _log.info("%s started", counted(len(self.nodes), "node"))
+
+    def _start(self, name: str) -> None:
+        self.nodes[name].start()
+        self._connections[name].tick()
+        for driver in self.nodes[name].group.drivers:
+            self._publish(name, str(driver.name))
+
+    def _end(self) -> None:
+        for node in self.nodes.values():
+            node.stop()
+
+    def _waker(self, name: str) -> Callable[[], None]:
+        def wake() -> None:
+            if name not in self._is_ready:
+                self._is_ready.add(name)
+                self._ready.put(name)
+                self._wake()
+
+        return wake
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def step(self) -> float:
+        """Do all that is due. Return when to call this again even if nothing wakes it (monotonic seconds)."""
+        self._obey_orders()
+        for nodes, words in self._schedule.due(self._clock()):
+            for sentence in self._obey(nodes, words):
+                _log.info("%s", sentence)
+        for name in self._woken():
+            self._advance(name)
+        while self._due and self._due[0][0] <= self._clock():
+            at, name = heapq.heappop(self._due)
+            if self._due_of.get(name) == at:
+                self._advance(name)
+        self._tick()
+        now = self._clock()
+        if not self._ready.empty() or not self._orders.empty():
+            return now
+        due = self._due[0][0] if self._due else float("inf")
+        return min(due, self._schedule.next_due, max(self._next_tick, now + _TOGETHER))
+
+    def _woken(self) -> Iterator[str]:
+        """Yield the nodes that were woken before this call."""
+        for _ in range(self._ready.qsize()):
+            name = self._ready.get()
+            self._is_ready.discard(name)  # before it is looked at, so that whatever wakes it meanwhile counts
+            yield name
+
+    def _advance(self, name: str) -> None:
+        self._due_of[name] = due = self.nodes[name].advance()
+        if due < float("inf"):
+            heapq.heappush(self._due, (due, name))
+        self.version += 1
+
+    @property
+    def _next_tick(self) -> float:
+        return self._began + self._ticks * PERIOD / len(self._order_of_ticks)
+
+    def _tick(self) -> None:
+        now = self._clock()
+        missed = int((now - self._next_tick) / PERIOD) * len(self._order_of_ticks)
+        self._ticks += max(0, missed)  # after a pause of the machine, each node ticks once and not for each period
+        while self._next_tick <= now:
+            name = self._order_of_ticks[self._ticks % len(self._order_of_ticks)]
+            self._ticks += 1
+            if name not in self._down:
+                self.nodes[name].tick()
+                self._connections[name].tick()
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def order(self, nodes: str, words: Sequence[str], patience: float = 10.0) -> list[str]:
+        """Have nodes obey, and return what they say.
+
+        Args:
+            nodes: a name, or a pattern with `*`, `?` and `[...]`.
+            words: the command.
+            patience: seconds to wait for the answers.
+        """
+        order = _Order(nodes, tuple(words), SimpleQueue())
+        self._orders.put(order)
+        self._wake()
+        try:
+            return order.answer.get(timeout=patience)
+        except Empty:
+            return [f"the fleet has not obeyed within {patience:g} s"]
+
+    def _obey_orders(self) -> None:
+        with suppress(Empty):
+            while True:
+                order = self._orders.get_nowait()
+                sentences = self._obey(order.nodes, order.words)
+                for sentence in sentences:
+                    _log.info("%s", sentence)
+                order.answer.put(sentences)
+
+    def _obey(self, pattern: str, words: tuple[str, ...]) -> list[str]:
+        names = [name for name in self.nodes if fnmatch.fnmatchcase(name, pattern)]
+        if not names:
+            return [f"there is no node {foreign_text(pattern, 100)}"]
+        said = [f"node {name}: {self._obey_one(name, words)}" for name in names[:_MAX_ANSWERS]]
+        for name in names[_MAX_ANSWERS:]:
+            self._obey_one(name, words)
+        more = len(names) - _MAX_ANSWERS
+        return [*said, f"... and {counted(more, 'more node')}"] if more > 0 else said
+
+    def _obey_one(self, name: str, words: tuple[str, ...]) -> str:
+        node = self.nodes[name]
+        if problem := check_command(words, node.group):
+            return problem
+        self.version += 1
+        match words:
+            case ["partition" | "heal"]:
+                return self._set_cut(name, is_cut=words[0] == "partition")
+            case ["down" | "reboot"]:
+                self._down.add(name)
+                node.stop()
+                if words[0] == "reboot":
+                    self._schedule.later(self._clock() + REBOOT, name, ("up",))
+                return "is down" if words[0] == "down" else f"is down, and comes up in {REBOOT:g} s"
+            case ["up"]:
+                return self._come_up(name)
+            case _:
+                sentence = node.obey(words)
+                for driver in node.group.drivers:
+                    self._publish(name, str(driver.name))
+                return sentence
+
+    def _come_up(self, name: str) -> str:
+        if name not in self._down:
+            return "is up"
+        try:
+            self._start(name)
+        except DeviceCoreError as error:
+            return f"cannot start: {error}"
+        self._down.discard(name)
+        return "is up"
+
+    def _set_cut(self, name: str, *, is_cut: bool) -> str:
+        (self._cut.add if is_cut else self._cut.discard)(name)
+        self._connections[name].cut(is_cut=is_cut)
+        return "is separated from the API server" if is_cut else "is connected with the API server"
+
+    def _publish(self, name: str, driver: str) -> None:
+        unhealthy = self.nodes[name].offered(driver)
+        if unhealthy is not None:
+            self._connections[name].publish(driver, unhealthy)
+
+    # --- views --------------------------------------------------------------------------------------------------------
+
+    def views(self) -> Iterator[NodeView]:
+        """Yield the nodes as they are now."""
+        for name, node in self.nodes.items():
+            yield node.view(is_cut=name in self._cut)

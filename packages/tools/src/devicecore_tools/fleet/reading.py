@@ -1,0 +1,395 @@
+"""Reads a fleet's file.
+
+Law: a file is read in bounded time and memory, or refused with one sentence that names the line and the field. A field
+that is not known is refused, because a misspelt one would be missed without a word.
+"""
+
+import fnmatch
+import re
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import TypeVar
+
+from attrs import evolve
+
+from devicecore.domain.documents import Document, Value
+from devicecore.domain.dra.model import DriverName
+from devicecore.domain.errors import DocumentError, InvalidResourceNameError
+from devicecore.domain.model import resource_name
+from devicecore.domain.names import is_dns_label, is_dns_subdomain, is_qualified_name
+from devicecore.domain.topology import Policy, Scope, Topology
+from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents
+from devicecore.system.files import read_file
+from devicecore_tools.fleet.commands import check_command
+from devicecore_tools.fleet.description import (
+    DevicePattern,
+    DriverDescription,
+    FleetDescription,
+    GroupDescription,
+    NodeTaint,
+    PlannedCommand,
+    PluginDescription,
+    filled,
+)
+
+T = TypeVar("T")
+
+MAX_NODES = 5_000
+"""Nodes of a fleet: as many as Kubernetes supports in a cluster."""
+
+MAX_DEVICES = 2_000
+"""Devices of a node."""
+
+MAX_ALL_DEVICES = 500_000
+"""Devices of a fleet."""
+
+_MAX_FAULTS = 1_000
+_MAX_SECONDS = 1e7
+_MAX_NUMA = 64
+_MAX_COUNTER_SETS = 64
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_DURATION = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,3})?)(ms|s|m|h)?")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+_GROUP_FIELDS = (
+    *("shape", "name", "count", "first", "cpu", "memory", "pods", "capacity", "labels", "taints"),
+    *("numaNodes", "topologyManager", "plugins", "drivers", "directory"),
+)
+_DEFAULTS = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+
+
+class FleetFileError(DocumentError):
+    """A fleet's file that cannot be used."""
+
+
+def read_fleet(path: Path) -> FleetDescription:
+    """Return what a fleet's file says.
+
+    Raises:
+        FleetFileError: it cannot be used.
+        OSError: it cannot be read.
+    """
+    data = read_file(path, MAX_DOCUMENT_SIZE, follow_links=True)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = 1 + data.count(b"\n", 0, error.start)
+        raise FleetFileError(str(path), line, "", "expected UTF-8 text, got other bytes") from None
+    return parse_fleet(text, str(path))
+
+
+def parse_fleet(text: str, file: str) -> FleetDescription:
+    """Return what the text of a fleet's file says. `file` is its name for errors.
+
+    Raises:
+        FleetFileError: it cannot be used.
+    """
+    documents = read_documents(text, file, error=FleetFileError)
+    whole = documents[0] if documents else Value(None, Document(file, error=FleetFileError))
+    if len(documents) > 1:
+        documents[1].refuse("expected one document, got more")
+    _check_fields(whole, ("nodes", "faults"))
+    groups = tuple(_group(_with_shape(one)) for one in _some(whole["nodes"], MAX_NODES))
+    _check_nodes(whole, groups)
+    fleet = FleetDescription(groups)
+    faults = whole["faults"].sequence()
+    if len(faults) > _MAX_FAULTS:
+        whole["faults"].refuse(f"expected at most {_MAX_FAULTS}, got {len(faults)}")
+    return evolve(fleet, faults=tuple(_fault(one, fleet) for one in faults))
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def shapes() -> Mapping[str, str]:
+    """Return the fleet's files to start from, by name."""
+    found = {one.name: one for one in files("devicecore_tools.fleet").joinpath("shapes").iterdir()}
+    return {
+        name.removesuffix(".yaml"): found[name].read_text("utf-8") for name in sorted(found) if name.endswith(".yaml")
+    }
+
+
+def _with_shape(group: Value) -> Value:
+    """Return a group with the fields of its shape that it does not have itself."""
+    _check_fields(group, _GROUP_FIELDS)
+    if group["shape"].data is None:
+        return group
+    known, wanted = shapes(), group["shape"].text()
+    if wanted not in known:
+        group["shape"].refuse(f"expected one of {', '.join(known)}, got {wanted!r}")
+    shape = read_documents(known[wanted], f"the shape {wanted}", error=FleetFileError)[0]["nodes"].sequence()[0]
+    assert isinstance(shape.data, dict)  # noqa: S101 - a test reads all shapes
+    assert isinstance(group.data, dict)  # noqa: S101 - for mypy: its fields were checked
+    return _Overlay(group, {**shape.data, **group.data})
+
+
+class _Overlay(Value):
+    """A group that has fields of a shape. Errors name the place in the user's file."""
+
+    __slots__ = ("own",)
+
+    def __init__(self, own: Value, data: Mapping[str, object]) -> None:
+        super().__init__(dict(data), own.place, own.step)
+        self.own = own
+
+    @property
+    def line(self) -> int | None:
+        return self.own.line
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def _group(group: Value) -> GroupDescription:
+    count, first = _number(group["count"], 1, MAX_NODES, 1), _number(group["first"], 0, 10**6, 0)
+    pattern = group["name"].text()
+    names = {filled(pattern, first), filled(pattern, first + count - 1)}
+    if bad := [name for name in sorted(names) if not is_dns_subdomain(name)]:
+        group["name"].refuse(f"expected the name of a node, made of a-z, 0-9, '-' and '.', got {bad[0]!r}")
+    if count > 1 and len(names) == 1:
+        group["name"].refuse("expected {number} in the name of more than one node, such as node-{number}")
+    numa_nodes = tuple(range(_number(group["numaNodes"], 1, _MAX_NUMA, 1)))
+    plugins = tuple(_plugin(one, numa_nodes) for one in group["plugins"].sequence())
+    drivers = tuple(_driver(one, numa_nodes) for one in group["drivers"].sequence())
+    _check_unique(group["plugins"], [str(one.resource) for one in plugins], "resource")
+    _check_unique(group["drivers"], [str(one.name) for one in drivers], "driver")
+    directory = group["directory"].text("")
+    if directory and count > 1 and "{node}" not in directory:
+        group["directory"].refuse("expected {node} in the directory of more than one node")
+    found = GroupDescription(
+        pattern,
+        count,
+        first,
+        _capacity(group),
+        _topology(group["topologyManager"], numa_nodes),
+        _labels(group["labels"]),
+        tuple(_taint(one) for one in group["taints"].sequence()),
+        plugins,
+        drivers,
+        Path(directory) if directory else None,
+    )
+    if (devices := sum(row.count for row in found.rows)) > MAX_DEVICES:
+        group.refuse(f"expected at most {MAX_DEVICES} devices on a node, got {devices}")
+    return found
+
+
+def _capacity(group: Value) -> Mapping[str, str]:
+    found = {name: group[name] for name in _DEFAULTS} | group["capacity"].mapping()
+    capacity = dict(_DEFAULTS)
+    for name, value in found.items():
+        if value.data is not None:
+            value.quantity(whole=name != "cpu")
+            capacity[name] = str(value.data)
+    return capacity
+
+
+def _topology(value: Value, numa_nodes: tuple[int, ...]) -> Topology:
+    _check_fields(value, ("policy", "scope"))
+    policy = _one_of(value["policy"], [one.value for one in Policy], Policy.NONE.value)
+    scope = _one_of(value["scope"], [one.value for one in Scope], Scope.CONTAINER.value)
+    return Topology(numa_nodes, policy, scope)
+
+
+def _labels(value: Value) -> Mapping[str, str]:
+    labels = {}
+    for name, one in value.mapping().items():
+        if not is_qualified_name(name):
+            one.refuse(f"expected the name of a label, got {name!r}")
+        labels[name] = one.text("")
+    return labels
+
+
+def _taint(value: Value) -> NodeTaint:
+    _check_fields(value, ("key", "value", "effect"))
+    return NodeTaint(value["key"].text(), _one_of(value["effect"], _EFFECTS), value["value"].text(""))
+
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+def _plugin(value: Value, numa_nodes: tuple[int, ...]) -> PluginDescription:
+    _check_fields(value, ("resource", "devices"))
+    try:
+        resource = resource_name(value["resource"].text())
+    except InvalidResourceNameError as error:
+        value["resource"].refuse(str(error), error)
+    short = resource.rpartition("/")[2]
+    devices = value["devices"]
+    if isinstance(devices.data, int):
+        rows = [DevicePattern(f"{short}-{{number}}", _number(devices, 0, MAX_DEVICES), 0, numa_nodes)]
+    else:
+        rows = [_row(one, numa_nodes, ()) for one in devices.sequence()]
+    plugin = PluginDescription(resource, tuple(rows))
+    _check_unique(devices, [str(device.id) for device in plugin.devices], "device")
+    return plugin
+
+
+_DEVICE_FIELDS = (  # of a device of a ResourceSlice, resource.k8s.io/v1
+    *("attributes", "capacity", "consumesCounters", "taints", "allowMultipleAllocations"),
+    *("bindsToNode", "bindingConditions", "bindingFailureConditions"),
+)
+
+
+def _driver(value: Value, numa_nodes: tuple[int, ...]) -> DriverDescription:
+    _check_fields(value, ("name", "devices", "sharedCounters"))
+    name = value["name"].text()
+    if not is_dns_subdomain(name, 63):
+        value["name"].refuse(f"expected a DNS name of at most 63 characters, got {name!r}")
+    rows = tuple(_row(one, numa_nodes, _DEVICE_FIELDS) for one in value["devices"].sequence())
+    counters = tuple(_counter_set(one) for one in value["sharedCounters"].sequence())
+    if len(counters) > _MAX_COUNTER_SETS:
+        value["sharedCounters"].refuse(f"expected at most {_MAX_COUNTER_SETS}, got {len(counters)}")
+    driver = DriverDescription(DriverName(name), rows, counters)
+    _check_unique(value["devices"], driver.names, "device")
+    if bad := [device for device in driver.names if not is_dns_label(device)]:
+        value["devices"].refuse(f"expected names of 1 to 63 characters a-z, 0-9 and '-', got {bad[0]!r}")
+    sets = {str(one["name"]) for one in counters}
+    for row in value["devices"].sequence():
+        for used in row["consumesCounters"].sequence():
+            count = row["count"].integer(1)
+            names = {filled(used["counterSet"].text(), number) for number in (0, count - 1)}
+            if missing := sorted(names - sets):
+                used["counterSet"].refuse(f"expected the name of one of `sharedCounters`, got {missing[0]!r}")
+    return driver
+
+
+def _row(value: Value, numa_nodes: tuple[int, ...], fields: tuple[str, ...]) -> DevicePattern:
+    _check_fields(value, ("name", "count", "first", "numa", *fields))
+    count, name = _number(value["count"], 0, MAX_DEVICES, 1), value["name"].text()
+    if count > 1 and "{number" not in name:
+        value["name"].refuse("expected {number} in the name of more than one device, such as gpu-{number}")
+    numa = numa_nodes
+    if value["numa"].data is not None:
+        numa = tuple(_number(one, 0, numa_nodes[-1]) for one in value["numa"].sequence())
+    if fields and value["numa"].data is None:
+        numa = ()  # the attribute is written only if it is asked for: most drivers do not publish it yet
+    known = {one: _FIELD_READERS.get(one, _plain)(value[one]) for one in fields if value[one].data is not None}
+    return DevicePattern(name, count, _number(value["first"], 0, 10**6, 0), numa, known)
+
+
+def _plain(value: Value) -> object:
+    return value.data
+
+
+def _attributes(value: Value) -> object:
+    """Return attributes as the API has them: a plain value is wrapped in an object that names its type."""
+    return {name: _typed(one) for name, one in value.mapping().items()}
+
+
+def _typed(value: Value) -> object:
+    match value.data:
+        case bool():
+            return {"bool": value.data}
+        case int():
+            return {"int": value.data}
+        case str():
+            return {"string": value.data}
+        case dict():
+            return value.data
+        case _:
+            return value.refuse("expected a text, a whole number, true, false or an object such as {version: 1.2.3}")
+
+
+def _amounts(value: Value) -> dict[str, object]:
+    """Return quantities by name as the API has them: a plain value is wrapped in `value`."""
+    amounts: dict[str, object] = {}
+    for name, one in value.mapping().items():
+        if isinstance(one.data, dict):
+            one["value"].quantity()
+            amounts[name] = one.data
+        else:
+            one.quantity()
+            amounts[name] = {"value": str(one.data)}
+    return amounts
+
+
+def _consumed(value: Value) -> object:
+    return [{"counterSet": one["counterSet"].text(), "counters": _amounts(one["counters"])} for one in value.sequence()]
+
+
+_FIELD_READERS: Mapping[str, Callable[[Value], object]] = {
+    "attributes": _attributes,
+    "capacity": _amounts,
+    "consumesCounters": _consumed,
+}
+
+
+def _counter_set(value: Value) -> Mapping[str, object]:
+    _check_fields(value, ("name", "counters"))
+    return {"name": value["name"].text(), "counters": _amounts(value["counters"])}
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+def _fault(value: Value, fleet: FleetDescription) -> PlannedCommand:
+    _check_fields(value, ("at", "nodes", "do", "for", "every"))
+    pattern, command = value["nodes"].text(), tuple(value["do"].text().split())
+    chosen = {id(group): group for name, group in fleet.nodes() if fnmatch.fnmatchcase(name, pattern)}
+    if not chosen:
+        value["nodes"].refuse(f"expected the name of a node, or a pattern such as dgx-*, got {pattern!r}")
+    for group in chosen.values():
+        if problem := check_command(command, group):
+            value["do"].refuse(problem)
+    lasts, every = (_seconds(value[name]) if value[name].data is not None else None for name in ("for", "every"))
+    if every is not None and every < 1:
+        value["every"].refuse("expected at least 1s")
+    return PlannedCommand(_seconds(value["at"]), pattern, command, lasts, every)
+
+
+def _seconds(value: Value) -> float:
+    """Return the seconds of a duration such as 90, 500ms, 30s, 5m or 1h."""
+    found = _DURATION.fullmatch(str(value.data)) if not isinstance(value.data, bool) else None
+    if found is None or (seconds := float(found[1]) * _UNITS[found[2]]) > _MAX_SECONDS:
+        return value.refuse(f"expected a duration such as 500ms, 30s, 5m or 1h, got {value.data!r:.100}")
+    return seconds
+
+
+# --- what all have in common ------------------------------------------------------------------------------------------
+
+
+def _check_nodes(whole: Value, groups: tuple[GroupDescription, ...]) -> None:
+    nodes = sum(group.count for group in groups)
+    if nodes > MAX_NODES:
+        whole["nodes"].refuse(f"expected at most {MAX_NODES} nodes, got {nodes}")
+    devices = sum(group.count * row.count for group in groups for row in group.rows)
+    if devices > MAX_ALL_DEVICES:
+        whole["nodes"].refuse(f"expected at most {MAX_ALL_DEVICES} devices in all, got {devices}")
+    _check_unique(whole["nodes"], [name for group in groups for name in group.node_names()], "node")
+
+
+def _check_fields(value: Value, known: tuple[str, ...]) -> None:
+    for name, one in value.mapping().items():
+        if name not in known:
+            one.refuse(f"there is no such field: expected one of {', '.join(known)}")
+
+
+def _check_unique(value: Value, names: "list[str] | tuple[str, ...]", what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            value.refuse(f"expected each {what} once, got {name} twice")
+        seen.add(name)
+
+
+def _some(value: Value, limit: int) -> list[Value]:
+    found = value.sequence()
+    if not found:
+        value.refuse("expected at least one group of nodes")
+    if len(found) > limit:
+        value.refuse(f"expected at most {limit}, got {len(found)}")
+    return found
+
+
+def _number(value: Value, least: int, most: int, default: int | None = None) -> int:
+    number = value.integer(default)
+    if not least <= number <= most:
+        value.refuse(f"expected a number from {least} to {most}, got {number}")
+    return number
+
+
+def _one_of(value: Value, known: "list[str] | tuple[str, ...]", default: str | None = None) -> str:
+    text = value.text(default)
+    if text not in known:
+        value.refuse(f"expected one of {', '.join(known)}, got {text[:100]!r}")
+    return text

@@ -1,0 +1,85 @@
+"""What is shown of a fleet: of each node its devices, and how many pods it has.
+
+Law: a view is made of values that managers have at one time, and costs nothing while nobody looks.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import Enum
+
+from attrs import field, frozen
+
+from devicecore.domain.model import DeviceId
+
+
+class DeviceCell(Enum):
+    """A device in a view."""
+
+    FREE = "free"
+    HELD = "held"
+    UNHEALTHY = "unhealthy"
+    LOST = "held and unhealthy"
+
+
+def cell_of(*, is_healthy: bool, is_held: bool) -> DeviceCell:
+    """Return how a device is shown."""
+    if is_healthy:
+        return DeviceCell.HELD if is_held else DeviceCell.FREE
+    return DeviceCell.LOST if is_held else DeviceCell.UNHEALTHY
+
+
+@frozen
+class OwnerView:
+    """A plugin or a driver of a node with its devices, in the order of the file."""
+
+    name: str
+    is_there: bool
+    devices: tuple[tuple[DeviceId | str, DeviceCell], ...]
+
+
+@frozen
+class NodeView:
+    """A node: whether it runs, whether it is separated from the API server, its devices and its pods by phase."""
+
+    name: str
+    is_up: bool
+    is_cut: bool
+    owners: tuple[OwnerView, ...]
+    pods: Mapping[str, int] = field(factory=dict)
+
+    @property
+    def state(self) -> str:
+        """The state of the node in one word."""
+        return "down" if not self.is_up else "separated" if self.is_cut else "up"
+
+    def as_json(self) -> dict[str, object]:
+        """Return the node as `--json` prints it."""
+        return {
+            "node": self.name,
+            "state": self.state,
+            "pods": dict(self.pods),
+            "devices": {
+                owner.name: {"there": owner.is_there, **{str(name): cell.value for name, cell in owner.devices}}
+                for owner in self.owners
+            },
+        }
+
+
+@frozen
+class Totals:
+    """How many nodes, pods and devices there are, each by state."""
+
+    nodes: Mapping[str, int]
+    pods: Mapping[str, int]
+    devices: Mapping[tuple[str, DeviceCell], int]
+
+    @classmethod
+    def of(cls, nodes: Iterable[NodeView]) -> "Totals":
+        """Count."""
+        states, pods, devices = Counter[str](), Counter[str](), Counter[tuple[str, DeviceCell]]()
+        for node in nodes:
+            states[node.state] += 1
+            pods.update(node.pods)
+            for owner in node.owners:
+                devices.update((owner.name, cell) for _, cell in owner.devices)
+        return cls(states, pods, devices)

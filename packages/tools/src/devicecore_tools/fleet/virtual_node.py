@@ -1,0 +1,319 @@
+"""One node of a fleet: the real managers, an engine, and devices that obey commands.
+
+Law: what a node has promised survives a stop: its stores are those of the next start. One thread uses a node at a time.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import chain
+from pathlib import Path
+
+from attrs import evolve, frozen
+
+from devicecore.adapters.file import FileStore
+from devicecore.adapters.memory import MemoryStore
+from devicecore.domain.dra.claims import ClaimCache
+from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
+from devicecore.domain.ledger import Ledger
+from devicecore.domain.model import Health
+from devicecore.dra_manager import DraManager
+from devicecore.manager import DeviceManager
+from devicecore.plugins.simulated import SimulatedPlugin
+from devicecore.ports.claims import ClaimSource
+from devicecore.ports.context import Runs
+from devicecore.ports.sink import NodeStatusSink
+from devicecore.ports.slices import ResourceSlices
+from devicecore.ports.store import CheckpointStore
+from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.runtime.saver_thread import SaverThread
+from devicecore.system.directories import make_directory
+from devicecore_tools.fleet.commands import check_command, places_of
+from devicecore_tools.fleet.description import GroupDescription
+from devicecore_tools.fleet.driver import RememberedClaims, VirtualDriver
+from devicecore_tools.fleet.machine import Disconnect, Machine, MemoryMachine, Report, SocketMachine
+from devicecore_tools.fleet.views import NodeView, OwnerView, cell_of
+from devicecore_tools.node.claims import DraParts, NodeClaims
+from devicecore_tools.node.engine import NodeEngine
+from devicecore_tools.node.feed import PodFeed, PodReporter
+from devicecore_tools.node.lanes import Workers
+
+_log = logging.getLogger(__name__)
+
+
+@frozen
+class NodeLink:
+    """What connects a node with its cluster: pods in, reports and the node's status out, claims and ResourceSlices."""
+
+    feed: PodFeed
+    reporter: PodReporter
+    sink: NodeStatusSink
+    claims: ClaimSource
+    slices: ResourceSlices
+
+
+@frozen
+class SharedParts:
+    """What the nodes of a fleet share.
+
+    Attributes:
+        saver: saves what no call waits for.
+        workers: threads for whatever waits for a server, a disk or a socket.
+        clock: monotonic seconds.
+        root: where nodes keep their files, each in a directory of its name; None to keep them in memory.
+    """
+
+    saver: SaverThread
+    workers: Workers
+    clock: Callable[[], float]
+    root: Path | None = None
+
+
+class VirtualNode(Runs):
+    """A node that is not a machine. After a stop, a start continues with what was saved.
+
+    Args:
+        name: the node's name.
+        group: what it has.
+        shared: what all nodes of the fleet share.
+        link: connects it with the cluster, once for each start.
+        wake: called from any thread when the node has something to do.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        group: GroupDescription,
+        shared: SharedParts,
+        link: Callable[[], NodeLink],
+        wake: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.group = group
+        self._shared = shared
+        self._link = link
+        self._wake = wake
+        self._stores = _stores(name, group, shared.root)
+        self._plugins = {str(one.resource): SimulatedPlugin(one.resource, one.devices) for one in group.plugins}
+        self._unhealthy: dict[str, frozenset[str]] = {str(one.name): frozenset() for one in group.drivers}
+        self._away: set[str] = set()  # resources and drivers that are gone until they are told to come back
+        self._connected: dict[str, Disconnect] = {}
+        self._reports: dict[str, Report] = {}
+        self._machine: Machine = MemoryMachine()
+        self._drivers: dict[str, VirtualDriver] = {}
+        self._closing = ExitStack()
+        self._lifecycle = Lifecycle(f"node {name}")
+        self._manager: DeviceManager | None = None
+        self._claims: NodeClaims | None = None
+        self._viewed, self._viewed_version = NodeView(name, is_up=False, is_cut=False, owners=()), object()
+        self.engine: NodeEngine | None = None
+        """The engine while the node runs."""
+
+    def start(self) -> None:
+        """Restore what was saved, connect plugins and drivers, and take pods.
+
+        Raises:
+            StoreError: there is an unusable checkpoint, and it cannot be set aside.
+            SetUpError: a directory or a socket cannot be used.
+        """
+        self._lifecycle.start(self._begin, self._end)
+
+    def stop(self) -> None:
+        """Stop as a kubelet does that is killed: pods and devices stay as they are saved."""
+        self._lifecycle.stop(self._end)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started, and not been stopped since."""
+        return self._lifecycle.is_running
+
+    def _begin(self) -> None:
+        link, shared = self._link(), self._shared
+        known = RememberedClaims(link.claims)
+        # Plugins in memory answer at once. Only what waits for a disk, a socket or a server needs a thread.
+        in_memory = self.group.directory is None and shared.root is None
+        claims = NodeClaims(lambda: self._dra(known, link, claims), self._wake, workers=shared.workers)
+        self._claims = claims
+        if self.group.directory is None:
+            self._machine = MemoryMachine()
+        else:
+            self._machine = SocketMachine(self._made_directory(), claims)
+        self._manager = manager = DeviceManager(
+            self._machine.transport,
+            self._stores[0],
+            link.sink,
+            pods=link.feed,
+            topology=self.group.topology,
+            clock=shared.clock,
+            saver=shared.saver,
+        )
+        engine = NodeEngine(
+            manager,
+            link.feed,
+            claims,
+            self._wake,
+            reporter=link.reporter,
+            workers=Workers(0) if in_memory else shared.workers,
+            clock=shared.clock,
+        )
+        self._closing.callback(engine.stop)
+        engine.start()
+        if self.group.drivers or self.group.directory is not None:
+            claims.start()
+        if self.group.directory is not None:
+            self._serve_pod_resources(self.group.directory, engine, manager)
+        self._drivers = {str(one.name): VirtualDriver(one, self.name, known, self._cache) for one in self.group.drivers}
+        for owner in (*self._plugins, *self._drivers):
+            if owner not in self._away:
+                self._connect(owner)
+        self.engine = engine
+        self._wake()
+
+    def _cache(self) -> ClaimCache:
+        manager = self._claims.manager if self._claims is not None else None
+        return manager.claims if manager is not None else ClaimCache()
+
+    def _end(self) -> None:
+        self.engine = None
+        closing, self._closing = self._closing, ExitStack()
+        for owner in tuple(self._connected):
+            closing.callback(self._disconnect, owner)
+        closing.close()
+
+    def _dra(self, known: RememberedClaims, link: NodeLink, claims: NodeClaims) -> DraParts:
+        manager = DraManager(
+            self._machine.drivers,
+            known,
+            self._stores[1],
+            pods=link.feed,
+            slices=link.slices,
+            observers=(claims.notify,),
+            clock=self._shared.clock,
+            saver=self._shared.saver,
+        )
+        return DraParts(manager, self._machine.handler, ExitStack(), deletes_slices=True)
+
+    def _made_directory(self) -> Path:
+        assert self.group.directory is not None, "the caller has looked"  # noqa: S101 - for mypy
+        directory = _directory_of(self.name, self.group.directory)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
+        return directory
+
+    def _serve_pod_resources(self, directory: Path, engine: NodeEngine, manager: DeviceManager) -> None:
+        from devicecore.adapters.pod_resources import PodResourcesServer
+
+        socket = _directory_of(self.name, directory) / "pod-resources" / "kubelet.sock"
+        server = PodResourcesServer(socket, engine.snapshot, sweep=manager.update_allocated_devices)
+        server.start()
+        self._closing.callback(server.stop)
+
+    # --- what the fleet's loop calls ----------------------------------------------------------------------------------
+
+    def advance(self) -> float:
+        """Do what there is to do. Return when to call this again even if nothing wakes the node (monotonic seconds)."""
+        engine = self.engine
+        if engine is None:
+            return float("inf")
+        is_complete = engine.poll()
+        engine.advance()
+        return engine.next_due if is_complete else self._shared.clock()
+
+    def tick(self) -> None:
+        """See that time has passed. Call it every 10 seconds."""
+        if self.engine is not None:
+            self.engine.tick()
+
+    def view(self, *, is_cut: bool = False) -> NodeView:
+        """Return what is shown of the node. Of a node that does not run, this is what it had before."""
+        engine = self.engine
+        version = (engine and engine.version, frozenset(self._away), tuple(self._unhealthy.values()))
+        if version != self._viewed_version:
+            self._viewed_version = version
+            owners = tuple(chain(self._plugin_views(), self._driver_views()))
+            pods = engine.phases if engine is not None else self._viewed.pods
+            self._viewed = NodeView(self.name, self.is_running, is_cut, owners, pods)
+        return evolve(self._viewed, is_up=self.is_running, is_cut=is_cut)
+
+    def _plugin_views(self) -> Iterator[OwnerView]:
+        ledger = self._manager.state.ledger if self._manager is not None else Ledger()
+        for owner, plugin in self._plugins.items():
+            held = ledger.in_use(plugin.resource)
+            devices = [
+                (device.id, cell_of(is_healthy=device.health is Health.HEALTHY, is_held=device.id in held))
+                for device in plugin.devices()
+            ]
+            yield OwnerView(owner, owner not in self._away, tuple(devices))
+
+    def _driver_views(self) -> Iterator[OwnerView]:
+        claims = self._cache().claims.values()
+        for driver in self.group.drivers:
+            owner, unhealthy = str(driver.name), self._unhealthy[str(driver.name)]
+            held = {one.name for claim in claims for one in claim.drivers.get(driver.name) or ()}
+            devices = [(name, cell_of(is_healthy=name not in unhealthy, is_held=name in held)) for name in driver.names]
+            yield OwnerView(owner, owner not in self._away, tuple(devices))
+
+    def obey(self, words: tuple[str, ...]) -> str:
+        """Change devices, plugins or drivers. Return a sentence that says what was done, or why nothing was."""
+        if problem := check_command(words, self.group):
+            return problem
+        command, what = words[0], words[-1]
+        if command in ("unhealthy", "healthy"):
+            self._set_health(what, is_healthy=command == "healthy")
+            return f"{what} is {command}"
+        self._away = self._away | {what} if command.endswith("-gone") else self._away - {what}
+        if what in self._away:
+            self._disconnect(what)
+        elif self.engine is not None and what not in self._connected:
+            self._connect(what)
+        return f"{what} is {'gone' if what in self._away else 'back'}"
+
+    def offered(self, driver: str) -> frozenset[str] | None:
+        """Return the devices of a driver that it does not offer, because they are unhealthy; None if it is gone."""
+        return None if driver in self._away else self._unhealthy[driver]
+
+    # --- devices ------------------------------------------------------------------------------------------------------
+
+    def _connect(self, owner: str) -> None:
+        if owner in self._plugins:
+            self._connected[owner] = self._machine.connect(self._plugins[owner])
+            return
+        driver = self._drivers[owner]
+        self._connected[owner], self._reports[owner] = self._machine.connect_driver(driver)
+        self._report(owner)
+
+    def _disconnect(self, owner: str) -> None:
+        self._reports.pop(owner, None)
+        disconnect = self._connected.pop(owner, None)
+        if disconnect is not None:
+            disconnect()
+
+    def _set_health(self, device: str, *, is_healthy: bool) -> None:
+        for owner, name in places_of(device, self.group):
+            if owner in self._plugins:
+                self._plugins[owner].set_health(name, Health.HEALTHY if is_healthy else Health.UNHEALTHY)
+            else:
+                before = self._unhealthy[owner]
+                self._unhealthy[owner] = before - {name} if is_healthy else before | {name}
+                self._report(owner)
+
+    def _report(self, owner: str) -> None:
+        if owner in self._reports:
+            self._reports[owner](self._drivers[owner].health(self._unhealthy[owner]))
+
+
+def _stores(name: str, group: GroupDescription, root: Path | None) -> tuple[CheckpointStore, CheckpointStore]:
+    """Return the stores of the two managers."""
+    if group.directory is not None:
+        directory = _directory_of(name, group.directory)
+    elif root is not None:
+        directory = root / name
+    else:
+        return MemoryStore(), MemoryStore()
+    plugins = directory / "device-plugins"
+    plugins.mkdir(parents=True, exist_ok=True)
+    return FileStore.in_directory(plugins), FileStore(directory / CLAIMS_NAME)
+
+
+def _directory_of(name: str, pattern: Path) -> Path:
+    return Path(str(pattern).replace("{node}", name))
