@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist format protos conformance clean FORCE
+.PHONY: help test quick lint types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos conformance clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -120,6 +120,10 @@ zipapp: $(VENV)/.runtime ## devicecore.pyz: doctor, why, fits and checkpoint in 
 dist: $(VENV)/.dev ## dist/: wheels and source distributions, tried in empty environments of each Python on this machine
 	@$(BIN)/python -m tools.make_dist
 
+docs: $(VENV)/.docs ## build/site/: the guides, and the reference from the docstrings; a warning is an error; a minute
+	@$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going -d build/doctrees docs build/site
+	@echo "== the site is in build/site/index.html"
+
 format: $(VENV)/.dev ## let ruff write what it can
 	@$(BIN)/ruff check --fix-only --quiet
 	@$(BIN)/ruff format --quiet
@@ -142,6 +146,11 @@ $(VENV)/.dev: pyproject.toml packages/tools/pyproject.toml $(VENV)/.made
 	@$(PIP) install --upgrade "pip>=25.1" # the first that knows dependency groups
 	@$(PIP) install --editable ".[cel,kubernetes,manifests,prometheus,testing]" --editable packages/tools --group dev
 	@touch $(VENV)/.runtime $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	@echo "== installing Sphinx into $(VENV)"
+	@$(PIP) install --group docs
+	@touch $@
 
 $(VENV)/.runtime: pyproject.toml packages/tools/pyproject.toml $(VENV)/.made
 	@echo "== installing devicecore into $(VENV)"

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from string import Formatter
+from tomllib import loads
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -20,7 +22,7 @@ SOURCES = sorted(
         *ROOT.glob("*.py"),
         *(
             path
-            for folder in ("benchmarks", "packages", "src", "tests", "tools")
+            for folder in ("benchmarks", "docs", "packages", "src", "tests", "tools")
             for path in (ROOT / folder).rglob("*.py")
         ),
     ]
@@ -28,6 +30,13 @@ SOURCES = sorted(
 PACKAGES = (ROOT / "src" / "devicecore", ROOT / "packages" / "tools" / "src" / "devicecore_tools")
 TESTS = (ROOT / "tests", ROOT / "packages" / "tools" / "tests")
 GUIDES = sorted((ROOT / "docs").rglob("*.md"))
+PROJECTS = (ROOT, ROOT / "packages" / "tools")
+READMES = [folder / "README.md" for folder in PROJECTS]
+PAGES = [*ROOT.glob("*.md"), READMES[1]]
+SOURCE_URL = loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
+PUBLISHED = re.compile(
+    f"^{SOURCE_URL}/(blob|tree)/main/|^https://raw.githubusercontent.com{urlsplit(SOURCE_URL).path}/main/"
+)
 GLOSSARY = ROOT / "docs" / "glossary.md"
 TEXTS = sorted([*SOURCES, *GUIDES, *ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"])
 
@@ -257,25 +266,59 @@ def anchors(guide: Path) -> set[str]:
     return {"", *(re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings)}
 
 
-def links_of(guide: Path) -> list[tuple[str, str]]:
-    """File and anchor of each link to another place in this repository."""
+def links_of(guide: Path) -> Iterator[tuple[Path, str]]:
+    """File and anchor of each link to another place in this repository, relative or with its address."""
     prose = re.sub(r"`[^`]*`", "", guide.read_text(encoding="utf-8"))
-    return re.findall(r"\]\((?!\w+:)([^)#]*)#?([^)]*)\)", prose)
+    for link in re.findall(r"\]\(([^)\s]*)\)|^\[[^\]]*\]: (\S+)$", prose, re.MULTILINE):
+        place, _, anchor = "".join(link).partition("#")
+        file = PUBLISHED.sub("", place)
+        if file != place or not re.match(r"\w+:", place):
+            yield (ROOT / file if file != place else guide.parent / (file or guide.name)), anchor
 
 
 def test_every_link_between_guides_leads_to_a_file_and_a_heading() -> None:
-    links = [
-        (guide, guide.parent / (file or guide.name), anchor)
-        for guide in (*GUIDES, *ROOT.glob("*.md"))
-        for file, anchor in links_of(guide)
-    ]
+    links = [(guide, *link) for guide in (*GUIDES, *PAGES) for link in links_of(guide)]
     assert len(links) > 20
+    assert {guide for guide, _, _ in links} >= set(READMES)
     report(f"{guide.name}: {target.name}" for guide, target, _ in links if not target.exists())
     report(
         f"{guide.name}: {target.name}#{anchor}"
         for guide, target, anchor in links
         if anchor and anchor not in anchors(target)
     )
+
+
+def test_links_that_an_index_shows_have_an_address() -> None:
+    """A package index shows both README files, and has no other file of this repository."""
+    report(lines_with(re.compile(r"\]\((?!https://)|^\[[^]]*\]: (?!https://)"), READMES))
+
+
+def test_the_address_of_the_repository_is_that_of_the_project() -> None:
+    """`[project.urls]` says it; no other file has another one, so that a fork can replace it everywhere."""
+    urls = [loads((folder / "pyproject.toml").read_text("utf-8"))["project"]["urls"] for folder in PROJECTS]
+    assert urls[0] == urls[1]
+    owner, name = SOURCE_URL.split("/")[-2:]
+    address = re.compile(
+        rf"(?:githubusercontent\.com|github\.com|ghcr\.io)/([\w.-]+)/{name}\b|([\w-]+)\.github\.io/{name}\b"
+    )
+    others = [ROOT / "action.yml", *ROOT.glob("*.cff"), *(ROOT / ".github").rglob("*.*")]
+    report(
+        location(path, number, line)
+        for path in (*TEXTS, *READMES, *others)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        for match in address.finditer(line)
+        if (match[1] or match[2]) != owner
+    )
+
+
+def test_each_page_of_the_site_is_in_its_contents_once() -> None:
+    listed = [
+        guide.parent / f"{entry}.md"
+        for guide in GUIDES
+        for block in re.findall(r"```\{toctree\}\n(?:.+\n)*\n((?:.+\n)*)```", guide.read_text(encoding="utf-8"))
+        for entry in block.split()
+    ]
+    assert sorted([ROOT / "docs" / "index.md", *listed]) == GUIDES
 
 
 def test_the_files_that_the_guides_name_exist() -> None:

@@ -42,7 +42,8 @@ def pages() -> dict[Path, str]:
         ("claims", "Checks of DRA drivers: claims, CDI, state", claims),
     )
     written = {DOCS / "conformance" / f"{name}.md": _page(title, checks) for name, title, checks in parts}
-    return {DOCS / "conformance.md": INTRODUCTION + "".join(_row(*part) for part in parts), **written}
+    contents = "\n".join(["```{toctree}", ":hidden:", "", *(f"conformance/{name}" for name, *_ in parts), "```"])
+    return {DOCS / "conformance.md": f"{INTRODUCTION}{''.join(_row(*part) for part in parts)}\n{contents}\n", **written}
 
 
 def _row(name: str, title: str, checks: Sequence[Check[Any]]) -> str:

@@ -1,4 +1,4 @@
-"""What is public: `tests/data/public_names.txt` lists each public name of the library with its signature.
+"""What is public: `tests/data/public_names.txt` lists each public name of the library and the tools with its signature.
 
 README.md says which modules are public. After a wanted change, `python -m tests.unit.test_public_names` writes the list
 anew.
@@ -26,7 +26,7 @@ from tests.guides import forbid_private_modules
 
 ROOT = Path(__file__).parent.parent.parent
 LIST = ROOT / "tests" / "data" / "public_names.txt"
-_ROOM = re.compile(r"\bdevicecore\.[a-z_.]+(?=[A-Z])|\bcollections\.abc\.|\btyping\.|\'")
+_ROOM = re.compile(r"\bdevicecore(?:_tools)?\.[a-z_.]+(?=[A-Z])|\bcollections\.abc\.|\btyping\.|\'")
 _OPTIONAL = re.compile(r"\bOptional\[((?:[^][]|\[(?:[^][]|\[[^][]*\])*\])*)\]")  # before Python 3.14
 _RAISED = re.compile(r"^ +(\w+): ", re.MULTILINE)
 _RAISES = re.compile(r"^ *Raises:\n(.*?)(?:\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
@@ -43,9 +43,9 @@ class _Default:
 def public_modules() -> Mapping[str, Mapping[str, object]]:
     """The modules that README.md calls public, each with its public names and what they are."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = readme.partition("## What is public\n")[2].partition("Of the tools")[0]
+    section = readme.partition("## What is public\n")[2].partition("\n## ")[0]
     found: dict[str, Mapping[str, object]] = {}
-    for name in re.findall(r"`(devicecore(?:\.[\w.*]+)?)`", section):
+    for name in re.findall(r"`(devicecore(?:_tools)?(?:\.[\w.*]+)?)`", section):
         package = import_module(name.removesuffix(".*"))
         inside = pkgutil.iter_modules(package.__path__, f"{package.__name__}.") if name.endswith(".*") else ()
         for public in [one.name for one in inside] or [name]:
@@ -105,7 +105,7 @@ def _lines(name: str, value: object) -> Iterator[str]:
 def _members(cls: type) -> dict[str, object]:
     """What a class defines, and what it has of bases of ours that are not public themselves."""
     public = {id(value) for names in public_modules().values() for value in names.values()}
-    ours = [base for base in cls.__mro__[1:] if base.__module__.startswith("devicecore.") and id(base) not in public]
+    ours = [base for base in cls.__mro__[1:] if base.__module__.startswith("devicecore") and id(base) not in public]
     return {name: member for base in (*reversed(ours), cls) for name, member in vars(base).items()}
 
 
@@ -141,6 +141,15 @@ def test_every_error_that_a_public_function_raises_is_public() -> None:
         if error not in public
     }
     assert missing == {}
+
+
+def test_the_reference_describes_each_public_module_once() -> None:
+    described = [
+        module
+        for page in (ROOT / "docs" / "reference").glob("*.md")
+        for module in re.findall(r"^\.\. automodule:: (\S+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert sorted(described) == sorted(public_modules())
 
 
 @pytest.mark.parametrize(

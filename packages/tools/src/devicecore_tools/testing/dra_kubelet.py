@@ -40,7 +40,7 @@ from devicecore.testing.faults import Script
 from devicecore_tools.testing import dra_objects
 from devicecore_tools.testing.api_server.server import LocalApiServer
 from devicecore_tools.testing.controlled import ControlledKubelet, InMemoryKubelet
-from devicecore_tools.testing.dra_objects import ServerClaims, ServerSlices
+from devicecore_tools.testing.dra_objects import DevicesTakenError, ServerClaims, ServerSlices
 from devicecore_tools.testing.dra_recording import DriverCall, RecordingDriverTransport
 from devicecore_tools.testing.kubelet import Served
 from devicecore_tools.testing.process import DRIVER_VARIABLES, POD_UID, PluginProcess, with_texts
@@ -48,6 +48,16 @@ from devicecore_tools.testing.waiting import DEFAULT_TIMEOUT
 
 if TYPE_CHECKING:
     from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
+
+__all__ = [
+    "NODE",
+    "BaseDraKubelet",
+    "ClaimPod",
+    "DevicesTakenError",
+    "DraKubelet",
+    "MemoryDraKubelet",
+    "UnresolvedCdiNameError",
+]
 
 Event = TypeVar("Event", bound=DriverEvent)
 

@@ -4,23 +4,21 @@
 
 How to add a check
 ------------------
-1. Choose the module of its group in `checks/`, or add one. Write a function:
+1. Choose the module of its group in `checks/`, or add one. Write a function::
 
-   ```python
-   @check(
-       MUST,
-       core=True,  # made by default; without it, only in a full run
-       expected="what should happen",
-       clause="the rule from which that follows. (its source)",
-       found=("owner/repository#12",),  # known faults of real drivers that it finds
-   )
-   def prepare_is_idempotent(driver: DriverUnderTest) -> str:
-       \"\"\"What the check does, in a sentence.\"\"\"
-       claim = driver.ready()                      # what it needs: Skip if the driver does not do it
-       again = driver.prepared(claim)              # what it tests: Failure if the driver does not do it
-       require(again, "what happened instead")     # Failure with this text
-       return "what happened"
-   ```
+       @check(
+           MUST,
+           core=True,  # made by default; without it, only in a full run
+           expected="what should happen",
+           clause="the rule from which that follows. (its source)",
+           found=("owner/repository#12",),  # known faults of real drivers that it finds
+       )
+       def prepare_is_idempotent(driver: DriverUnderTest) -> str:
+           \"\"\"What the check does, in a sentence.\"\"\"
+           claim = driver.ready()                      # what it needs: Skip if the driver does not do it
+           again = driver.prepared(claim)              # what it tests: Failure if the driver does not do it
+           require(again, "what happened instead")     # Failure with this text
+           return "what happened"
 
    The function's name is the check's name. **A check fails only for its own subject**: it prepares itself with methods
    that raise `Skip` (`ready`, `claim`, `devices`, `instance`), so one fault fails one check.

@@ -46,7 +46,7 @@ class Drop:
 
 @frozen
 class Hang:
-    """Answer nothing until the server is stopped or `release`d; then end the connection."""
+    """Answer nothing until the server is stopped or `release` is called; then end the connection."""
 
 
 @frozen

@@ -1,0 +1,57 @@
+"""How Sphinx makes the site (`make docs`): its pages are the files beside this one, its reference is the docstrings.
+
+Law: a type in a signature leads to where the reference describes it.
+"""
+
+from pathlib import Path
+from tomllib import loads
+
+from docutils.nodes import Element, TextElement
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+ROOT = Path(__file__).parent.parent
+SOURCE = loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
+
+project = "devicecore"
+author = "The devicecore authors"
+html_title = "devicecore"
+html_theme = "furo"
+html_theme_options = {"source_repository": f"{SOURCE}/", "source_branch": "main", "source_directory": "docs/"}
+html_copy_source = False
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click"]
+myst_heading_anchors = 4  # those that GitHub makes
+default_role = "code"  # docstrings have single backticks
+autodoc_default_options = {"members": True, "undoc-members": True, "member-order": "bysource"}
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # the attributes themselves are listed too
+
+
+def lead_to_the_reference(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, content: TextElement
+) -> Element | None:
+    """Find what a signature names after the module that defines it at the public module that has it.
+
+    No two public classes have one name, so the name is enough.
+    """
+    if node.get("refdomain") != "py":
+        return None
+    python = env.domains.python_domain
+    name = "." + node["reftarget"].rpartition(".")[2]
+    documented = [full for full, entry in python.objects.items() if full.endswith(name) and entry.objtype in _TYPES]
+    if len(documented) != 1:
+        return None
+    return python.resolve_xref(env, node["refdoc"], app.builder, "obj", documented[0], node, content)
+
+
+_TYPES = {"class", "exception"}
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what this file defines."""
+    app.connect("missing-reference", lead_to_the_reference)
