@@ -1,6 +1,7 @@
 """Laws of the files of claims and of health: what is written is read again, and no bytes break a reader."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -57,6 +58,33 @@ def test_a_writer_writes_each_cache_as_if_it_were_the_first(changes: Sequence[Cl
     writer = StateWriter()
     for cache in changes:
         assert writer.encode(cache) == state_file.encode(map(ClaimEntry.of, cache.claims.values()))
+
+
+ranges = st.builds(range, st.integers(0, 900), st.integers(0, 900), st.integers(1, 300))
+
+
+@given(st.lists(st.tuples(st.booleans(), ranges), max_size=8))
+@example([(True, range(900)), (False, range(0, 900, 2)), (False, range(1, 900, 2))])
+@example([(True, range(900)), (False, range(256, 512)), (True, range(10, 300, 7)), (True, range(880, 900))])
+def test_claims_in_blocks_are_those_of_a_dict_and_are_written_like_one(steps: Sequence[tuple[bool, range]]) -> None:
+    """In its order too. Blocks are never empty, and two neighbours together never nearly empty."""
+    cache, expected, writer = ClaimCache(), dict[ClaimKey, ClaimInfo](), StateWriter()
+    for number, (is_added, names) in enumerate(steps):
+        keys = [ClaimKey("ns", str(name)) for name in names]
+        if is_added:
+            changed = [ClaimInfo(key, ClaimUid(str(number))) for key in keys]
+            cache = cache.put(*changed)
+            expected.update((claim.key, claim) for claim in changed)
+        else:
+            cache = cache.without(keys)
+            for key in keys:
+                expected.pop(key, None)
+        assert list(cache.claims.items()) == list(expected.items())
+        assert len(cache.claims) == len(expected)
+        sizes = [len(block) for block in cache.claims.blocks]
+        assert all(0 < size <= 256 for size in sizes)
+        assert all(one + other > 128 for one, other in pairwise(sizes)), sizes
+        assert writer.encode(cache) == state_file.encode(map(ClaimEntry.of, expected.values()))
 
 
 @given(listed)

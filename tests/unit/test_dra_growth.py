@@ -16,7 +16,7 @@ from devicecore.adapters.memory import MemoryPods, MemoryStore
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.domain.dra import state_file
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
-from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, _ChangedClaims
+from devicecore.domain.dra.claims import ClaimCache, ClaimInfo
 from devicecore.domain.dra.model import (
     AllocatedDevice,
     ClaimKey,
@@ -153,22 +153,8 @@ def test_one_claim_costs_one_call_and_a_write_before_and_after_it(rendering: lis
 
 def test_one_claim_costs_as_many_function_calls_whatever_there_is() -> None:
     small, large = running(SMALL).one_more_pod(), running(LARGE).one_more_pod()
-    assert small.calls == pytest.approx(large.calls, abs=10)
+    assert small.calls == pytest.approx(large.calls, abs=30)  # four for each of three more blocks, twice
     assert large.calls < 1_000
-
-
-def test_one_claim_has_all_claims_joined_once_for_each_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Joining costs more if there are more claims, and a preparation changes its claim four times."""
-    join, joins = _ChangedClaims.joined, [0]
-
-    def counted(self: _ChangedClaims) -> dict[ClaimKey, ClaimInfo]:
-        joins[0] += bool(self.changed)
-        return join(self)
-
-    counting = running(SMALL)
-    monkeypatch.setattr(_ChangedClaims, "joined", counted)
-    monkeypatch.setattr(counting.manager, "unprepare", lambda _: None)  # only what `prepare` takes is counted
-    assert counting.one_more_pod(count_call=False).writes == joins[0] == 2
 
 
 def test_a_second_pod_of_a_prepared_claim_costs_one_write(rendering: list[ClaimInfo]) -> None:

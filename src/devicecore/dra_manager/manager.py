@@ -258,7 +258,7 @@ class DraManager(Runs):
 
     def might_need_unprepare(self, pod: PodUid) -> bool:
         """Return whether the pod still uses a claim, so that `unprepare` has not succeeded yet."""
-        return any(pod in claim.pods for claim in self.claims.claims.values())
+        return bool(self.claims.of_pod(pod))
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

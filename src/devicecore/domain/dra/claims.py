@@ -4,8 +4,9 @@ Law: a claim is in the cache from before its first driver is asked until after i
 `leave` and `remove` take a pod out of a claim: the pod that they are called for.
 """
 
-from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from enum import Enum
+from itertools import chain
 
 from attrs import field, frozen
 
@@ -89,6 +90,103 @@ class ClaimInfo:
         return not self.pods or self.pods == {pod}
 
 
+_IN_BLOCK = 256  # claims; a change of one claim copies its block
+
+
+class ClaimBlock(dict[ClaimKey, ClaimInfo]):
+    """Some claims by key. Nobody changes a block after its table was made."""
+
+    _pods: frozenset[PodUid] | None = None
+
+    @property
+    def pods(self) -> frozenset[PodUid]:
+        """The pods that use a claim of this block."""
+        if self._pods is None:
+            self._pods = frozenset().union(*[claim.pods for claim in self.values()])
+        return self._pods
+
+
+class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
+    """Claims by key, in the order in which they came, in blocks that nobody changes.
+
+    A table with another claim shares all blocks but one with the table before, so that it costs the same whatever there
+    is, and a writer sees at once which blocks it has written before.
+    """
+
+    __slots__ = ("blocks",)
+
+    def __init__(self, blocks: Iterable[ClaimBlock] = ()) -> None:
+        self.blocks: tuple[ClaimBlock, ...] = tuple(blocks)
+        """The claims, at most `_IN_BLOCK` in one block. No block is empty."""
+
+    def put(self, changed: Iterable[ClaimInfo]) -> "ClaimTable":
+        """Return the table with these claims added, or replacing the claims with their keys."""
+        blocks = list(self.blocks)
+        own: dict[int, ClaimBlock] = {}  # the copies made here
+        for claim in changed:
+            place = self._place(claim.key, blocks)
+            if place is None:
+                if not blocks or len(blocks[-1]) == _IN_BLOCK:
+                    blocks.append(ClaimBlock())
+                place = len(blocks) - 1
+            if place not in own:
+                blocks[place] = own[place] = ClaimBlock(blocks[place])
+            own[place][claim.key] = claim
+        return ClaimTable(blocks)
+
+    def without(self, keys: Iterable[ClaimKey]) -> "ClaimTable":
+        """Return the table without the claims with these keys."""
+        gone: dict[int, set[ClaimKey]] = {}
+        for key in keys:
+            if (place := self._place(key, self.blocks)) is not None:
+                gone.setdefault(place, set()).add(key)
+        blocks: list[ClaimBlock] = []
+        for place, block in enumerate(self.blocks):
+            if place in gone:
+                block = ClaimBlock({key: block[key] for key in block if key not in gone[place]})  # noqa: PLW2901 - a copy
+            if blocks and len(blocks[-1]) + len(block) <= _IN_BLOCK // 2:
+                blocks[-1] = ClaimBlock({**blocks[-1], **block})  # else many blocks would stay, of a claim each
+            elif block:
+                blocks.append(block)
+        return ClaimTable(blocks)
+
+    @staticmethod
+    def _place(key: ClaimKey, blocks: Sequence[ClaimBlock]) -> int | None:
+        for place in reversed(range(len(blocks))):  # the newest first, because most changes are theirs
+            if key in blocks[place]:
+                return place
+        return None
+
+    def __getitem__(self, key: ClaimKey) -> ClaimInfo:
+        place = self._place(key, self.blocks)
+        if place is None:
+            raise KeyError(key)
+        return self.blocks[place][key]
+
+    def __iter__(self) -> Iterator[ClaimKey]:
+        return chain.from_iterable(self.blocks)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.blocks))
+
+    def __repr__(self) -> str:
+        return repr(dict(self.items()))
+
+    def values(self) -> ValuesView[ClaimInfo]:
+        """Return the claims in their order."""
+        return self._joined().values()
+
+    def items(self) -> ItemsView[ClaimKey, ClaimInfo]:
+        """Return the keys and claims in their order."""
+        return self._joined().items()
+
+    def _joined(self) -> dict[ClaimKey, ClaimInfo]:
+        joined: dict[ClaimKey, ClaimInfo] = {}
+        for block in self.blocks:
+            joined.update(block)  # which does not hash the keys again
+        return joined
+
+
 @frozen
 class ClaimCache:
     """All claims of the node. Each method that changes something returns a new cache.
@@ -96,7 +194,7 @@ class ClaimCache:
     Caches with the same `entries` have the same file: they differ only in what is not saved, such as phases.
     """
 
-    claims: Mapping[ClaimKey, ClaimInfo] = field(factory=dict)
+    claims: ClaimTable = field(factory=ClaimTable)
     entries: object = field(factory=object, eq=False, repr=False)
     _sizes: Mapping[DriverName, int] = field(eq=False, repr=False)
 
@@ -110,11 +208,12 @@ class ClaimCache:
     @classmethod
     def of(cls, claims: Iterable[ClaimInfo]) -> "ClaimCache":
         """Return a cache of these claims. Of two claims with one key, the last counts."""
-        return cls({claim.key: claim for claim in claims})
+        return cls(ClaimTable().put(claims))
 
     def of_pod(self, pod: PodUid) -> tuple[ClaimKey, ...]:
         """Return the claims that a pod uses."""
-        return tuple([key for key, claim in self.claims.items() if pod in claim.pods])
+        blocks = [block for block in self.claims.blocks if pod in block.pods]
+        return tuple([key for block in blocks for key, claim in block.items() if pod in claim.pods])
 
     def by_pod(self, pods: Collection[PodUid]) -> dict[PodUid | None, list[ClaimKey]]:
         """The claims that each of `pods` uses, and under None those that no pod uses; what would be empty is left out.
@@ -137,7 +236,7 @@ class ClaimCache:
     @property
     def pods(self) -> frozenset[PodUid]:
         """The pods that use a claim."""
-        return frozenset().union(*(claim.pods for claim in self.claims.values()))
+        return frozenset().union(*(block.pods for block in self.claims.blocks))
 
     def size_of(self, driver: DriverName) -> int:
         """Return the bytes of the file that the answers of a driver take up (see `answer_size`)."""
@@ -147,7 +246,7 @@ class ClaimCache:
         """Return the cache with these claims added, or replacing the claims with their keys."""
         if not changed:
             return self
-        claims = _ChangedClaims(self.claims, {claim.key: claim for claim in changed})
+        claims = self.claims.put(changed)
         if all(claim.has_entry_of(self.claims.get(claim.key)) for claim in changed):
             return ClaimCache(claims, self.entries, self._sizes)
         sizes = dict(self._sizes)
@@ -159,10 +258,10 @@ class ClaimCache:
         """Return the cache without these claims."""
         if not keys:
             return self
-        claims, sizes = joined(self.claims).copy(), dict(self._sizes)
-        for key in keys:
-            _resize(sizes, claims.pop(key, None), None)
-        return ClaimCache(claims, sizes=sizes)
+        sizes = dict(self._sizes)
+        for claim in self.present(dict.fromkeys(keys)):
+            _resize(sizes, claim, None)
+        return ClaimCache(self.claims.without(keys), sizes=sizes)
 
     def present(self, keys: Iterable[ClaimKey]) -> tuple[ClaimInfo, ...]:
         """Return the claims with these keys; keys without a claim are left out."""
@@ -179,51 +278,3 @@ def _resize(sizes: dict[DriverName, int], before: ClaimInfo | None, after: Claim
             sizes[driver] = sizes.get(driver, 0) - size_in_file(was) + size_in_file(devices)
             if not sizes[driver]:
                 del sizes[driver]
-
-
-def joined(claims: Mapping[ClaimKey, ClaimInfo]) -> dict[ClaimKey, ClaimInfo]:
-    """Return claims as one dict, which nobody may change."""
-    if isinstance(claims, _ChangedClaims):
-        return claims.joined()
-    return claims if isinstance(claims, dict) else dict(claims)
-
-
-class _ChangedClaims(Mapping[ClaimKey, ClaimInfo]):
-    """Claims of which a few were added or replaced. They are joined with the others when a reader needs all of them.
-
-    A preparation changes its claims four times, and reads all claims only for its two saves.
-    """
-
-    __slots__ = ("changed", "others")
-
-    def __init__(self, before: Mapping[ClaimKey, ClaimInfo], changed: Mapping[ClaimKey, ClaimInfo]) -> None:
-        self.changed, self.others = changed, before
-        if isinstance(before, _ChangedClaims):
-            self.changed = {**before.changed, **changed}  # before `_others`, because another thread may join them now
-            self.others = before.others
-
-    def joined(self) -> dict[ClaimKey, ClaimInfo]:
-        if self.changed:
-            claims = joined(self.others).copy()  # `dict()` takes seven times as long if entries were removed
-            claims.update(self.changed)
-            self.others, self.changed = claims, {}  # in this order, so that another thread finds every claim
-        return joined(self.others)
-
-    def __getitem__(self, key: ClaimKey) -> ClaimInfo:
-        found = self.changed.get(key)
-        return self.others[key] if found is None else found
-
-    def __iter__(self) -> Iterator[ClaimKey]:
-        return iter(self.joined())
-
-    def __len__(self) -> int:
-        return len(self.joined())
-
-    def __repr__(self) -> str:
-        return repr(self.joined())
-
-    def values(self) -> ValuesView[ClaimInfo]:
-        return self.joined().values()
-
-    def items(self) -> ItemsView[ClaimKey, ClaimInfo]:
-        return self.joined().items()

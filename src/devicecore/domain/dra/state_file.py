@@ -4,11 +4,8 @@ Laws: equal claims in equal order give equal bytes, and they are the bytes that 
 what a kubelet from 1.32 on would have read, or a `CheckpointError` where it would have refused to start.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import chain, compress, count, repeat
-from operator import is_not
 from typing import TypeVar
 from zlib import crc32
 
@@ -30,7 +27,7 @@ from devicecore.domain.checkpoint.go_values import (
     new_strings,
 )
 from devicecore.domain.dra.answer_size import devices_json
-from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, joined
+from devicecore.domain.dra.claims import ClaimBlock, ClaimCache, ClaimInfo
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 from devicecore.domain.model import PodUid
@@ -126,22 +123,35 @@ def _escaped(data: bytes) -> bytes:
     return data.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
 
 
-_IN_BLOCK = 256  # claims
+_Texts = Mapping[ClaimKey, tuple[ClaimInfo, bytes, bytes]]
 
 
 @define
-class StateWriter:
-    """Encodes one cache after another. If a claim is the same object as before, its text is reused.
+class _Block:
+    """A block of claims that was written: each claim with its text, and the texts joined.
 
-    Each text is kept twice: as it is, for the checksum, and with the escapes of the file, because escaping thousands of
-    claims for each save costs more than the rest of it. The texts of `_IN_BLOCK` claims are kept joined as well: memory
-    for a second text of some megabytes would be the next largest cost.
+    Each text is there twice: as it is, for the checksum, and with the escapes of the file, because escaping thousands
+    of claims for each save costs more than the rest of it.
     """
 
-    _claims: Mapping[ClaimKey, ClaimInfo] = field(factory=dict)
-    _texts: dict[ClaimKey, tuple[bytes, bytes]] = field(factory=dict)
-    _blocks: list[bytes] = field(factory=list)
-    _escaped_blocks: list[bytes] = field(factory=list)
+    claims: ClaimBlock
+    texts: _Texts
+    joined: bytes
+    escaped: bytes
+    _sum: tuple[tuple[int, bytes], int] = ((-1, b""), 0)
+
+    def checksum(self, before: int, separator: bytes) -> int:
+        """Return the checksum of the file up to the end of this block, if it has `before` in front of the separator."""
+        if self._sum[0] != (before, separator):
+            self._sum = (before, separator), crc32(self.joined, crc32(separator, before))
+        return self._sum[1]
+
+
+class StateWriter:
+    """Encodes one cache after another. It looks only at blocks of claims that are new since the last file."""
+
+    def __init__(self) -> None:
+        self._blocks: tuple[_Block, ...] = ()
 
     def encode(self, cache: ClaimCache) -> bytes:
         """Return the file for `cache`.
@@ -149,34 +159,29 @@ class StateWriter:
         Raises:
             UnencodableCheckpointError: a string is no Unicode text.
         """
-        # What was written last is not known until the end, because an interrupt or an error may come before.
-        claims, former, self._claims = joined(cache.claims), self._claims, {}
-        # Only C code looks at every claim: there may be thousands of them, and most saves change one.
-        is_longer = bool(former) and len(claims) >= len(former) and not any(map(is_not, former, claims))
-        old = chain(former.values(), repeat(None)) if is_longer else map(former.get, claims)
-        keys = [*claims]
-        changed = [*compress(count(), map(is_not, claims.values(), old))]
-        self._texts.update({keys[place]: self._render(claims[keys[place]]) for place in changed})
-        if not is_longer:
-            for key in self._texts.keys() - claims.keys():
-                del self._texts[key]
-            self._blocks, self._escaped_blocks = [], []
-        self._join(keys, {place // _IN_BLOCK for place in changed} if is_longer else None)
-        self._claims = claims
+        former = {id(block.claims): block for block in self._blocks}
+        kept = [former.pop(id(claims), None) for claims in cache.claims.blocks]
+        texts: dict[ClaimKey, tuple[ClaimInfo, bytes, bytes]] = {}
+        for block in former.values():  # of blocks that have changed, or are gone
+            texts.update(block.texts)
+        blocks = [block or self._block(claims, texts) for claims, block in zip(cache.claims.blocks, kept, strict=True)]
         checksum = _CHECKSUM_OF_START
-        for block in self._blocks:
-            checksum = crc32(block, checksum)
-        end = b']}","Checksum":%d}' % crc32(b"]}", checksum)
-        return b"".join([_START, *self._escaped_blocks, end])
+        for number, block in enumerate(blocks):
+            checksum = block.checksum(checksum, b"," if number else b"")
+        self._blocks = tuple(blocks)
+        # Memory for a text of some megabytes costs more than all before, so it is joined once.
+        pieces = [block.escaped for block in blocks] or [b""]
+        pieces[0] = _START + pieces[0]
+        pieces[-1] += b']}","Checksum":%d}' % crc32(b"]}", checksum)
+        return b",".join(pieces)
 
-    def _join(self, keys: Sequence[ClaimKey], changed: AbstractSet[int] | None) -> None:
-        """Join the texts of these blocks again, of all blocks if it is None."""
-        blocks = -(-len(keys) // _IN_BLOCK)
-        for number in range(blocks) if changed is None else sorted(changed):
-            texts = [self._texts[key] for key in keys[number * _IN_BLOCK : (number + 1) * _IN_BLOCK]]
-            separator = b"," if number else b""
-            self._blocks[number : number + 1] = [separator + b",".join([text for text, _ in texts])]
-            self._escaped_blocks[number : number + 1] = [separator + b",".join([text for _, text in texts])]
+    def _block(self, claims: ClaimBlock, former: _Texts) -> _Block:
+        texts = {
+            key: former[key] if key in former and former[key][0] is claim else (claim, *self._render(claim))
+            for key, claim in claims.items()
+        }
+        _, joined, escaped = zip(*texts.values(), strict=True)
+        return _Block(claims, texts, b",".join(joined), b",".join(escaped))
 
     def _render(self, claim: ClaimInfo) -> tuple[bytes, bytes]:
         # A copy, because what the JSON library returns may keep a buffer of several times its size.
