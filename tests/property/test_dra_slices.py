@@ -14,6 +14,7 @@ from devicecore.domain.dra.objects import slice_of
 from devicecore.domain.dra.slices import (
     MAX_DEVICES,
     MAX_GENERATION,
+    NUMA_NODE,
     AttributeValue,
     DevicePool,
     PublishedDevice,
@@ -198,6 +199,9 @@ def test_the_longest_names_make_valid_slices() -> None:
         ("a", {"x": "y" * 65}, {}),
         ("a", {"x": 2**63}, {}),
         ("a", {"x": Version("v1.2.3")}, {}),
+        ("a", {"x": (0, 2**63)}, {}),
+        ("a", {"x": ()}, {}),
+        ("a", {"x": (0, True)}, {}),
         ("a", {f"x{number}": number for number in range(33)}, {}),
         ("a", {}, {"memory": "16 GB"}),
     ],
@@ -222,7 +226,15 @@ def test_a_pool_that_an_api_server_would_refuse_is_refused_at_once(
 
 def test_values_of_every_type_are_accepted_by_the_api_server() -> None:
     device = PublishedDevice(
-        "a", {"b": True, "i": -1, "s": "text", "v": Version("1.2.3-rc.1"), "resource.kubernetes.io/numaNode": 0}
+        "a",
+        {
+            "b": True,
+            "i": -1,
+            "s": "text",
+            "v": Version("1.2.3-rc.1"),
+            "resource.kubernetes.io/numaNode": 0,
+            "resource.kubernetes.io/pcieRoot": ("pci0000:00", "pci0000:80"),
+        },
     )
     device = PublishedDevice("a", device.attributes, {"memory": "16Gi"})
     (body,) = changes(DevicePool(DRIVER, NODE, NODE, (device,)), NODE_UID, ()).create
@@ -231,6 +243,13 @@ def test_values_of_every_type_are_accepted_by_the_api_server() -> None:
         "b": {"bool": True},
         "i": {"int": -1},
         "resource.kubernetes.io/numaNode": {"int": 0},
+        "resource.kubernetes.io/pcieRoot": {"strings": ["pci0000:00", "pci0000:80"]},
         "s": {"string": "text"},
         "v": {"version": "1.2.3-rc.1"},
     }
+
+
+def test_slices_with_lists_have_as_many_devices_as_the_api_server_takes() -> None:
+    devices = [PublishedDevice(f"d{number}", {NUMA_NODE: (0, 1)}) for number in range(65)]
+    bodies = changes(DevicePool(DRIVER, NODE, NODE, devices), NODE_UID, ()).create
+    assert [cause for body in bodies for cause in slice_causes(dict(body), None)] == []

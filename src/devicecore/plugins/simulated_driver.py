@@ -63,12 +63,12 @@ class SimulatedDriver(CdiDriver):
         return {"env": [f"{name}={value}" for name, value in variables.items()]}
 
 
-def published(devices: Sequence[str], numa_nodes: Sequence[int] = ()) -> tuple[PublishedDevice, ...]:
+def published(devices: Sequence[str], numa_nodes: Sequence[int | tuple[int, ...]] = ()) -> tuple[PublishedDevice, ...]:
     """Return the devices as ResourceSlices have them.
 
     Args:
         devices: their names.
-        numa_nodes: the NUMA nodes that they are attached to in turn.
+        numa_nodes: the NUMA nodes that they are attached to in turn; several for a device that is attached to them.
     """
 
     def attributes(number: int) -> dict[str, AttributeValue]:

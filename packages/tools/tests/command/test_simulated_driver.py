@@ -297,6 +297,7 @@ def test_the_command_serves_a_kubelet_until_sigterm(directory: Path, monkeypatch
         config = server.kubeconfig(directory / "config")
         words = ["dra-driver", "simulated", "--name", GPU_DRIVER, "--node", "worker-1", "--registry", str(registry)]
         words += ["--kubeconfig", str(config), "--cdi-dir", str(directory / "cdi"), "--plugin-dir", str(directory)]
+        words += ["--numa-nodes", "1,0+1"]
         command = [sys.executable, "-m", "devicecore_tools", *words, "--commands"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
         assert process.stdin is not None
@@ -306,6 +307,8 @@ def test_the_command_serves_a_kubelet_until_sigterm(directory: Path, monkeypatch
             server.wait_for(lambda: server.objects("ResourceSlice"))
             assert published_too_early == []
             (slice_,) = server.objects("ResourceSlice")
+            numa_nodes = [one["attributes"]["resource.kubernetes.io/numaNode"] for one in slice_["spec"]["devices"]]
+            assert numa_nodes[:2] == [{"int": 1}, {"ints": [0, 1]}]
             pool, device = slice_["spec"]["pool"]["name"], slice_["spec"]["devices"][1]["name"]
             result = {"request": "r", "driver": GPU_DRIVER, "pool": pool, "device": device}
             created = server.create(

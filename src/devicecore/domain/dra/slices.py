@@ -24,7 +24,7 @@ MAX_DEVICES = 128
 """Devices of one slice."""
 
 MAX_DEVICES_WITH_FIELDS = 64
-"""Devices of one slice if a device has taints, consumes counters or has other fields of its own."""
+"""Devices of one slice if a device has taints, consumes counters, or has lists or other fields of its own."""
 
 MAX_COUNTER_SETS = 8
 """Sets of counters of one slice, which has no devices then."""
@@ -32,7 +32,7 @@ MAX_COUNTER_SETS = 8
 MAX_GENERATION = 2**63 - 1
 
 NUMA_NODE = "resource.kubernetes.io/numaNode"
-"""The attribute that says to which NUMA node a device is attached (KEP-6072; Kubernetes may still rename it)."""
+"""The attribute that says to which NUMA node a device is attached, or to which ones (KEP-6072, Kubernetes 1.37)."""
 
 _MAX_ATTRIBUTES = 32  # together with capacities
 _MAX_TEXT = 64  # bytes
@@ -51,7 +51,8 @@ class Version(str):
     __slots__ = ()
 
 
-AttributeValue = bool | int | str | Version
+AttributeValue = bool | int | str | Version | tuple[bool, ...] | tuple[int, ...] | tuple[str, ...] | tuple[Version, ...]
+"""A value, or several of one type: a list of the API, which needs Kubernetes 1.37."""
 
 
 @frozen
@@ -93,13 +94,23 @@ class PublishedDevice:
                 self.refuse(f"capacity {name}: {error}")
 
     def _check_value(self, name: str, value: AttributeValue) -> None:
-        if isinstance(value, str):
+        if isinstance(value, tuple):
+            if not value or len({_type_of(one) for one in value}) > 1:
+                self.refuse(f"attribute {name}: expected one value or several of one type, got {value!r}")
+            for one in value:
+                self._check_value(name, one)
+        elif isinstance(value, str):
             if len(value.encode()) > _MAX_TEXT:
                 self.refuse(f"attribute {name}: expected at most {_MAX_TEXT} bytes, got {len(value.encode())}")
             if isinstance(value, Version) and not _SEMVER.fullmatch(value):
                 self.refuse(f"attribute {name}: expected a version such as 1.2.3, got {foreign_text(value)!r}")
         elif abs(value) > MAX_GENERATION:
             self.refuse(f"attribute {name}: expected a number of 64 bits, got {value}")
+
+    @property
+    def has_details(self) -> bool:
+        """Whether a slice can have fewer devices because of it."""
+        return bool(self.fields) or any(isinstance(value, tuple) for value in self.attributes.values())
 
     def refuse(self, problem: str) -> NoReturn:
         """Say what is wrong with the device.
@@ -114,13 +125,18 @@ class PublishedDevice:
         """Return the device as a ResourceSlice has it."""
         device: dict[str, object] = {"name": self.name}
         if self.attributes:
-            device["attributes"] = {name: {_type_of(value): value} for name, value in sorted(self.attributes.items())}
+            device["attributes"] = {
+                name: {_type_of(value): list(value) if isinstance(value, tuple) else value}
+                for name, value in sorted(self.attributes.items())
+            }
         if self.capacity:
             device["capacity"] = {name: {"value": amount} for name, amount in sorted(self.capacity.items())}
         return {**device, **self.fields}
 
 
 def _type_of(value: AttributeValue) -> str:
+    if isinstance(value, tuple):
+        return f"{_type_of(value[0])}s"
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
@@ -176,7 +192,7 @@ class DevicePool:
         One slice has no devices if there are none: an absent driver and a node without devices would look the same
         without that slice.
         """
-        limit = MAX_DEVICES_WITH_FIELDS if any(device.fields for device in self.devices) else MAX_DEVICES
+        limit = MAX_DEVICES_WITH_FIELDS if any(device.has_details for device in self.devices) else MAX_DEVICES
         counters = _parts([dict(one) for one in self.counters], MAX_COUNTER_SETS)
         parts = [*counters, *(_parts([device.as_json() for device in self.devices], limit) or [[]])]
         # The number comes first, because schedulers take slices in the order of their names.

@@ -52,7 +52,7 @@ class _Options:
     node: str
     pool: str | None
     count: int
-    numa_nodes: tuple[int, ...]
+    numa_nodes: tuple[int | tuple[int, ...], ...]
     unhealthy: tuple[int, ...]
     kubeconfig: str | None
     manifests: str | None
@@ -79,12 +79,27 @@ class _Options:
         return self.pool or self.node
 
 
+def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> tuple[int | tuple[int, ...], ...]:
+    """Read numbers and ranges as `numbers` does, and several numbers of one device joined by a plus."""
+    found: list[int | tuple[int, ...]] = []
+    for word in text.split(",") if text else ():
+        several = numbers(context, option, word.replace("+", ","))
+        found += [several] if "+" in word else several
+    return tuple(found)
+
+
 @dra_driver.command()
 @click.option("--name", required=True, help="The driver's name, such as gpu.example.com.")
 @click.option("--node", required=True, envvar="NODE_NAME", help="The node's name, or $NODE_NAME.")
 @click.option("--pool", metavar="NAME", help="The name of the pool of devices; by default the node's.")
 @click.option("--count", type=click.IntRange(0, MAX_DEVICES), default=8, show_default=True, help="How many devices.")
-@click.option("--numa-nodes", metavar="N,N-N", default="", callback=numbers, help="NUMA nodes of the devices, in turn.")
+@click.option(
+    "--numa-nodes",
+    metavar="N,N-N,N+N",
+    default="",
+    callback=_numa_nodes,
+    help="NUMA nodes of the devices, in turn; 0+1 for a device that is attached to both.",
+)
 @click.option(
     "--unhealthy", metavar="N,N-N", default="", callback=numbers, help="Devices that are unhealthy, by number."
 )
