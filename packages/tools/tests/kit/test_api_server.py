@@ -523,6 +523,32 @@ def test_a_refusal_names_verb_and_resource(server: LocalApiServer) -> None:
     assert "cannot create resource" in reply.body["message"]
 
 
+OTHERS_DEVICE = {"driver": "other.example.com", "pool": "p", "device": "d"}
+
+
+@pytest.mark.parametrize(
+    ("refused", "change", "problem"),
+    [
+        ("patch resourceclaims/binding", {"reservedFor": None}, 'resource="resourceclaims/binding", verb="patch"'),
+        ("patch resourceclaims/binding", {"devices": []}, ""),
+        ("update resourceclaims/binding", {"reservedFor": None}, ""),
+        ("associated-node:patch resourceclaims/driver", {"devices": []}, 'resource="resourceclaims/driver"'),
+        ("associated-node:patch resourceclaims/driver other.example.com", {"devices": []}, "for other.example.com"),
+        (f"associated-node:patch resourceclaims/driver {DRIVER}", {"devices": []}, ""),
+    ],
+)
+def test_a_part_of_a_claims_status_needs_a_permission_of_its_own(
+    server: LocalApiServer, refused: str, change: Json, problem: str
+) -> None:
+    status = allocated()
+    status["allocation"]["devices"]["results"][0] |= OTHERS_DEVICE
+    server.create(a_claim() | {"status": {**status, "devices": [OTHERS_DEVICE]}})
+    server.forbidden.add(refused)
+    reply = ask(server, "PATCH", f"{CLAIMS}/claim/status", {"status": change}, MERGE)
+    assert reply.code == (422 if problem else 200), reply.body
+    assert problem in str(reply.body.get("message", ""))
+
+
 def test_a_delay_ends_when_the_server_stops(server: LocalApiServer) -> None:
     server.inject(Delay(3600))
     replies: Queue[object] = Queue()

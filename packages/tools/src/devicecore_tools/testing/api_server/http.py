@@ -217,7 +217,10 @@ class Handler(BaseHTTPRequestHandler):
         elif request.verb == "watch":
             self._stream(_lines(Watch(api, target, request.query)))
         else:
-            self._send(*carry_out(api.store, request, target), {})
+            with api.store.transaction():
+                api.authorize_change(request, target)
+                answer = carry_out(api.store, request, target)
+            self._send(*answer, {})
 
     def _replaced_by(self, fault: Fault | None) -> bool:
         """Whether `fault` takes the place of the answer, which is then given."""

@@ -17,12 +17,13 @@ from attrs import evolve
 
 from devicecore.ports.context import Runs
 from devicecore.runtime.lifecycle import Lifecycle
+from devicecore_tools.testing.api_server.claim_permissions import STATUS, permission_causes
 from devicecore_tools.testing.api_server.faults import Fault, PlannedFault, Request
 from devicecore_tools.testing.api_server.http import HttpServer
 from devicecore_tools.testing.api_server.kinds import NAMESPACE, Kinds
 from devicecore_tools.testing.api_server.node_rules import NODE_USER, NodeRequest
-from devicecore_tools.testing.api_server.operations import Target
-from devicecore_tools.testing.api_server.status import ApiError, Json
+from devicecore_tools.testing.api_server.operations import Target, carry_out
+from devicecore_tools.testing.api_server.status import ApiError, Json, invalid
 from devicecore_tools.testing.api_server.store import ObjectStore, weight
 
 MAX_NOTED = 128 * 1024 * 1024
@@ -79,7 +80,9 @@ class LocalApiServer(Runs):
         self.store: ObjectStore = ObjectStore(self.kinds, seed=seed, **times)
         self.bearer = bearer
         self.forbidden: set[str] = set()
-        """Verbs with their resource, such as `patch nodes/status`, that are refused."""
+        """Verbs with their resource, such as `patch nodes/status`, that are refused. Also those that the change of a
+        claim's status needs: `update resourceclaims/binding`, and `associated-node:update resourceclaims/driver`, the
+        latter for one driver alone with its name: `associated-node:update resourceclaims/driver gpu.example.com`."""
         self.requests: list[Request] = []
         """What clients asked so far, in the order in which they were read. Very many are kept without details."""
         self.bugs: list[BaseException] = []
@@ -365,6 +368,21 @@ class LocalApiServer(Runs):
             return self.get(plural, name, namespace)
         except ApiError:
             return None
+
+    def authorize_change(self, request: Request, target: Target) -> None:
+        """Refuse a client that may not make this change in the status of a claim.
+
+        Raises:
+            ApiError: it is refused, or the request would be.
+        """
+        if request.resource != STATUS or request.verb == "get" or not self.forbidden:
+            return
+        before = self.store.get(target.kind, target.place, target.one)
+        with self.store.rehearsal():
+            carry_out(self.store, request, target)
+            after = self.store.get(target.kind, target.place, target.one)
+        if causes := [*permission_causes(self.forbidden, request.verb, before, after)]:
+            raise invalid(target.kind.qualified, target.one, causes)
 
     def hang(self) -> None:
         """Wait to be released."""
