@@ -10,6 +10,7 @@ from devicecore_tools.conformance.dra.environment import DEVICE_CLASS
 from devicecore_tools.conformance.dra.run import RENEWED
 from tests.conformance.faults.habits import (
     PANIC,
+    HasOneDevice,
     KeepsADamagedFile,
     LosesItsOnlyDevice,
     NeedsAllItsDevices,
@@ -18,6 +19,7 @@ from tests.conformance.faults.habits import (
     SharesCapacity,
     SwingsInOpenFiles,
     WorksThroughTheRuntime,
+    WritesMetadata,
 )
 from tests.conformance.faults.slices import PublishesOnce
 from tests.conformance.harness import BY_NAME, QUICK, Fault, assert_all_pass, faults_of, run_on
@@ -37,6 +39,7 @@ HABITS: list[tuple[Fault, set[str]]] = [
         {"answers-with-all-allocated-devices", "answers-valid-cdi-names", "keeps-the-cdi-devices-of-other-claims"},
     ),
     (SharesCapacity, set()),
+    (HasOneDevice, {"keeps-the-cdi-devices-of-other-claims", "separates-shares-of-a-device"}),
 ]
 """Drivers with habits of real ones, each with the checks that do not apply to it."""
 AROUND_HABITS = {
@@ -49,6 +52,10 @@ AROUND_HABITS = {
     "frees-the-device",
     "numbers-numa-nodes-from-zero",
     "spells-standard-attributes-as-others-do",
+    "refuses-a-replaced-claim",
+    "refuses-senseless-names",
+    "separates-good-claims-from-bad-ones",
+    "survives-an-unknown-configuration",
 }
 
 
@@ -65,6 +72,12 @@ def test_a_habit_of_real_drivers_is_no_fault(habit: Fault, skipped: set[str]) ->
     report = run_on(habit, [check for check in CHECKS if check.name in AROUND_HABITS], None, QUICK)
     assert_all_pass(report, *skipped)
     assert not report.exits
+
+
+def test_metadata_of_devices_are_no_fault() -> None:
+    checks = [check for check in CHECKS if check.group == "cdi" or check.name == "prepare-is-idempotent"]
+    report = run_on(WritesMetadata, checks, None, QUICK)
+    assert_all_pass(report)
 
 
 def checks_of(*names: str) -> list[Check[DriverUnderTest]]:

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import grpc
+from tests.conformance.faults.habits import WritesMetadata
 from tests.conformance.good_driver import GoodDriver, Json, Message, fails
 
 
@@ -78,6 +79,12 @@ class LeavesFiles(GoodDriver):
         unfinished = self.cdi / ".unfinished"
         unfinished.write_text(json.dumps(spec))
         unfinished.rename(self.cdi / f"left-{number}.json")
+
+
+@fails("removes-cdi-devices")
+class LeavesMetadata(WritesMetadata):
+    def remove_metadata(self, claim: Message) -> None:
+        pass
 
 
 @fails("keeps-the-cdi-devices-of-other-claims")

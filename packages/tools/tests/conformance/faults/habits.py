@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 import socket
 import struct
 import sys
@@ -10,7 +11,7 @@ import threading
 from pathlib import Path
 
 import grpc
-from tests.conformance.good_driver import ClaimError, GoodDriver, Json, Message
+from tests.conformance.good_driver import ClaimError, GoodDriver, Json, Message, write
 
 PANIC = "panic: assignment to entry in nil map\n\ngoroutine 1 [running]:\nmain.main()"
 _PROCESSORS = 8
@@ -163,6 +164,38 @@ class LosesItsOnlyDevice(HasOneDevice):
     def unprepare_claim(self, claim: Message) -> None:
         if len(claim.name) < 200:
             super().unprepare_claim(claim)
+
+
+class WritesMetadata(GoodDriver):
+    """As drivers in Go with metadata of devices: a file for each request, which a CDI device of its own mounts."""
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        devices = super().prepare_claim(claim, context)
+        for request in sorted({device.request_names[0] for device in devices}):
+            of_request = [device for device in devices if device.request_names[0] == request]
+            path = self.metadata_of(claim) / request / "metadata.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            names = [{"name": device.device_name, "driver": self.name} for device in of_request]
+            write(path, json.dumps({"kind": "DeviceMetadata", "requests": [{"name": request, "devices": names}]}))
+            mount = {"hostPath": str(path), "containerPath": f"/var/run/kubernetes.io/{request}/{self.name}.json"}
+            device = {"name": f"{claim.uid}_{request}", "containerEdits": {"mounts": [mount]}}
+            spec = {"cdiVersion": "0.5.0", "kind": f"{self.name}/metadata", "devices": [device]}
+            write(self.cdi / f"{self.name}_metadata_{claim.uid}_{request}.json", json.dumps(spec))
+            for one in of_request:
+                one.cdi_device_ids.append(f"{self.name}/metadata={claim.uid}_{request}")
+        return devices
+
+    def unprepare_claim(self, claim: Message) -> None:
+        super().unprepare_claim(claim)
+        for path in self.cdi.glob(f"{self.name}_metadata_{claim.uid}_*.json"):
+            path.unlink()
+        self.remove_metadata(claim)
+
+    def metadata_of(self, claim: Message) -> Path:
+        return self.directory / "dra-device-metadata" / f"{claim.namespace}_{claim.name}"
+
+    def remove_metadata(self, claim: Message) -> None:
+        shutil.rmtree(self.metadata_of(claim), ignore_errors=True)
 
 
 class PanicsWhenItIsRefused(GoodDriver):

@@ -41,6 +41,20 @@ class OtherPool(GoodDriver):
         return [*super().health(), hlt.DeviceHealth(device=device, health="HEALTHY")]
 
 
+@fails("taints-unhealthy-devices")
+class OffersAnUnhealthyDevice(GoodDriver):
+    """One of two unhealthy devices has a taint."""
+
+    def devices(self) -> list[Json]:
+        first, *others = super().devices()
+        return [first | {"taints": [{"key": f"{self.name}/broken", "effect": "NoSchedule"}]}, *others]
+
+    def health(self) -> list[Message]:
+        health = super().health()
+        health[0].health = health[1].health = 2
+        return health
+
+
 @fails("reports-known-states-of-health")
 class FourthState(GoodDriver):
     def health(self) -> list[Message]:

@@ -233,16 +233,20 @@ def names_existing_paths_in_cdi_files(driver: DriverUnderTest) -> str:
 @check(
     MUST,
     core=True,
-    expected="no file has the claim's UID, and no device was added that a later claim does not use again",
-    clause="NodeUnprepareResources undoes what NodePrepareResources did. (dra, api.proto) A CDI file that stays can "
-    "be used by another container.",
+    expected="no CDI file has the claim's UID, no device was added that a later claim does not use again, and files of "
+    "the claim that its containers mount, such as the metadata of its devices, are gone",
+    clause="NodeUnprepareResources undoes what NodePrepareResources did. (dra, api.proto; kubeletplugin, device "
+    "metadata, KEP-5304) A CDI file that stays can be used by another container.",
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#840",),
 )
 def removes_cdi_devices(driver: DriverUnderTest) -> str:
     """A claim is prepared and unprepared, and then another one on the same device; the CDI files are compared."""
     first = prepare(driver)
+    mounted = _mounted_files(driver, first)
     unprepare(driver, first)
     before = _state(driver)
+    kept = [path.name for path in mounted if path.exists()]
+    require(not kept, f"of the files of the claim that its containers mount, {some(kept)} is still there")
     left = [path.name for path, text in before.items() if first.claim.uid in path.name or first.claim.uid in text]
     require(not left, f"the claim's UID is still in {some(left)}")
     known = [name for name in sorted(first.names) if first.claim.uid in name and _is_known(driver, name)]
@@ -256,6 +260,16 @@ def removes_cdi_devices(driver: DriverUnderTest) -> str:
     return (
         f"{counted(len(before), 'file')} of the driver stayed, without the claim's UID" if before else "no file stayed"
     )
+
+
+def _mounted_files(driver: DriverUnderTest, prepared: Prepared) -> list[Path]:
+    """Return what the claim's containers mount of the plugins directory, if its path names the claim."""
+    found: list[Path] = []
+    for name in prepared.names:
+        with suppress(UnresolvableError):  # the subject of another check
+            found += [Path(mount.hostPath) for mount in resolve(name, directories(driver)).mounts]
+    own = [path for path in found if prepared.claim.uid in str(path) or prepared.claim.name in str(path)]
+    return [path for path in own if path.is_relative_to(driver.environment.plugins)]
 
 
 def _is_known(driver: DriverUnderTest, name: str) -> bool:

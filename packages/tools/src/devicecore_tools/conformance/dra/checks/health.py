@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.events import QUIET
@@ -15,7 +16,7 @@ from devicecore_tools.conformance.dra.steps import Parts, across, check
 from devicecore_tools.conformance.model import Severity, Skip, in_context, require, some
 from devicecore_tools.conformance.processes import open_files
 
-MUST, SHOULD = Severity.MUST, Severity.SHOULD
+MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
 
 FIRST = 5.0
 """Seconds for the first complete report."""
@@ -25,6 +26,8 @@ MAX_MESSAGE = 1024
 """Bytes of a message that a kubelet keeps."""
 
 SERVICE = "NodeWatchResources: the kubelet watches the health of the devices. (dra-health, api.proto)"
+_UNHEALTHY = 2  # dra-health, api.proto
+_GONE = {"effect": "NoSchedule"}  # instead of the taints of a device that is not published
 _CALLS = 10
 _RECONNECTS = 20
 _MORE = 10  # open files that may be added
@@ -135,6 +138,27 @@ def reports_known_states_of_health(driver: DriverUnderTest) -> str:
 
 
 @check(
+    INFO,
+    expected="each of them has a taint with the effect NoSchedule or NoExecute, or is no longer published",
+    clause="A scheduler does not see the health that a driver reports to the kubelet. It gives a device with such a "
+    "taint to no further claim. (ResourceSlice, API reference, devices.taints; in v1 since Kubernetes 1.37)",
+)
+def taints_unhealthy_devices(driver: DriverUnderTest) -> str:
+    """The devices that are unhealthy in the first report are looked for in the slices."""
+    published = {device.key: device.body.get("taints") or () for device in driver.slices.devices}
+    with watching(driver) as watch:
+        reported = [one for one in watch.reports[0].devices if one.health == _UNHEALTHY]
+    keys = sorted((one.device.pool_name, one.device.device_name) for one in reported)
+    free = [
+        f"{pool}/{device}"
+        for pool, device in keys
+        if not any(one.get("effect") in REPELLING_EFFECTS for one in published.get((pool, device), [_GONE]))
+    ]
+    require(not free, f"claims can still get {some(free)}")
+    return f"{counted(len(keys), 'device')} reported as unhealthy"
+
+
+@check(
     SHOULD,
     expected=f"at most {MAX_MESSAGE:,} bytes",
     clause=f"A kubelet cuts a message after {MAX_MESSAGE:,} bytes, even within a character.",
@@ -237,6 +261,7 @@ CALM = (
     reports_the_health_of_each_device,
     reports_the_health_of_published_devices,
     reports_known_states_of_health,
+    taints_unhealthy_devices,
     reports_short_messages,
     reports_limits_that_count,
     serves_health_again_and_again,

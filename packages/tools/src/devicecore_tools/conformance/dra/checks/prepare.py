@@ -409,7 +409,7 @@ def refuses_a_replaced_claim(driver: DriverUnderTest) -> str:
     driver.calls.require_preparing()
     former = driver.claims.new(1)
     driver.claims.delete_object(former)
-    driver.claims.new(1, name=former.name)
+    driver.claims.create(driver.claims.request(1), driver.claims.allocation_of(former.devices[0]), name=former.name)
     return f"the error is: {error_for(driver, former)}"
 
 
@@ -471,6 +471,7 @@ def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
     except Failure as failure:
         outcome = str(failure)
     require_alive(driver, exits)
+    driver.calls.clean_up()
     driver.calls.prepared(driver.claims.new(1))
     return f"{outcome}; then a valid claim was prepared"
 
@@ -496,7 +497,8 @@ def ignores_the_configuration_of_other_drivers(driver: DriverUnderTest) -> str:
 def separates_good_claims_from_bad_ones(driver: DriverUnderTest) -> str:
     """A claim and one that was deleted are prepared with one request."""
     driver.calls.require_repeating()
-    good, bad = driver.calls.ready(), driver.claims.new(1)
+    good = driver.calls.ready()
+    bad = driver.claims.create(driver.claims.request(1), driver.claims.allocation_of(good.devices[0]))
     driver.claims.delete_object(bad)
     try:
         answer = driver.calls.prepare(good, bad)
@@ -859,10 +861,10 @@ def refuses_senseless_names(driver: DriverUnderTest) -> str:
     """Claims with an empty UID, and with a UID that is a path, are prepared and unprepared."""
     driver.calls.require_preparing()
     exits = len(driver.process.exits)
-    before = driver.environment.files()
+    before, claim = driver.environment.files(), driver.claims.new(1)
     accepted = []
     for uid in ("", "../../conformance-escape"):
-        stranger = driver.claims.stranger(driver.claims.new(1), uid)
+        stranger = driver.claims.stranger(claim, uid)
         try:
             error_for(driver, stranger)
         except CallFailedError:

@@ -72,7 +72,8 @@ def makes_a_registration_socket(driver: DriverUnderTest) -> str:
         raise Abort("; ".join(parts))
     if first.stage == "dial":
         raise Abort(first.problem)
-    return f"{first.path} was there after {first.found_at - driver.process.started_at:.1f} seconds"
+    after = first.found_at - driver.process.started_at  # less than 0 if the driver has ended and was started again
+    return f"{first.path} was there" + (f" after {after:.1f} seconds" if after >= 0 else " before the driver ended")
 
 
 @check(
