@@ -60,10 +60,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parent
 TESTS = ROOT / "tests"
+LAWS = ("checkpoint_repair", "dra_slices", "foreign_text", "fuzz_documents", "quantity", "topology")
 MEASURED = {
     *(TESTS / "unit").rglob("test_*.py"),
     ROOT / "packages" / "tools" / "tests" / "command" / "test_checkpoint_repair.py",
-    *(TESTS / "property" / f"test_{law}.py" for law in ("checkpoint_repair", "dra_slices", "topology")),
+    TESTS / "adapters" / "test_manifests.py",
+    TESTS / "allocation" / "test_allocation_judge.py",
+    *(TESTS / "property" / f"test_{law}.py" for law in LAWS),
 } - {
     TESTS / "unit" / f"test_{name}.py"
     for name in ("bit_flips", "checkpoint_vectors", "dra_growth", "growth", "histories")

@@ -78,5 +78,5 @@ def _lack(search: Search, found: Sequence[DeviceVerdict], claim: str, request: D
         return ""
     kinds = Counter(one.reason.summary for one in about if one.reason is not None)
     shown = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
-    total = counted(len(about), "device")
-    return f"request {request.result_name}: {fit} of {max(wanted, 1)} devices fit; of {total} on the node {shown}"
+    on_node = f"of {counted(len(about), 'device')} on the node {shown}" if about else "there are none on the node"
+    return f"request {request.result_name}: {fit} of {max(wanted, 1)} devices fit; {on_node}"

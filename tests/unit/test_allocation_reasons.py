@@ -1,0 +1,121 @@
+"""Each reason why a device is not allocated, as a person reads it.
+
+Law: the text of a reason is one line that names what is in the way, with its value.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from devicecore.domain.allocation import (
+    DeviceClass,
+    Features,
+    Matches,
+    NoAllocation,
+    PoolDevice,
+    SelectorError,
+    TargetNode,
+    allocate,
+    claim_of,
+    held_by,
+    slice_of,
+)
+
+Json = Mapping[str, object]
+
+GPU = {"name": "gpu-0", "attributes": {"model": {"string": "A100"}}, "capacity": {"memory": {"value": "40Gi"}}}
+SHARED = GPU | {"allowMultipleAllocations": True}
+H100 = {"name": "gpu-1", "attributes": {"model": {"string": "H100"}}}
+BROKEN = {"key": "example.com/broken", "value": "yes", "effect": "NoSchedule"}
+POLICY = {"default": "10Gi", "validValues": ["10Gi", "20Gi"]}
+IS_H100 = {"selectors": [{"cel": {"expression": "model ==\n 'H100' && memory && driver && allowMultipleAllocations"}}]}
+RESULT = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
+HOLDER = {
+    "metadata": {"namespace": "ml", "name": "train"},
+    "status": {"reservedFor": [{"name": "pod-a"}], "allocation": {"devices": {"results": [RESULT]}}},
+}
+
+
+def _refuses(_expression: str, _device: PoolDevice) -> bool:
+    return False
+
+
+def _fails(_expression: str, _device: PoolDevice) -> bool:
+    message = "no such key: speed"
+    raise SelectorError(message, at_run_time=True)
+
+
+def _first_reason(
+    *devices: Json,
+    request: Json | None = None,
+    constraints: Sequence[Json] = (),
+    counters: Sequence[Json] = (),
+    holder: Json | None = None,
+    matches: Matches = _refuses,
+    features: Features = Features(),
+    node: str = "n1",
+    second: bool = False,
+) -> str:
+    """Return what is said of the first device that has a reason, for a request of one device."""
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1 + bool(counters)}
+    shared: Json = {"driver": "gpu.example.com", "nodeName": node, "pool": pool}
+    specs: list[Json] = [{"devices": list(devices), **shared}]
+    specs += [{"sharedCounters": list(counters), **shared}] if counters else []
+    names = ("r", "s") if second else ("r",)
+    requests = [{"name": name, "exactly": {"deviceClassName": "gpu", **(request or {})}} for name in names]
+    claim = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests, "constraints": list(constraints)}}}
+    answer = allocate(
+        [claim_of(claim)],
+        TargetNode("n1"),
+        [slice_of({"metadata": {"name": f"slice-{index}"}, "spec": spec}) for index, spec in enumerate(specs)],
+        held_by(holder) if holder else (),
+        [DeviceClass("gpu")],
+        matches=matches,
+        features=features,
+    )
+    assert isinstance(answer, NoAllocation)
+    return next((str(one.reason) for one in answer.verdicts if one.reason), str(answer))
+
+
+CARD = [{"name": "card", "counters": {"slots": {"value": "2"}}}]
+COUNTED = GPU | {"consumesCounters": [{"counterSet": "card", "counters": {"slots": {"value": "3"}}}]}
+BINDING = GPU | {"bindingConditions": ["attached"], "bindingFailureConditions": ["lost"]}
+POLICED = SHARED | {"capacity": {"memory": {"value": "40Gi", "requestPolicy": POLICY}}}
+
+REASONS = {
+    "claim c, request r: 0 of 1 devices fit; there are none on the node": lambda: _first_reason(GPU, node="n2"),
+    "request r wants model == 'H100' && memory && driver && allowMultipleAllocations but the driver is "
+    'gpu.example.com; model is "A100"; memory is 40Gi; it is not shared': lambda: _first_reason(GPU, request=IS_H100),
+    "claim c: selector #0 on device gpu.example.com/n1/gpu-0: CEL runtime error: no such key: speed": lambda: (
+        _first_reason(GPU, request=IS_H100, matches=_fails)
+    ),
+    "is held by claim ml/train of pod pod-a": lambda: _first_reason(GPU, holder=HOLDER),
+    "is taken by request r of claim c": lambda: _first_reason(GPU, second=True),
+    "has the taint example.com/broken=yes:NoSchedule": lambda: _first_reason(GPU | {"taints": [BROKEN]}),
+    "needs 3 of counter card/slots, and 2 is free": lambda: _first_reason(COUNTED, counters=CARD),
+    "would have to give 50Gi of memory, and has 40Gi": lambda: _first_reason(SHARED, request=_wants(memory="50Gi")),
+    "has no capacity speed": lambda: _first_reason(SHARED, request=_wants(speed="1")),
+    "gives shares of memory only of 10Gi, 20Gi, not of 30Gi": lambda: _first_reason(
+        POLICED, request=_wants(memory="30Gi")
+    ),
+    'breaks matchAttribute gpu.example.com/model: it has "H100", the others "A100"': lambda: _first_reason(
+        GPU, H100, request={"count": 2}, constraints=[{"matchAttribute": "gpu.example.com/model"}]
+    ),
+    "breaks matchAttribute gpu.example.com/speed: it has no such attribute": lambda: _first_reason(
+        GPU, H100, request={"allocationMode": "All"}, constraints=[{"matchAttribute": "gpu.example.com/speed"}]
+    ),
+    "needs the feature gate DRADeviceBindingConditions": lambda: _first_reason(
+        BINDING, features=Features(binding_conditions=False)
+    ),
+    "pool gpu.example.com/n1: the device gpu-0 is there twice": lambda: _first_reason(GPU, GPU),
+}
+"""By the text that is expected."""
+
+
+def _wants(**capacity: str) -> Json:
+    return {"capacity": {"requests": capacity}}
+
+
+@pytest.mark.parametrize(("text", "reason"), REASONS.items(), ids=range(len(REASONS)))
+def test_a_reason_names_what_is_in_the_way_in_one_line(text: str, reason: Callable[[], str]) -> None:
+    assert reason() == text
