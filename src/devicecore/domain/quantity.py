@@ -23,10 +23,15 @@ _TWOS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _EXACT = Context(prec=MAX_QUANTITY_LENGTH + 20)  # digits: as many as can be written, and those of 2**60
 _NANO = 10**9
 _KI = 1024
+_MOST_DIGITS, _MOST_BINARY_DIGITS = 18, 14  # of a number that Go parses without a decimal
+_INT_DIGITS = 9  # of an exponent; more makes every value 0 or too large
 
 
 class Quantity(NamedTuple):
     """An exact quantity: whole billionths, and whether it is written with `Ki`, `Mi` and so on.
+
+    `is_int64` is whether Go keeps it as a whole number of 64 bits, which depends on how it is written: `isInteger` of
+    CEL says this.
 
     >>> str(Quantity.parse("1536Mi")), str(Quantity.parse("2048Mi")), str(Quantity.of(10**10, binary=True))
     ('1536Mi', '2Gi', '9765625Ki')
@@ -34,6 +39,7 @@ class Quantity(NamedTuple):
 
     nanos: int
     binary: bool = False
+    is_int64: bool = True
 
     @classmethod
     def parse(cls, text: str) -> "Quantity":
@@ -45,7 +51,7 @@ class Quantity(NamedTuple):
         # Kubernetes caps quantities at 2**63-1, and so do we, before the number gets its 200 digits.
         magnitude = min(_magnitude(text), Decimal(MAX_QUANTITY))
         nanos = int(_EXACT.multiply(magnitude, _NANO).to_integral_value(ROUND_CEILING))
-        return cls(-nanos if text.startswith("-") else nanos, text.endswith("i"))
+        return cls(-nanos if text.startswith("-") else nanos, text.endswith("i"), _is_int64(text, nanos))
 
     @classmethod
     def of(cls, whole: int, *, binary: bool) -> "Quantity":
@@ -97,6 +103,19 @@ def is_integer(text: str) -> bool:
     """
     value = _magnitude(text)
     return value == value.to_integral_value()
+
+
+def _is_int64(text: str, nanos: int) -> bool:
+    """Return whether Go parses the text of a quantity to a whole number of 64 bits (Go: `ParseQuantity`, `AsInt64`)."""
+    matched = _QUANTITY.fullmatch(text)
+    assert matched is not None  # noqa: S101 - the quantity was parsed
+    number, exponent, suffix = matched.groups(default="")
+    whole, _, part = number.lstrip("+-").partition(".")
+    digits = len(whole.lstrip("0") or "0") + len(part)
+    if suffix in _TWOS:
+        return not part and digits + _TWOS[suffix] * 3 // 10 <= _MOST_BINARY_DIGITS
+    tens = int(exponent[:_INT_DIGITS]) if exponent else _TENS[suffix]
+    return digits <= _MOST_DIGITS and tens >= len(part) and nanos <= MAX_QUANTITY * _NANO
 
 
 def _magnitude(text: str) -> Decimal:

@@ -3,6 +3,7 @@
 import json
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from devicecore_tools.command.main import main
@@ -35,10 +36,10 @@ def slice_of(node: str, *devices: dict[str, object]) -> dict[str, object]:
     return {"kind": "ResourceSlice", "metadata": {"name": node}, "spec": spec}
 
 
-def claim(name: str, count: int, *held: str) -> dict[str, object]:
+def claim(name: str, count: int, *held: str) -> dict[str, Any]:
     wanted = {"deviceClassName": "gpu", "count": count, "selectors": [{"cel": {"expression": WANTS_H100}}]}
     spec = {"devices": {"requests": [{"name": "r", "exactly": wanted}]}}
-    one: dict[str, object] = {"kind": "ResourceClaim", "metadata": {"name": name, "namespace": "ml"}, "spec": spec}
+    one: dict[str, Any] = {"kind": "ResourceClaim", "metadata": {"name": name, "namespace": "ml"}, "spec": spec}
     results = [{"request": "r", "driver": DRIVER, "pool": "node-1", "device": device} for device in held]
     status = {
         "allocation": {"devices": {"results": results}},
@@ -103,6 +104,32 @@ def test_only_the_named_node_is_tried(place: Path, capsys: pytest.CaptureFixture
     run(place, "why", "claim.json", "--slices", "slices.json", "--node-name", "node-2", "--json")
     document = json.loads(capsys.readouterr().out)
     assert [(one["node"], one["fits"]) for one in document["nodes"]] == [("node-2", False)]
+
+
+def test_a_claim_that_is_allocated_is_said_to_be(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    held = claim("other", 1, "gpu-0")
+    (place / "own.json").write_text(json.dumps(held))
+    (place / "other.json").write_text(json.dumps({name: held[name] for name in ("kind", "metadata", "spec")}))
+    said = "claim ml/other is allocated\n  request r     gpu.example.com/node-1/gpu-0\n"
+    assert run(place, "why", "own.json") == 0
+    assert said in capsys.readouterr().out
+    assert run(place, "why", "other.json", "--slices", "slices.json", "--claims", "claims.json") == 0
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "status"), [("node-1", 0), ("node-2", 1)])
+def test_a_pod_whose_claim_is_allocated_fits_where_the_devices_are(
+    name: str, status: int, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = claim("other", 1, "gpu-0")
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]
+    held["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    nodes = [{"kind": "Node", "metadata": {"name": one}} for one in ("node-1", "node-2")]
+    (place / "claims.json").write_text(json.dumps({"kind": "List", "items": [held, *nodes]}))
+    (place / "pod.yaml").write_text(POD.replace("resourceClaimTemplateName: two", "resourceClaimName: other"))
+    (place / "node.yaml").write_text(NODE.replace("node-%s", name))
+    assert run(place, "fits", "pod.yaml", "--node", "node.yaml", "--claims", "claims.json") == status
+    assert ("cannot be used on this node" in " ".join(capsys.readouterr().out.split())) == bool(status)
 
 
 @pytest.mark.parametrize(("node", "status"), [("node-1.yaml", 0), ("node-2.yaml", 1)])

@@ -124,7 +124,7 @@ def test_page_and_picture_are_written_besides_what_is_printed(
 
 
 def test_nothing_to_read_is_status_2_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert doctor("--root", str(tmp_path / "nowhere")) == 2
+    assert doctor("--root", str(tmp_path)) == 2
     printed = capsys.readouterr()
     assert "not read: there is no directory" in printed.out
     assert printed.err.startswith("devicecore doctor: not enough input: ")
@@ -152,6 +152,9 @@ def test_nothing_to_read_is_status_2_with_a_sentence(tmp_path: Path, capsys: pyt
         (["--claims", "/etc"], "it is a directory, expected a file, such as /etc/dra_manager_state."),
         (["--pods", "/nowhere"], "--pods: /nowhere: there is no such file."),
         (["--node", "-"], "--node: -: there is no such file."),
+        (["--root", "/nowhere"], "--root: /nowhere: there is no such directory."),
+        (["--root", __file__], "it is a file, expected a directory. To read a checkpoint, use --checkpoint"),
+        (["--save", __file__], "is a file, expected the name of a directory."),
     ],
 )
 def test_wrong_usage_is_one_sentence(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,6 +174,16 @@ def test_a_link_that_leads_nowhere_is_named_as_such(
     assert f"--checkpoint: {link}: {problem}" in capsys.readouterr().err
     assert main(["kubelet", "--root", str(link)]) == 2
     assert f"'--root': {link}: {problem}" in capsys.readouterr().err
+
+
+def test_a_named_file_that_cannot_be_read_is_status_2(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (pods := tmp_path / "pods.json").write_text("{")
+    assert doctor("--checkpoint", str(file), "--pods", str(pods)) == 2
+    printed = capsys.readouterr()
+    assert f"devicecore doctor: --pods was not read: {pods}: it is not JSON" in printed.err
+    assert printed.out.count(str(pods)) == 1
 
 
 def test_a_root_that_cannot_be_looked_at_hides_no_other_source(
@@ -310,7 +323,9 @@ def test_the_guide_lists_each_finding_with_its_title_its_patience_and_its_issue(
 
 def test_help_says_what_is_read_and_what_the_exit_status_means(devicecore: Run) -> None:
     text = " ".join(devicecore("doctor", "--help").stdout.split())
-    assert "Exit status: 0 if nothing is wrong, 1 if there are findings, 2 if there is not enough input." in text
+    assert (
+        "Exit status: 0 if nothing is wrong, 1 if there are findings, 2 if there is not enough input or a file" in text
+    )
     assert "Never Allocate" in text
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -184,8 +185,18 @@ def test_a_file_that_cannot_be_used_is_one_sentence(
     assert lines[0].startswith("devicecore why: ")
 
 
+@pytest.mark.parametrize(
+    ("message", "said"), [("", "MESSAGE is empty"), (".", ". is a directory"), (sys.executable, "")]
+)
+def test_what_is_neither_text_nor_a_file_has_status_2(
+    message: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why(message) == 2
+    assert (said or "expected text, got other bytes") in capsys.readouterr().err
+
+
 def test_a_source_that_cannot_be_read_is_named_and_the_rest_is_said(
     pod: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert why(pod, "--root", str(tmp_path / "nothing" / "here")) == 0
+    assert why(pod, "--root", str(tmp_path)) == 0
     assert "DM-05" in capsys.readouterr().out

@@ -1,8 +1,9 @@
 """A pod is tried on a node that exists only as values."""
 
 import pytest
+from attrs import evolve
 from devicecore_tools.doctor import trial
-from devicecore_tools.doctor.trial import TrialNode, fit
+from devicecore_tools.doctor.trial import TrialNode, fit, requests_of
 from tests.doctor.test_report_growth import work
 
 from devicecore import Admitted, Container, Device, DeviceId, Health, NumaNode, Pod, PodUid, Policy, Refused, Topology
@@ -108,6 +109,13 @@ def test_a_topology_refusal_names_a_laxer_policy_and_the_numa_node() -> None:
     assert "the kubelet's topology policy is restricted" in sentences(node, pod(3))
     assert "the node gets one more healthy device of example.com/gpu on NUMA node 0" in sentences(node, pod(3))
     assert "container app asks for 2 of example.com/gpu instead of 3" in sentences(node, pod(3))
+
+
+def test_a_sidecar_does_not_count_beside_an_init_container_before_it() -> None:
+    first, sidecar = Container("first", {GPU: 2}), Container("sidecar", {GPU: 1}, restartable=True)
+    one = evolve(pod(1), init_containers=(first, sidecar))
+    assert requests_of(one) == {GPU: 2}
+    assert requests_of(evolve(one, init_containers=(sidecar, first))) == {GPU: 3}
 
 
 def test_a_resource_without_a_list_is_waited_for() -> None:

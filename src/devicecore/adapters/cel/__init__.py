@@ -1,13 +1,17 @@
 """CEL by Google's C++ library, in the environment that Kubernetes gives to the selectors of devices.
 
-Laws: an expression is compiled once. A domain that a device has no attributes of is an empty map. Every evaluation is
-bounded: by the library in the elements that it visits, and here in the length of an expression and of what it makes.
+Laws: an expression is compiled once, and evaluated once for all devices that do not differ in what it reads. A domain
+that a device has no attributes of is an empty map. Every evaluation is bounded: by the library in the elements that it
+visits, and here in the length of an expression and of what it makes.
 
 The library visits at most 10,000 elements for one expression; Kubernetes allows more, if each costs little.
 """
 
 import re
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
+
+from attrs import field, frozen
 
 try:
     from cel_expr_python import cel
@@ -37,16 +41,40 @@ extensions:
 """
 _TOKEN = re.compile(
     r"""(?s)//[^\n]*|[rRbB]{0,2}(?:\"\"\".*?\"\"\"|'''.*?''')|[bB]?[rR][bB]?(?:"[^"\n]*"|'[^'\n]*')"""
-    r"""|[bB]?(?:"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|[A-Za-z_]\w*|\s+|."""
+    r"""|[bB]?(?:"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|[A-Za-z_]\w*|[0-9][\w.]*|\s+|."""
 )
+_LITERAL = re.compile(r"""(?s)[0-9].*|[rRbB]{0,2}["'].*""")
+_PLAIN_TEXT = re.compile(r"""(["'])([^"'\\\n]*)\1""")
 _MAPS = ("attributes", "capacity")
 _RENAMED = {"replace": "bounded_replace", "join": "bounded_join"}
+_MAX_VALUES = 10_000
+"""Values of one expression that are remembered."""
+
 _SCOPES = frozenset(
     (
         *("all", "exists", "exists_one", "existsOne", "map", "filter", "bind", "optMap", "optFlatMap", "sortBy"),
         *("transformList", "transformMap", "transformMapEntry"),
     )
 )
+
+
+@frozen(eq=False)
+class _Compiled:
+    """An expression ready for use, the attributes and capacities that it reads if these are known, and known values."""
+
+    expression: "cel.Expression"
+    reads: tuple[tuple[str, str, str], ...] | None
+    values: dict[Hashable, "bool | SelectorError"] = field(factory=dict)
+
+    def key(self, device: PoolDevice) -> Hashable:
+        """Return what decides about the value for a device: the same for devices that have the same value."""
+        parts: list[Hashable] = [device.key.driver, device.is_shared]
+        for where, domain, name in self.reads or ():
+            found = device.attributes if where == "attributes" else device.capacity
+            parts.append(found.get(f"{domain}/{name}"))
+            if domain == device.key.driver:
+                parts.append(found.get(name))
+        return tuple(parts)
 
 
 class CelSelectors:
@@ -64,6 +92,7 @@ class CelSelectors:
         self._compiled = lru_cache(maxsize=1000)(self._compile)
         # A device is usually asked about several expressions, one after the other.
         self._activation = lru_cache(maxsize=1)(self._make_activation)
+        self._is_sound = lru_cache(maxsize=1)(self._look_for_unsound_attributes)
 
     def __call__(self, expression: str, device: PoolDevice) -> bool:
         """Return whether an expression selects a device.
@@ -74,8 +103,30 @@ class CelSelectors:
         compiled = self._compiled(expression)
         if isinstance(compiled, SelectorError):
             raise compiled
+        if compiled.reads is None or not self._is_sound(device):
+            return self._evaluate(compiled, device)
+        key = compiled.key(device)
+        known = compiled.values.get(key)
+        if known is None:
+            try:
+                known = self._evaluate(compiled, device)
+            except SelectorError as error:
+                known = error
+            if len(compiled.values) == _MAX_VALUES:
+                compiled.values.clear()
+            compiled.values[key] = known
+        if isinstance(known, SelectorError):
+            raise SelectorError(known.problem)
+        return known
+
+    def _evaluate(self, compiled: _Compiled, device: PoolDevice) -> bool:
+        """Return the value of an expression for a device.
+
+        Raises:
+            SelectorError: it has none.
+        """
         try:
-            result = compiled.eval(self._activation(device))
+            result = compiled.expression.eval(self._activation(device))
             value = result.value()
             kind = cel.Type.BOOL if isinstance(value, bool) else result.type()
         except (RuntimeError, TypeError, UnicodeError) as error:  # not each value has a form in both languages
@@ -106,7 +157,7 @@ class CelSelectors:
         libraries = cel.NewEnvConfigFromYaml(_LIBRARIES)
         return cel.NewEnv(POOL, config=libraries, variables=variables, extensions=[functions])
 
-    def _compile(self, expression: str) -> "cel.Expression | SelectorError":
+    def _compile(self, expression: str) -> "_Compiled | SelectorError":
         """Return an expression ready for use, or what is wrong with it. Both are remembered."""
         if len(expression) > MAX_EXPRESSION:
             problem = f"expected at most {MAX_EXPRESSION} characters, got {len(expression)}"
@@ -120,7 +171,8 @@ class CelSelectors:
             if result not in (cel.Type.BOOL, cel.Type.DYN):
                 problem = f"must evaluate to bool or the unknown type, not {result.name()}"
                 return SelectorError(problem, at_run_time=False)
-            return self._environment.compile("".join(_with_defaults(tokens)))
+            written = "".join(_with_defaults(_with_comparable_values(tokens)))
+            return _Compiled(self._environment.compile(written), _reads(tokens))
         except (RuntimeError, TypeError) as error:  # the second for texts that are no Unicode
             return SelectorError(foreign_text(str(error)), at_run_time=False)
 
@@ -143,6 +195,13 @@ class CelSelectors:
             variables["device.allowMultipleAllocations"] = device.is_shared
         return self._environment.Activation(variables)
 
+    def _look_for_unsound_attributes(self, device: PoolDevice) -> bool:
+        """Return whether each attribute has a value. One without makes every expression fail."""
+        try:
+            return all(one.kind in _PLAIN or self._value(name, one) for name, one in device.attributes.items())
+        except SelectorError:
+            return False
+
     def _value(self, name: str, attribute: Attribute) -> object:
         if not attribute.kind or (attribute.is_list and not self._features.list_attributes):
             message = f"attribute {name}: unsupported attribute value"
@@ -155,6 +214,69 @@ class CelSelectors:
                 message = f"attribute {name}: parse semantic version: {error}"
                 raise SelectorError(message) from None
         return values if attribute.is_list else values[0]
+
+
+_PLAIN = frozenset({"int", "bool", "string"})
+_VARIABLES = frozenset({"driver", "allowMultipleAllocations"})
+
+
+def _reads(tokens: Sequence[str]) -> tuple[tuple[str, str, str], ...] | None:
+    """Return map, domain and name of what an expression reads of a device; None if that cannot be told.
+
+    It can if each of its uses of the device is `device.driver`, `device.attributes["domain"].name`, or the like.
+    """
+    solid = [token for token in tokens if not token.isspace() and not token.startswith("//")]
+    found = []
+    for index in (index for index, token in enumerate(solid) if token == "device"):  # noqa: S105 - no password
+        following = [token for token in solid[index + 1 : index + 10] if token != "?"]  # noqa: S105 - as above
+        dot, what, opening, domain, closing, second, name, after, *_ = [*following, *[""] * 8]
+        if dot == "." and what in _VARIABLES:
+            continue
+        text = _PLAIN_TEXT.fullmatch(domain)
+        is_field = (dot, opening, closing, second) == (".", "[", "]", ".") and what in _MAPS and after != "("
+        if not (is_field and text and name.isidentifier()):
+            return None
+        found.append((what, text[2], name))
+    return tuple(dict.fromkeys(found))
+
+
+def _with_comparable_values(tokens: list[str]) -> list[str]:
+    """Rewrite comparisons of an attribute with a literal so that a version beside a text is an error."""
+    written = list(tokens)
+    solid = [index for index, token in enumerate(tokens) if not token.isspace() and not token.startswith("//")]
+    text = [tokens[index] for index in solid]
+    for middle in range(1, len(text) - 2):
+        if text[middle + 1] != "=" or text[middle] not in ("=", "!"):
+            continue
+        before = next((middle - size for size in (8, 11, 1) if _operand_size(text, middle - size) == size), None)
+        size = _operand_size(text, middle + 2)
+        after = middle + 2 + size
+        if before is None or not size or "device" not in (text[before], text[middle + 2]):
+            continue
+        if text[before - 1 : before] in _ENDS_BEFORE and text[after : after + 1] in _ENDS_AFTER:
+            left, right = "".join(text[before:middle]), "".join(text[middle + 2 : after])
+            written[solid[before]] = f"(comparable({left}, {right}) ? {written[solid[before]]}"
+            written[solid[after - 1]] += " : false)"
+    return [part for token in written for part in (_TOKEN.findall(token) if "comparable(" in token else [token])]
+
+
+_ENDS_BEFORE = ([], *([token] for token in "([&|?:,"))
+_ENDS_AFTER = ([], *([token] for token in ")]&|?:,"))
+
+
+def _operand_size(text: Sequence[str], start: int) -> int:
+    """Return of how many tokens an attribute, an element of one, or a literal is that begins here; 0 if none does."""
+    if start < 0:
+        return 0
+    if _LITERAL.fullmatch(text[start]):
+        return 1
+    dot, what, opening, domain, closing, second, name, *more = [*text[start + 1 : start + 11], *[""] * 10]
+    found = text[start], dot, what, opening, closing, second
+    if found != ("device", ".", "attributes", "[", "]", ".") or not _PLAIN_TEXT.fullmatch(domain):
+        return 0
+    if more[0] == "[" and more[1].isdigit() and more[2] == "]":
+        return 11
+    return 8 if name.isidentifier() and more[0] not in ("(", "[", ".") else 0
 
 
 def _with_defaults(tokens: list[str]) -> list[str]:

@@ -5,6 +5,7 @@ not know are messages with one text, which is the same for equal values. What a 
 """
 
 import ipaddress
+import math
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -35,6 +36,10 @@ for _name in (*TYPES, "Value"):
     _FILE.message_type.add(name=_name)
 for _number, _name in enumerate(("type", "text"), 1):
     _FILE.message_type[-1].field.add(name=_name, number=_number, type=9, label=1)
+# Go's representation of a quantity says whether it is an integer, and it does not count when quantities are compared.
+# The sign of a zero keeps it, because 0.0 and -0.0 are equal.
+_FILE.message_type[-1].field.add(name="zero", number=3, type=1, label=1, proto3_optional=True, oneof_index=0)
+_FILE.message_type[-1].oneof_decl.add(name="_zero")
 POOL.AddSerializedFile(_FILE.SerializeToString())
 _MESSAGE: Any = message_factory.GetMessageClass(POOL.FindMessageTypeByName("kubernetes.Value"))
 
@@ -44,6 +49,7 @@ class CelValue(Protocol):
 
     type: str
     text: str
+    zero: float
 
 
 VALUE = cel.Type("kubernetes.Value")
@@ -52,14 +58,14 @@ _BOOL, _INT, _TEXT, _FLOAT, _ANY = cel.Type.BOOL, cel.Type.INT, cel.Type.STRING,
 _LIST, _TEXTS = cel.Type.List(_ANY), cel.Type.List(_TEXT)
 
 
-def _value(kind: str, text: str) -> CelValue:
-    found: CelValue = _MESSAGE(type=f"kubernetes.{kind}", text=text)
+def _value(kind: str, text: str, zero: float = 0.0) -> CelValue:
+    found: CelValue = _MESSAGE(type=f"kubernetes.{kind}", text=text, zero=zero)
     return found
 
 
 def quantity_message(quantity: Quantity) -> CelValue:
     """Return a quantity as a value of CEL."""
-    return _value("Quantity", str(quantity.nanos))
+    return _value("Quantity", str(quantity.nanos), 0.0 if quantity.is_int64 else -0.0)
 
 
 @lru_cache(maxsize=256)  # the devices of a node have few versions
@@ -92,12 +98,13 @@ def _integer(message: CelValue) -> int:
 
 
 def _is_integer(message: CelValue) -> bool:
-    return _nanos(message) % _NANO == 0 and abs(_nanos(message)) < MAX_QUANTITY * _NANO
+    return math.copysign(1, message.zero) > 0 and abs(_nanos(message)) <= MAX_QUANTITY * _NANO
 
 
 def _sum_of(left: CelValue, right: "CelValue | int", sign: int) -> CelValue:
     added = right * _NANO if isinstance(right, int) else _nanos(right)
-    return quantity_message(Quantity(_nanos(left) + sign * added))
+    is_int64 = _is_integer(left) and (isinstance(right, int) or _is_integer(right))
+    return quantity_message(Quantity(_nanos(left) + sign * added, is_int64=is_int64))
 
 
 def _succeeds(parse: Callable[..., object]) -> Callable[..., bool]:
@@ -177,6 +184,14 @@ def _includes(values: Any, value: object) -> bool:  # noqa: ANN401 - a list, or 
     return any(type(one) is type(value) and one == value for one in elements)
 
 
+def _comparable(left: object, right: object) -> bool:
+    """Return true for what Kubernetes compares, because it has no way to compare a version with something else."""
+    if (getattr(left, "type", None) is None) != (getattr(right, "type", None) is None):
+        problem = "no such overload"
+        raise ValueError(problem)
+    return True
+
+
 def _index(elements: Sequence[object], wanted: object, *, last: bool = False) -> int:
     found = [index for index, one in enumerate(elements) if type(one) is type(wanted) and one == wanted]
     return (found[-1] if last else found[0]) if found else -1
@@ -235,6 +250,7 @@ def _rows(*, lists: bool) -> list[Row]:
     on("bounded_replace", _TEXT, [_TEXT, _TEXT, _TEXT, _INT], _replace)
     on("bounded_join", _TEXT, [_TEXTS], _join)
     on("bounded_join", _TEXT, [_TEXTS, _TEXT], _join)
+    add("comparable", _BOOL, [_ANY, _ANY], _comparable)
     if lists:
         on("includes", _BOOL, [_ANY, _ANY], _includes)
     return rows

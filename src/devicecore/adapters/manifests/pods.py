@@ -95,10 +95,10 @@ def read_pods(text: str, file: str) -> tuple[Pod, ...]:
     Raises:
         ManifestError: something in the manifest cannot be used, or no pod is in it.
     """
-    pods = read_manifest(text, file).pods
-    if not pods:
-        raise ManifestError(file, None, "", "expected a pod, got nothing")
-    return pods
+    manifest = read_manifest(text, file)
+    if not manifest.pods:
+        raise ManifestError(file, None, "", "expected a pod, got a ResourceClaim")
+    return manifest.pods
 
 
 _POD, _CLAIM = ("Pod", "v1"), ("ResourceClaim", "resource.k8s.io/v1")

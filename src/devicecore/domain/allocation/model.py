@@ -6,6 +6,7 @@ their types are.
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import cached_property
 from typing import NamedTuple
 
 from attrs import field, frozen
@@ -42,7 +43,7 @@ class Attribute:
         """Whether the attribute is a list (KEP-5491)."""
         return self.kind.endswith("s")
 
-    @property
+    @cached_property
     def elements(self) -> frozenset[tuple[str, bool | int | str]]:
         """The values with their type, which constraints compare."""
         kind = self.kind.removesuffix("s")

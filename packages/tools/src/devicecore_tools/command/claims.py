@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from devicecore.domain.allocation import UnallocatedClaim
     from devicecore.domain.documents import Value
     from devicecore.domain.model import Pod
-    from devicecore_tools.doctor.claim_trial import ClaimAnswer, ClaimTrial
+    from devicecore_tools.doctor.claim_trial import AllocatedClaim, ClaimAnswer, ClaimTrial
 
 _MAX_DEVICES = 200  # rows for devices
 _MAX_NODES = 20  # rows for nodes without the best one
 _NO_CLASSES = (
-    "no DeviceClass is known; give --slices a file with it: kubectl get resourceslices,deviceclasses,nodes -o json"
+    "no DeviceClass is known; add --kubeconfig FILE, or give --slices a file with it: "
+    "kubectl get resourceslices,deviceclasses,nodes -o json"
 )
 
 
-def claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "ClaimTrial":
+def _claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "ClaimTrial":
     """Return a trial with the objects of files, and of an API server if one is given.
 
     Raises:
@@ -46,10 +47,7 @@ def claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "ClaimT
                 message = f"{kubeconfig}: {kind}: {items}"
                 raise ValueError(message)  # noqa: TRY004 - a sentence in place of the answer
             documents.append(Value({"items": [{**one, "kind": kind} for one in items]}, f"{kubeconfig}: {kind}"))
-    objects = objects_of(documents)
-    if not objects.classes:
-        raise ValueError(_NO_CLASSES)
-    return ClaimTrial(objects)
+    return ClaimTrial(objects_of(documents))
 
 
 def claim_in(place: str) -> "Value | None":
@@ -64,8 +62,8 @@ def claim_in(place: str) -> "Value | None":
     return document if document is not None and document.data and document["kind"].data == "ResourceClaim" else None
 
 
-def explain_claim(document: "Value", sources: Mapping[str, object]) -> "Answers":
-    """Return what the nodes say of the ResourceClaim in a document.
+def explain_claim(document: "Value", sources: Mapping[str, object]) -> "Answers | ClaimDevices":
+    """Return what the ResourceClaim in a document has, or what the nodes say of it if it has nothing.
 
     Args:
         document: the ResourceClaim.
@@ -75,12 +73,24 @@ def explain_claim(document: "Value", sources: Mapping[str, object]) -> "Answers"
         ValueError: something cannot be read.
     """
     from devicecore.domain.allocation import claim_of
+    from devicecore_tools.doctor.claim_trial import allocated_claim
 
     slices, claims, kubeconfig, node = (
         _text(sources[name]) for name in ("slices", "claims", "kubeconfig", "node_name")
     )
     claim = claim_of(document)
-    return Answers([claim], claim_trial((slices, claims), kubeconfig).answers([claim], node))
+    if (allocated := allocated_claim(document, ())) is not None:
+        return ClaimDevices(allocated)
+    trial = _claim_trial((slices, claims), kubeconfig)
+    if (allocated := trial.allocated(document)) is not None:
+        return ClaimDevices(allocated)
+    return Answers([claim], _answers(trial, [claim], node))
+
+
+def _answers(trial: "ClaimTrial", claims: "Sequence[UnallocatedClaim]", node: str | None) -> "Sequence[ClaimAnswer]":
+    if claims and not trial.has_classes:
+        raise ValueError(_NO_CLASSES)
+    return trial.answers(claims, node)
 
 
 def _text(option: object) -> str | None:
@@ -88,20 +98,52 @@ def _text(option: object) -> str | None:
 
 
 def claims_of_pod(pod: "Pod", node: str, slices: str | None, claims: str | None) -> "ClaimAnswer | None":
-    """Return whether a node has the devices for the claims of a pod; None if all are allocated, or there are none.
+    """Return whether a node has the devices for the claims of a pod; None if it has none, or no file says.
 
     Raises:
         ValueError: something cannot be read, or the node is not known.
     """
     if not pod.claims or not (slices or claims):
         return None
-    trial = claim_trial((slices, claims), None)
+    from devicecore.domain.allocation import NoAllocation
+    from devicecore_tools.doctor.claim_trial import ClaimAnswer
+    from devicecore_tools.doctor.trial import claims_of
+
+    trial = _claim_trial((slices, claims), None)
     wanted = trial.claims_of(pod)
     target = trial.node(node)
     if target is None:
         message = f"no slice and no Node is of {node}; give a description of the node that has its name"
         raise ValueError(message)
-    return trial.answers(wanted, target.name)[0] if wanted else None
+    if elsewhere := trial.elsewhere(claims_of(pod), target):
+        return ClaimAnswer(target, NoAllocation(elsewhere))
+    return _answers(trial, wanted, target.name)[0]
+
+
+class ClaimDevices:
+    """A claim that has its devices, ready to be printed."""
+
+    def __init__(self, claim: "AllocatedClaim") -> None:
+        self._claim = claim
+
+    def show(self, *, as_json: bool) -> None:
+        """Print the devices, where they can be used, and for which pods they are reserved."""
+        claim = self._claim
+        if as_json:
+            document = {
+                "devices": [{"request": request, "device": device} for request, device in claim.devices],
+                "nodes": None if claim.nodes is None else list(claim.nodes),
+                "reservedFor": list(claim.pods),
+            }
+            print_json({"claims": claim.name, "allocated": document})
+            return
+        rows = [(f"request {request}", device) for request, device in claim.devices]
+        if claim.nodes is None:
+            rows.append(("usable on", "all nodes"))
+        elif claim.nodes:
+            rows.append(("usable on", ", ".join(claim.nodes)))
+        rows.append(("reserved for", ", ".join(f"pod {name}" for name in claim.pods) or "no pod"))
+        print_pairs(f"claim {claim.name} is allocated", rows)
 
 
 class Answers:

@@ -7,7 +7,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from devicecore_tools.command.output import complain, fold, json_option
 from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:
-    from devicecore_tools.doctor import DeviceRow, NodeFinding, NodeReport
+    from devicecore_tools.doctor import DeviceRow, NodeFinding, NodeReport, SourceLine
     from devicecore_tools.doctor.sources.node import NodeSources
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks
@@ -113,7 +113,8 @@ def doctor(
     Sources are read one after the other, so a finding is reported only if later looks find it again with the same
     evidence. docs/read-a-node.md explains each finding.
 
-    Exit status: 0 if nothing is wrong, 1 if there are findings, 2 if there is not enough input.
+    Exit status: 0 if nothing is wrong, 1 if there are findings, 2 if there is not enough input or a file that an option
+    names could not be read.
     """
     if context.args:
         place = context.args[0]
@@ -121,6 +122,9 @@ def doctor(
         message = f"expected options only, got {place!r}. If it is what to read, write {option} {place}."
         raise click.UsageError(message)
     output = _Output(as_json=as_json, metrics=metrics, html=html, svg=svg)
+    if save is not None and Path(save).is_file():
+        message = f"--save: {save} is a file, expected the name of a directory."
+        raise click.UsageError(message)
     if all_nodes:
         if not (sources["kubeconfig"] or sources["in_cluster"]):
             message = "--all-nodes needs --kubeconfig or --in-cluster."
@@ -130,7 +134,9 @@ def doctor(
     if save is not None:
         _save(read, save)
     if not watch:
-        return _finish(report_on(read, patience, _sleep), output)
+        return _finish(
+            report_on(read, patience, _sleep), output, [name for name in sources if isinstance(sources[name], str)]
+        )
     with Signals() as signals:
         while True:
             report = report_on(read, patience, signals.wait_for_end)
@@ -138,7 +144,7 @@ def doctor(
                 return 0
             output.put(report, others_follow=True)
             if signals.wait_for_end(interval):
-                return _status(report)
+                return _status(report, ())
 
 
 def _all_nodes(kubeconfig: object, patience: float | None, *, as_json: bool) -> int:
@@ -200,7 +206,7 @@ def _without_collector() -> Iterator[None]:
 
 
 @_without_collector()
-def _finish(report: "NodeReport | None", output: "_Output") -> int:
+def _finish(report: "NodeReport | None", output: "_Output", named: Iterable[str]) -> int:
     assert report is not None, "only a signal ends a report"  # noqa: S101 - for mypy: `_sleep` is never interrupted
     output.put(report)
     if not report.is_enough and not report.findings:
@@ -208,7 +214,10 @@ def _finish(report: "NodeReport | None", output: "_Output") -> int:
             "devicecore doctor",
             "not enough input: neither a checkpoint nor the pod-resources API nor a plugin could be read",
         )
-    return _status(report)
+    unread = [one for one in report.sources if not one.was_read and one.source.value in named]
+    for one in unread:
+        complain("devicecore doctor", f"--{one.source.value} was not read: {_where(one.problem, one.place)}")
+    return _status(report, unread)
 
 
 @frozen(kw_only=True)
@@ -299,10 +308,10 @@ def _replace(file: str, text: str) -> None:
         raise click.ClickException(message) from error
 
 
-def _status(report: "NodeReport") -> int:
+def _status(report: "NodeReport", unread: "Sequence[SourceLine]") -> int:
     if report.findings:
         return _NEGATIVE
-    return 0 if report.is_enough else _UNUSABLE
+    return 0 if report.is_enough and not unread else _UNUSABLE
 
 
 def report_on(sources: "NodeSources", patience: float | None, wait: Wait) -> "NodeReport | None":
@@ -385,11 +394,14 @@ def _show_text(report: "NodeReport") -> None:
 def _sources(report: "NodeReport") -> Iterator[str]:
     width = max(len(line.source.value) for line in report.sources)
     for line in report.sources:
-        said = foreign_text(line.place) if line.was_read else f"not read: {foreign_text(line.problem)}"
-        if not line.was_read and line.place:
-            said += f" ({foreign_text(line.place)})"
-        yield f"  {line.source.value:{width}}  {said}"
+        said = line.place if line.was_read else f"not read: {_where(line.problem, line.place)}"
+        yield f"  {line.source.value:{width}}  {foreign_text(said)}"
         yield from (f"  {'':{width}}  note: {foreign_text(note)}" for note in line.notes)
+
+
+def _where(problem: str, place: str) -> str:
+    """Return a problem with the place to which it belongs, which many problems begin with."""
+    return problem if not place or place in problem else f"{problem} ({place})"
 
 
 def _table(rows: "Iterable[DeviceRow]") -> list[str]:

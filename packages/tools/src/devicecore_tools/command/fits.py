@@ -11,7 +11,7 @@ from attrs import evolve
 
 from devicecore_tools.command.claims import claims_of_pod, document_of, pairs_of
 from devicecore_tools.command.node_sources import DEFAULT_ROOT, given_pods, node_sources
-from devicecore_tools.command.options import PLACE
+from devicecore_tools.command.options import PLACE, missing_file
 from devicecore_tools.command.output import complain, json_option, print_json, print_pairs
 from devicecore_tools.command.trial_options import pod_in_file, topology_options
 
@@ -150,6 +150,9 @@ def _node(
     from devicecore_tools.doctor.trial import trial_node
 
     path = Path(place)
+    if problem := missing_file(place):
+        message = f"{place}: {problem} or directory; name the node with --node"
+        raise ValueError(message)
     if not path.is_dir():
         document = _description(path)
         if document is not None:

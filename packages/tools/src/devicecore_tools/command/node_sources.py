@@ -5,7 +5,7 @@ Law: each source has one option, with the same meaning in every command.
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
@@ -87,7 +87,8 @@ _OPTIONS = (
     ),
 )
 
-_FILES = {  # the options that name files, and what to name instead of a directory
+_FILES = {  # the options that name a place, and what to name instead of a directory
+    "root": "",
     "checkpoint": ", such as {0}/kubelet_internal_checkpoint. To read all of a kubelet's directory, use --root {0}",
     "pods": "",
     "node": "",
@@ -118,20 +119,37 @@ def node_sources(**options: object) -> "NodeSources":
     if options.get("pods") == options.get("events") == "-":
         message = "--pods and --events cannot both be standard input."
         raise click.UsageError(message)
-    for option, what_to_name in _FILES.items():
-        file = options.get(option)
-        if not isinstance(file, str) or (option in {"pods", "events"} and file == "-"):
-            continue
-        problem = missing_file(file)
-        if problem is None and os.path.isdir(file):  # noqa: PTH112 - it says False if it cannot look
-            problem = f"it is a directory, expected a file{what_to_name.format(file.rstrip('/'))}"
-        if problem is not None:  # otherwise the report says why the file cannot be read
-            message = f"--{option}: {file}: {problem}."
-            raise click.UsageError(message)
+    check_places(options)
     try:
         return NodeSources(**options)  # type: ignore[arg-type]  # click has checked what each option holds
     except SourcesError as error:
         raise click.UsageError(str(error)) from error
+
+
+def check_places(options: Mapping[str, object]) -> None:
+    """Refuse options that name what is not there, or a directory in place of a file, or the other way round.
+
+    Why a file cannot be read otherwise is for its reader to say.
+
+    Raises:
+        click.UsageError: an option names nothing, or something of the wrong kind.
+    """
+    for option, what_to_name in _FILES.items():
+        place = options.get(option)
+        if not isinstance(place, str) or (option in {"pods", "events"} and place == "-"):
+            continue
+        problem = missing_file(place)
+        # Both functions of os.path say False if they cannot look.
+        if option == "root":
+            problem = problem and problem.replace("file", "directory")
+            is_wrong = os.path.isfile(place)  # noqa: PTH113 - see above
+            wanted = f"it is a file, expected a directory. To read a checkpoint, use --checkpoint {place}"
+        else:
+            is_wrong = os.path.isdir(place)  # noqa: PTH112 - see above
+            wanted = f"it is a directory, expected a file{what_to_name.format(place.rstrip('/'))}"
+        if problem or is_wrong:
+            message = f"--{option}: {place}: {problem or wanted}."
+            raise click.UsageError(message)
 
 
 def given_pods(place: str) -> "Reading[tuple[PodSeen, ...]]":

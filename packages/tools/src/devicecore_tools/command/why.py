@@ -13,7 +13,7 @@ import click
 
 from devicecore.domain.text import foreign_text
 from devicecore_tools.command.claims import claim_in, explain_claim
-from devicecore_tools.command.node_sources import node_sources, source_options
+from devicecore_tools.command.node_sources import check_places, node_sources, source_options
 from devicecore_tools.command.options import PLACE
 from devicecore_tools.command.output import complain, json_option, print_json, print_pairs
 from devicecore_tools.command.trial_options import pod_in_file, topology_options
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _NEGATIVE, _UNUSABLE = 1, 2
 _MAX_TEXT = 2_000_000  # characters, of which each line is searched
 _MAX_ROWS = 40
+_NOT_TEXT = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # control characters that no log has
 _HOW_TO_GET_IT = (
     " (no file has this name, and a reason such as UnexpectedAdmissionError is not enough; "
     "run: kubectl get pod NAME -o json | devicecore why -)"
@@ -88,7 +89,9 @@ def why(
     from devicecore_tools.doctor.explanation import concerning, explain
 
     try:
+        check_message(message)
         if (claim := claim_in(message)) is not None:
+            check_places(sources)
             explain_claim(claim, sources).show(as_json=as_json)
             return 0
         texts, pod = _read(message)
@@ -154,6 +157,9 @@ def _read(message: str) -> tuple[list[str], "Pod | None"]:
     if len(data) > 4 * _MAX_TEXT and not data[:1_000].lstrip().startswith(b"{"):  # a character has at most 4 bytes
         problem = f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(data):,} bytes or more"
         raise ValueError(problem)
+    if not _NOT_TEXT.isdisjoint(data[:1_000]):
+        problem = f"{place}: expected text, got other bytes"
+        raise ValueError(problem)
     text = data.decode(errors="replace").strip()
     if not text.startswith(("{", "apiVersion:", "kind:", "metadata:", "---")):
         if len(text) > _MAX_TEXT:
@@ -165,6 +171,22 @@ def _read(message: str) -> tuple[list[str], "Pod | None"]:
     document = parse_document(data, place)
     refused = _refused_pods(document)
     return list(dict.fromkeys(_messages(document))), _pod_of(refused[0]) if len(refused) == 1 else None
+
+
+def check_message(message: str) -> None:
+    """Refuse what is neither a text nor a file.
+
+    Raises:
+        click.UsageError: it is empty or a directory.
+    """
+    if not message.strip():
+        problem = "MESSAGE is empty: expected the message of a pod or an event, the name of a file, or -."
+        raise click.UsageError(problem)
+    if os.path.isdir(message):  # noqa: PTH112 - it says False if it cannot look
+        problem = (
+            f"{message} is a directory, expected a message or a file. To read a node's directory besides, add --root."
+        )
+        raise click.UsageError(problem)
 
 
 def _refused_pods(document: "Value") -> "list[Value]":

@@ -14,6 +14,7 @@ from devicecore.domain.allocation import (
     MAX_STEPS,
     DeviceAllocation,
     DeviceClass,
+    DeviceKey,
     Held,
     NoAllocation,
     PoolSlice,
@@ -29,6 +30,7 @@ from devicecore.domain.allocation import (
     slice_of,
 )
 from devicecore.domain.allocation.model import DeviceToleration, Taint
+from devicecore.domain.allocation.node_selectors import node_selector
 from devicecore.domain.allocation.reasons import ConstraintBroken, InUse, NotTolerated, TakenBefore
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
@@ -100,10 +102,6 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
     )
 
 
-def _name(claim: Value) -> str:
-    return f"{claim['metadata']['namespace'].text('default')}/{claim['metadata']['name'].text('')}"
-
-
 @frozen
 class ClaimsAnswer:
     """What is known of a pod's claims.
@@ -117,6 +115,55 @@ class ClaimsAnswer:
     problem: str = ""
     undecided: tuple[str, ...] = ()
     drivers: Mapping[str, Sequence[str]] = field(factory=dict)
+
+
+def _name(claim: Value) -> str:
+    return f"{claim['metadata']['namespace'].text('default')}/{claim['metadata']['name'].text('')}"
+
+
+@frozen
+class AllocatedClaim:
+    """What a claim has.
+
+    Attributes:
+        name: `namespace/name`.
+        devices: each device with the name of its request.
+        nodes: the nodes on which the devices can be used, as far as they are known; None if on all.
+        pods: for which the claim is reserved.
+    """
+
+    name: str
+    devices: tuple[tuple[str, str], ...]
+    nodes: tuple[str, ...] | None
+    pods: tuple[str, ...]
+
+
+def allocated_claim(claim: Value, nodes: Iterable[TargetNode]) -> AllocatedClaim | None:
+    """Return what a claim has, as its status says; None if it has nothing.
+
+    Raises:
+        DocumentError: a field has the wrong type.
+    """
+    allocation = claim["status"]["allocation"]
+    if allocation.data is None:
+        return None
+    devices = tuple(
+        (one["request"].text(""), str(DeviceKey(one["driver"].text(), one["pool"].text(), one["device"].text())))
+        for one in allocation["devices"]["results"].sequence()
+    )
+    usable = None
+    if allocation["nodeSelector"].data is not None:
+        accepts, terms = node_selector(allocation["nodeSelector"]), allocation["nodeSelector"]["nodeSelectorTerms"]
+        named = (
+            name
+            for term in terms.sequence()
+            for one in term["matchFields"].sequence()
+            for name in one["values"].sequence()
+        )
+        known = {node.name: node for node in (*(TargetNode(name.text()) for name in named), *nodes)}
+        usable = tuple(name for name, node in sorted(known.items()) if accepts(node))
+    pods = tuple(consumer["name"].text("") for consumer in claim["status"]["reservedFor"].sequence())
+    return AllocatedClaim(_name(claim), devices, usable, pods)
 
 
 class ClaimAnswer(NamedTuple):
@@ -165,8 +212,12 @@ class ClaimTrial:
         except DocumentError:
             return ClaimsAnswer(undecided=asked)
         wanted = {name: claim for name, claim in found if claim is not None}
-        if not wanted or node is None:
-            return ClaimsAnswer(undecided=missing if node else asked)
+        if node is None:
+            return ClaimsAnswer(undecided=asked)
+        if elsewhere := self.elsewhere((name for name, claim in found if claim is None), node):
+            return ClaimsAnswer(elsewhere)
+        if not wanted:
+            return ClaimsAnswer(undecided=missing)
         answer = self._allocate([*wanted.values()], node, self._objects)
         if isinstance(answer, NoAllocation):
             problem = "" if answer.is_error else f"cannot allocate all claims: {answer}"
@@ -179,6 +230,27 @@ class ClaimTrial:
         """The claim called so; None if it is allocated already."""
         claim = self._objects.claims[name]
         return claim_of(claim) if claim["status"]["allocation"].data is None else None
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether a DeviceClass is known, without which no claim can be decided."""
+        return bool(self._objects.classes)
+
+    def elsewhere(self, names: Iterable[str], node: TargetNode) -> str:
+        """Return why a pod with these allocated claims cannot run on a node; empty if it can, as far as is known."""
+        for name in names if node in self._objects.nodes else ():
+            claim = self._objects.claims.get(name)
+            allocated = allocated_claim(claim, [node]) if claim is not None else None
+            if allocated is not None and allocated.nodes is not None and node.name not in allocated.nodes:
+                return f"ResourceClaim {name} is allocated, and its devices cannot be used on this node"
+        return ""
+
+    def allocated(self, claim: Value) -> AllocatedClaim | None:
+        """Return what the cluster's claim of the same name has; None if it has nothing, or there is none."""
+        known, uid = self._objects.claims.get(_name(claim)), claim["metadata"]["uid"].data
+        if known is None or uid not in (None, known["metadata"]["uid"].data):
+            return None
+        return allocated_claim(known, self._objects.target_nodes())
 
     def claims_of(self, pod: Pod) -> list[UnallocatedClaim]:
         """Return the claims of a pod that are not allocated yet, in the pod's order.

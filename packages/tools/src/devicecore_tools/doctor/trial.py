@@ -263,14 +263,21 @@ def claims_of(pod: Pod) -> list[str]:
 def requests_of(pod: Pod) -> dict[str, int]:
     """How many devices of each resource a pod requests, as a scheduler and a kubelet count them."""
     names = {name for one in pod.in_start_order for name in one.limits if is_extended_resource(name)}
-    sidecars = [one for one in pod.init_containers if one.restartable]
-    ends = [one for one in pod.init_containers if not one.restartable]
     return {
-        name: sum(one.limits.get(name, 0) for one in sidecars)
-        + max([sum(one.limits.get(name, 0) for one in pod.containers), *(one.limits.get(name, 0) for one in ends)])
+        name: _request_of(pod, name)
         for name in names
         if not any((one.name, name) in pod.claimed for one in pod.in_start_order)
     }
+
+
+def _request_of(pod: Pod, resource: str) -> int:
+    """The most devices that run at once: an init container beside the sidecars before it, or all containers."""
+    sidecars = most = 0
+    for one in pod.init_containers:
+        size = one.limits.get(resource, 0)
+        most = max(most, sidecars + size)
+        sidecars += size if one.restartable else 0
+    return max(most, sidecars + sum(one.limits.get(resource, 0) for one in pod.containers))
 
 
 def _fits(verdict: Verdict | NotNow) -> bool:

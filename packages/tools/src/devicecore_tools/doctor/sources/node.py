@@ -170,8 +170,13 @@ class NodeSources:
         path = self._in_record(name)
         if path is None or self._reasons is None or os.path.lexists(path):
             return ""
-        reason = self._reasons.get(name, "it is not in the record")
+        reason = self._recorded_reason(name) or "it is not in the record"
         return "" if record.ABSENT in reason else reason
+
+    def _recorded_reason(self, name: str) -> str:
+        """Why a file is not in the record, as the record says; empty if it does not, or if there is no record."""
+        reasons = self._reasons or {}
+        return reasons.get(name) or reasons.get("", "")
 
     def _read_checkpoint(self) -> Reading[CheckpointSeen]:
         path = self.checkpoint or self._in_record(CHECKPOINT_NAME)
@@ -305,8 +310,7 @@ class NodeSources:
             elif beside is not None:
                 document, place = read_document_file(beside), beside
             else:
-                reason = (self._reasons or {}).get(name, "") if self._reasons is not None else ""
-                return Reading(problem=reason or _add(option, "--kubeconfig"))
+                return Reading(problem=self._recorded_reason(name) or _add(option, "--kubeconfig"))
             self.documents[name] = document.data
             return Reading.of(place, read(document))
         except DocumentError as error:
@@ -315,10 +319,7 @@ class NodeSources:
     def _beside(self, name: str) -> str | None:
         """A file of a record that lies in the root directory."""
         path = Path(self.root) / name if self.root else None
-        try:
-            return str(path) if path is not None and path.is_file() else None
-        except OSError:
-            return None
+        return str(path) if path is not None and os.path.lexists(path) else None
 
     def _document(self, place: str) -> tuple[Value, str]:
         if place != "-":

@@ -5,6 +5,7 @@ What is saved of a pod has neither its environment, nor its annotations, nor its
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -59,11 +60,12 @@ def is_record(path: str) -> bool:
 
 
 def reasons(path: str) -> Mapping[str, str]:
-    """Why files are not in a record, by name; empty if the record does not say so."""
+    """Return why files are not in a record, by name. Under the empty name is why the record does not say it."""
+    place = Path(path) / REASONS_NAME
     try:
-        document = read_document_file(str(Path(path) / REASONS_NAME)).mapping()
-    except DocumentError:
-        return {}
+        document = read_document_file(str(place)).mapping() if os.path.lexists(place) else {}
+    except DocumentError as error:
+        return {"": f"it is not in the record, which does not say why: {error}"}
     return {name: reason.data for name, reason in document.items() if isinstance(reason.data, str)}
 
 

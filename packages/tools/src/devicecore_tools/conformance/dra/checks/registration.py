@@ -3,6 +3,7 @@
 Law: a check here fails only for something that keeps a kubelet from calling the driver, or could.
 """
 
+import math
 import os
 import stat
 import time
@@ -63,10 +64,10 @@ def makes_a_registration_socket(driver: DriverUnderTest) -> str:
     """The driver is started, and its registration socket is waited for."""
     first = driver.registration.wait_for_first()
     if first is None:
-        seconds = counted(round(time.monotonic() - driver.process.started_at), "second")
+        seconds = counted(max(1, math.ceil(time.monotonic() - driver.process.started_at)), "second")
         registry = driver.environment.registry
         others, exits = no_sockets_in(registry), driver.process.exits_since(0)
-        parts = [f"there was no socket in {registry} for {seconds}", *filter(None, [others]), *exits[-1:]]
+        parts = [f"there was no socket in {registry} within {seconds}", *filter(None, [others]), *exits[-1:]]
         if not others and not exits:
             parts.append("is the driver configured to use that directory, as {registry} or by --registry-dir?")
         raise Abort("; ".join(parts))
