@@ -1,0 +1,110 @@
+"""Events of a node and of its pods, in the words of a kubelet.
+
+Law: an event is named after its object and the nanosecond at which it was first seen, so two events of an object at
+different times have different names. A repeated event is a patch of the first.
+"""
+
+from datetime import UTC, datetime
+
+from attrs import frozen
+
+from devicecore_tools.node.cluster.words.patches import Json, written
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@frozen
+class Said:
+    """What an event says: the reason, the message, whether it is a warning, and the container that it is about."""
+
+    reason: str
+    message: str
+    is_warning: bool = False
+    container: str = ""
+
+
+STARTING = Said("Starting", "Starting kubelet.")
+
+
+def node_became(node: str, reason: str) -> Said:
+    """A condition of the Node has changed; `reason` is `NodeReady`, `NodeNotReady`, `NodeHasSufficientMemory`..."""
+    return Said(reason, f"Node {node} status is now: {reason}")
+
+
+NODE_IS_WELL = ("NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID")
+"""The reasons with which a node starts."""
+
+
+def refused(reason: str, message: str) -> Said:
+    """The pod was not admitted. The message is that of the pod's status without its beginning."""
+    return Said(reason, message, is_warning=True)
+
+
+def not_prepared(problem: str) -> Said:
+    """The claims of the pod could not be prepared; a kubelet repeats `prepare dynamic resources`."""
+    return Said(
+        "FailedPrepareDynamicResources",
+        f"Failed to prepare dynamic resources: prepare dynamic resources: {problem}",
+        is_warning=True,
+    )
+
+
+def not_started(container: str, problem: str) -> Said:
+    """The settings of a container could not be made."""
+    return Said("Failed", f"Error: {problem}", is_warning=True, container=container)
+
+
+def created(container: str) -> Said:
+    """A container was created."""
+    return Said("Created", "Container created", container=container)
+
+
+def started(container: str) -> Said:
+    """A container was started."""
+    return Said("Started", "Container started", container=container)
+
+
+def killing(container: str) -> Said:
+    """A container is stopped because its pod is deleted."""
+    return Said("Killing", f"Stopping container {container}", container=container)
+
+
+def event(about: Json, node: str, said: Said, now: datetime, nanoseconds: int | None = None) -> Json:
+    """Return a new event about a Node or a pod, as an API object.
+
+    Args:
+        about: the object.
+        node: the node, which is the host of the kubelet.
+        said: what the event says.
+        now: when it happened.
+        nanoseconds: the same since 1970, for the name, if it is known more exactly.
+    """
+    metadata = about["metadata"]
+    since = now - _EPOCH
+    exact = nanoseconds or (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
+    involved = {"kind": about["kind"], "name": metadata["name"], "apiVersion": "v1"}
+    if about["kind"] == "Pod":
+        involved |= {name: metadata[name] for name in ("namespace", "uid", "resourceVersion") if name in metadata}
+    if said.container:
+        involved["fieldPath"] = f"spec.containers{{{said.container}}}"
+    return {
+        "kind": "Event",
+        "apiVersion": "v1",
+        "metadata": {"name": f"{metadata['name']}.{exact:x}", "namespace": metadata.get("namespace", "default")},
+        "involvedObject": involved,
+        "reason": said.reason,
+        "message": said.message,
+        "source": {"component": "kubelet", "host": node},
+        "firstTimestamp": written(now),
+        "lastTimestamp": written(now),
+        "count": 1,
+        "type": "Warning" if said.is_warning else "Normal",
+        "eventTime": None,
+        "reportingComponent": "kubelet",
+        "reportingInstance": node,
+    }
+
+
+def repeated(said: Said, count: int, now: datetime) -> Json:
+    """Return the patch of an event that happened again: the `count`-th time."""
+    return {"count": count, "lastTimestamp": written(now), "message": said.message}

@@ -1,0 +1,72 @@
+"""Strategic merge patches, as a kubelet makes them: the difference between two objects.
+
+Law: the patch makes the wanted object of the present one, and changes nothing that both have. Two equal objects have an
+empty patch. A field whose value is null counts as a field that is not there.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+Json = dict[str, Any]
+
+KEYS: Mapping[str, str] = {
+    **dict.fromkeys(("conditions", "addresses"), "type"),
+    **dict.fromkeys(("podIPs", "hostIPs"), "ip"),
+}
+"""The lists of a status that are merged, with the field that identifies an item. Other lists are replaced."""
+
+
+def difference(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
+    """Return the strategic merge patch that makes `wanted` of `before`; fields that only `before` has stay."""
+    patch: Json = {}
+    for name, value in wanted.items():
+        old = before.get(name)
+        if _same(old, value):
+            continue
+        if isinstance(value, dict) and isinstance(old, dict):
+            patch[name] = difference(old, {**dict.fromkeys(old), **value})
+        elif isinstance(value, list) and isinstance(old, list) and old and name in KEYS:
+            patch[f"$setElementOrder/{name}"] = [{KEYS[name]: item[KEYS[name]]} for item in value]
+            if items := _items(KEYS[name], old, value):
+                patch[name] = items
+        else:
+            patch[name] = value
+    return patch
+
+
+def _items(key: str, before: Sequence[Json], wanted: Sequence[Json]) -> list[Json]:
+    """The items that differ, each with its key and what differs in it."""
+    known = {item[key]: item for item in before}
+    changed = [
+        {**difference(old, {**dict.fromkeys(old), **item}), key: item[key]} if old is not None else item
+        for item in wanted
+        if not _same(old := known.get(item[key]), item)
+    ]
+    gone = known.keys() - {item[key] for item in wanted}
+    return changed + [{"$patch": "delete", key: name} for name in known if name in gone]
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two values are the same for an API server, which leaves out what is null or an empty object."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(_same(one.get(name), other.get(name)) for name in one.keys() | other.keys())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one == other or (one in (None, {}) and other in (None, {}))
+
+
+def written(time: datetime) -> str:
+    """Return a time as `metav1.Time` writes it."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def with_transitions(before: Sequence[Json], wanted: Sequence[Json], now: datetime) -> list[Json]:
+    """Return the wanted conditions with `lastTransitionTime`: that of `before` if the status is the same, else now."""
+    known = {item["type"]: item for item in before}
+    found = []
+    for item in wanted:
+        old = known.get(item["type"], {})
+        since = old.get("lastTransitionTime") if old.get("status") == item["status"] else None
+        found.append({**item, "lastTransitionTime": since or written(now)})
+    return found
