@@ -5,8 +5,9 @@ older ones. `publish` never waits for the network. Needs the extra `kubernetes`.
 """
 
 from devicecore.adapters.kube_api.access import NodeNameError
+from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT, ApiAccessError
 from devicecore.adapters.kube_api.patches import PatchStrategy
-from devicecore.adapters.kube_api.sink import Backoff, KubeApiSink
+from devicecore.adapters.kube_api.sink import KubeApiSink
 
 __all__ = ["SERVICE_ACCOUNT", "ApiAccessError", "Backoff", "KubeApiSink", "NodeNameError", "PatchStrategy"]

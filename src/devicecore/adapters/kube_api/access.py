@@ -3,9 +3,11 @@
 Law: a request returns the node or raises a `Problem`, whether a file, a program, the network or the server fails.
 """
 
+import json
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
@@ -15,7 +17,6 @@ import httpx2  # lightkube's HTTP client: its errors are part of lightkube's int
 from attrs import define, field, frozen
 from lightkube import Client, KubeConfig
 from lightkube.config.models import Cluster, User
-from lightkube.core.exceptions import ApiError
 from lightkube.core.resource import ApiInfo, GlobalResource, GlobalSubResource, ResourceDef
 from lightkube.types import PatchType
 
@@ -30,6 +31,7 @@ T = TypeVar("T")
 
 _MAX_PAUSE = 3600.0  # seconds that a Retry-After can ask for
 _MAX_MESSAGE = 300  # characters of an answer that are repeated in a sentence
+_MAX_REASON = 64  # characters of a reason
 _WATCH_SECONDS = 240  # after which the server ends a watch, and the sink begins another
 
 
@@ -52,6 +54,7 @@ class Problem(Exception):  # noqa: N818 - it never leaves this adapter
         is_stale: whether the node may have changed since it was read.
         is_unreachable: whether another request would fail in the same way, because the server did not answer or there
             are no credentials.
+        reason: the API server's word for a refusal, such as `NotFound`; empty if there is none.
     """
 
     kind: object
@@ -59,6 +62,7 @@ class Problem(Exception):  # noqa: N818 - it never leaves this adapter
     pause: float = 0.0
     is_stale: bool = False
     is_unreachable: bool = False
+    reason: str = ""
 
     def __str__(self) -> str:
         return self.cause
@@ -89,6 +93,27 @@ class Access:
             ApiAccessError: they are missing or cannot be used.
         """
         return load(self.kubeconfig, self.context, self.service_account)
+
+
+@frozen
+class Request:
+    """One request.
+
+    Attributes:
+        permission: the verb and the resource, as errors name them.
+        method: the HTTP method.
+        path: the path below the server's URL, with names as they are in URLs.
+        query: the parameters.
+        body: parsed JSON; None if there is none.
+        kind: the type of the body.
+    """
+
+    permission: str
+    method: str
+    path: str
+    query: Mapping[str, str] = field(factory=dict)
+    body: Json = None
+    kind: str = "application/json"
 
 
 @define
@@ -151,44 +176,56 @@ class ApiServer:
         Raises:
             Problem: the server refuses, the connection fails, or the versions since then are no longer known.
         """
-        return self.events(_Node, "watch nodes", {"metadata.name": self.node}, since, NodeObject.parse)
+        return self.events("api/v1/nodes", "watch nodes", f"metadata.name={self.node}", since, NodeObject.parse)
+
+    def send(self, request: Request) -> Json:
+        """Send a request and return the parsed answer.
+
+        Raises:
+            Problem: the server refuses, or there is no answer, or it is not JSON.
+        """
+        return self.ask(request.permission, lambda client: _sent(client, request).json())
 
     def events(
         self,
-        resource: "type[Watched]",
+        path: str,
         permission: str,
-        fields: Mapping[str, str],
+        selector: str,
         since: str,
         parse: Callable[[Json], T],
+        *,
+        bookmarks: bool = False,
     ) -> Iterator[tuple[str, T]]:
-        """Yield the changes of the objects that `fields` selects since a version, until the server ends the watch.
+        """Yield the changes of the objects at `path` that match a field selector since a version.
 
-        If `since` is empty, the first events are the objects as they are.
+        This goes on until the server ends the watch. If `since` is empty, the first events are the objects as they are.
 
         Yields:
-            `ADDED`, `MODIFIED` or `DELETED`, and the object as `parse` returns it.
+            `ADDED`, `MODIFIED`, `DELETED` or, if they are asked for, `BOOKMARK`; and the object as `parse` returns it.
 
         Raises:
             Problem: the server refuses, the connection fails, or the versions since then are no longer known.
         """
-        selected: dict[str, Any] = dict(fields)
-
-        def begin(client: Client) -> Iterator[tuple[str, Any]]:
-            return client.watch(
-                resource, fields=selected, server_timeout=_WATCH_SECONDS, resource_version=since or None
-            )
-
-        events = self.ask(permission, begin)
-        while True:
-            try:
-                kind, found = next(events)
-                parsed = parse(found)
-            except _WatchEndedError:
-                return
-            except Exception as error:
-                self.disconnect()
-                raise self._problem(error, permission) from error
-            yield kind, parsed
+        query = {"fieldSelector": selector, "timeoutSeconds": str(_WATCH_SECONDS), "watch": "true"}
+        if since:
+            query["resourceVersion"] = since
+        if bookmarks:
+            query["allowWatchBookmarks"] = "true"
+        request = Request(permission, "GET", path, query)
+        answer = self.ask(permission, lambda client: _sent(client, request, is_stream=True))
+        with closing(answer):
+            lines = answer.iter_lines()
+            while True:
+                try:
+                    line = next(lines, None)
+                    found = None if line is None else _event(line)
+                    event = None if found is None else (found[0], parse(found[1]))
+                except Exception as error:
+                    self.disconnect()
+                    raise self._problem(error, permission) from error
+                if event is None:
+                    return
+                yield event
 
     def stop(self) -> None:
         """End the request in progress, and begin no other."""
@@ -232,7 +269,8 @@ class ApiServer:
             raise problem from error
 
     def _problem(self, error: Exception, permission: str) -> Problem:
-        return _problem(error, self.sentences or _node_sentences(self.node), permission)
+        sentences = self.sentences or _node_sentences(self.node)
+        return _problem(error, sentences, permission, names_missing=not self.sentences)
 
     def _connect(self) -> Client:
         connection = self.access.connection()
@@ -245,10 +283,10 @@ class ApiServer:
                 add_certificate(context, given.certificate, given.key)
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        transport_type, seconds, limit = Transport, self.access.timeout, MAX_ANSWER
+        seconds, limit = self.access.timeout, MAX_ANSWER
         if self.is_watch:
-            transport_type, seconds, limit = _WatchTransport, seconds + _WATCH_SECONDS, MAX_WATCH
-        self._transport = transport_type(
+            seconds, limit = seconds + _WATCH_SECONDS, MAX_WATCH
+        self._transport = Transport(
             context, seconds, headers, server_name=connection.server_name, proxy=connection.proxy, limit=limit
         )
         if self.stopped:  # `stop` may have come before there was a transport
@@ -259,21 +297,39 @@ class ApiServer:
         return self._client
 
 
-class _WatchEndedError(Exception):
-    """The server has ended the watch, as it was asked to."""
+def _sent(client: Client, request: Request, *, is_stream: bool = False) -> httpx2.Response:
+    """Send a request and return the answer; lightkube knows no preconditions, and only objects of its own classes.
+
+    Raises:
+        httpx2.HTTPStatusError: the server refuses.
+    """
+    http: httpx2.Client = client._client._client  # noqa: SLF001 - as above
+    headers = {} if request.body is None else {"Content-Type": request.kind}
+    content = None if request.body is None else json.dumps(request.body).encode()
+    built = http.build_request(
+        request.method, request.path, params=dict(request.query), content=content, headers=headers
+    )
+    answer = http.send(built, stream=is_stream)
+    answer.raise_for_status()
+    return answer
 
 
-class _WatchTransport(Transport):
-    """A transport for one watch, because lightkube would begin the next watch itself, at once and without end."""
+def _event(line: str) -> tuple[str, Json]:
+    """Return the kind of an event of a watch, and its object.
 
-    _is_used = False
-
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        if self._is_used:
-            self._is_used = False
-            raise _WatchEndedError
-        self._is_used = True
-        return super().handle_request(request)
+    Raises:
+        Problem: the server has ended the watch with an error.
+        ValueError: it is no event.
+    """
+    event = json.loads(line)
+    if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+        message = "expected an event of a watch, got something else"
+        raise ValueError(message)  # noqa: TRY004 - as for text that is no JSON
+    found = event["object"]
+    if event.get("type") == "ERROR":
+        code, why = found.get("code"), _line(str(found.get("message") or ""))
+        raise Problem(code, f"the watch ended with status {code}: {foreign_text(why, _MAX_MESSAGE)}")
+    return str(event.get("type")), found
 
 
 # These replace lightkube's classes, which check every field of a node.
@@ -281,23 +337,8 @@ class _WatchTransport(Transport):
 _NODE = ResourceDef("", "v1", "Node")
 
 
-@frozen
-class _Metadata:
-    resourceVersion: str | None  # noqa: N815 - as lightkube reads it
-
-
-class Watched(GlobalResource, dict[str, Any]):
-    """An object without a namespace, as the server sent it."""
-
-    @property
-    def metadata(self) -> _Metadata:
-        """The part of the object that lightkube reads in a watch."""
-        metadata = self.get("metadata")
-        return _Metadata(metadata.get("resourceVersion") if isinstance(metadata, dict) else None)
-
-
-class _Node(Watched):
-    _api_info = ApiInfo(_NODE, plural="nodes", verbs=["get", "list", "watch"])
+class _Node(GlobalResource, dict[str, Any]):
+    _api_info = ApiInfo(_NODE, plural="nodes", verbs=["get"])
 
 
 class _NodeStatus(GlobalSubResource, dict[str, Any]):
@@ -326,14 +367,17 @@ def _node_sentences(node: str) -> Mapping[int, str]:
 _UNREACHABLE = httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProxyError, DeviceCoreError
 
 
-def _problem(error: Exception, sentences: Mapping[int, str], permission: str) -> Problem:
-    """Return the problem behind an error of a request."""
+def _problem(error: Exception, sentences: Mapping[int, str], permission: str, *, names_missing: bool) -> Problem:
+    """Return the problem behind an error of a request.
+
+    `names_missing` is whether an API server that answers 404 says what is missing, because it always has this resource.
+    """
     for cause in _chain(error):
         match cause:
             case httpx2.HTTPStatusError(response=httpx2.Response() as response):  # lightkube may fail to read a Status
-                return _refusal(response, sentences, permission)
-            case ApiError(status=status):  # an event of a watch
-                return Problem(status.code, f"the watch ended with status {status.code}: {_line(status.message)}")
+                return _refusal(response, sentences, permission, names_missing=names_missing)
+            case Problem():
+                return cause
             case ssl.SSLCertVerificationError(verify_message=why):
                 return Problem("TLS", f"the API server's certificate is not trusted: {why}", is_unreachable=True)
             case ssl.SSLError(reason=why):
@@ -367,12 +411,18 @@ def _failure(error: Exception) -> str:
             return f"{_line(str(error))} ({type(error).__name__})"
 
 
-def _refusal(response: httpx2.Response, sentences: Mapping[int, str], permission: str) -> Problem:
+def _refusal(
+    response: httpx2.Response, sentences: Mapping[int, str], permission: str, *, names_missing: bool
+) -> Problem:
     status = response.status_code
     try:
         message = _message(response)
+        reason = _status(response).get("reason")
     except Exception as error:  # noqa: BLE001 - the body failed, and the status says more
-        message = _failure(error)
+        message, reason = _failure(error), None
+    if status == HTTPStatus.NOT_FOUND and not isinstance(reason, str) and names_missing:
+        cause = f"HTTP status 404, but not as an API server answers: is something else at this address? ({message})"
+        return Problem("no API server", cause)
     sentences = {
         401: "unauthorized: the API server does not know the credentials, or they have expired",
         403: f"forbidden: the permission to {permission!r} is missing",
@@ -386,18 +436,24 @@ def _refusal(response: httpx2.Response, sentences: Mapping[int, str], permission
         pause=min(float(pause[1]), _MAX_PAUSE) if pause else 0.0,
         # A JSON patch that removes what was removed before is invalid, and not a conflict.
         is_stale=status in {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY},
+        reason=foreign_text(reason, _MAX_REASON) if isinstance(reason, str) else "",
     )
 
 
 def _message(response: httpx2.Response) -> str:
     """Return the reason that the server gives."""
+    message = _status(response).get("message")
+    return foreign_text(_line(str(message or response.text or response.reason_phrase)), _MAX_MESSAGE)
+
+
+def _status(response: httpx2.Response) -> Mapping[str, object]:
+    """Return the object of an answer, a Status if an API server refuses; empty if it is something else."""
     response.read()
     try:
         body = response.json()
     except (ValueError, RecursionError):
         body = None
-    message = body.get("message") if isinstance(body, dict) else None
-    return foreign_text(_line(str(message or response.text or response.reason_phrase)), _MAX_MESSAGE)
+    return body if isinstance(body, dict) else {}
 
 
 def _line(text: str | None) -> str:

@@ -6,31 +6,21 @@ if a driver's name is made to change it. A call that waits for the server delays
 
 import os
 import re
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
-from attrs import frozen
 from lightkube import Client
 from lightkube.core.resource import ApiInfo, GlobalResource, NamespacedResource, ResourceDef
 
-from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem, refusal
+from devicecore.adapters.kube_api.access import Access, NodeNameError, Problem
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
+from devicecore.adapters.kube_api.requests import ApiServers, Refused
 from devicecore.domain.dra.errors import ClaimSourceError, SliceError
 from devicecore.domain.dra.model import ClaimKey, DriverName, ResourceClaim
 from devicecore.domain.dra.objects import resource_claim_of
-from devicecore.domain.errors import DocumentError, NotStartedError
+from devicecore.domain.errors import DocumentError
 from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
-from devicecore.ports.context import Runs
-from devicecore.runtime.lifecycle import Lifecycle
-
-T = TypeVar("T")
-
-MAX_IDLE = 8
-"""Connections that are kept for later calls."""
 
 _GROUP, _VERSION = "resource.k8s.io", "v1"
 
@@ -45,86 +35,7 @@ class _ResourceSlice(GlobalResource, dict[str, Any]):
     )
 
 
-@frozen
-class _Refused:
-    """The server's refusal, in its own words."""
-
-    status: int
-    message: str
-
-
-class _ApiServers(Runs):
-    """Connections to one API server, one for each call that is under way."""
-
-    def __init__(self, name: str, node: str, access: Access) -> None:
-        access.connection()  # files are read now, so that errors are raised
-        self._node = node
-        self._access = access
-        self._lock = threading.Lock()  # held while the two lists change, never during a request
-        self._idle: list[ApiServer] = []
-        self._used: list[ApiServer] = []
-        self._lifecycle = Lifecycle(name)
-
-    def start(self) -> None:
-        """Accept calls, each of which connects if it must. A second start does nothing."""
-        self._lifecycle.start(lambda: None, self._end)
-
-    def stop(self) -> None:
-        """End the requests that are under way; later ones fail. A second stop does nothing."""
-        self._lifecycle.stop(self._end)
-
-    def _end(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
-            used = tuple(self._used)
-        for server in used:
-            server.stop()
-        for server in idle:
-            server.disconnect()
-
-    def _ask(self, permission: str, request: Callable[[Client], T]) -> T | _Refused:
-        """Ask the server; its answer or its refusal.
-
-        Raises:
-            Problem: there is no answer, or the credentials are refused, or this is not started.
-        """
-        try:
-            self._lifecycle.check_running()
-        except NotStartedError as error:
-            raise Problem(kind="not started", cause=str(error)) from error
-
-        def answer(client: Client) -> T | _Refused:
-            try:
-                return request(client)
-            except Exception as error:
-                refused = refusal(error)
-                if refused is None or refused[0] == HTTPStatus.UNAUTHORIZED:
-                    raise
-                return _Refused(*refused)
-
-        with self._one() as server:
-            return server.ask(permission, answer)
-
-    @contextmanager
-    def _one(self) -> Iterator[ApiServer]:
-        with self._lock:
-            server = self._idle.pop() if self._idle else ApiServer(self._node, self._access, "devicecore")
-            if not self._lifecycle.is_running:
-                server.stop()
-            self._used.append(server)
-        try:
-            yield server
-        finally:
-            with self._lock:
-                self._used.remove(server)
-                is_kept = self._lifecycle.is_running and len(self._idle) < MAX_IDLE
-                if is_kept:
-                    self._idle.append(server)
-            if not is_kept:
-                server.disconnect()
-
-
-class KubeApiClaims(_ApiServers):
+class KubeApiClaims(ApiServers):
     """A `ClaimSource`: the ResourceClaims of an API server. Thread-safe. Use it as a context manager.
 
     Args:
@@ -168,7 +79,7 @@ class KubeApiClaims(_ApiServers):
             )
         except Problem as problem:
             raise ClaimSourceError(str(problem)) from problem
-        if isinstance(answer, _Refused):
+        if isinstance(answer, Refused):
             raise ClaimSourceError(answer.message)
         try:
             claim = resource_claim_of(answer)
@@ -180,7 +91,7 @@ class KubeApiClaims(_ApiServers):
         return claim
 
 
-class KubeApiSlices(_ApiServers):
+class KubeApiSlices(ApiServers):
     """The `ResourceSlices` of one node on an API server. Thread-safe. Use it as a context manager.
 
     Args:

@@ -14,9 +14,10 @@ from functools import partial
 from http import HTTPStatus
 from os import PathLike
 
-from attrs import define, evolve, frozen
+from attrs import define, evolve
 
 from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
+from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.adapters.kube_api.patches import NodeObject, PatchStrategy, Wanted, changes, render
 from devicecore.domain.capacity import NodeStatus
@@ -33,18 +34,6 @@ _MAX_PATCHES = 4  # in one attempt: others write to the node too, and usually th
 
 _LAST_SECONDS = 1.0  # for a thread to end after its request was ended
 _PASSWORD = re.compile(r"//[^/?#]*@")  # and the name before it, in a URL; logs must not have them
-
-
-@frozen
-class Backoff:
-    """How long to wait between attempts: `first` seconds, then twice as long each time, up to `maximum`."""
-
-    first: float = 0.5
-    maximum: float = 30.0
-
-    def delay(self, failures: int, luck: float) -> float:
-        """Seconds after so many failures in a row; `luck`, from 0 to 1, spreads the attempts of many nodes."""
-        return min(self.maximum, self.first * 2.0 ** min(failures - 1, 60)) * (0.5 + luck / 2)
 
 
 @define
@@ -285,7 +274,8 @@ class KubeApiSink(Runs):
                     raise
                 before, node = node, self._server.read()
                 if problem.kind == HTTPStatus.UNPROCESSABLE_ENTITY and node.version == before.version:
-                    raise  # the node has not changed: a policy denies the patch
+                    # The node has not changed, so a policy denies the patch. Soon it will deny it again.
+                    raise evolve(problem, pause=self._backoff.maximum) from None
         message = "unreachable: the last attempt returns or raises"
         raise AssertionError(message)
 

@@ -16,11 +16,11 @@ from os import PathLike
 from typing import Any
 
 from lightkube import Client
-from lightkube.core.resource import ApiInfo, ResourceDef
+from lightkube.core.resource import ApiInfo, GlobalResource, ResourceDef
 
-from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem, Watched
+from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
+from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
-from devicecore.adapters.kube_api.sink import Backoff
 from devicecore.domain.dra.errors import SlicePublishError
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.objects import slice_of
@@ -39,6 +39,7 @@ _SETTLE = 0.2  # seconds in which changes by others are awaited together, becaus
 _MAX_REPAIR_PAUSE = 30.0  # seconds between two repairs if another client keeps changing the slices
 _REPAIRS_FORGOTTEN = 300.0  # seconds after a repair at which the pause begins anew
 _MAX_ATTEMPTS = 5  # in a row, if other clients write at the same time
+_PATH = "apis/resource.k8s.io/v1/resourceslices"
 _CHUNK = 100  # slices of a list
 _SENTENCES = {
     404: "the API server has no ResourceSlices of resource.k8s.io/v1, or one was deleted meanwhile",
@@ -47,11 +48,11 @@ _SENTENCES = {
 }
 
 
-class _Node(Watched):
+class _Node(GlobalResource, dict[str, Any]):
     _api_info = ApiInfo(ResourceDef("", "v1", "Node"), plural="nodes", verbs=["get"])
 
 
-class _Slice(Watched):
+class _Slice(GlobalResource, dict[str, Any]):
     _api_info = ApiInfo(
         ResourceDef("resource.k8s.io", "v1", "ResourceSlice"),
         plural="resourceslices",
@@ -323,6 +324,7 @@ class KubeApiSlicePublisher(Runs):
     def _watch(self, stopping: threading.Event) -> None:
         """Watch the slices, and let the other thread compare them when one was changed."""
         failures = 0
+        selector = ",".join(f"{field}={value}" for field, value in self._selector.items())
         while not stopping.is_set():
             with self._condition:
                 self._condition.wait_for(lambda: self._closing or self._seen_version is not None)
@@ -330,7 +332,7 @@ class KubeApiSlicePublisher(Runs):
             if self._closing:
                 break
             try:
-                for _ in self._watched.events(_Slice, "watch resourceslices", self._selector, version, _ignore):
+                for _ in self._watched.events(_PATH, "watch resourceslices", selector, version, _ignore):
                     self._wake()
                 failures = 0
             except Problem as problem:

@@ -21,9 +21,10 @@ from devicecore.domain.model import Pod, PodUid
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.node.claim_releases import ClaimReleases
 from devicecore_tools.node.lanes import THREADS_OF_LONG, Lanes, Workers
-from devicecore_tools.node.state import ClaimsState, ContainerClaimState, PodState
+from devicecore_tools.node.state import ClaimsState, PodState
 
 if TYPE_CHECKING:
+    from devicecore.domain.dra.health import ClaimHealth
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
     from devicecore.dra_manager import DraManager
     from devicecore.wire import podresources
@@ -178,13 +179,9 @@ class NodeClaims:
 
         return are_entered(self.manager, pod)
 
-    def of_containers(self, pod: Pod) -> "Mapping[str, tuple[ContainerClaimState, ...]]":
-        """Return the claims of each container of a pod, as far as they are known, with the health of their devices."""
-        if self.manager is None:
-            return {}
-        from devicecore_tools.node.dra_state import containers_of
-
-        return containers_of(self.manager, pod)
+    def allocated_resources_status(self, pod: Pod) -> "Mapping[str, tuple[ClaimHealth, ...]]":
+        """Return the health of the devices that each container of a pod has by its claims, as far as it is known."""
+        return self.manager.allocated_resources_status(pod) if self.manager else {}
 
     def dynamic_resources(self, pod: Pod, container: str) -> "Sequence[podresources.DynamicResource]":
         """Return the claims of a container for the pod-resources API; none if one is not known, as in a kubelet."""

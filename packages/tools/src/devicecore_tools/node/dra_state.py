@@ -149,7 +149,10 @@ def state_of(manager: "DraManager", pods: Iterable[PodState], leaving: Mapping[P
         with suppress(DraError):  # its claim does not exist yet, which is the reason of the pod
             for key in claim_keys(pod):
                 named.setdefault(key, []).append(state)
-            containers[pod.uid] = _containers(manager, pod, device_states)
+            containers[pod.uid] = {
+                container.name: _container_claims(manager, pod, container, device_states)
+                for container in pod.in_start_order
+            }
     known = manager.claims.claims
     claims = [
         _known_claim(info, [states[uid] for uid in sorted(info.pods) if uid in states], leaving, device_states)
@@ -167,14 +170,6 @@ def state_of(manager: "DraManager", pods: Iterable[PodState], leaving: Mapping[P
     return ClaimsState(
         tuple(sorted(claims, key=lambda claim: (claim.namespace, claim.name))), tuple(drivers), containers
     )
-
-
-def containers_of(manager: "DraManager", pod: Pod) -> dict[str, tuple[ContainerClaimState, ...]]:
-    """The claims of each container of a pod that are in the cache; none if one of them does not exist yet."""
-    try:
-        return _containers(manager, pod, _DeviceStates.of(manager))
-    except DraError:
-        return {}
 
 
 @frozen
@@ -215,10 +210,6 @@ def _known_claim(
         phase, reason = "pending", users[0].reason
     devices = tuple(states.state(driver, device) for driver, device in claim_devices(info))
     return ClaimState(info.key.namespace, info.key.name, info.uid, phase, reason, tuple(sorted(info.pods)), devices)
-
-
-def _containers(manager: "DraManager", pod: Pod, states: _DeviceStates) -> dict[str, tuple[ContainerClaimState, ...]]:
-    return {container.name: _container_claims(manager, pod, container, states) for container in pod.in_start_order}
 
 
 def _container_claims(

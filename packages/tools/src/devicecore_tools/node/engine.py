@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from devicecore.adapters.manifests import ManifestError
@@ -28,7 +28,7 @@ from devicecore.manager import DeviceManager
 from devicecore_tools.node.attempts import SILENCE, Attempts, Before, Lane, PodEntry
 from devicecore_tools.node.claims import NodeClaims
 from devicecore_tools.node.evictions import Evictions
-from devicecore_tools.node.feed import ContainerReport, PodFeed, PodReport, PodReporter
+from devicecore_tools.node.feed import PodFeed, PodReport, PodReporter
 from devicecore_tools.node.lanes import Lanes, Workers
 from devicecore_tools.node.outcome import (
     Facts,
@@ -325,16 +325,11 @@ class NodeEngine:
     def _report(self, entry: PodEntry, outcome: Outcome) -> None:
         if self._reporter is None:
             return
-        report = PodReport(outcome.kind, outcome.kubelet_reason, outcome.kubelet_message, self._containers(entry.pod))
+        devices = allocated_resources_status(self._manager.state, entry.pod)
+        claims = self._claims.allocated_resources_status(entry.pod) if entry.pod.has_claims else {}
+        health = {name: (*devices.get(name, ()), *claims.get(name, ())) for name in sorted({*devices, *claims})}
+        report = PodReport(outcome.kind, outcome.kubelet_reason, outcome.kubelet_message, health)
         self._reporter.report(entry.pod, report)
-
-    def _containers(self, pod: Pod) -> Mapping[str, ContainerReport]:
-        devices = allocated_resources_status(self._manager.state, pod)
-        claims = self._claims.of_containers(pod) if pod.has_claims else {}
-        return {
-            container.name: ContainerReport(devices.get(container.name, ()), claims.get(container.name, ()))
-            for container in pod.in_start_order
-        }
 
     def _report_health(self) -> None:
         """Report the pods again whose devices may have another health than at the last look."""
@@ -371,6 +366,8 @@ class NodeEngine:
         feed, entries = self._pods, self._entries.items()
         if all(entry.outcome is not None for uid, entry in entries if feed.has_run(uid) or uid in self._held):
             self._pods.mark_ready()
+            if not self._pods.sources_ready():
+                return
             self._version += 1
             self._evictions.release_inactive()
             self._claims.release_all_but(self._entries.keys())

@@ -5,7 +5,7 @@ server does so in threads of its own, and wakes the engine.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,9 +16,9 @@ from devicecore.domain.health import ResourceHealth
 from devicecore.domain.model import Pod, PodUid
 from devicecore.ports.pods import PodSource
 from devicecore_tools.node.outcome import OutcomeKind
-from devicecore_tools.node.state import ContainerClaimState
 
 if TYPE_CHECKING:
+    from devicecore.domain.dra.health import ClaimHealth
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 
 
@@ -55,17 +55,6 @@ class PodFeed(PodSource, Protocol):
 
 
 @frozen
-class ContainerReport:
-    """What a container has: of each resource its devices with their health, and its claims.
-
-    As in a kubelet, the devices of init containers are left out.
-    """
-
-    devices: tuple[ResourceHealth, ...] = ()
-    claims: tuple[ContainerClaimState, ...] = ()
-
-
-@frozen
 class PodReport:
     """What became of a pod on its node.
 
@@ -73,13 +62,13 @@ class PodReport:
         kind: the outcome of the last attempt.
         reason: the reason in a kubelet's words; empty if the pod runs.
         message: the message in a kubelet's words, without the prefix that the status of a refused pod has.
-        containers: what each container has, init containers included.
+        health: by container, the devices of each resource and claim with their health; init containers are left out.
     """
 
     kind: OutcomeKind
     reason: str
     message: str
-    containers: Mapping[str, ContainerReport]
+    health: "Mapping[str, Sequence[ResourceHealth | ClaimHealth]]"
 
 
 class PodReporter(Protocol):

@@ -1,0 +1,208 @@
+"""The pods that a scheduler has bound to nodes: a list, and then a watch from its version.
+
+Laws: A list counts only when it is whole. While the server is away, or refuses, nothing is said of any pod, so what was
+known stays known. After `410 Gone` the pods are listed anew, never from a cache that may be older than what is known.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Sequence
+from http import HTTPStatus
+from os import PathLike
+from typing import Protocol
+
+from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem, Request
+from devicecore.adapters.kube_api.backoff import Backoff
+from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
+from devicecore.adapters.kube_api.patches import Json
+from devicecore.adapters.kube_api.requests import MAX_PAGES, PAGE, PODS, RequestError, page_of
+from devicecore.domain.names import is_dns_subdomain
+from devicecore.ports.context import Runs
+from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.system.background import SupervisedThread
+
+_SHORT = 1.0  # seconds; a server that ends watches sooner is left alone for a while
+_LAST_SECONDS = 1.0  # for the thread to end after its request was ended
+
+_log = logging.getLogger(__name__)
+
+
+class PodHandler(Protocol):
+    """Who is told of pods. One thread calls it; the objects are the handler's own."""
+
+    def wants(self, node: str) -> bool:
+        """Whether the pods of a node matter. Others are dropped."""
+
+    def listed(self, pods: Sequence[Json]) -> None:
+        """Take all pods there are. A pod that is not among them does not exist any more, or is bound to no node."""
+
+    def seen(self, kind: str, pod: Json) -> None:
+        """Take one change: `ADDED`, `MODIFIED` or `DELETED`, and the pod."""
+
+
+class KubeApiPods(Runs):
+    """Lists and watches pods, in one thread, and tells a handler. Use it as a context manager.
+
+    Args:
+        handler: is told of pods.
+        node: the node whose pods are watched; None for the pods of all nodes.
+        kubeconfig: the kubeconfig. Without it: the service account of the pod that this process runs in, then the files
+            of `$KUBECONFIG`, then `~/.kube/config`. It is read again when credentials have expired.
+        context: the context of the kubeconfig, if not its current one.
+        timeout: seconds for a request with its whole answer.
+        program_timeout: seconds for a program that gives credentials.
+        service_account: the directory of the pod's service account.
+        backoff: how long to wait after a failure.
+
+    Raises:
+        ApiAccessError: there are no credentials, or they cannot be used.
+        NodeNameError: no node can have that name.
+    """
+
+    def __init__(
+        self,
+        handler: PodHandler,
+        *,
+        node: str | None = None,
+        kubeconfig: str | PathLike[str] | None = None,
+        context: str | None = None,
+        timeout: float = 10.0,
+        program_timeout: float = 30.0,
+        service_account: str | PathLike[str] = SERVICE_ACCOUNT,
+        backoff: Backoff = Backoff(),
+    ) -> None:
+        if node is not None and not is_dns_subdomain(node):
+            raise NodeNameError(node)
+        self._access = Access(kubeconfig, context, service_account, timeout, program_timeout)
+        self._access.connection()  # files are read now, so that errors are raised
+        self._handler = handler
+        self._selector = "spec.nodeName!=" if node is None else f"spec.nodeName={node}"
+        self._backoff = backoff
+        self._lifecycle = Lifecycle("the watch of pods")
+        self._lister = self._watched = ApiServer("", self._access, "")
+        self._thread: SupervisedThread | None = None
+        self._problem: Problem | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the pods are not known as they are now; None if no problem is known."""
+        problem = self._problem
+        return None if problem is None else f"the pods cannot be watched: {problem}"
+
+    def start(self) -> None:
+        """Start the thread. A second start does nothing."""
+        self._lifecycle.start(self._begin, self._end)
+
+    def stop(self) -> None:
+        """End the request that is under way, and call the handler no more. A second stop does nothing."""
+        self._lifecycle.stop(self._end)
+
+    def _begin(self) -> None:
+        self._lister, self._watched = (ApiServer("", self._access, "", is_watch=is_watch) for is_watch in (False, True))
+        self._thread = SupervisedThread("devicecore-pods", self._work)
+        self._thread.start()
+
+    def _end(self) -> None:
+        self._lister.stop()
+        self._watched.stop()
+        if self._thread is not None:
+            self._thread.stop(_LAST_SECONDS)
+
+    # --- the thread ---------------------------------------------------------------------------------------------------
+
+    def _work(self, stopping: threading.Event) -> None:
+        version, failures = "", 0
+        while not stopping.is_set():
+            began = time.monotonic()
+            pause = 0.0
+            try:
+                if not version:
+                    version = self._list()
+                for kind, pod in self._watched.events(
+                    PODS.path(), "watch pods", self._selector, version, _pod, bookmarks=True
+                ):
+                    version = pod["metadata"]["resourceVersion"]
+                    if kind != "BOOKMARK" and self._handler.wants(_node(_whole(pod))):
+                        self._handler.seen(kind, pod)
+                    self._is_well()
+                    failures = 0
+                self._is_well()
+                failures = failures + 1 if time.monotonic() - began < _SHORT else 0
+            except Problem as problem:
+                if stopping.is_set():
+                    break
+                if problem.kind == HTTPStatus.GONE:
+                    version = ""
+                self._is_ill(problem)
+                failures, pause = failures + 1, problem.pause
+            if failures:
+                delay = self._backoff.delay(failures, random.random())  # noqa: S311 - no secret
+                stopping.wait(max(delay, pause))
+        self._lister.disconnect()
+        self._watched.disconnect()
+
+    def _list(self) -> str:
+        """Tell the handler all pods. Return the version of the list."""
+        found: list[Json] = []
+        query = {"fieldSelector": self._selector, "limit": str(PAGE)}
+        for _ in range(MAX_PAGES):
+            answer = self._lister.send(Request("list pods", "GET", PODS.path(), query))
+            try:
+                items, version, token = page_of(answer)
+                found += [pod for pod in map(_pod, items) if self._handler.wants(_node(_whole(pod)))]
+            except (RequestError, ValueError) as error:
+                raise Problem(kind="list", cause=str(error)) from error
+            if not token:
+                if not version:
+                    raise Problem(kind="list", cause="expected the version of a list of pods, got none")
+                self._handler.listed(found)
+                return version
+            query["continue"] = token
+        raise Problem(kind="list", cause=f"the list of pods has more than {MAX_PAGES} pages")
+
+    def _is_ill(self, problem: Problem) -> None:
+        if self._problem is None or self._problem.kind != problem.kind:
+            if problem.kind == HTTPStatus.GONE:
+                _log.info("the versions of pods are no longer known, so the pods are listed again: %s", problem)
+            else:
+                _log.error("the pods cannot be watched: %s; what is known of them stays", problem)
+        self._problem = problem
+
+    def _is_well(self) -> None:
+        if self._problem is not None:
+            self._problem = None
+            _log.warning("the pods are watched again")
+
+
+def _pod(sent: Json) -> Json:
+    """Return a pod without what nobody uses and much memory keeps.
+
+    Raises:
+        ValueError: it has no version.
+    """
+    metadata = sent.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("resourceVersion"), str):
+        message = "expected a pod with a version, got something else"
+        raise ValueError(message)  # noqa: TRY004 - as for an answer that is no JSON
+    metadata.pop("managedFields", None)
+    return sent
+
+
+def _whole(pod: Json) -> Json:
+    """Return a pod that is more than the version of a bookmark.
+
+    Raises:
+        Problem: it has no UID, name or containers.
+    """
+    metadata, spec = pod["metadata"], pod.get("spec")
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    is_named = isinstance(metadata.get("name"), str) and isinstance(metadata.get("uid"), str)
+    if not is_named or not isinstance(containers, list) or not all(isinstance(one, dict) for one in containers):
+        raise Problem(kind="pod", cause="expected a pod with a name, a UID and containers, got something else")
+    return pod
+
+
+def _node(pod: Json) -> str:
+    return str(pod["spec"].get("nodeName") or "")

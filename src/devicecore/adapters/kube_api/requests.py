@@ -1,0 +1,259 @@
+"""Requests to an API server by several threads, for objects of any kind.
+
+Law: a request that waits for the server delays no other request. Each gets the server's answer, or a `RequestError`
+that says whether the server has refused or has not answered.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from os import PathLike
+from typing import TypeVar
+from urllib.parse import quote
+
+from attrs import field, frozen
+from lightkube import Client
+from lightkube.types import PatchType
+
+from devicecore.adapters.kube_api.access import Access, ApiServer, Problem, Request, refusal
+from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
+from devicecore.adapters.kube_api.patches import Json
+from devicecore.domain.errors import DeviceCoreError, NotStartedError
+from devicecore.domain.text import foreign_text
+from devicecore.ports.context import Runs
+from devicecore.runtime.lifecycle import Lifecycle
+
+T = TypeVar("T")
+
+MAX_IDLE = 8
+"""Connections that are kept for later calls."""
+
+PAGE = 500
+"""Objects of one answer to a list, as a kubelet asks for."""
+
+MAX_PAGES = 1_000
+"""Answers to one list, which the server could continue without end."""
+
+
+@frozen
+class RequestError(DeviceCoreError):
+    """A request to an API server that failed.
+
+    Attributes:
+        cause: one sentence.
+        status: the HTTP status; None if the server has not answered.
+        reason: the API server's word for a refusal, such as `NotFound`; empty if there is none.
+        pause: seconds for which the server asked not to be called.
+    """
+
+    cause: str = field(converter=foreign_text)
+    status: int | None = None
+    reason: str = ""
+    pause: float = 0.0
+    _text = "{cause}"
+
+
+@frozen
+class ApiResource:
+    """A resource of the API; `group` is empty for the core group."""
+
+    group: str
+    version: str
+    plural: str
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the path below the server's URL; without a name, that of the objects of a namespace or of all."""
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        parts += ["namespaces", namespace] if namespace else []
+        parts += [self.plural, name, subresource]
+        return "/".join(quote(part, safe="") for part in parts if part)
+
+
+NODES = ApiResource("", "v1", "nodes")
+PODS = ApiResource("", "v1", "pods")
+EVENTS = ApiResource("", "v1", "events")
+LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
+
+
+@frozen
+class Refused:
+    """The server's refusal, in its own words."""
+
+    status: int
+    message: str
+
+
+class ApiServers(Runs):
+    """Connections to one API server, one for each call that is under way."""
+
+    def __init__(self, name: str, node: str, access: Access) -> None:
+        access.connection()  # files are read now, so that errors are raised
+        self._node = node
+        self._access = access
+        self._lock = threading.Lock()  # held while the two lists change, never during a request
+        self._idle: list[ApiServer] = []
+        self._used: list[ApiServer] = []
+        self._lifecycle = Lifecycle(name)
+
+    def start(self) -> None:
+        """Accept calls, each of which connects if it must. A second start does nothing."""
+        self._lifecycle.start(lambda: None, self._end)
+
+    def stop(self) -> None:
+        """End the requests that are under way; later ones fail. A second stop does nothing."""
+        self._lifecycle.stop(self._end)
+
+    def _end(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+            used = tuple(self._used)
+        for server in used:
+            server.stop()
+        for server in idle:
+            server.disconnect()
+
+    def _ask(self, permission: str, request: Callable[[Client], T]) -> T | Refused:
+        """Ask the server; its answer or its refusal.
+
+        Raises:
+            Problem: there is no answer, or the credentials are refused, or this is not started.
+        """
+        try:
+            self._lifecycle.check_running()
+        except NotStartedError as error:
+            raise Problem(kind="not started", cause=str(error)) from error
+
+        def answer(client: Client) -> T | Refused:
+            try:
+                return request(client)
+            except Exception as error:
+                refused = refusal(error)
+                if refused is None or refused[0] == HTTPStatus.UNAUTHORIZED:
+                    raise
+                return Refused(*refused)
+
+        with self._one() as server:
+            return server.ask(permission, answer)
+
+    @contextmanager
+    def _one(self) -> Iterator[ApiServer]:
+        with self._lock:
+            server = self._idle.pop() if self._idle else ApiServer(self._node, self._access, "devicecore")
+            if not self._lifecycle.is_running:
+                server.stop()
+            self._used.append(server)
+        try:
+            yield server
+        finally:
+            with self._lock:
+                self._used.remove(server)
+                is_kept = self._lifecycle.is_running and len(self._idle) < MAX_IDLE
+                if is_kept:
+                    self._idle.append(server)
+            if not is_kept:
+                server.disconnect()
+
+
+class KubeApiRequests(ApiServers):
+    """Reads and writes objects of any kind. Thread-safe. Use it as a context manager.
+
+    Every method raises `RequestError` if the server refuses or does not answer, or if this is not started.
+
+    Args:
+        kubeconfig: the kubeconfig. Without it: the service account of the pod that this process runs in, then the files
+            of `$KUBECONFIG`, then `~/.kube/config`. It is read again when credentials have expired.
+        context: the context of the kubeconfig, if not its current one.
+        timeout: seconds for a request with its whole answer.
+        program_timeout: seconds for a program that gives credentials.
+        service_account: the directory of the pod's service account.
+        field_manager: the name in `metadata.managedFields` of what this writes.
+
+    Raises:
+        ApiAccessError: there are no credentials, or they cannot be used.
+    """
+
+    def __init__(
+        self,
+        *,
+        kubeconfig: str | PathLike[str] | None = None,
+        context: str | None = None,
+        timeout: float = 10.0,
+        program_timeout: float = 30.0,
+        service_account: str | PathLike[str] = SERVICE_ACCOUNT,
+        field_manager: str = "devicecore",
+    ) -> None:
+        access = Access(kubeconfig, context, service_account, timeout, program_timeout)
+        super().__init__("the client of the API server", "", access)
+        self._written = {"fieldManager": field_manager}
+
+    def get(self, resource: ApiResource, name: str, namespace: str = "") -> Json:
+        """Return an object as it is now."""
+        return self._send(Request(f"get {resource.plural}", "GET", resource.path(namespace, name)))
+
+    def list(self, resource: ApiResource, fields: str = "", namespace: str = "") -> list[Json]:
+        """Return the objects that a field selector matches; all of them, or a RequestError."""
+        found: list[Json] = []
+        query = {"limit": str(PAGE), **({"fieldSelector": fields} if fields else {})}
+        for _ in range(MAX_PAGES):
+            answer = self._send(Request(f"list {resource.plural}", "GET", resource.path(namespace), query))
+            items, _, token = page_of(answer)
+            found += items
+            if not token:
+                return found
+            query["continue"] = token
+        message = f"a list of {resource.plural} has more than {MAX_PAGES} pages"
+        raise RequestError(message)
+
+    def create(self, resource: ApiResource, body: Json, namespace: str = "") -> Json:
+        """Create an object. Return it as the server has it."""
+        path = resource.path(namespace)
+        return self._send(Request(f"create {resource.plural}", "POST", path, self._written, body))
+
+    def update(self, resource: ApiResource, body: Json, namespace: str = "") -> Json:
+        """Replace an object that has the version of `body`. Return it as the server has it."""
+        path = resource.path(namespace, str(body["metadata"]["name"]))
+        return self._send(Request(f"update {resource.plural}", "PUT", path, self._written, body))
+
+    def patch(
+        self, resource: ApiResource, name: str, body: Json, namespace: str = "", *, subresource: str = ""
+    ) -> Json:
+        """Change an object with a strategic merge patch. Return it as the server has it."""
+        path = resource.path(namespace, name, subresource)
+        permission = "/".join(filter(None, (f"patch {resource.plural}", subresource)))
+        return self._send(Request(permission, "PATCH", path, self._written, body, PatchType.STRATEGIC.value))
+
+    def delete(
+        self, resource: ApiResource, name: str, namespace: str = "", *, uid: str, grace: int | None = None
+    ) -> None:
+        """Delete the object that has this UID, after `grace` seconds if that is given."""
+        body: dict[str, Json] = {"preconditions": {"uid": uid}}
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
+        self._send(Request(f"delete {resource.plural}", "DELETE", resource.path(namespace, name), {}, body))
+
+    def _send(self, request: Request) -> Json:
+        try:
+            self._lifecycle.check_running()
+            with self._one() as server:
+                return server.send(request)
+        except NotStartedError as error:
+            raise RequestError(str(error)) from error
+        except Problem as problem:
+            status = problem.kind if isinstance(problem.kind, int) else None
+            raise RequestError(problem.cause, status, problem.reason, problem.pause) from problem
+
+
+def page_of(answer: Json) -> tuple[list[Json], str, str]:
+    """Return the objects of one page of a list, the version of the list, and what continues it; empty at its end.
+
+    Raises:
+        RequestError: it is no list.
+    """
+    metadata = answer.get("metadata") if isinstance(answer, Mapping) else None
+    items = answer.get("items") if isinstance(answer, Mapping) else None
+    if not isinstance(metadata, Mapping) or not isinstance(items, list | None):
+        message = "expected a list of objects, got something else"
+        raise RequestError(message)
+    objects = [one for one in items or () if isinstance(one, dict)]
+    return objects, str(metadata.get("resourceVersion") or ""), str(metadata.get("continue") or "")
