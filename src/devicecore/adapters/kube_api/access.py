@@ -96,7 +96,7 @@ class Access:
 
 
 @frozen
-class Request:
+class ApiRequest:
     """One request.
 
     Attributes:
@@ -178,7 +178,7 @@ class ApiServer:
         """
         return self.events("api/v1/nodes", "watch nodes", f"metadata.name={self.node}", since, NodeObject.parse)
 
-    def send(self, request: Request) -> Json:
+    def send(self, request: ApiRequest) -> Json:
         """Send a request and return the parsed answer.
 
         Raises:
@@ -211,7 +211,7 @@ class ApiServer:
             query["resourceVersion"] = since
         if bookmarks:
             query["allowWatchBookmarks"] = "true"
-        request = Request(permission, "GET", path, query)
+        request = ApiRequest(permission, "GET", path, query)
         answer = self.ask(permission, lambda client: _sent(client, request, is_stream=True))
         with closing(answer):
             lines = answer.iter_lines()
@@ -297,7 +297,7 @@ class ApiServer:
         return self._client
 
 
-def _sent(client: Client, request: Request, *, is_stream: bool = False) -> httpx2.Response:
+def _sent(client: Client, request: ApiRequest, *, is_stream: bool = False) -> httpx2.Response:
     """Send a request and return the answer; lightkube knows no preconditions, and only objects of its own classes.
 
     Raises:

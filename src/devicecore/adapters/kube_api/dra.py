@@ -14,7 +14,7 @@ from lightkube.core.resource import ApiInfo, GlobalResource, NamespacedResource,
 
 from devicecore.adapters.kube_api.access import Access, NodeNameError, Problem
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
-from devicecore.adapters.kube_api.requests import ApiServers, Refused
+from devicecore.adapters.kube_api.requests import ApiServers, Refusal
 from devicecore.domain.dra.errors import ClaimSourceError, SliceError
 from devicecore.domain.dra.model import ClaimKey, DriverName, ResourceClaim
 from devicecore.domain.dra.objects import resource_claim_of
@@ -79,7 +79,7 @@ class KubeApiClaims(ApiServers):
             )
         except Problem as problem:
             raise ClaimSourceError(str(problem)) from problem
-        if isinstance(answer, Refused):
+        if isinstance(answer, Refusal):
             raise ClaimSourceError(answer.message)
         try:
             claim = resource_claim_of(answer)

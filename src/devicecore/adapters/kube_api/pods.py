@@ -13,7 +13,7 @@ from http import HTTPStatus
 from os import PathLike
 from typing import Protocol
 
-from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem, Request
+from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, NodeNameError, Problem
 from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.adapters.kube_api.patches import Json
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class PodHandler(Protocol):
-    """Who is told of pods. One thread calls it; the objects are the handler's own."""
+    """What takes pods. One thread calls it; the objects are the handler's own."""
 
     def wants(self, node: str) -> bool:
         """Whether the pods of a node matter. Others are dropped."""
@@ -43,10 +43,10 @@ class PodHandler(Protocol):
 
 
 class KubeApiPods(Runs):
-    """Lists and watches pods, in one thread, and tells a handler. Use it as a context manager.
+    """Lists and watches pods, in one thread, and gives them to a handler. Use it as a context manager.
 
     Args:
-        handler: is told of pods.
+        handler: takes the pods.
         node: the node whose pods are watched; None for the pods of all nodes.
         kubeconfig: the kubeconfig. Without it: the service account of the pod that this process runs in, then the files
             of `$KUBECONFIG`, then `~/.kube/config`. It is read again when credentials have expired.
@@ -144,11 +144,11 @@ class KubeApiPods(Runs):
         self._watched.disconnect()
 
     def _list(self) -> str:
-        """Tell the handler all pods. Return the version of the list."""
+        """Give all pods to the handler. Return the version of the list."""
         found: list[Json] = []
         query = {"fieldSelector": self._selector, "limit": str(PAGE)}
         for _ in range(MAX_PAGES):
-            answer = self._lister.send(Request("list pods", "GET", PODS.path(), query))
+            answer = self._lister.send(ApiRequest("list pods", "GET", PODS.path(), query))
             try:
                 items, version, token = page_of(answer)
                 found += [pod for pod in map(_pod, items) if self._handler.wants(_node(_whole(pod)))]

@@ -16,7 +16,7 @@ from attrs import field, frozen
 from lightkube import Client
 from lightkube.types import PatchType
 
-from devicecore.adapters.kube_api.access import Access, ApiServer, Problem, Request, refusal
+from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, Problem, refusal
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.domain.errors import DeviceCoreError, NotStartedError
@@ -77,7 +77,7 @@ LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
 
 
 @frozen
-class Refused:
+class Refusal:
     """The server's refusal, in its own words."""
 
     status: int
@@ -113,7 +113,7 @@ class ApiServers(Runs):
         for server in idle:
             server.disconnect()
 
-    def _ask(self, permission: str, request: Callable[[Client], T]) -> T | Refused:
+    def _ask(self, permission: str, request: Callable[[Client], T]) -> T | Refusal:
         """Ask the server; its answer or its refusal.
 
         Raises:
@@ -124,14 +124,14 @@ class ApiServers(Runs):
         except NotStartedError as error:
             raise Problem(kind="not started", cause=str(error)) from error
 
-        def answer(client: Client) -> T | Refused:
+        def answer(client: Client) -> T | Refusal:
             try:
                 return request(client)
             except Exception as error:
                 refused = refusal(error)
                 if refused is None or refused[0] == HTTPStatus.UNAUTHORIZED:
                     raise
-                return Refused(*refused)
+                return Refusal(*refused)
 
         with self._one() as server:
             return server.ask(permission, answer)
@@ -189,14 +189,14 @@ class KubeApiRequests(ApiServers):
 
     def get(self, resource: ApiResource, name: str, namespace: str = "") -> Json:
         """Return an object as it is now."""
-        return self._send(Request(f"get {resource.plural}", "GET", resource.path(namespace, name)))
+        return self._send(ApiRequest(f"get {resource.plural}", "GET", resource.path(namespace, name)))
 
     def list(self, resource: ApiResource, fields: str = "", namespace: str = "") -> list[Json]:
         """Return the objects that a field selector matches; all of them, or a RequestError."""
         found: list[Json] = []
         query = {"limit": str(PAGE), **({"fieldSelector": fields} if fields else {})}
         for _ in range(MAX_PAGES):
-            answer = self._send(Request(f"list {resource.plural}", "GET", resource.path(namespace), query))
+            answer = self._send(ApiRequest(f"list {resource.plural}", "GET", resource.path(namespace), query))
             items, _, token = page_of(answer)
             found += items
             if not token:
@@ -208,12 +208,12 @@ class KubeApiRequests(ApiServers):
     def create(self, resource: ApiResource, body: Json, namespace: str = "") -> Json:
         """Create an object. Return it as the server has it."""
         path = resource.path(namespace)
-        return self._send(Request(f"create {resource.plural}", "POST", path, self._written, body))
+        return self._send(ApiRequest(f"create {resource.plural}", "POST", path, self._written, body))
 
     def update(self, resource: ApiResource, body: Json, namespace: str = "") -> Json:
         """Replace an object that has the version of `body`. Return it as the server has it."""
         path = resource.path(namespace, str(body["metadata"]["name"]))
-        return self._send(Request(f"update {resource.plural}", "PUT", path, self._written, body))
+        return self._send(ApiRequest(f"update {resource.plural}", "PUT", path, self._written, body))
 
     def patch(
         self, resource: ApiResource, name: str, body: Json, namespace: str = "", *, subresource: str = ""
@@ -221,7 +221,7 @@ class KubeApiRequests(ApiServers):
         """Change an object with a strategic merge patch. Return it as the server has it."""
         path = resource.path(namespace, name, subresource)
         permission = "/".join(filter(None, (f"patch {resource.plural}", subresource)))
-        return self._send(Request(permission, "PATCH", path, self._written, body, PatchType.STRATEGIC.value))
+        return self._send(ApiRequest(permission, "PATCH", path, self._written, body, PatchType.STRATEGIC.value))
 
     def delete(
         self, resource: ApiResource, name: str, namespace: str = "", *, uid: str, grace: int | None = None
@@ -230,9 +230,9 @@ class KubeApiRequests(ApiServers):
         body: dict[str, Json] = {"preconditions": {"uid": uid}}
         if grace is not None:
             body["gracePeriodSeconds"] = grace
-        self._send(Request(f"delete {resource.plural}", "DELETE", resource.path(namespace, name), {}, body))
+        self._send(ApiRequest(f"delete {resource.plural}", "DELETE", resource.path(namespace, name), {}, body))
 
-    def _send(self, request: Request) -> Json:
+    def _send(self, request: ApiRequest) -> Json:
         try:
             self._lifecycle.check_running()
             with self._one() as server:
