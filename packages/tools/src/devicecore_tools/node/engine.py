@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from devicecore.adapters.manifests import ManifestError
 from devicecore.adapters.pod_resources import Snapshot
 from devicecore.domain.device_set import natural_key
-from devicecore.domain.health import allocated_resources_status
+from devicecore.domain.health import ResourceHealth, allocated_resources_status
 from devicecore.domain.inventory import DeviceReport, Phase
 from devicecore.domain.model import Container, Pod, PodUid, ResourceName
 from devicecore.domain.node_state import NodeState
@@ -41,6 +41,7 @@ from devicecore_tools.node.outcome import (
 from devicecore_tools.node.state import FAILED, PENDING, RUNNING, KubeletState, PodState
 
 if TYPE_CHECKING:
+    from devicecore.domain.dra.health import ClaimHealth
     from devicecore.wire import podresources
     from devicecore_tools.node.dra_state import PreparationFacts
 
@@ -327,7 +328,9 @@ class NodeEngine:
             return
         devices = allocated_resources_status(self._manager.state, entry.pod)
         claims = self._claims.allocated_resources_status(entry.pod) if entry.pod.has_claims else {}
-        health = {name: (*devices.get(name, ()), *claims.get(name, ())) for name in sorted({*devices, *claims})}
+        health: dict[str, tuple[ResourceHealth | ClaimHealth, ...]] = {
+            name: (*devices.get(name, ()), *claims.get(name, ())) for name in sorted({*devices, *claims})
+        }
         report = PodReport(outcome.kind, outcome.kubelet_reason, outcome.kubelet_message, health)
         self._reporter.report(entry.pod, report)
 
