@@ -98,6 +98,15 @@ ANSWERS = {
 }
 
 
+def test_no_name_of_an_answer_that_is_refused_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = DraNode(MemoryStore(), ANSWERS["many CDI names"])
+    monkeypatch.delattr("devicecore.domain.dra.answers.is_cdi_name")  # so that a look at a name raises an error
+    assert node.refusal("greedy", GREEDY) is not None
+    with pytest.raises(NameError):
+        node.greedy.devices = (PreparedDevice("pool", "device", cdi_ids=("n",)),)
+        node.refusal("small", GREEDY)
+
+
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_answers_that_are_too_large_are_refused_by_the_name_of_the_driver(answer: str, tmp_path: Path) -> None:
     node = DraNode(FileStore(tmp_path / "dra_manager_state"), ANSWERS[answer])

@@ -130,7 +130,9 @@ class Preparation:
             instance = self._drivers.choose(left.driver)
             answer = self._transport.prepare(instance, left.claims)
             warnings: list[str] = []
-            for claim in left.claims:
+            # What is refused, such as 99,000 names, is not looked at any further.
+            is_refused = store_answer(self._claims.cache, left, answer).error is not None
+            for claim in () if is_refused else left.claims:
                 allocation = claims[claim.key].allocation or ()
                 result = answer.get(claim.uid)
                 of_claim = answer_warnings(left.driver, allocation, result.devices) if result else ()
