@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from devicecore import (
     resource_name,
 )
 from devicecore.adapters.file import FileStore
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
@@ -40,6 +42,7 @@ from devicecore.domain.model import ContainerClaim, PodClaim
 from devicecore.dra_manager import DraManager
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.ports.store import CheckpointStore
+from tests.adapters.peers import RawPlugin, register, wait_until
 
 GREEDY, MODEST = DriverName("greedy.example.com"), DriverName("modest.example.com")
 GPU, NIC = resource_name("example.com/gpu"), resource_name("example.com/nic")
@@ -102,8 +105,8 @@ def test_no_name_of_an_answer_that_is_refused_is_looked_at(monkeypatch: pytest.M
     node = DraNode(MemoryStore(), ANSWERS["many CDI names"])
     monkeypatch.delattr("devicecore.domain.dra.answers.is_cdi_name")  # so that a look at a name raises an error
     assert node.refusal("greedy", GREEDY) is not None
+    node.greedy.devices = (PreparedDevice("pool", "device", cdi_ids=("n",)),)
     with pytest.raises(NameError):
-        node.greedy.devices = (PreparedDevice("pool", "device", cdi_ids=("n",)),)
         node.refusal("small", GREEDY)
 
 
@@ -130,7 +133,7 @@ def test_all_answers_of_a_driver_have_a_limit_and_a_warning(caplog: pytest.LogCa
         for record in caplog.records
         if record.levelno == logging.WARNING and GREEDY in record.getMessage()
     ]
-    assert len([text for text in warning if text.startswith(f"DRA driver {GREEDY}: its answers have")]) == 1
+    assert len([text for text in warning if text.startswith(f"answers of DRA driver {GREEDY}: ")]) == 1
     node.manager.unprepare(PodUid("greedy-0"))
     assert node.refusal("greedy-again", GREEDY) is None
 
@@ -183,7 +186,8 @@ def test_large_answers_of_a_plugin_have_a_limit_and_a_warning(
         assert str(refused[0]).startswith("the answers of the device plugin of example.com/gpu to Allocate would have")
         assert isinstance(manager.admit(pod_with(NIC, "modest")), Admitted)
         texts = [record.getMessage() for record in caplog.records]
-        assert len([text for text in texts if text.startswith("the device plugin of example.com/gpu: its ans")]) == 1
+        warning = f"answers of the device plugin of {GPU}: "
+        assert len([text for text in texts if text.startswith(warning)]) == 1
         greedy.size = 1_000
         assert isinstance(manager.admit(pod_with(GPU, "small")), Admitted)
         greedy.size = 250_000
@@ -206,3 +210,22 @@ def test_a_checkpoint_beyond_the_limit_is_read_and_large_answers_are_refused(mon
         assert isinstance(manager.admit(pod_with(GPU, "large")), Refused)
         plugin.size = 1_000
         assert isinstance(manager.admit(pod_with(GPU, "small")), Admitted)
+
+
+def test_the_list_of_a_plugin_has_a_limit_in_the_checkpoint_and_a_warning(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each byte of a control character has six in the file, so eight lists of 1 MB filled it before."""
+    lists = [[f"{number}".rjust(4_000, "\x01") for number in range(count)] for count in (100, 101, 200)]
+    transport = GrpcUnixTransport(directory)
+    with DeviceManager(transport, FileStore.in_directory(directory), MemorySink()) as manager, ExitStack() as stack:
+        for number in range(8):
+            stack.enter_context(RawPlugin(directory / f"greedy-{number}.sock", *lists))
+            register(directory, f"greedy-{number}.sock", f"example.com/greedy-{number}")
+        stack.enter_context(serve_plugin(Plugin(NIC, 10), directory))
+        wait_until(lambda: caplog.text.count("would have 4,79") == 8, "refusals")
+        manager.wait_for(lambda state: state.inventory.current_report(NIC), timeout=60)
+        assert isinstance(manager.admit(pod_with(NIC, "modest")), Admitted)
+    for number in range(8):
+        warning = f"the list of example.com/greedy-{number}: 2,39"
+        assert len([text for text in caplog.messages if text.startswith(warning)]) == 1

@@ -50,11 +50,11 @@ def share_of_file(text: bytes, escapes: int = 0) -> int:
     return max(len(text) + escapes, _values(text) * (MAX_BYTES // 2 // STATE.max_values))
 
 
-def near_limit(owner: str, before: int, after: int, file: str) -> str:
-    """Return a sentence if what an owner takes up of a file has come to more than half of `MAX_OF_OWNER`."""
+def near_limit(what: str, before: int, after: int, file: str) -> str:
+    """Return a sentence if `what` an owner has in a file of state has come to more than half of `MAX_OF_OWNER`."""
     if not before <= MAX_OF_OWNER // 2 < after:
         return ""
-    return f"{owner}: its answers have {after:,} bytes in {file}; answers beyond {MAX_OF_OWNER:,} bytes are refused"
+    return f"{what}: {after:,} bytes in {file}; from {MAX_OF_OWNER:,} bytes on, more is refused"
 
 
 def size_problem(text: bytes, reader: Reader = STATE) -> str:

@@ -149,7 +149,8 @@ def answers_warning(ledger: Ledger, resource: ResourceName, receipt: Receipt) ->
     if len(receipt) <= SMALL_ANSWER:
         return ""
     size = _large_answers(ledger, resource)
-    return near_limit(f"the device plugin of {resource}", size - _size_in_file(receipt), size, "the checkpoint")
+    what = f"answers of the device plugin of {resource}"
+    return near_limit(what, size - _size_in_file(receipt), size, "the checkpoint")
 
 
 def _large_answers(ledger: Ledger, resource: ResourceName) -> int:

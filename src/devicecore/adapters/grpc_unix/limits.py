@@ -9,8 +9,10 @@ from functools import partial
 
 from attrs import frozen
 
+from devicecore.domain.checkpoint.go_text import json_text
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import InvalidResourceNameError, PluginError
+from devicecore.domain.json_size import MAX_OF_OWNER, near_limit, share_of_file
 from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, DeviceId, PluginId, ResourceName, resource_name
 from devicecore.domain.text import counted, foreign_text
 from devicecore.system.rate import TokenBucket
@@ -106,6 +108,16 @@ class DeviceIdTooLongError(PluginError):
         )
 
 
+@frozen
+class DeviceListTooLargeError(PluginError):
+    """A plugin's list would take up too much of the checkpoint. `size` and `limit` are in bytes."""
+
+    resource: str
+    size: int
+    limit: int
+    _text = "a list of {resource} would have {size:,} bytes in the checkpoint, expected at most {limit:,}"
+
+
 class RegistrationRate:
     """How often each resource may register: `burst` times at once, and then `per_second`.
 
@@ -148,6 +160,7 @@ class ListCheck:
         self._limit = message_bytes
         self._last: DeviceList | None = None
         self._long_ids_logged = self._size_logged = False
+        self._in_file = 0  # bytes
 
     def look(self, size: int, devices: DeviceList) -> None:
         """Look at the next list, which came in `size` bytes.
@@ -155,11 +168,13 @@ class ListCheck:
         Raises:
             TooManyNumaNodesError: it names more than `MAX_NUMA_NODES`.
             DeviceIdTooLongError: an id has more than `MAX_DEVICE_ID` characters.
+            DeviceListTooLargeError: the checkpoint would have more than `MAX_OF_OWNER` bytes of it.
         """
         if devices is self._last:
             return
         self._refuse_many_numa_nodes(devices)
         self._look_at_ids(devices.ids)
+        self._look_at_share(size, devices.ids)
         if not self._size_logged:
             self._look_at_size(size, len(devices))
         self._last = devices
@@ -187,6 +202,16 @@ class ListCheck:
                 MAX_DEVICE_ID_LENGTH,
                 foreign_text(long[0], MAX_NAME),
             )
+
+    def _look_at_share(self, size: int, ids: Sequence[DeviceId]) -> None:
+        """Refuse a list of which too little of the checkpoint would be left to other plugins."""
+        # In JSON, an escaped character has six bytes, so most lists need not be rendered for this.
+        is_small = max(6 * size, 40 * len(ids)) < MAX_OF_OWNER // 2
+        before, self._in_file = self._in_file, 0 if is_small else share_of_file(json_text(ids))
+        if self._in_file > MAX_OF_OWNER:
+            raise DeviceListTooLargeError(self._plugin.resource, self._in_file, MAX_OF_OWNER)
+        if warning := near_limit(f"the list of {self._plugin.resource}", before, self._in_file, "the checkpoint"):
+            logger.warning("%s", warning)
 
     def _look_at_size(self, size: int, devices: int) -> None:
         if size > _NEARLY_FULL * self._limit:

@@ -124,7 +124,7 @@ def store_answer(cache: ClaimCache, ask: AskDriver, answer: Mapping[ClaimUid, Pr
         total += size - last
         drivers = {**claim.drivers, driver: devices}
         changed.append(evolve(claim, drivers=drivers, answered=claim.answered | {driver}))
-    warning = near_limit(f"DRA driver {driver}", before, total, "dra_manager_state")
+    warning = near_limit(f"answers of DRA driver {driver}", before, total, "dra_manager_state")
     return Changed(cache.put(*changed), error, warning=warning)
 
 
