@@ -86,7 +86,7 @@ def test_a_new_kubelet_sock_is_a_created_file(short_path: Path) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     watcher = libc.inotify_init()
     assert libc.inotify_add_watch(watcher, bytes(short_path), created | moved_to) >= 0
-    kubelet = BareKubelet(short_path, lambda: None, 1.0)
+    kubelet = BareKubelet(short_path, 1.0)
     try:
         kubelet.serve()
         events = os.read(watcher, 4096)
@@ -110,7 +110,7 @@ def test_a_shell_that_does_not_pass_on_the_signal_is_named() -> None:
 
 def test_the_reason_why_a_socket_cannot_be_reached_is_named(short_path: Path) -> None:
     def why(name: str) -> str:
-        connection = PluginConnection(str(short_path / name), lambda: None)
+        connection = PluginConnection(str(short_path / name))
         try:
             return connection.why_not()
         finally:

@@ -185,8 +185,8 @@ def test_a_plugin_that_does_not_come_back_is_restarted_once(short_path: Path) ->
         starts[-1].start()
         return starts[-1]
 
-    kubelet = BareKubelet(short_path, lambda: None, LIMIT)
-    plugin = PluginUnderTest(kubelet, start, evolve(QUICK, returning=0.1), threading.Condition())
+    kubelet = BareKubelet(short_path, LIMIT)
+    plugin = PluginUnderTest(kubelet, start, evolve(QUICK, returning=0.1))
     try:
         for _ in range(3):
             with pytest.raises(Skip, match="did not register again"):
@@ -309,7 +309,7 @@ def test_long_lists_are_kept_up_to_a_bound(short_path: Path) -> None:
             ).SerializeToString()
 
     with listing(short_path / "s", lists):
-        connection = PluginConnection(str(short_path / "s"), lambda: None)
+        connection = PluginConnection(str(short_path / "s"))
         assert connection.dial(LIMIT)
         connection.follow()
         until(lambda: connection.ended)
@@ -320,7 +320,7 @@ def test_long_lists_are_kept_up_to_a_bound(short_path: Path) -> None:
 
 
 def test_registrations_without_end_keep_few_connections_and_no_long_texts(short_path: Path) -> None:
-    kubelet = BareKubelet(short_path, lambda: None, LIMIT)
+    kubelet = BareKubelet(short_path, LIMIT)
 
     def lists(context: grpc.ServicerContext) -> Iterator[bytes]:
         yield b""
@@ -351,7 +351,7 @@ def test_registrations_without_end_keep_few_connections_and_no_long_texts(short_
 
 def test_sockets_that_do_not_answer_hold_up_no_other_plugin(short_path: Path) -> None:
     """More of them than threads that ask; of each kind some."""
-    kubelet = WatchingKubelet(short_path, lambda: None, LIMIT)
+    kubelet = WatchingKubelet(short_path, LIMIT)
     mute = [socket.socket(socket.AF_UNIX) for _ in range(20)]
     for number, one in enumerate(mute):
         one.bind(str(short_path / f"a{number}"))

@@ -59,9 +59,9 @@ class Registration:
 
 
 class PluginConnection(SocketConnection):
-    """The kubelet's connection to one plugin instance. `wake` is called after every event."""
+    """The kubelet's connection to one plugin instance."""
 
-    def __init__(self, path: str, wake: Callable[[], None]) -> None:
+    def __init__(self, path: str) -> None:
         super().__init__(path)
         self.options: deviceplugin.DevicePluginOptions = deviceplugin.DevicePluginOptions()
         self.opened: float = 0.0
@@ -74,7 +74,6 @@ class PluginConnection(SocketConnection):
         """Why the stream of lists has ended; empty while it is open."""
         self._lists: deque[deviceplugin.ListAndWatchResponse] = deque()
         self._sizes: deque[int] = deque()
-        self._wake = wake
         self._stream: Any = None
         self._reader: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -128,11 +127,9 @@ class PluginConnection(SocketConnection):
                 self._keep(message)
                 self.first_list_at = self.first_list_at or time.monotonic()
                 self.list_count += 1
-                self._wake()
         except grpc.RpcError as error:
             ended = f"{error.code().name}: {foreign_text(error.details() or '')}"
         self.ended = ended
-        self._wake()
 
     def _keep(self, message: deviceplugin.ListAndWatchResponse) -> None:
         size = message.ByteSize()
@@ -150,7 +147,6 @@ class BareKubelet:
 
     Attributes:
         directory: the socket directory.
-        wake: called after every event.
         dial_timeout: seconds for a connection to a plugin and for every answer to it.
         resource: the resource under test; if empty, the first that registers.
         refusal: if not empty, every registration is refused with this text.
@@ -161,7 +157,6 @@ class BareKubelet:
     """
 
     directory: Path
-    wake: Callable[[], None]
     dial_timeout: float
     resource: str = ""
     refusal: str = ""
@@ -254,12 +249,10 @@ class BareKubelet:
             return deviceplugin.Empty()
         self._decide(registration)
         if registration.problem:
-            self.wake()
             context.abort(grpc.StatusCode.UNKNOWN, registration.problem)
 
         def has_been_answered() -> None:
             registration.answered = True
-            self.wake()
 
         # The next check may stop this server, so the plugin must have its answer before the checks go on.
         if not context.add_callback(has_been_answered):
@@ -306,7 +299,7 @@ class BareKubelet:
         return self._connect(registration)
 
     def _connect(self, registration: Registration) -> tuple[str, str]:
-        connection = registration.connection = PluginConnection(self.path(registration.request.endpoint), self.wake)
+        connection = registration.connection = PluginConnection(self.path(registration.request.endpoint))
         began = time.monotonic()
         if not connection.dial(self.dial_timeout):
             connection.close()

@@ -3,7 +3,6 @@
 Law: each part has one task, and knows only those before it: the process, the registrations, and the listed devices.
 """
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -58,7 +57,6 @@ class PluginUnderTest:
         kubelet: the kubelet's side.
         start: starts the plugin's process; None if the user starts it.
         settings: how it is tested.
-        changed: notified after every event.
         end_rest: ends processes of the plugin that have left its session.
     """
 
@@ -67,12 +65,11 @@ class PluginUnderTest:
         kubelet: BareKubelet,
         start: Callable[[], PluginProcess] | None,
         settings: Settings,
-        changed: threading.Condition,
         end_rest: Callable[[], None] = lambda: None,
     ) -> None:
         self.kubelet = kubelet
         self.settings = settings
-        self.process: ProcessUnderTest = ProcessUnderTest(kubelet, start, settings, changed, end_rest)
+        self.process: ProcessUnderTest = ProcessUnderTest(kubelet, start, settings, end_rest)
         self.registration: PluginRegistration = PluginRegistration(kubelet, self.process, settings)
         self.lists: ListedDevices = ListedDevices(self.registration, self.process, settings)
         self.seen: PluginObservations = PluginObservations()

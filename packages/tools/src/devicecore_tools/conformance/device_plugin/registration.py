@@ -79,9 +79,7 @@ class PluginRegistration:
         """
         self.wait_for_first()
         connection = self.kubelet.connection
-        if (
-            connection is not None and not self.process.has_exited()
-        ):  # gRPC does not always notice the end of the process
+        if connection is not None and not self.process.has_exited:  # gRPC does not always notice the end of the process
             self._is_lost = False
             return connection
         if not any(registration.answered for registration in self.kubelet.registrations):

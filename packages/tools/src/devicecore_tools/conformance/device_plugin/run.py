@@ -5,7 +5,6 @@ also so if the run is interrupted, even while it ends.
 """
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -100,24 +99,19 @@ def _running(
     on_ready: Callable[[Path], None],
 ) -> Iterator[PluginUnderTest]:
     """Serve the kubelet's side and run the plugin. At the end neither is left, nor any of their sockets."""
-    changed = threading.Condition()
     marker = new_marker()
     others = adopted() if settings.owns_children else None
 
-    def wake() -> None:
-        with changed:
-            changed.notify_all()
-
     def start() -> PluginProcess:
-        process = PluginProcess(command or (), directory, environment=as_environment(marker), changed=wake)
+        process = PluginProcess(command or (), directory, environment=as_environment(marker))
         process.start()
         return process
 
     def end_rest() -> None:
         end_all(marker)
 
-    kubelet = (WatchingKubelet if registry else BareKubelet)(directory, wake, settings.timeout, settings.resource)
-    plugin = PluginUnderTest(kubelet, start if command else None, settings, changed, end_rest)
+    kubelet = (WatchingKubelet if registry else BareKubelet)(directory, settings.timeout, settings.resource)
+    plugin = PluginUnderTest(kubelet, start if command else None, settings, end_rest)
     with guarded(marker), ExitStack() as stack:  # each part of the end is made, even if the one before was interrupted
         stack.callback(kubelet.wipe)
         stack.callback(kubelet.leave)

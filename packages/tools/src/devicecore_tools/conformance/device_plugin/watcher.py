@@ -97,7 +97,7 @@ class WatchingKubelet(BareKubelet):
                         pool.submit(self._ask, path)
 
     def _ask(self, path: str) -> None:
-        connection = PluginConnection(path, self.wake)
+        connection = PluginConnection(path)
         try:
             if not connection.dial(_DIAL):
                 self._seen.pop(path, None)  # it is tried again after the others
@@ -112,7 +112,6 @@ class WatchingKubelet(BareKubelet):
             self._note_problem(f"{path}: {error}")
         finally:
             connection.close()
-            self.wake()
 
     def _note_problem(self, problem: str) -> None:
         if len(self._problems) < _MAX_PROBLEMS:

@@ -216,10 +216,14 @@ class DriverKubelet:
         """The instance that a kubelet calls; None if there is none."""
         return next(reversed(self.registered), None)
 
+    def sockets(self) -> dict[str, SocketIdentity]:
+        """Return the sockets below the registry now, whether the kubelet runs or not."""
+        return dict(sockets_below(self.registry, {}, allow_shared=True, identify=identity_of))
+
     def _watch(self, stopped: threading.Event) -> None:
         with ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="conformance") as pool:
             while not stopped.wait(_POLL_INTERVAL):
-                found = dict(sockets_below(self.registry, {}, allow_shared=True, identify=identity_of))
+                found = self.sockets()
                 present = {instance.path: instance for instance in self.instances if not instance.is_gone}
                 for path, instance in present.items():
                     instance.is_gone = found.get(path) != instance.identity

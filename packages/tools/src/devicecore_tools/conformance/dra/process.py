@@ -1,39 +1,29 @@
-"""The process of a driver, and the time of the run.
+"""The process of a driver, and the end of its run in time.
 
-Laws: a process that ends by itself is started again while a check waits, and each such end is kept with what the
-process printed in that moment. When the time of the run is over, no call and no process of the driver can make a check
-wait any longer.
+Law: when the time of the run is over, no call and no process of the driver can make a check wait any longer.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn, TypeVar
-
-from attrs import evolve
 
 from devicecore_tools.conformance.dra.container_runtime import VARIABLE as RUNTIME_VARIABLE
 from devicecore_tools.conformance.dra.container_runtime import RuntimeConnection
 from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.kubelet import DriverKubelet, identity_of
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
-from devicecore_tools.conformance.model import Exit, time_is_over
-from devicecore_tools.conformance.processes import end_all, exit_of
+from devicecore_tools.conformance.process import SubjectProcess
+from devicecore_tools.conformance.processes import end_all
 from devicecore_tools.testing.process import POD_UID, PluginProcess, StillRunningError
 
-T = TypeVar("T")
-
-_POLL_INTERVAL = 0.02  # seconds
-_MAX_EXITS = 3  # after which an unregistered driver is not started again within one wait
-_EXIT_PAUSE = 0.3  # seconds from an exit to the next start
 _LAST_GRACE = 2.0  # seconds from SIGTERM to SIGKILL at the end of the run
 CUT_GRACE = 1.0
 """Seconds from SIGTERM to SIGKILL when the time of the run is over, and from the end of all calls to that."""
 
 
-class DriverProcess:
+class DriverProcess(SubjectProcess):
     """A driver as a process that is started again and again.
 
     Args:
@@ -50,10 +40,8 @@ class DriverProcess:
         command: Sequence[str],
         settings: DriverTestSettings,
     ) -> None:
-        self.running: PluginProcess | None = None
-        """The process that was started last; it may have ended."""
-        self.exits: list[Exit] = []
-        """Each time that the process ended by itself."""
+        super().__init__(settings.budget)
+        self.deadline = time.monotonic() + settings.budget
         self.started_at: float = 0.0
         """When the process was started last, in seconds of `time.monotonic`."""
         self.asked_before: int = 0
@@ -64,19 +52,12 @@ class DriverProcess:
         self._kubelet = kubelet
         self._command = tuple(command)
         self._settings = settings
-        self._deadline = time.monotonic() + settings.budget
-        self._last_output = ""
         self._runtimes: list[RuntimeConnection] = []
         self._starting = threading.RLock()
         self._is_over = False
         self._has_ended = threading.Event()
 
     # --- its run ------------------------------------------------------------------------------------------------------
-
-    @property
-    def output(self) -> str:
-        """The end of what the driver printed, with the end of its former process if it was started again."""
-        return "\n".join(text for text in (self._last_output, self.running.last_output if self.running else "") if text)
 
     @property
     def has_instances(self) -> bool:
@@ -129,7 +110,7 @@ class DriverProcess:
         with self._starting:
             if self.running is not None:
                 if self.has_exited:
-                    self._note_exit(self.running)
+                    self._note_exit()
                 self.running.kill()
             end_all(self._environment.marker, but_not=self._environment.others)
         self._kubelet.disconnect()
@@ -167,63 +148,7 @@ class DriverProcess:
                 if identity_of(path) is not None and self._environment.contains(path):
                     Path(path).unlink(missing_ok=True)
 
-    # --- its exits ----------------------------------------------------------------------------------------------------
-
-    @property
-    def has_exited(self) -> bool:
-        """Whether the process has ended by itself and was not started again yet."""
-        return self.running is not None and self.running.failure is not None
-
-    def exits_since(self, number: int) -> list[str]:
-        """Return a sentence for each exit after the first `number` ones, without repetitions."""
-        return list(dict.fromkeys(map(str, self.exits[number:])))
-
-    def notice_exit(self) -> None:
-        """If the process has ended by itself, note that and start it again, so that no later check is blamed for it."""
-        if self.running is not None and self.running.status is not None:
-            self.wait(lambda: self.running is None or self.running.status is None, _EXIT_PAUSE)
-
-    def blame(self, check: str, number: int) -> None:
-        """Note the name of the check during which the exits after the first `number` ones happened."""
-        self.exits[number:] = [evolve(one, during=check) for one in self.exits[number:]]
-
-    def _note_exit(self, process: PluginProcess) -> None:
-        seen = exit_of(process)
-        if seen is not None and not any(one.pid == seen.pid for one in self.exits):
-            self.exits.append(seen)
-
     # --- the time of the run ------------------------------------------------------------------------------------------
-
-    def wait(self, look: Callable[[], T | None], timeout: float) -> T | None:
-        """Wait until `look` returns something true and return that; None after `timeout` seconds.
-
-        A process that ends by itself is started again, as Kubernetes does.
-
-        Raises:
-            Skip: no time is left for the run.
-        """
-        deadline = time.monotonic() + timeout
-        exits = 0
-        while True:
-            if seen := look():
-                return seen
-            now = time.monotonic()
-            if now >= deadline:
-                return None
-            if now >= self._deadline:
-                self.skip_for_time()
-            if self.running is not None and self.has_exited:
-                exits += 1
-                self._note_exit(self.running)
-                if exits > _MAX_EXITS:
-                    return None
-                time.sleep(_EXIT_PAUSE)
-                self.start()
-            time.sleep(_POLL_INTERVAL)
-
-    def pause(self, seconds: float) -> None:
-        """Let time pass. A process that ends meanwhile is started again."""
-        self.wait(lambda: None, seconds)
 
     @contextmanager
     def in_time(self) -> Iterator[None]:
@@ -238,29 +163,12 @@ class DriverProcess:
 
     def lengthen(self, seconds: float) -> None:
         """Give the run more time, because the driver needs as much at a start."""
-        self._deadline += seconds
+        self.deadline += seconds
 
     @property
     def time_left(self) -> float:
-        """Seconds until the end of the run."""
-        return max(self._deadline - time.monotonic(), 0.0)
-
-    def require_time(self) -> None:
-        """Do nothing if there is time for another check.
-
-        Raises:
-            Skip: there is none.
-        """
-        if self._is_over or not self.time_left:
-            self.skip_for_time()
-
-    def skip_for_time(self) -> NoReturn:
-        """Skip the present check, because no time is left for it.
-
-        Raises:
-            OutOfTime: always.
-        """
-        raise time_is_over(self._settings.budget)
+        """Seconds until the end of the run; 0 once its calls were ended."""
+        return 0.0 if self._is_over else super().time_left
 
     def _cut_in_time(self) -> None:
         while left := self.time_left:  # which may have been lengthened meanwhile

@@ -23,7 +23,6 @@ from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS, vers
 RENEWED = "; afterwards its devices could not be prepared for another claim, so the driver got fresh directories"
 """What is added to the sentence of a check that has passed, if the driver did not give back its devices."""
 
-_EXITS = 0.2  # seconds for a process that is about to end, because that is the reason of a failure
 _MAX_TRIED = 4  # claims whose devices are tried after a check
 
 
@@ -93,8 +92,7 @@ class _Guarded:
             return sentence + (RENEWED if driver.calls.are_quick and _restore(driver) else "")
         except Failure as failure:
             driver.process.require_time()  # otherwise it may have failed because the run has ended its calls
-            with suppress(Skip):
-                driver.process.pause(_EXITS)
+            driver.process.wait_for_exit()
             ended = [text for text in driver.process.exits_since(exits) if text not in str(failure)]
             _restore(driver)
             if not ended or isinstance(failure, Abort):
@@ -105,7 +103,7 @@ class _Guarded:
             raise impossible(error) from error
         finally:
             driver.calls.clean_up()
-            driver.process.blame(self.check.name, exits)
+            driver.process.blame(self.check.name)
 
 
 def _restore(driver: DriverUnderTest) -> bool:

@@ -371,12 +371,14 @@ def registers_with_a_restarted_kubelet(driver: DriverUnderTest) -> Parts:
     "or a restart of the kubelet, the driver may be there first.",
 )
 def waits_for_a_late_kubelet(driver: DriverUnderTest) -> str:
-    """The driver is started while there is no kubelet, which comes three seconds later."""
+    """The driver is started while there is no kubelet, which comes three seconds after the driver's socket."""
     _ = driver.registration.instance
     driver.kubelet.stop()
+    before = driver.kubelet.sockets().items()
     try:
         driver.process.start()
         exits = len(driver.process.exits)
+        driver.process.wait(lambda: driver.kubelet.sockets().items() - before, driver.settings.returning)
         driver.process.pause(3.0)
         ended = driver.process.exits_since(exits)
     finally:

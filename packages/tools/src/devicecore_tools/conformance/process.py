@@ -1,0 +1,139 @@
+"""The process of a plugin or driver, and the time of its run.
+
+Laws: a process that ends by itself is started again while a check waits, unless the settings forbid it, and each such
+end is kept with what the process printed in that moment. When the time of the run is over, no check waits any longer.
+"""
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn, TypeVar
+
+from attrs import evolve
+
+from devicecore_tools.conformance.model import Exit, Skip, time_is_over
+from devicecore_tools.conformance.processes import exit_of
+from devicecore_tools.testing.process import PluginProcess
+
+T = TypeVar("T")
+
+_POLL_INTERVAL = 0.02  # seconds
+_EXIT_PAUSE = 0.3  # seconds from a failure to the exit that it causes, and from an exit to the next start
+_MAX_EXITS = 3  # during one wait
+
+
+class SubjectProcess(ABC):
+    """A process that is started again and again.
+
+    Args:
+        budget: seconds of the run, for the sentence that says that they are over.
+        restart: whether a process that ends by itself is started again, as Kubernetes does.
+    """
+
+    def __init__(self, budget: float, *, restart: bool = True) -> None:
+        self.running: PluginProcess | None = None
+        """The process that was started last; it may have ended."""
+        self.exits: list[Exit] = []
+        """Each time that the process ended by itself."""
+        self.deadline: float = math.inf
+        """When the time of the run is over, in seconds of `time.monotonic`."""
+        self._budget = budget
+        self._restarts = restart
+        self._last_output = ""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the process, and end the former one."""
+
+    @property
+    def output(self) -> str:
+        """The end of what the process printed, with the end of its predecessor if it was started again."""
+        return "\n".join(text for text in (self._last_output, self.running.last_output if self.running else "") if text)
+
+    # --- its exits ----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether the process has ended by itself and was not started again yet."""
+        return self.running is not None and self.running.failure is not None
+
+    def exits_since(self, number: int) -> list[str]:
+        """Return a sentence for each exit after the first `number` ones, without repetitions."""
+        return list(dict.fromkeys(map(str, self.exits[number:])))
+
+    def blame(self, check: str) -> None:
+        """Note the name of the check during which the process has ended."""
+        self.exits = [one if one.during else evolve(one, during=check) for one in self.exits]
+
+    def wait_for_exit(self) -> None:
+        """Let a process that is about to end do so, to tell an exit from a lost connection."""
+        with suppress(Skip):  # no time is left, which the next check says
+            self.pause(_EXIT_PAUSE)
+
+    def notice_exit(self) -> None:
+        """If the process has ended by itself, note that and start it again, so that no later check is blamed for it."""
+        if self.running is not None and self.running.status is not None:
+            self.wait(lambda: self.running is None or self.running.status is None, _EXIT_PAUSE)
+
+    def _note_exit(self) -> None:
+        seen = exit_of(self.running) if self.running is not None else None
+        if seen is not None and not any(one.pid == seen.pid for one in self.exits):
+            self.exits.append(seen)
+
+    # --- the time of the run ------------------------------------------------------------------------------------------
+
+    def wait(self, look: Callable[[], T | None], timeout: float) -> T | None:
+        """Wait until `look` returns something true and return that; None after `timeout` seconds.
+
+        A process that ends meanwhile is started again. The wait ends early if it stays ended, because nothing can
+        happen then.
+
+        Raises:
+            OutOfTime: no time is left for the run.
+        """
+        deadline = time.monotonic() + timeout
+        exits = 0
+        while True:
+            if seen := look():
+                return seen
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            self.require_time()
+            if not self.has_exited:
+                time.sleep(min(_POLL_INTERVAL, left))
+                continue
+            exits += 1
+            self._note_exit()
+            if not self._restarts or exits > _MAX_EXITS:
+                return None
+            time.sleep(min(_EXIT_PAUSE, left))
+            self.start()
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass. A process that ends meanwhile is started again."""
+        self.wait(lambda: None, seconds)
+
+    @property
+    def time_left(self) -> float:
+        """Seconds until the end of the run."""
+        return max(self.deadline - time.monotonic(), 0.0)
+
+    def require_time(self) -> None:
+        """Do nothing if time is left for the run.
+
+        Raises:
+            OutOfTime: none is left.
+        """
+        if not self.time_left:
+            self.skip_for_time()
+
+    def skip_for_time(self) -> NoReturn:
+        """Skip the present check, because no time is left for it.
+
+        Raises:
+            OutOfTime: always.
+        """
+        raise time_is_over(self._budget)
