@@ -109,10 +109,11 @@ def node_status(node: NodeDescription, devices: tuple[Mapping[str, int], Mapping
     return status
 
 
-def node_patch(node: Json, wanted: Json, now: datetime) -> Json | None:
+def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta = HEARTBEAT) -> Json | None:
     """Return the patch of `nodes/status` that makes `wanted` of the Node's status; None if none is due.
 
-    If anything else changes, the heartbeats of all conditions are renewed, as by a kubelet.
+    If anything else changes, the heartbeats of all conditions are renewed, as by a kubelet. Otherwise they are when the
+    oldest is older than `heartbeat`.
     """
     before = node.get("status") or {}
     sizes = {part: {**(before.get(part) or {}), **wanted[part]} for part in ("capacity", "allocatable")}
@@ -125,7 +126,7 @@ def node_patch(node: Json, wanted: Json, now: datetime) -> Json | None:
     same = [{**one, "lastHeartbeatTime": beats.get(one["type"])} for one in conditions]
     is_same = not difference(before, {**wanted, "conditions": [*others, *same]})
     oldest = min((beats.get(kind) or "" for kind in ours), default="")
-    if is_same and oldest > written(now - HEARTBEAT):
+    if is_same and oldest > written(now - heartbeat):
         return None
     patch = difference(before, {**wanted, "conditions": [*others, *_at(conditions, now)]})
     return {"status": patch} if patch else None
