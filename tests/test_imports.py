@@ -83,6 +83,7 @@ LAYERS = {
         ANY | names("attrs .adapters .domain .manager .ports .system .wire"), names(".dra_manager")
     ),
     "devicecore_tools.node.dra": Layer(ANY | names("attrs .adapters .domain .dra_manager .ports")),
+    "devicecore_tools.node.cluster": Layer(ANY | names("attrs .adapters .domain .ports .runtime .system")),
     "devicecore_tools.fleet": Layer(
         ANY | names("attrs .adapters .domain .dra_manager .manager .plugins .ports .runtime .system /node")
     ),

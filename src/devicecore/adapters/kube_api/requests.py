@@ -187,7 +187,7 @@ class KubeApiRequests(ApiServers):
         super().__init__("the client of the API server", "", access)
         self._written = {"fieldManager": field_manager}
 
-    def get(self, resource: ApiResource, name: str, namespace: str = "") -> Json:
+    def get(self, resource: ApiResource, name: str, namespace: str = "") -> dict[str, Json]:
         """Return an object as it is now."""
         return self._send(ApiRequest(f"get {resource.plural}", "GET", resource.path(namespace, name)))
 
@@ -205,19 +205,19 @@ class KubeApiRequests(ApiServers):
         message = f"a list of {resource.plural} has more than {MAX_PAGES} pages"
         raise RequestError(message)
 
-    def create(self, resource: ApiResource, body: Json, namespace: str = "") -> Json:
+    def create(self, resource: ApiResource, body: Json, namespace: str = "") -> dict[str, Json]:
         """Create an object. Return it as the server has it."""
         path = resource.path(namespace)
         return self._send(ApiRequest(f"create {resource.plural}", "POST", path, self._written, body))
 
-    def update(self, resource: ApiResource, body: Json, namespace: str = "") -> Json:
+    def update(self, resource: ApiResource, body: Json, namespace: str = "") -> dict[str, Json]:
         """Replace an object that has the version of `body`. Return it as the server has it."""
         path = resource.path(namespace, str(body["metadata"]["name"]))
         return self._send(ApiRequest(f"update {resource.plural}", "PUT", path, self._written, body))
 
     def patch(
         self, resource: ApiResource, name: str, body: Json, namespace: str = "", *, subresource: str = ""
-    ) -> Json:
+    ) -> dict[str, Json]:
         """Change an object with a strategic merge patch. Return it as the server has it."""
         path = resource.path(namespace, name, subresource)
         permission = "/".join(filter(None, (f"patch {resource.plural}", subresource)))
@@ -232,16 +232,20 @@ class KubeApiRequests(ApiServers):
             body["gracePeriodSeconds"] = grace
         self._send(ApiRequest(f"delete {resource.plural}", "DELETE", resource.path(namespace, name), {}, body))
 
-    def _send(self, request: ApiRequest) -> Json:
+    def _send(self, request: ApiRequest) -> dict[str, Json]:
         try:
             self._lifecycle.check_running()
             with self._one() as server:
-                return server.send(request)
+                answer = server.send(request)
         except NotStartedError as error:
             raise RequestError(str(error)) from error
         except Problem as problem:
             status = problem.kind if isinstance(problem.kind, int) else None
             raise RequestError(problem.cause, status, problem.reason, problem.pause) from problem
+        if not isinstance(answer, dict):
+            message = f"to {request.permission!r}: expected an object, got something else"
+            raise RequestError(message)
+        return answer
 
 
 def page_of(answer: Json) -> tuple[list[Json], str, str]:

@@ -18,7 +18,7 @@ from devicecore.manager import DeviceManager
 from devicecore_tools.node.claims import NodeClaims
 from devicecore_tools.node.lanes import Lanes
 from devicecore_tools.node.outcome import Facts, Outcome, OutcomeKind, is_unanswered, outcome_of
-from devicecore_tools.node.state import PENDING, RUNNING
+from devicecore_tools.node.state import PENDING
 
 if TYPE_CHECKING:
     from devicecore_tools.node.dra_state import PreparationFacts
@@ -65,8 +65,8 @@ class PodEntry:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the pod does not run and is not being tried."""
-        return self.phase != RUNNING and not self.is_queued
+        """Whether the pod may run later and is not being tried."""
+        return self.phase == PENDING and not self.is_queued
 
 
 @frozen

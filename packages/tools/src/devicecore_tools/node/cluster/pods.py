@@ -1,0 +1,357 @@
+"""The pods of one node of a cluster: from the API server to the engine, and what became of them back to the server.
+
+Laws: A pod in a final phase is never admitted, and holds nothing. Nothing is released because the server is away: a pod
+is gone only if the server has said so. A pod is shown as over, and removed, only when its devices and claims are
+released. What the server shows is compared after every change of either side, so it becomes true in the end. Two pods
+of one name are two pods, because a pod is its UID.
+
+`records` says how a pod of which no container runs begins and ends.
+"""
+
+import heapq
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from devicecore.adapters.kube_api.pods import PodHandler
+from devicecore.adapters.kube_api.requests import EVENTS, PODS, KubeApiRequests, RequestError
+from devicecore.adapters.manifests import Changes, ManifestError
+from devicecore.domain.model import ContainerKey, Pod, PodUid
+from devicecore_tools.node.cluster.records import REFUSALS, PodRecord, Step, reduced, started_of, uid_of, version_of
+from devicecore_tools.node.cluster.words import events as words_of_events
+from devicecore_tools.node.cluster.words.events import Said
+from devicecore_tools.node.cluster.words.patches import Json
+from devicecore_tools.node.cluster.words.pods import pod_status, status_patch
+from devicecore_tools.node.cluster.writer import Writer
+from devicecore_tools.node.feed import PodFeed, PodReport, PodReporter
+from devicecore_tools.node.outcome import OutcomeKind
+
+if TYPE_CHECKING:
+    from devicecore.domain.dra.model import ClaimKey, ResourceClaim
+
+_MAX_EVENTS = 20  # events of one pod that wait for the server
+_MAX_REPEATS = 5  # of a patch that another writer undoes
+_LOOK_AGAIN = (
+    30.0  # seconds after which a pod is compared again that the server did not know, or that others keep changing
+)
+_log = logging.getLogger(__name__)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class ClusterPods(PodFeed, PodReporter):
+    """The pods of one node. The watch, the engine and the writer may call it from different threads.
+
+    Args:
+        node: the name of the node.
+        writer: takes what is to be sent to the API server.
+        wake: called when there is something to do for the engine.
+        host_ips: the addresses of the node.
+        clock: monotonic seconds.
+        wall: the time, for what the server is told.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        writer: Writer,
+        wake: Callable[[], None] = lambda: None,
+        *,
+        host_ips: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = _now,
+    ) -> None:
+        self._node = node
+        self._writer = writer
+        self._wake = wake
+        self._host_ips = tuple(host_ips)
+        self._clock = clock
+        self._wall = wall
+        self._lock = threading.Lock()  # held while records change, never during a request
+        self._records: dict[PodUid, PodRecord] = {}
+        self._changed: dict[PodUid, None] = {}  # in the order of their changes
+        self._ends: list[tuple[float, PodUid]] = []
+        self._active: frozenset[PodUid] = frozenset()
+        self._is_listed = self._is_polled = self._is_ready = False
+
+    # --- what the watch calls -----------------------------------------------------------------------------------------
+
+    def listed(self, pods: Sequence[Json]) -> None:
+        """Take all pods of this node. Those that are not among them are gone."""
+        with self._lock:
+            uids = {uid_of(pod) for pod in pods}
+            for uid, record in self._records.items():
+                if uid not in uids:
+                    record.is_gone = True
+                    self._changed[uid] = None
+            for pod in pods:
+                self._take(pod)
+            self._is_listed = True
+        self._wake()
+
+    def seen(self, kind: str, pod: Json) -> None:
+        """Take one change: `ADDED`, `MODIFIED` or `DELETED`, and the pod."""
+        with self._lock:
+            if kind == "DELETED":
+                record = self._records.get(uid_of(pod))
+                if record is not None:
+                    record.is_gone = True
+                    self._changed[uid_of(pod)] = None
+            else:
+                self._take(pod)
+        self._wake()
+
+    @property
+    def objects(self) -> list[Json]:
+        """The pods as the server has shown them last, without what nothing here uses."""
+        with self._lock:
+            return [record.object for record in self._records.values() if not record.is_gone]
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the server has listed the pods of this node once."""
+        return self._is_listed
+
+    def _take(self, pod: Json) -> None:
+        """Take a pod as the server has it, unless a newer version of it is known."""
+        uid = uid_of(pod)
+        record = self._records.get(uid)
+        if record is None:
+            has_run = not self._is_listed and started_of(pod) is not None
+            record = self._records[uid] = PodRecord(reduced(pod), has_run=has_run)
+        elif version_of(pod) <= version_of(record.object):
+            return
+        else:
+            record.object = reduced(pod)
+        self._changed[uid] = None
+        if record.report is not None or record.ended is not None:
+            self._put(uid)
+
+    # --- what the engine calls ----------------------------------------------------------------------------------------
+
+    @property
+    def problems(self) -> tuple[ManifestError, ...]:
+        """The pods that cannot be read, by name."""
+        with self._lock:
+            found = [record.problem for record in self._records.values() if record.problem]
+        return tuple(sorted(found, key=lambda problem: problem.file))
+
+    @property
+    def claims(self) -> "Mapping[ClaimKey, ResourceClaim]":
+        """None: the claims of these pods are on the API server."""
+        return {}
+
+    @property
+    def keeps_refused(self) -> bool:
+        """Whether a refused pod waits: it does not, because a controller makes another one elsewhere."""
+        return False
+
+    @property
+    def next_poll(self) -> float:
+        """When the next containers end, or now if pods have changed (monotonic seconds)."""
+        with self._lock:
+            if self._changed:
+                return 0.0
+            return self._ends[0][0] if self._ends else math.inf
+
+    def active_pods(self) -> frozenset[PodUid]:
+        """Return the UIDs of the pods that the engine has to run."""
+        return self._active
+
+    def sources_ready(self) -> bool:
+        """Return whether the server has listed all pods once, and those that ran before were tried."""
+        return self._is_ready
+
+    def running_containers(self) -> Collection[ContainerKey]:
+        """Return none: the engine knows from the checkpoint which pods have devices."""
+        return ()
+
+    def has_run(self, pod: PodUid) -> bool:
+        """Whether the server showed running containers of a pod in its first list."""
+        record = self._records.get(pod)
+        return record is not None and record.has_run
+
+    def mark_running(self, pod: PodUid) -> None:
+        """Do nothing: the status of the pod says so."""
+
+    def mark_ready(self) -> None:
+        """Note that the pods of the first list were tried."""
+        self._is_ready = self._is_polled
+
+    def poll(self) -> Changes:
+        """Return what has changed for the engine: which pods to run, and which to release."""
+        added: list[Pod] = []
+        removed: list[Pod] = []
+        problems: list[ManifestError] = []
+        with self._lock:
+            now = self._clock()
+            while self._ends and self._ends[0][0] <= now:
+                self._changed[heapq.heappop(self._ends)[1]] = None
+            changed, self._changed = self._changed, {}
+            for uid in changed:
+                record = self._records.get(uid)
+                if record is not None:
+                    before, problem = record.pod, record.problem
+                    step = self._take_step(uid, record, now)
+                    if step in (Step.RELEASE, Step.REPLACE) and before is not None:
+                        removed.append(before)
+                    if step in (Step.RUN, Step.REPLACE) and record.pod is not None:
+                        added.append(record.pod)
+                    if record.problem is not None and record.problem is not problem:
+                        problems.append(record.problem)
+            if changed:
+                self._active = frozenset(
+                    uid for uid, record in self._records.items() if record.is_given and not record.is_leaving
+                )
+            self._is_polled = self._is_listed
+        return Changes(tuple(added), tuple(removed), tuple(problems))
+
+    def _take_step(self, uid: PodUid, record: PodRecord, now: float) -> Step:
+        """Do what a pod needs now. Return what the engine has to do."""
+        planned = record.end_at
+        step = record.next_step(now, self._wall())
+        if record.end_at != planned and record.end_at < math.inf:
+            heapq.heappush(self._ends, (record.end_at, uid))
+        if record.is_gone:
+            del self._records[uid]
+        elif step is Step.RELEASE:
+            if record.leave(self._wall()):
+                self._say(record, *(words_of_events.killing(name) for name in record.containers))
+            self._put(uid)
+        elif step is Step.COMPARE:
+            self._put(uid)
+        return step
+
+    def report(self, pod: Pod, report: PodReport) -> None:
+        """Take what became of a pod."""
+        with self._lock:
+            record = self._records.get(pod.uid)
+            if record is None or record.is_leaving or report == record.report:
+                return
+            before, record.report = record.report, report
+            record.start_time = record.start_time or self._wall()
+            if report.kind is OutcomeKind.RUNS and record.started is None:
+                record.started = started_of(record.object) or self._wall()
+                self._changed[pod.uid] = None  # its containers may end by themselves
+            if before is None or (before.kind, before.message) != (report.kind, report.message):
+                self._say(record, *_said(report, record.containers))
+            self._put(pod.uid)
+
+    def released(self, pod: PodUid) -> None:
+        """Note that a pod that was removed holds nothing any more."""
+        with self._lock:
+            record = self._records.get(pod)
+            if record is not None and record.is_leaving:
+                record.is_released = True
+                self._put(pod)
+
+    def _say(self, record: PodRecord, *said: Said) -> None:
+        now = self._wall()
+        record.events += [(one, now) for one in said][: max(0, _MAX_EVENTS - len(record.events))]
+
+    # --- what the writer calls ----------------------------------------------------------------------------------------
+
+    def _put(self, uid: PodUid) -> None:
+        self._writer.put(("pod", self._node, uid), partial(self._write, uid))
+
+    def _write(self, uid: PodUid, requests: KubeApiRequests) -> float | None:
+        """Send what the server does not show yet. Return the seconds after which to compare again."""
+        with self._lock:
+            record = self._records.get(uid)
+            if record is None or record.is_gone:
+                return None
+            shown, facts = record.object, record.facts(self._wall(), self._host_ips)
+            events, record.events = record.events, []
+            removes = record.is_deleting and record.is_released and not record.is_deleted
+        place = {"name": record.name, "namespace": record.namespace}
+        patch = status_patch(shown, pod_status(shown, facts), self._wall()) if facts is not None else None
+        try:
+            if patch is not None:
+                record.repeats = record.repeats + 1 if patch == record.last_patch else 0
+                record.last_patch = patch
+                if record.repeats > _MAX_REPEATS:  # so that two writers that disagree do not load the server
+                    record.repeats, record.last_patch, record.events[:0] = 0, None, events
+                    return _LOOK_AGAIN
+                self._shown(uid, requests.patch(PODS, body=patch, subresource="status", **place))
+            while events:
+                said, then = events[0]
+                self._send(requests, words_of_events.event(shown, self._node, said, then))
+                events.pop(0)
+            if removes:
+                requests.delete(PODS, uid=uid, grace=0, **place)
+                record.is_deleted = True
+        except RequestError as error:
+            with self._lock:
+                record.events[:0] = events
+            if error.reason in ("NotFound", "Conflict"):  # it is gone, or another pod has its name: the watch will say
+                return _LOOK_AGAIN
+            raise
+        return None
+
+    def _send(self, requests: KubeApiRequests, event: Json) -> None:
+        """Send an event. One that the server refuses is not sent again."""
+        try:
+            requests.create(EVENTS, event, event["metadata"]["namespace"])
+        except RequestError as error:
+            if error.status is None:
+                raise
+            _log.debug("an event was refused: %s", error)
+
+    def _shown(self, uid: PodUid, pod: Json) -> None:
+        """Take the answer to a patch: the watch may be late."""
+        with self._lock:
+            record = self._records.get(uid)
+            if record is not None and uid_of(pod) == uid and version_of(pod) > version_of(record.object):
+                record.object = reduced(pod)
+                self._changed[uid] = None
+        self._wake()
+
+
+class PodReceiver(Protocol):
+    """Takes the pods of one node: `ClusterPods`, or what stands before it."""
+
+    def listed(self, pods: Sequence[Json]) -> None:
+        """Take all pods of the node."""
+
+    def seen(self, kind: str, pod: Json) -> None:
+        """Take one change: `ADDED`, `MODIFIED` or `DELETED`, and the pod."""
+
+
+class NodePods(PodHandler):
+    """Hands the pods of a watch to the nodes that they are bound to. `nodes` may change while the watch runs."""
+
+    def __init__(self, nodes: Mapping[str, PodReceiver]) -> None:
+        self._nodes = nodes
+
+    def wants(self, node: str) -> bool:
+        """Whether this is one of the nodes."""
+        return node in self._nodes
+
+    def listed(self, pods: Sequence[Json]) -> None:
+        """Tell each node all of its pods."""
+        of_node: dict[str, list[Json]] = {node: [] for node in self._nodes}
+        for pod in pods:
+            of_node[pod["spec"]["nodeName"]].append(pod)
+        for node, found in of_node.items():
+            self._nodes[node].listed(found)
+
+    def seen(self, kind: str, pod: Json) -> None:
+        """Tell the node of a pod what has changed."""
+        self._nodes[pod["spec"]["nodeName"]].seen(kind, pod)
+
+
+def _said(report: PodReport, containers: Sequence[str]) -> Iterator[Said]:
+    """The events that a kubelet sends when this becomes of a pod."""
+    if report.kind in REFUSALS:
+        yield words_of_events.refused(report.reason, report.message)
+    elif report.kind in (OutcomeKind.CLAIMS_FAILED, OutcomeKind.CLAIM_UNUSABLE):
+        yield words_of_events.not_prepared(report.message)
+    elif report.kind is OutcomeKind.START_FAILED:
+        yield from (words_of_events.not_started(name, report.message) for name in containers[:1])

@@ -1,0 +1,241 @@
+"""One pod of a cluster on its node: how it begins and ends, although no container runs.
+
+Laws: The containers of a pod that is admitted count as started at once. They end when the pod is deleted or, if an
+annotation says so, after some time, as those of a Job do. The pod is shown as over only when its devices and claims are
+released, because then the scheduler gives them to another pod.
+"""
+
+import math
+import re
+from datetime import UTC, datetime
+from enum import Enum
+
+from attrs import define, field
+
+from devicecore.adapters.manifests import ManifestError
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.model import Pod, PodUid
+from devicecore.domain.objects import pod_of
+from devicecore.domain.text import foreign_text
+from devicecore_tools.node.cluster.words.events import Said
+from devicecore_tools.node.cluster.words.patches import Json
+from devicecore_tools.node.cluster.words.pods import FAILED, FINAL, PENDING, RUNNING, SUCCEEDED, PodFacts
+from devicecore_tools.node.feed import PodReport
+from devicecore_tools.node.outcome import OutcomeKind
+
+RUN_FOR = "devicecore.io/run-for"
+"""The annotation that says after how long the containers of a pod end by themselves, such as `90s` or `1h30m`."""
+
+STOP_AFTER = "devicecore.io/stop-after"
+"""The annotation that says how long the containers of a deleted pod go on, at most its grace period; by default not."""
+
+REFUSALS = (OutcomeKind.REFUSED, OutcomeKind.TOO_FEW, OutcomeKind.NO_ANSWER)
+"""The outcomes after which a pod has failed."""
+
+_COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: by itself, by SIGTERM, by SIGKILL
+_DIGITS = 19  # of a version, which is a number of 63 bits
+_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s?)?", re.ASCII)
+_CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy")
+_UNUSED = ("volumes", "tolerations", "affinity", "topologySpreadConstraints", "ephemeralContainers")
+
+
+class Step(Enum):
+    """What the engine has to do for a pod."""
+
+    NOTHING = "nothing"
+    RUN = "run the pod"
+    REPLACE = "run the pod as it is now, because more of it is known"
+    RELEASE = "release the pod"
+    COMPARE = "nothing, but the server may not show yet what is so"
+
+
+@define(eq=False)
+class PodRecord:
+    """One pod: what the server says of it, what the engine says of it, and how far its end has come."""
+
+    object: Json
+    has_run: bool
+    pod: Pod | None = None
+    problem: ManifestError | None = None
+    report: PodReport | None = None
+    start_time: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+    exit_code: int = 0
+    end_at: float = math.inf
+    """When its containers end (monotonic seconds)."""
+    deleted_at: float = math.inf
+    """When its deletion was seen (monotonic seconds)."""
+    _stop_code: int = _TERMINATED
+    is_given: bool = False  # to the engine
+    is_leaving: bool = False  # the engine was told to release it
+    is_released: bool = False
+    is_gone: bool = False  # from the server
+    is_deleted: bool = False  # the server was told that nothing is left of it
+    events: list[tuple[Said, datetime]] = field(factory=list)
+    last_patch: Json | None = None
+    repeats: int = 0
+    """How often `last_patch` was sent again, because another writer had undone it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the pod."""
+        return str(self.object["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return str(self.object["metadata"].get("namespace") or "default")
+
+    @property
+    def phase(self) -> str:
+        """The phase that the server shows."""
+        return str((self.object.get("status") or {}).get("phase") or PENDING)
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether somebody has asked the server to delete it."""
+        return bool(self.object["metadata"].get("deletionTimestamp"))
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the engine has refused it."""
+        return self.report is not None and self.report.kind in REFUSALS
+
+    @property
+    def containers(self) -> list[str]:
+        """The names of its containers."""
+        return [str(one.get("name")) for one in self.object["spec"].get("containers") or []]
+
+    def next_step(self, now: float, wall: datetime) -> Step:
+        """Return what the engine has to do; `now` are monotonic seconds, and `wall` is the time."""
+        if self.is_gone:
+            return Step.NOTHING if self.is_leaving else Step.RELEASE
+        if self.is_leaving:
+            return Step.COMPARE if self.is_released else Step.NOTHING
+        if self.is_given or self.is_deleting:
+            return self._next_of_given(now, wall)
+        self._read()
+        if self.pod is None or self.phase in FINAL:
+            return Step.NOTHING
+        self.is_given = True
+        return Step.RUN
+
+    def _next_of_given(self, now: float, wall: datetime) -> Step:
+        self._plan_end(now, wall)
+        if (self.phase in FINAL and not self.is_refused) or self.end_at <= now:
+            return Step.RELEASE
+        before = self.pod
+        if self.started is None and not self.is_refused:
+            self._read()
+        return Step.NOTHING if self.pod == before else Step.REPLACE  # the names of its claims may have become known
+
+    def leave(self, wall: datetime) -> bool:
+        """Begin to release the pod. Return whether its containers are killed now."""
+        self.is_leaving = True
+        self.is_released = self.pod is None  # the engine has never seen it
+        if self.ended is not None or self.phase in FINAL:
+            return False
+        self.ended, self.started = wall, self.started or started_of(self.object)
+        return self.is_deleting and self.started is not None
+
+    def _read(self) -> None:
+        """Read the pod. If it cannot be read, what was read before stays."""
+        try:
+            self.pod, self.problem = pod_of(self.object), None
+        except DocumentError as error:
+            if self.problem is None or self.problem.problem != error.problem:
+                self.problem = ManifestError(f"pod {self.namespace}/{self.name}", None, error.field, error.problem)
+
+    def _plan_end(self, now: float, wall: datetime) -> None:
+        """Decide when the containers end, and with which exit code."""
+        annotations = self.object["metadata"].get("annotations") or {}
+        end, code = math.inf, _COMPLETED
+        lasts = _seconds(annotations.get(RUN_FOR))
+        if self.started is not None and lasts is not None:
+            end = now + lasts - (wall - self.started).total_seconds()
+        if self.is_deleting and (stop := self._stop_at(now, _seconds(annotations.get(STOP_AFTER)) or 0.0)) < end:
+            end, code = stop, self._stop_code
+        self.end_at, self.exit_code = end, code
+
+    def _stop_at(self, now: float, goes_on: float) -> float:
+        """When the containers of the deleted pod stop. A second deletion may shorten the grace period."""
+        if self.started is None:
+            return now
+        grace = float(self.object["metadata"].get("deletionGracePeriodSeconds") or 0)
+        self.deleted_at = min(self.deleted_at, now)
+        self._stop_code = _KILLED if goes_on > grace else _TERMINATED
+        return max(now, self.deleted_at + min(goes_on, grace)) if goes_on else now
+
+    def facts(self, now: datetime, host_ips: tuple[str, ...]) -> PodFacts | None:
+        """Return what is known of a pod here; None if nothing is to be said about it."""
+        report = self.report
+        if self.phase in FINAL or (report is None and self.ended is None):
+            return None
+        is_over = self.ended is not None
+        phase, refusal, waiting = PENDING, None, {}
+        if report is not None and self.is_refused:
+            phase, refusal = FAILED, (report.reason, foreign_text(report.message))
+        elif is_over:
+            phase = SUCCEEDED if self.exit_code == _COMPLETED and self.started is not None else FAILED
+        elif self.started is not None:
+            phase = RUNNING
+        elif report is not None and report.kind is OutcomeKind.START_FAILED:
+            waiting = dict.fromkeys(self.containers, ("CreateContainerConfigError", foreign_text(report.message)))
+        prepared = report is not None and report.kind in (OutcomeKind.RUNS, OutcomeKind.START_FAILED)
+        return PodFacts(
+            phase=phase,
+            start_time=self.start_time or self.ended or now,
+            # A pod is shown as over when nothing is left of it, because then its devices can be given to another one.
+            has_sandbox=not self.is_released if is_over else prepared,
+            started=self.started,
+            ended=self.ended,
+            exit_code=self.exit_code,
+            health=report.health if report is not None else {},
+            waiting=waiting,
+            refusal=refusal,
+            host_ips=host_ips,
+        )
+
+
+def uid_of(pod: Json) -> PodUid:
+    """Return the UID of a pod."""
+    return PodUid(str(pod["metadata"].get("uid") or ""))
+
+
+def version_of(pod: Json) -> int:
+    """The version of a pod. API servers count them upwards (KEP-5504)."""
+    version = str(pod["metadata"].get("resourceVersion") or "")
+    return int(version) if version.isdecimal() and len(version) <= _DIGITS else 0
+
+
+def started_of(pod: Json) -> datetime | None:
+    """When the first container started that the server shows as running, or None."""
+    times = []
+    for status in (pod.get("status") or {}).get("containerStatuses") or []:
+        text = ((status.get("state") or {}).get("running") or {}).get("startedAt")
+        if isinstance(text, str):
+            try:
+                times.append(datetime.fromisoformat(text))
+            except ValueError:
+                continue
+    aware = [time if time.tzinfo else time.replace(tzinfo=UTC) for time in times]
+    return min(aware, default=None)
+
+
+def _seconds(text: object) -> float | None:
+    """Return the seconds of a duration such as `1h30m`, `90s` or `90`; None for another text."""
+    found = _DURATION.fullmatch(text.strip()) if isinstance(text, str) and text.strip() else None
+    if found is None or not any(found.groups()):
+        return None
+    hours, minutes, seconds = (float(group or 0) for group in found.groups())
+    return 3600 * hours + 60 * minutes + seconds
+
+
+def reduced(pod: Json) -> Json:
+    """Return a pod with what is used here: ten thousand pods with all their volumes and probes take much memory."""
+    spec = {key: value for key, value in pod["spec"].items() if key not in _UNUSED}
+    for part in ("containers", "initContainers"):
+        if part in spec:
+            spec[part] = [{key: one[key] for key in _CONTAINER_FIELDS if key in one} for one in spec[part] or []]
+    return {**pod, "kind": "Pod", "apiVersion": "v1", "spec": spec}

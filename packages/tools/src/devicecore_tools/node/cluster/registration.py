@@ -1,0 +1,202 @@
+"""The Node of a node, and its Lease: made, kept true, and renewed.
+
+Laws: A Node that was there and was deleted is not made again, as by a kubelet, because somebody wanted it gone. A Lease
+that cannot be made because there is no Node yet is tried again as soon as there is one. Nothing is sent unless `tick`
+or `publish` was called.
+"""
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+
+from attrs import evolve
+
+from devicecore.adapters.kube_api.requests import EVENTS, LEASES, NODES, KubeApiRequests, RequestError
+from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.errors import SinkError
+from devicecore.ports.sink import NodeStatusSink
+from devicecore_tools.node.cluster.words import events
+from devicecore_tools.node.cluster.words.nodes import (
+    HEARTBEAT,
+    LEASE_NAMESPACE,
+    NodeDescription,
+    lease,
+    node_object,
+    node_patch,
+    node_status,
+)
+from devicecore_tools.node.cluster.words.patches import Json
+from devicecore_tools.node.cluster.writer import Writer
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class RegisteredNode(NodeStatusSink):
+    """Registers one node and keeps its Node and Lease. Thread-safe.
+
+    It is the sink of the node's device manager. Its owner calls `tick` every 10 seconds.
+
+    Args:
+        description: what the node is made of.
+        writer: takes what is to be sent to the API server.
+        wall: the time.
+        changed: called after each answer of the server that says something new.
+        heartbeat: how often the conditions are reported if nothing changes.
+    """
+
+    def __init__(
+        self,
+        description: NodeDescription,
+        writer: Writer,
+        wall: Callable[[], datetime] = _now,
+        changed: Callable[[], None] = lambda: None,
+        *,
+        heartbeat: timedelta = HEARTBEAT,
+    ) -> None:
+        self._heartbeat = heartbeat
+        self._writer = writer
+        self._wall = wall
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._description = description
+        self._status = NodeStatus()
+        self._node: Json | None = None  # as the server has shown it last
+        self._lease: Json | None = None
+        self._problem: str | None = "the Node is not registered yet"
+
+    @property
+    def name(self) -> str:
+        """The name of the Node."""
+        return self._description.name
+
+    @property
+    def uid(self) -> str | None:
+        """The UID of the Node; None if it is not registered."""
+        node = self._node
+        return None if node is None else str(node["metadata"]["uid"])
+
+    @property
+    def problem(self) -> SinkError | None:
+        """Why the Node does not show what was published; None if it does."""
+        problem = self._problem
+        return None if problem is None else SinkError(f"node {self.name}", problem)
+
+    def publish(self, status: NodeStatus) -> None:
+        """Show the counts of devices on the Node. A resource that is removed stays with 0, as in a kubelet."""
+        with self._lock:
+            gone = dict.fromkeys({**self._status.capacity, **dict.fromkeys(status.removed)}, 0)
+            self._status = NodeStatus({**gone, **status.capacity}, {**gone, **status.allocatable})
+        self._writer.put(("node", self.name), self._write)
+
+    def describe(self, description: NodeDescription) -> None:
+        """Show another description of the same node, such as one with a problem."""
+        with self._lock:
+            self._description = evolve(description, name=self.name)
+        self._writer.put(("node", self.name), self._write)
+
+    def tick(self) -> None:
+        """Renew the Lease, and report the conditions of the Node if that is due. This does not wait."""
+        self._writer.put(("node", self.name), self._write)
+        if self._node is not None:
+            self._writer.put(("lease", self.name), self._renew, urgent=True)
+
+    # --- what the writer calls ----------------------------------------------------------------------------------------
+
+    def _write(self, requests: KubeApiRequests) -> None:
+        """Register the node, or send what its Node does not show yet."""
+        try:
+            node = self._node
+            if node is None:
+                node = self._register(requests)
+                self._take(node)
+                self._writer.put(("lease", self.name), self._renew, urgent=True)
+            patch = node_patch(node, self._wanted(), self._wall(), self._heartbeat)
+            if patch is not None:
+                self._take(requests.patch(NODES, self.name, patch, subresource="status"))
+        except RequestError as error:
+            self._problem = str(error)
+            self._changed()
+            if error.reason == "NotFound":  # somebody has deleted the Node
+                self._look_again(requests)
+                return
+            raise
+        if self._problem is not None:
+            self._problem = None
+            self._changed()
+
+    def _wanted(self) -> Json:
+        with self._lock:
+            counts = (self._status.capacity, self._status.allocatable)
+            capacity, allocatable = ({str(name): count for name, count in one.items()} for one in counts)
+            return node_status(self._description, (capacity, allocatable))
+
+    def _register(self, requests: KubeApiRequests) -> Json:
+        """Make the Node, or take the one there is; return it."""
+        now = self._wall()
+        wanted = node_object(self._description, now)
+        try:
+            made = requests.create(NODES, wanted)
+        except RequestError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            return self._adopt(requests, wanted)
+        self._say(requests, made, events.STARTING, now)
+        return made
+
+    def _adopt(self, requests: KubeApiRequests, wanted: Json) -> Json:
+        """Take the Node that is there, with the labels and annotations of this node; taints stay as they are."""
+        found = requests.get(NODES, self.name)
+        parts = {part: wanted["metadata"][part] for part in ("labels", "annotations")}
+        missing = {
+            part: {key: value for key, value in values.items() if (found["metadata"].get(part) or {}).get(key) != value}
+            for part, values in parts.items()
+        }
+        changes = {part: values for part, values in missing.items() if values}
+        return requests.patch(NODES, self.name, {"metadata": changes}) if changes else found
+
+    def _look_again(self, requests: KubeApiRequests) -> None:
+        """Take a Node that somebody has made anew in the place of a deleted one."""
+        try:
+            self._take(requests.get(NODES, self.name))
+        except RequestError as error:
+            if error.reason != "NotFound":
+                raise
+
+    def _say(self, requests: KubeApiRequests, node: Json, said: events.Said, now: datetime) -> None:
+        # A kubelet's events about its Node have its name as UID.
+        event = events.event({**node, "kind": "Node"}, self.name, said, now)
+        try:
+            requests.create(EVENTS, event, event["metadata"]["namespace"])
+        except RequestError as error:
+            if error.status is None:
+                raise
+
+    def _take(self, node: Json) -> None:
+        self._node = node
+        self._changed()
+
+    def _renew(self, requests: KubeApiRequests) -> None:
+        """Renew the Lease, or make it."""
+        now = self._wall()
+        try:
+            if self._lease is None:
+                self._lease = self._first_lease(requests, now)
+            else:
+                self._lease = requests.update(LEASES, lease(self.name, self.uid, now, self._lease), LEASE_NAMESPACE)
+        except RequestError as error:
+            self._lease = None  # another writer has changed or deleted it
+            if error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
+                raise
+            self._lease = self._first_lease(requests, now)
+
+    def _first_lease(self, requests: KubeApiRequests, now: datetime) -> Json:
+        try:
+            found = requests.get(LEASES, self.name, LEASE_NAMESPACE)
+        except RequestError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return requests.create(LEASES, lease(self.name, self.uid, now), LEASE_NAMESPACE)
+        return requests.update(LEASES, lease(self.name, self.uid, now, found), LEASE_NAMESPACE)
