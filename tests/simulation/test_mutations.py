@@ -420,8 +420,8 @@ def admissions_of_one_pod_run_side_by_side(patch: Patch) -> None:
 
 def saves_run_side_by_side(patch: Patch) -> None:
     class Unlocked(SavedState[NodeState]):
-        def __init__(self, *parts: Untyped) -> None:
-            super().__init__(*parts)
+        def __init__(self, *parts: Untyped, **named: Untyped) -> None:
+            super().__init__(*parts, **named)
             self._lock: Untyped = nullcontext()
 
     patch.setattr(DeviceManager, "_saver_type", Unlocked)
@@ -458,19 +458,17 @@ def runs_of_a_manager_are_not_distinguished(patch: Patch) -> None:
             del run
             return super().take(change)
 
+        def end(self) -> None:
+            """Go on."""
+
     class SavesInAnyRun(SavedState[NodeState]):
         def commit(self, run: Run, change: Untyped) -> Untyped:
             del run
             self._save(change(self._state.value)[0], OpenCall())
             return self._state.take(change)
 
-    class AlwaysAlive(Admissions):
-        def _check_alive(self, admission: Untyped) -> None:
-            admission.run = admission.run or Run()
-
     patch.setattr(DeviceManager, "_state_type", AnyRun)
     patch.setattr(DeviceManager, "_saver_type", SavesInAnyRun)
-    patch.setattr(DeviceManager, "_admissions_type", AlwaysAlive)
 
 
 def a_stop_does_not_wait_for_a_save(patch: Patch) -> None:
@@ -485,8 +483,8 @@ def the_file_is_read_before_the_directory_is_claimed(patch: Patch) -> None:
     """A kubelet does this, and an earlier version of the manager did."""
 
     class ReadsFirst(SavedState[NodeState]):
-        def __init__(self, store: CheckpointStore, *parts: Untyped) -> None:
-            super().__init__(store, *parts)
+        def __init__(self, store: CheckpointStore, *parts: Untyped, **named: Untyped) -> None:
+            super().__init__(store, *parts, **named)
             self._found = store.load()
 
         def load(self) -> bytes | None:

@@ -49,7 +49,7 @@ class _Admission:
     """
 
     pod: Pod
-    run: Run | None
+    run: Run
     deadline: float
     at: Container | None = None
     reserved: list[Reservation] = field(factory=list)
@@ -89,11 +89,12 @@ class Admissions:
 
     def _admit(self, pod: Pod, containers: Sequence[Container], affinity: Affinity) -> Verdict:
         is_swept = self._pods.sweep()
-        admission = _Admission(pod, self._state.run, self._clock() + self._budget)
+        if (run := self._state.run) is None:
+            return Refused(ManagerStoppedError())
+        admission = _Admission(pod, run, self._clock() + self._budget)
         try:
             # This state decides for the whole admission which requests are for devices of plugins.
             before = self._state.value
-            self._check_alive(admission)
             self._allocate_all(admission, containers, affinity, before)
             if admission.reserved:
                 self._commit(admission)
@@ -143,8 +144,6 @@ class Admissions:
     def _commit(self, admission: _Admission) -> None:
         """Turn the reservations into allocations: first in the store, then in the state."""
         self._time_left(admission)  # refuse the pod if the last answer came too late
-
-        assert admission.run is not None, "it was checked before the first reservation"  # noqa: S101 - for mypy
         after = self._saver.commit(admission.run, partial(_confirmed, admission.reserved, admission.receipts))
         for reservation, receipt in zip(admission.reserved, admission.receipts, strict=True):
             if warning := answers_warning(after.ledger, reservation.resource, receipt):
@@ -172,11 +171,6 @@ class Admissions:
             if resource and resource.phase in {Phase.AWAITED, Phase.REGISTERED}:
                 return NotReady(error, resource.name, container)
         return Refused(error, container)
-
-    def _check_alive(self, admission: _Admission) -> None:
-        """Raise if the run in which an admission began is over, because its reservations no longer exist."""
-        if admission.run is None or self._state.run is not admission.run:
-            raise ManagerStoppedError
 
     def _time_left(self, admission: _Admission) -> float:
         left = admission.deadline - self._clock()

@@ -59,7 +59,6 @@ class Turns(Generic[Key]):
     def __init__(self, call: str) -> None:
         self._call = call
         self._lock = threading.Lock()
-        self._open: dict[Turn[Key], None] = {}
         self._taken: dict[Key, Turn[Key]] = {}
         self._waiting: dict[Turn[Key], None] = {}  # in the order in which they came
 
@@ -72,7 +71,7 @@ class Turns(Generic[Key]):
             CalledFromInsideError: this call is made inside a turn of one of these keys, so it would wait for itself.
         """
         turn = Turn(keys, call)
-        if self._open:
+        if self._taken:
             self._end_abandoned(of_thread=call.thread)
         if self._obstacle(turn) is None:
             return turn
@@ -107,13 +106,10 @@ class Turns(Generic[Key]):
     def end(self, turn: Turn[Key]) -> None:
         """End a turn, so that the next one can begin. A second call does nothing."""
         with self._lock:
-            if turn not in self._open:
-                return
-            self._ending(turn)
-            for key in turn.keys:
-                if self._taken.get(key) is turn:
+            if own := [key for key in turn.keys if self._taken.get(key) is turn]:
+                self._ending(turn)
+                for key in own:
                     del self._taken[key]
-            del self._open[turn]
         turn.call.end()
         if self._waiting:
             for other in tuple(self._waiting):
@@ -122,7 +118,7 @@ class Turns(Generic[Key]):
 
     def end_abandoned(self) -> None:
         """End every turn whose call was interrupted so early or so late that it could not end it."""
-        if self._open or self._waiting:
+        if self._taken or self._waiting:
             self._end_abandoned()
 
     def _begun(self, turn: Turn[Key]) -> None:
@@ -148,13 +144,12 @@ class Turns(Generic[Key]):
             return None
 
     def _take(self, turn: Turn[Key]) -> None:
-        self._open[turn] = None
         for key in turn.keys:
             self._taken[key] = turn
         self._begun(turn)
 
     def _end_abandoned(self, of_thread: int | None = None) -> None:
-        for turn in tuple(self._open):
+        for turn in tuple(self._taken.values()):
             if of_thread in {None, turn.call.thread} and turn.call.has_ended:
                 self.end(turn)
         for turn in tuple(self._waiting):

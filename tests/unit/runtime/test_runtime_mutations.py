@@ -60,7 +60,6 @@ def keys_are_taken_one_by_one(patch: Patch) -> None:
         for key in turn.keys:
             if self._taken.setdefault(key, turn) is not turn:
                 return self._taken[key]
-        self._open[turn] = None
         return None
 
     patch.setattr(Turns, "_obstacle", greedy)
