@@ -219,6 +219,81 @@ def test_why_takes_the_schedulers_sentence_apart_and_goes_on_to_a_trial(
     assert "No kubelet has seen the pod" in said
 
 
+# --- what a recorded node would also be -------------------------------------------------------------------------------
+
+
+def changed(root: Path, file: str, change: Callable[[Any], object]) -> None:
+    document = json.loads((root / file).read_text())
+    change(document)
+    (root / file).write_text(json.dumps(document))
+
+
+def with_a_resource_of_an_administrator(root: Path) -> None:
+    """Somebody has patched the Node's status: no plugin serves the resource, and a pod requests it."""
+    counts = {"example.com/dongle": "5"}
+    changed(root, "node.json", lambda node: [node["status"][one].update(counts) for one in ("capacity", "allocatable")])
+    limits = {"limits": {"example.com/dongle": "1"}}
+    changed(root, "pods.json", lambda pods: pods["items"][0]["spec"]["containers"][0].update(resources=limits))
+    left = checkpoint_with(lambda data: evolve(data, entries=data.entries and data.entries[:1] + data.entries[2:]))
+    (root / FILE).write_text(left((root / FILE).read_text()))
+    changed(root, LIST_NAME, lambda answer: answer["pod_resources"][1]["containers"][0].pop("devices"))
+
+
+def with_unhealthy_devices_only(root: Path) -> None:
+    gpu = "acme.io/gpu"
+    changed(root, "node.json", lambda node: node["status"]["allocatable"].update({gpu: "0"}))
+    changed(
+        root,
+        ALLOCATABLE_NAME,
+        lambda answer: answer.update(devices=[one for one in answer["devices"] if one["resource_name"] != gpu]),
+    )
+    none = checkpoint_with(lambda data: evolve(data, registered_devices={**(data.registered_devices or {}), gpu: ()}))
+    (root / FILE).write_text(none((root / FILE).read_text()))
+    (root / "listing.txt").write_text((root / "listing.txt").read_text() + "device-plugins/other.sock  listener\n")
+    pods = (root / "pods.json").read_text()
+    (root / "pods.json").write_text(pods.replace('"health": "Healthy"', '"health": "Unhealthy"'))
+
+
+def without_drivers(root: Path) -> None:
+    listing = (root / "listing.txt").read_text()
+    (root / "listing.txt").write_text(listing.replace("reg.sock  listener", "reg.sock  no listener (refused)"))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "found", "asked", "said"),
+    [
+        ("01-healthy", with_a_resource_of_an_administrator, [], "example.com/dongle", ""),
+        (
+            "01-healthy",
+            with_unhealthy_devices_only,
+            ["held-unhealthy"],
+            "acme.io/gpu",
+            "reports its devices as unhealthy",
+        ),
+        ("16-shared-claim-one-terminating", without_drivers, ["driver-gone"], "", ""),  # p1 goes on with the claim
+    ],
+)
+def test_a_node_that_differs_from_a_recorded_one_is_not_misjudged(
+    name: str,
+    change: Callable[[Path], None],
+    found: list[str],
+    asked: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = Path(written(tmp_path, name))
+    change(root)
+    _, document = report_of(capsys, str(root))
+    assert [one["code"] for one in document["findings"]] == found
+    spec = {"containers": [{"name": "main", "resources": {"limits": {asked: 1} if asked else {}}}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "uid": "probe"}, "spec": spec}
+    (tmp_path / "pod.json").write_text(json.dumps(pod))
+    assert main(["fits", str(tmp_path / "pod.json"), "--root", str(root), "--json"]) == bool(said)
+    (answer,) = json.loads(capsys.readouterr().out)["nodes"]
+    assert said in "".join(answer["warnings"])
+
+
 # --- nodes that are taken apart ---------------------------------------------------------------------------------------
 
 

@@ -220,7 +220,7 @@ def _document(answer: "Fit") -> dict[str, object]:
         "reason": None if admitted else str(verdict),
         "devices": [
             {"container": held.key.container, "resource": held.resource, "devices": list(held.devices)}
-            for held in (admitted.allocations if admitted else ())
+            for held in (admitted.allocations if admitted and not answer.warnings else ())  # as in `_pairs`
         ],
         "unhandled": [
             {"container": container, "resource": resource}

@@ -111,17 +111,10 @@ def why(
         hint = _HOW_TO_GET_IT if message != "-" and not _is_file(message) else "" if texts else _NO_EVENTS
         complain("devicecore why", f"expected a message with which a kubelet refuses a pod, got: {said}{hint}")
         return _NEGATIVE
-    trial = None
-    runs = (
-        facts is not None
-        and pod is not None
-        and any(one.pod.uid == pod.uid and one.phase == "Running" for one in facts.pods.here)
-    )
-    if pod is not None and facts is not None and not runs and (wrong or any(one.concerns_devices for one in explained)):
-        from devicecore_tools.doctor.claim_trial import ClaimTrial
-        from devicecore_tools.doctor.trial import fit, trial_node
-
-        trial = fit(trial_node("this node", facts, topology, ClaimTrial.of_record(documents)), pod)
+    asks = wrong or any(one.concerns_devices for one in explained)
+    trial = _trial(pod, facts, documents, topology) if pod is not None and facts is not None and asks else None
+    if trial is not None and trial.fits and any(one.code == "claim-not-prepared" for one in wrong):
+        trial = None  # the pod waits for a driver, and nobody can try what that will answer
     if as_json:
         print_json(
             {
@@ -138,6 +131,16 @@ def why(
         if trial is not None:
             print_pairs("The same pod, tried on the node as it is now", _trial_pairs(trial))
     return 0
+
+
+def _trial(pod: "Pod", facts: "Facts", documents: dict[str, Any], topology: "TopologySettings") -> "Fit | None":
+    """Try the pod on the node as it is now; None if it runs there."""
+    from devicecore_tools.doctor.claim_trial import ClaimTrial
+    from devicecore_tools.doctor.trial import fit, trial_node
+
+    if any(one.pod.uid == pod.uid and one.phase == "Running" for one in facts.pods.here):
+        return None
+    return fit(trial_node("this node", facts, topology, ClaimTrial.of_record(documents)), pod)
 
 
 # --- what is read -----------------------------------------------------------------------------------------------------

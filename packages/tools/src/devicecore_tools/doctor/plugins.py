@@ -4,9 +4,11 @@ Law: a plugin is called gone only if no socket at which a process listens can be
 """
 
 from collections.abc import Mapping
+from enum import Enum
 
 from attrs import frozen
 
+from devicecore.domain.model import Health
 from devicecore_tools.doctor.look import Look
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, is_requested
 
@@ -65,6 +67,34 @@ NOBODY_LISTENS = "no process listens at the socket"
 def is_driver(socket: str) -> bool:
     """Whether the name of a socket is that of a driver's registration, as helpers for CSI and DRA write it."""
     return socket.endswith("-reg.sock")
+
+
+class Absence(Enum):
+    """Why a kubelet has no healthy device of a resource."""
+
+    GONE = "its plugin is gone"
+    SICK = "its plugin reports them as unhealthy"
+    UNKNOWN = "its plugin is gone, has not registered since the kubelet started, or reports all of them as unhealthy"
+
+
+def absence(pods: Pods, sockets: PluginSockets, resource: str) -> Absence:
+    """Return why the kubelet has no healthy device of a resource, as far as sockets and pods say."""
+    if sockets.none_is_left:
+        return Absence.GONE
+    told = {
+        state
+        for pod in pods.here
+        for (_, name), of in pod.statuses.items()
+        if name == resource
+        for state in of.values()
+    }
+    return Absence.SICK if told == {Health.UNHEALTHY.value} else Absence.UNKNOWN
+
+
+def is_of_others(look: Look, lists: Lists, resource: str) -> bool:
+    """Return whether the Node has a resource that no plugin has registered: an administrator has added it."""
+    published = look.node.value.allocatable.get(resource) if look.node.value else None
+    return bool(published) and resource not in lists.devices and lists.allocatable is not None
 
 
 def wanted_resources(pods: Pods, holders: Holders) -> Mapping[str, tuple[str, ...]]:

@@ -34,7 +34,7 @@ from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore_tools.doctor import Facts, KubeletNow, state_of
 from devicecore_tools.doctor.claim_trial import ClaimsAnswer, ClaimTrial
 from devicecore_tools.doctor.dra import DriverPresence
-from devicecore_tools.doctor.plugins import wanted_resources
+from devicecore_tools.doctor.plugins import Absence, absence, is_of_others, wanted_resources
 
 MAX_CHANGES = 64
 """How many devices, pods or requests one proposed change has at most."""
@@ -76,6 +76,8 @@ class TrialNode:
         drivers_gone: the DRA drivers that are not registered.
         claims: the drivers of claims that have been allocated, by `namespace/name` of the claim.
         pod_claims: decides about the claims of a pod; None if no objects for that were read.
+        why_absent: the reason for each resource in `absent`.
+        of_others: resources that the Node has and no plugin serves, because an administrator has added them.
         unknown: why a device that the pod gets may be in use all the same, by resource.
         topology: the NUMA nodes, the topology policy and its scope.
         pod_names: the names of the holders in answers; a pod without a name is called by its UID.
@@ -95,6 +97,8 @@ class TrialNode:
     claims: Mapping[str, Sequence[str]] = field(factory=dict)
     pod_claims: ClaimTrial | None = None
     unknown: Mapping[str, str] = field(factory=dict)
+    why_absent: Mapping[ResourceName, Absence] = field(factory=dict)
+    of_others: Collection[str] = ()
 
     def answer(self, pod: Pod) -> "Verdict | NotNow":
         """What a kubelet on the node would answer to `pod`, apart from its claims."""
@@ -109,6 +113,10 @@ class TrialNode:
             if gone:
                 return NotNow(f"ResourceClaim {claim} cannot be prepared: DRA driver {gone[0]} is not registered")
         verdict = self.admit(pod)
+        if isinstance(
+            verdict, Admitted
+        ):  # a kubelet gives nothing of a resource that has no plugin, and only counts it
+            verdict = evolve(verdict, unhandled=tuple(one for one in verdict.unhandled if one[1] not in self.of_others))
         shortage = self._out_of(pod, verdict) if isinstance(verdict, Admitted) and _fits(verdict) else None
         return verdict if shortage is None else shortage
 
@@ -233,10 +241,7 @@ def fit(node: TrialNode, pod: Pod) -> Fit:
         warnings = tuple(node.unknown[name] for name in _wanted(node, pod) if name in node.unknown)
         return Fit(node.name, verdict, claims=claims, warnings=warnings)
     missing = [name for name in _wanted(node, pod) if name in node.absent]
-    warnings = tuple(
-        f"the plugin of {name} is missing: the kubelet gives none of it to any pod until the plugin has registered"
-        for name in missing
-    )
+    warnings = tuple(_MISSING[node.why_absent.get(name, Absence.UNKNOWN)].format(name) for name in missing)
     attempts = max(MIN_ATTEMPTS, MAX_WORK // (1 + len(node.allocations) + sum(map(len, node.devices.values()))))
     kinds: tuple[Iterator[_Attempt], ...] = (_recovery(node, pod),)
     if not node.stopped and not missing:
@@ -249,6 +254,15 @@ def fit(node: TrialNode, pod: Pod) -> Fit:
         )
     found = [change for kind in kinds if (change := _first_that_helps(islice(kind, attempts))) is not None]
     return Fit(node.name, verdict, tuple(sorted(found, key=lambda change: change.size)), claims, warnings)
+
+
+_MISSING = {
+    Absence.GONE: "the plugin of {} is missing: the kubelet gives none of it to any pod until the plugin has "
+    "registered",
+    Absence.SICK: "the plugin of {} reports its devices as unhealthy: the kubelet gives none of them to any pod",
+    Absence.UNKNOWN: "the plugin of {} is missing, or reports all devices as unhealthy: the kubelet gives none of "
+    "them to any pod",
+}
 
 
 def claims_of(pod: Pod) -> list[str]:
@@ -459,15 +473,29 @@ def trial_node(
         facts.dra.allocated,
         pod_claims,
         dict(_unknown(facts)),
+        {resource: _why_absent(facts, resource) for resource in absent},
+        [one for one in _published(facts) if is_of_others(facts.look, facts.lists, one)],
     )
+
+
+def _published(facts: Facts) -> Mapping[str, int]:
+    return facts.look.node.value.allocatable if facts.look.node.value else {}
+
+
+def _why_absent(facts: Facts, resource: str) -> Absence:
+    if facts.kubelet is KubeletNow.STARTING:
+        return Absence.GONE  # until it has registered again
+    return absence(facts.pods, facts.sockets, resource)
 
 
 def _absent(facts: Facts) -> Iterator[tuple[ResourceName, Sequence[Device]]]:
     """The resources of which the kubelet has nothing now, with the devices that it had before or that are held."""
     wanted = {*facts.lists.resources, *wanted_resources(facts.pods, facts.holders)}
-    published = facts.look.node.value.allocatable if facts.look.node.value else {}
+    published = _published(facts)
     for resource in sorted({*wanted, *(name for name, number in published.items() if not number)}):
         if facts.lists.listed.get(resource) or (facts.lists.allocatable or {}).get(resource):
+            continue
+        if is_of_others(facts.look, facts.lists, resource):
             continue
         is_gone = facts.sockets.none_is_left and not facts.look.plugins.value
         if facts.lists.allocatable is not None or published.get(resource) == 0 or is_gone:
@@ -479,7 +507,7 @@ def _absent(facts: Facts) -> Iterator[tuple[ResourceName, Sequence[Device]]]:
 def _counts(facts: Facts, listed: Mapping[ResourceName, Sequence[Device]]) -> dict[str, int]:
     """How many devices of each resource the Node has: as it says itself, else as many as are healthy."""
     healthy = {str(name): sum(one.health is Health.HEALTHY for one in of) for name, of in listed.items()}
-    return {**healthy, **(facts.look.node.value.allocatable if facts.look.node.value else {})}
+    return {**healthy, **_published(facts)}
 
 
 def _stopped(facts: Facts) -> str:
@@ -491,6 +519,8 @@ def _stopped(facts: Facts) -> str:
 def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
     """What may happen to a pod that the kubelet admits."""
     for one in facts.holders.missing:
+        if is_of_others(facts.look, facts.lists, one.resource):
+            continue
         yield (
             one.resource,
             f"no source names the devices that pod {one.pod.identity} uses: the kubelet can give them to this pod too",

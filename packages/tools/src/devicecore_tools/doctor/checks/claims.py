@@ -71,7 +71,8 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
         if not (pods or devices or waiting):
             continue
         holds = (
-            f" {counted(len(pods), 'pod')} cannot end while it is gone, because they hold its devices ({names(pods)})."
+            f" {counted(len(pods), 'pod')} {'holds' if len(pods) == 1 else 'hold'} its devices ({names(pods)}), and "
+            "the last pod of each claim cannot end while it is gone."
             if pods
             else ""
         )
@@ -127,7 +128,7 @@ def pod_cannot_end(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
             continue
         for claim, uids in prepared.pods.items():
             gone = [one for one in prepared.drivers.get(claim, ()) if dra.drivers.get(one) is DriverPresence.GONE]
-            if pod.pod.uid in uids and gone:
+            if [*uids] == [pod.pod.uid] and gone:  # for another pod of the claim, the kubelet asks no driver
                 sentence = (
                     f"Pod {name(pod.identity)} is being deleted and cannot end: DRA driver {name(gone[0])}, which has "
                     f"to release its ResourceClaim {name(claim)}, is not registered with the kubelet."

@@ -10,7 +10,7 @@ from devicecore.domain.text import counted
 from devicecore_tools.doctor.facts import all_numa_nodes
 from devicecore_tools.doctor.findings import Evidence, Found, devices_of, name
 from devicecore_tools.doctor.look import Look, Source
-from devicecore_tools.doctor.plugins import wanted_resources
+from devicecore_tools.doctor.plugins import Absence, PluginSockets, absence, wanted_resources
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, believed_file
 
 NumaNodes = Mapping[tuple[str, str], tuple[int, ...]]
@@ -34,18 +34,35 @@ def held_device_not_listed(holders: Holders, lists: Lists) -> Iterator[Found]:
             yield Found(sentence, evidence, resource, tuple(missing))
 
 
-def held_device_unhealthy(holders: Holders, lists: Lists, numa_nodes: NumaNodes) -> Iterator[Found]:
+def held_device_unhealthy(
+    pods: Pods, holders: Holders, lists: Lists, numa_nodes: NumaNodes, sockets: PluginSockets
+) -> Iterator[Found]:
     """A container holds a device that is not healthy."""
-    for resource, sick in _held_and_sick(holders, lists, numa_nodes).items():
+    found = {**_held_and_sick(holders, lists, numa_nodes), **_all_sick(pods, holders, lists, sockets)}
+    for resource, sick in found.items():
+        if not sick:
+            continue
         what = devices_of(sick, resource)
         if resource in lists.listed:
             sentence = f"Containers hold {what}, which the plugin reports as unhealthy."
             why = Evidence(Source.PLUGINS, f"{_sockets(lists, resource)}: Unhealthy")
         else:
             sentence = f"Containers hold {what}, which the kubelet does not count as healthy."
+            if not lists.healthy.get(resource):
+                sentence += " It has no healthy one left, so no pod gets any."
             source = Source.CHECKPOINT if lists.allocatable is None else Source.POD_RESOURCES
             why = Evidence(source, f"healthy: {devices_of(lists.healthy.get(resource, ()), resource)}")
         yield Found(sentence, (*_holders(holders, resource, sick), why), resource, tuple(sick))
+
+
+def _all_sick(pods: Pods, holders: Holders, lists: Lists, sockets: PluginSockets) -> Mapping[str, list[str]]:
+    """The held devices of each resource of which the kubelet has no healthy one, if its plugin is what says so."""
+    return {
+        resource: [one for one in devices if lists.health(resource, one, holders) == Health.UNHEALTHY.value]
+        for resource, devices in _live(holders).items()
+        if not lists.healthy.get(resource) and resource not in lists.listed
+        if absence(pods, sockets, resource) is Absence.SICK
+    }
 
 
 def _held_and_sick(holders: Holders, lists: Lists, numa_nodes: NumaNodes) -> Mapping[str, list[str]]:

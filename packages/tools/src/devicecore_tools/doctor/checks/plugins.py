@@ -11,7 +11,15 @@ from devicecore.domain.model import Health
 from devicecore.domain.text import counted
 from devicecore_tools.doctor.findings import Evidence, Found, name, names
 from devicecore_tools.doctor.look import Look, PluginSeen, Source
-from devicecore_tools.doctor.plugins import NOBODY_LISTENS, PluginSockets, is_driver, wanted_resources
+from devicecore_tools.doctor.plugins import (
+    NOBODY_LISTENS,
+    Absence,
+    PluginSockets,
+    absence,
+    is_driver,
+    is_of_others,
+    wanted_resources,
+)
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, Pods, believed_file
 
 NumaNodes = Mapping[tuple[str, str], tuple[int, ...]]
@@ -52,6 +60,8 @@ def plugin_gone(
         reasons = dict(_without_devices(look, lists, sockets, held, resource))
         if (published.get(resource) and not sockets.none_is_left) or not reasons:
             continue  # the Node counts devices that the kubelet's answer may leave out
+        if is_of_others(look, lists, resource) or absence(pods, sockets, resource) is Absence.SICK:
+            continue  # no plugin serves it, or its plugin is there: that is another finding
         if Source.POD_RESOURCES not in reasons and Source.NODE not in reasons:
             continue
         holding = wanted.get(resource, ())
@@ -65,21 +75,13 @@ def plugin_gone(
 
 
 def _cause(look: Look, pods: Pods, sockets: PluginSockets, resource: str) -> str:
-    told = {
-        state
-        for pod in pods.here
-        for (_, name_), of in pod.statuses.items()
-        if name_ == resource
-        for state in of.values()
-    }
-    if told == {Health.UNHEALTHY.value}:
-        return "its plugin reports them as unhealthy"
+    cause = absence(pods, sockets, resource)
+    if cause is not Absence.GONE:
+        return str(cause.value)
     node = look.node.value
-    since = "" if node is None else "; it ended less than five minutes ago" if node.capacity.get(resource) else ""
-    if sockets.none_is_left:
-        dead = f", and nobody listens at {names(sockets.dead)}" if sockets.dead else ""
-        return f"its plugin is gone{since}: no socket of it is left in the kubelet's directories{dead}"
-    return "its plugin is gone, has not registered since the kubelet started, or reports all of them as unhealthy"
+    since = "; it ended less than five minutes ago" if node is not None and node.capacity.get(resource) else ""
+    dead = f", and nobody listens at {names(sockets.dead)}" if sockets.dead else ""
+    return f"{cause.value}{since}: no socket of it is left in the kubelet's directories{dead}"
 
 
 def _without_devices(
