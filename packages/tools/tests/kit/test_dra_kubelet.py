@@ -11,6 +11,7 @@ import pytest
 from devicecore_tools.testing.api_server import Answer, LocalApiServer
 from devicecore_tools.testing.dra_kubelet import BaseDraKubelet, DraKubelet, MemoryDraKubelet, UnresolvedCdiNameError
 from devicecore_tools.testing.dra_objects import DevicesTakenError
+from devicecore_tools.testing.kubelet import PodRefusedError
 from devicecore_tools.testing.process import PluginProcess
 from devicecore_tools.testing.waiting import WaitTimeoutError
 
@@ -20,11 +21,12 @@ from devicecore.domain.dra.errors import PrepareError, UnprepareError
 from devicecore.domain.dra.health import DraHealth
 from devicecore.domain.dra.model import ClaimRef, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.dra.slices import PublishedDevice
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.testing.faults import Fails, FailsAfterwards
 from tests.adapters.peers import PATIENCE
 
-GPU = "gpu.example.com"
+GPU, NIC = "gpu.example.com", "example.com/nic"
 PREPARE, UNPREPARE = "NodePrepareResources", "NodeUnprepareResources"
 SIMULATED = (
     *(sys.executable, "-m", "devicecore_tools", "dra-driver", "simulated", "--name", GPU),
@@ -88,6 +90,27 @@ def test_a_pod_gets_its_devices_and_gives_them_back(kubelet: BaseDraKubelet) -> 
     assert kubelet.claim_info(claim) is None
     body = kubelet.api_server.get("ResourceClaim", claim.key.name)
     assert body["status"]["reservedFor"] == []
+
+
+def test_a_pod_has_devices_of_plugins_and_of_claims(kubelet: BaseDraKubelet) -> None:
+    kubelet.serve(Gpus())
+    kubelet.publish(GPU, "a")
+    kubelet.wait_for_driver(GPU)
+    kubelet.devices.serve(SimulatedPlugin(NIC, simulated_devices("nic", 2)))
+    kubelet.devices.wait_for_resource(NIC)
+    claim = kubelet.claim(GPU)
+    pod = kubelet.prepare(claim, limits={NIC: 1})
+    expected = {"EXAMPLE_COM_NIC_DEVICES": "nic-0"}, (f"{GPU}/gpu={claim.uid}",)
+    assert (pod.options().envs, pod.options().cdi_devices) == expected
+    with pytest.raises(PodRefusedError):
+        kubelet.prepare(claim, limits={NIC: 2})
+    kubelet.restart()
+    kubelet.wait_for_driver(GPU)
+    kubelet.devices.wait_for_resource(NIC)
+    pod.prepare()
+    assert (pod.options().envs, pod.options().cdi_devices) == expected
+    pod.delete()
+    assert kubelet.prepare(claim, limits={NIC: 2}).admitted is not None
 
 
 def test_devices_are_chosen_that_no_claim_has(kubelet: BaseDraKubelet) -> None:

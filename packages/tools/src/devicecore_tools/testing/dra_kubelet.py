@@ -1,7 +1,7 @@
-"""A kubelet for tests of DRA drivers: the real DRA manager, controlled by the test, with a small API server.
+"""A kubelet for tests of DRA drivers: the real managers, controlled by the test, with a small API server.
 
 Law: every wait has a timeout, and its error says what was expected and what the kubelet saw. A test needs no asyncio,
-no cluster and no root.
+no cluster and no root. The kubelet of claims and that of devices start, stop, restart and age together.
 
 `DraKubelet` accepts drivers in any language over gRPC on unix sockets. `MemoryDraKubelet` accepts Python objects and is
 faster. Both have the same methods.
@@ -21,6 +21,7 @@ from attrs import frozen
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.memory import MemoryPods
 from devicecore.adapters.memory_dra import MemoryDriverInstance, MemoryDriverTransport
+from devicecore.domain.container_options import ContainerOptions, with_claims
 from devicecore.domain.dra import state_file
 from devicecore.domain.dra.claims import ClaimInfo
 from devicecore.domain.dra.drivers import SERVICES, DriverEvent, InstanceId
@@ -42,7 +43,7 @@ from devicecore_tools.testing.api_server.server import LocalApiServer
 from devicecore_tools.testing.controlled import ControlledKubelet, InMemoryKubelet
 from devicecore_tools.testing.dra_objects import DevicesTakenError, ServerClaims, ServerSlices
 from devicecore_tools.testing.dra_recording import DriverCall, RecordingDriverTransport
-from devicecore_tools.testing.kubelet import Served
+from devicecore_tools.testing.kubelet import BaseKubelet, Kubelet, MemoryKubelet, RunningPod, Served
 from devicecore_tools.testing.process import DRIVER_VARIABLES, POD_UID, PluginProcess, with_texts
 from devicecore_tools.testing.waiting import DEFAULT_TIMEOUT
 
@@ -64,6 +65,8 @@ Event = TypeVar("Event", bound=DriverEvent)
 NODE = "node-1"
 """The name of the node, unless a test gives another."""
 
+_SOCKETS = "device-plugins"  # the directory of a node in which device plugins register
+
 _POLL_INTERVAL = 0.05  # seconds between two looks of a driver served here at its sockets; short, to keep tests fast
 
 
@@ -82,12 +85,21 @@ class UnresolvedCdiNameError(DeviceCoreError):
 
 
 class ClaimPod:
-    """A pod whose claims are prepared. Methods that are given no container name use the first container."""
+    """A pod whose claims are prepared. Methods that are given no container name use the first container.
+
+    `admitted` is the same pod with the devices of plugins; None before `prepare`, and if it has no limits.
+    """
 
     def __init__(self, kubelet: "BaseDraKubelet", pod: Pod, claims: tuple[ClaimKey, ...]) -> None:
         self.pod = pod
+        self.admitted: RunningPod | None = None
         self._kubelet = kubelet
         self._claims = claims
+
+    def options(self, container: str | None = None) -> ContainerOptions:
+        """Return what a container gets: the answers of plugins to Allocate, and the CDI names of its claims."""
+        own = self.admitted.options(container) if self.admitted is not None else None
+        return with_claims(own, self.cdi_devices(container))
 
     def cdi_devices(self, container: str | None = None) -> tuple[str, ...]:
         """The CDI names that the container runtime gets for a container. No driver is called."""
@@ -102,9 +114,15 @@ class ClaimPod:
     def prepare(self) -> None:
         """Prepare the claims again, as before each new sandbox. Drivers are called after a restart of the kubelet only.
 
+        A pod with limits is admitted first, which after a restart changes nothing.
+
         Raises:
+            PodRefusedError: the kubelet refused the pod because of its limits.
             PrepareError: a claim is not prepared.
         """
+        __tracebackhide__ = True
+        if self.pod.containers[0].limits:
+            self.admitted = self._kubelet.devices.admit(self.pod)
         self._kubelet.manager.prepare(self.pod)
 
     def delete(self) -> None:
@@ -114,6 +132,8 @@ class ClaimPod:
             UnprepareError: a driver has not released a claim.
         """
         self._kubelet.manager.unprepare(self.pod.uid)
+        if self.admitted is not None:
+            self.admitted.delete()
         self.forget()
 
     def forget(self) -> None:
@@ -134,6 +154,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         script: faults of calls to drivers, which have the names `NodePrepareResources` and `NodeUnprepareResources`.
         claims: where the kubelet reads ResourceClaims; a driver in Python may read them there, too.
         pods: the pods that are active.
+        devices: the same kubelet for device plugins, with the methods of `Kubelet`.
     """
 
     def __init__(
@@ -146,6 +167,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         self.claims: ClaimSource = ServerClaims(self.api_server)
         self.pods: MemoryPods = MemoryPods()
         self.manager: DraManager = self._new_manager()
+        self.devices: BaseKubelet = self._new_devices()
 
     # --- start and stop -----------------------------------------------------------------------------------------------
 
@@ -158,18 +180,36 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         if not any(one["metadata"]["name"] == self.node for one in self.api_server.objects("Node")):
             self.api_server.create({"kind": "Node", "metadata": {"name": self.node}})
         super().start()
+        self.devices.start()  # and with it the plugin watcher, which finds the drivers, too
         self.manager.wipe_slices()
+
+    def stop(self) -> None:
+        """Stop the kubelet: close its sockets and connections. Plugins and drivers keep running."""
+        self.devices.stop()
+        super().stop()
+
+    def close(self) -> None:
+        """Stop the kubelet and the plugins and drivers that it has started, and remove its files.
+
+        A second call does nothing.
+        """
+        try:
+            self.devices.close()
+        finally:
+            super().close()
 
     def restart(self, *, state: bool = True) -> None:
         """Stop the kubelet if it runs, and start a new one, as after a restart of the process.
 
         Args:
-            state: keep the file of claims. Without it the new kubelet does not know which claims are prepared.
+            state: keep the files of claims and of devices. Without them the new kubelet does not know which claims are
+                prepared, and which pod has which device.
         """
         self.stop()
         if not state:
             self._forget()
         self.manager = self._new_manager()
+        self.devices.renew(checkpoint=state)
         self.start()
 
     @abstractmethod
@@ -189,6 +229,9 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     @abstractmethod
     def _open_transport(self) -> DriverTransport: ...
 
+    @abstractmethod
+    def _new_devices(self) -> BaseKubelet: ...
+
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
@@ -197,6 +240,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         A kubelet deletes the ResourceSlices of a driver that was without a connection for 30 seconds, releases claims
         of pods that are gone every 60 seconds, and does not believe a report of health after 30 seconds.
         """
+        self.devices.advance(seconds)
         super().advance(seconds)
 
     # --- devices and claims -------------------------------------------------------------------------------------------
@@ -256,22 +300,27 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 
-    def prepare(self, *claims: ResourceClaim) -> ClaimPod:
+    def prepare(self, *claims: ResourceClaim, limits: Mapping[str, int] = {}) -> ClaimPod:
         """Start a pod that uses these claims: reserve them for it, and prepare them.
 
+        Args:
+            claims: its claims.
+            limits: the devices of plugins that it also asks for, such as `{"example.com/nic": 1}`.
+
         Raises:
+            PodRefusedError: the kubelet refused the pod because of its limits.
             PrepareError: a claim is not prepared; the error has the kubelet's sentence.
         """
         __tracebackhide__ = True
-        pod = self.pod(*claims)
+        pod = self.pod(*claims, limits=limits)
         pod.prepare()
         return pod
 
-    def pod(self, *claims: ResourceClaim) -> ClaimPod:
-        """A pod that uses these claims, which are reserved for it. Nothing is prepared yet."""
+    def pod(self, *claims: ResourceClaim, limits: Mapping[str, int] = {}) -> ClaimPod:
+        """A pod that uses these claims, which are reserved for it. Nothing is prepared or admitted yet."""
         name = f"pod-{next(self._numbers)}"
         entries = tuple(PodClaim(claim.key.name, claim.key.name) for claim in claims)
-        container = Container("main", claims=[ContainerClaim(entry.name) for entry in entries])
+        container = Container("main", dict(limits), claims=[ContainerClaim(entry.name) for entry in entries])
         pod = Pod(PodUid(f"uid-of-{name}"), name=name, claims=entries, containers=(container,))
         self.pods.active.add(pod.uid)
         for claim in claims:
@@ -414,7 +463,7 @@ class DraKubelet(BaseDraKubelet):
 
     def start(self) -> None:
         """Make the directories and start the kubelet, and its API server if that is its own."""
-        for directory in (self.registry, self.plugins, self.cdi):
+        for directory in (self.registry, self.plugins, self.cdi, self.directory / _SOCKETS):
             directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         if self._own_server:
             self.api_server.start()
@@ -556,8 +605,16 @@ class DraKubelet(BaseDraKubelet):
     def _open_transport(self) -> DriverTransport:
         from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
 
-        self._grpc = GrpcDriverTransport(self.registry)
+        self._grpc = GrpcDriverTransport()
         return self._grpc
+
+    def _new_devices(self) -> Kubelet:
+        return Kubelet(
+            self.directory / _SOCKETS,
+            timeout=self.timeout,
+            registry=self.registry,
+            handlers=lambda: () if self._grpc is None else (self._grpc.handler,),
+        )
 
     @property
     def _store(self) -> CheckpointStore:
@@ -595,6 +652,9 @@ class MemoryDraKubelet(InMemoryKubelet[DraManager, DriverEvent, DriverCall, "_In
     def _open_transport(self) -> DriverTransport:
         self._memory = MemoryDriverTransport()
         return self._memory
+
+    def _new_devices(self) -> MemoryKubelet:
+        return MemoryKubelet(timeout=self.timeout)
 
 
 class _InMemory:

@@ -38,6 +38,7 @@ from devicecore_tools.testing.waiting import WaitTimeoutError as WaitTimeoutErro
 
 if TYPE_CHECKING:
     from devicecore.adapters.grpc_unix import GrpcUnixTransport
+    from devicecore.adapters.grpc_unix.watcher import PluginHandler
 
 _POLL_INTERVAL = 0.05  # seconds between two checks of kubelet.sock by a plugin served here; short, to keep tests fast
 
@@ -120,7 +121,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
     """What `Kubelet` and `MemoryKubelet` have in common.
 
     `timeout` is in seconds and used by every wait without a timeout of its own. `manager` is the `DeviceManager`; each
-    restart makes a new one.
+    restart makes a new one. A kubelet for tests of DRA drivers has one of these, so that its pods have devices, too.
     """
 
     def __init__(self, *, topology: Topology | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
@@ -140,10 +141,14 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
                 new and that its stream has ended.
         """
         self.stop()
+        self.renew(checkpoint=checkpoint, wipe=wipe)
+        self.start()
+
+    def renew(self, *, checkpoint: bool = True, wipe: bool = True) -> None:
+        """Make the new kubelet of `restart`, which is started later."""
         if not checkpoint:
             self._forget()
         self.manager = self._new_manager(wipe=wipe)
-        self.start()
 
     @abstractmethod
     def serve(self, plugin: DevicePlugin) -> Served:
@@ -338,6 +343,8 @@ class Kubelet(BaseKubelet):
         directory: the socket directory; by default a new one with a short path, which `close` removes.
         topology: the machine's NUMA nodes and the topology policy.
         timeout: seconds, for waits without a timeout of their own.
+        registry: the directory of the plugin watcher; by default `plugins_registry` in the socket directory.
+        handlers: returns what registers plugins of other types that are found there.
 
     Raises:
         SetUpError: from `start`, if the directory cannot be used.
@@ -349,8 +356,12 @@ class Kubelet(BaseKubelet):
         *,
         topology: Topology | None = None,
         timeout: float = DEFAULT_TIMEOUT,
+        registry: Path | None = None,
+        handlers: "Callable[[], Sequence[PluginHandler]]" = tuple,
     ) -> None:
         self._given_directory = directory
+        self._given_registry = registry
+        self._handlers = handlers
         self._grpc: GrpcUnixTransport | None = None
         super().__init__(topology=topology, timeout=timeout)
 
@@ -367,7 +378,7 @@ class Kubelet(BaseKubelet):
     @property
     def registry(self) -> Path:
         """The directory of the plugin watcher, `plugins_registry` of a node; the kubelet looks there every second."""
-        return self.directory / "plugins_registry"
+        return self._given_registry or self.directory / "plugins_registry"
 
     @property
     def checkpoint(self) -> Path:
@@ -422,7 +433,9 @@ class Kubelet(BaseKubelet):
     def _open_transport(self, *, wipe: bool) -> PluginTransport:
         from devicecore.adapters.grpc_unix import GrpcUnixTransport
 
-        self._grpc = GrpcUnixTransport(self.directory, wipe=wipe, plugins_registry=self.registry)
+        self._grpc = GrpcUnixTransport(
+            self.directory, wipe=wipe, plugins_registry=self.registry, handlers=self._handlers()
+        )
         return self._grpc
 
     @property
