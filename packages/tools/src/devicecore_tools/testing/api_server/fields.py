@@ -6,13 +6,12 @@ lists again, so that merging, applying and ownership handle maps only.
 Law: a field belongs to the managers that wrote it last. Nothing here changes its arguments.
 """
 
-import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from devicecore.domain.text import foreign_text
-from devicecore_tools.testing.api_server.status import ApiError, Json, bad_request
+from devicecore_tools.testing.api_server.status import ApiError, Json, bad_request, copied
 
 FieldPath = tuple[str, ...]
 Owner = tuple[str, str]
@@ -42,14 +41,14 @@ def keyed(value: Any, name: str = "") -> Any:  # noqa: ANN401 - JSON
     if not isinstance(value, list):
         return value
     if not keys or not all(isinstance(item, dict) and item.keys() & {*keys} for item in value):
-        return copy.deepcopy(value)
+        return copied(value)
     return {_key(item, keys): keyed(item) for item in value} if value else []
 
 
 def unkeyed(value: Any) -> Any:  # noqa: ANN401 - JSON
     """The inverse of `keyed`."""
     if not isinstance(value, dict):
-        return copy.deepcopy(value)
+        return copied(value)
     if value and all(key.startswith(_KEY) for key in value):
         return [unkeyed(item) for item in value.values()]
     return {key: unkeyed(below) for key, below in value.items()}
@@ -62,7 +61,7 @@ def _key(item: Json, keys: tuple[str, ...]) -> str:
 def merged(document: Any, change: Any) -> Any:  # noqa: ANN401 - JSON
     """A merge patch (RFC 7386): null deletes, maps are merged, everything else is replaced."""
     if not isinstance(change, dict):
-        return copy.deepcopy(change)
+        return copied(change)
     result = dict(document) if isinstance(document, dict) else {}
     for key, value in change.items():
         if value is None:
@@ -109,12 +108,12 @@ def _with_operations(document: Json, operations: Any) -> Any:  # noqa: ANN401 - 
     if len(listed) > MAX_OPERATIONS:
         message = f"the allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(listed)}"
         raise ValueError(message)
-    result, copied = copy.deepcopy(document), 0
+    result, size = copied(document), 0
     for operation in listed:
         if operation["op"] == "copy":
-            copied += len(json.dumps(jsonpointer.resolve_pointer(result, operation["from"])))
-            if copied > MAX_COPIED:
-                message = f"expected at most {MAX_COPIED} bytes that a JSON patch copies, got {copied}"
+            size += len(json.dumps(jsonpointer.resolve_pointer(result, operation["from"])))
+            if size > MAX_COPIED:
+                message = f"expected at most {MAX_COPIED} bytes that a JSON patch copies, got {size}"
                 raise ValueError(message)
         result = jsonpatch.JsonPatch([operation]).apply(result, in_place=True)
     return result
@@ -139,7 +138,7 @@ def applied(
     Raises:
         ApiError: another manager owns a field with another value, and `force` is not set.
     """
-    after, me = copy.deepcopy(before), (manager, "Apply")
+    after, me = copied(before), (manager, "Apply")
     changed = {path: set(holders) for path, holders in owners.items()}
     old, new = dict(leaves(before)), dict(leaves(sent))
     conflicts = []
@@ -210,7 +209,7 @@ def _set(document: Json, path: FieldPath, value: Any) -> None:  # noqa: ANN401 -
             document[part] = {}
         document = document[part]
     if value != {} or not document.get(last):  # an empty map is merged with what is there
-        document[last] = copy.deepcopy(value)
+        document[last] = copied(value)
 
 
 def _delete(document: Json, path: FieldPath) -> None:

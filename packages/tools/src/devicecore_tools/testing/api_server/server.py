@@ -3,7 +3,6 @@
 Law: what a test does to objects obeys the same rules, and is seen by the same watches, as what a client does.
 """
 
-import copy
 import json
 import ssl
 import threading
@@ -23,7 +22,7 @@ from devicecore_tools.testing.api_server.http import HttpServer
 from devicecore_tools.testing.api_server.kinds import NAMESPACE, Kinds
 from devicecore_tools.testing.api_server.node_rules import NODE_USER, NodeRequest
 from devicecore_tools.testing.api_server.operations import Target, carry_out
-from devicecore_tools.testing.api_server.status import ApiError, Json, invalid
+from devicecore_tools.testing.api_server.status import ApiError, Json, copied, invalid
 from devicecore_tools.testing.api_server.store import ObjectStore, weight
 
 MAX_NOTED = 128 * 1024 * 1024
@@ -237,7 +236,7 @@ class LocalApiServer(Runs):
         place = namespace if found.namespaced else ""
         with self.store.transaction():
             before = self.store.get(found, place, name)
-            after = copy.deepcopy(before)
+            after = copied(before)
             change(after)
             if found.has_status and after.get("status") != before.get("status"):
                 written = self.store.update(found, place, name, after, in_status=True, manager=manager)

@@ -22,7 +22,7 @@ from devicecore_tools.testing.api_server.kinds import DEFINITION, NAMESPACE, Kin
 from devicecore_tools.testing.api_server.quantities import canonical_quantities
 from devicecore_tools.testing.api_server.selectors import Selector
 from devicecore_tools.testing.api_server.shapes import wrong_types
-from devicecore_tools.testing.api_server.status import ApiError, Cause, Json
+from devicecore_tools.testing.api_server.status import ApiError, Cause, Json, copied
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
@@ -82,7 +82,7 @@ class Event:
         if matches and self.after is not None:
             return ("MODIFIED" if matched else "ADDED"), self.after
         if matched and self.before is not None:
-            gone = copy.deepcopy(self.before)
+            gone = copied(self.before)
             gone["metadata"]["resourceVersion"] = str(self.version)
             return "DELETED", gone
         return None
@@ -121,13 +121,13 @@ class ObjectStore:
             ApiError: it does not exist.
         """
         with self._changed:
-            return copy.deepcopy(self._existing(kind, (namespace, name)))
+            return copied(self._existing(kind, (namespace, name)))
 
     def select(self, kind: Kind, namespace: str | None, selector: Selector) -> tuple[list[Json], int]:
         """The objects of a namespace, or of all of them, in the order of their names, and the version of the list."""
         with self._changed:
             found = [
-                copy.deepcopy(value)
+                copied(value)
                 for (place, _), value in sorted(self._objects[kind.resource].items())
                 if namespace in (None, place) and selector(value)
             ]
@@ -179,7 +179,7 @@ class ObjectStore:
             ApiError: it exists, or breaks the rules of its kind.
         """
         _refuse_wrong_types(kind, body)
-        value = {**copy.deepcopy(body), "apiVersion": kind.api_version, "kind": kind.kind}
+        value = {**copied(body), "apiVersion": kind.api_version, "kind": kind.kind}
         metadata = value["metadata"] = dict(value.get("metadata") or {})
         if metadata.get("resourceVersion"):
             message = "resourceVersion should not be set on objects to be created"
@@ -249,7 +249,7 @@ class ObjectStore:
         """
         with self._changed:
             before = self._existing(kind, (namespace, name))
-            changed = change(copy.deepcopy(before))
+            changed = change(copied(before))
             return self.update(kind, namespace, name, changed, in_status=in_status, manager=manager)
 
     def apply(
@@ -274,7 +274,7 @@ class ObjectStore:
                 return self.create(kind, namespace, sent, manager=manager, operation="Apply")
             before = self._existing(kind, (namespace, name))
             _check_preconditions(kind, before, metadata)
-            sent = copy.deepcopy(_owned(body))
+            sent = copied(_owned(body))
             canonical_quantities(before, sent)
             if in_status:
                 sent = {"status": sent.get("status") or {}}
@@ -332,10 +332,10 @@ class ObjectStore:
                 before = self._write(kind, (namespace, name), ended, self._owners[kind.resource, (namespace, name)])
                 metadata = before["metadata"]
             if metadata.get("deletionGracePeriodSeconds"):
-                return copy.deepcopy(before)
+                return copied(before)
             if metadata.get("finalizers"):
                 if "deletionTimestamp" in metadata:
-                    return copy.deepcopy(before)
+                    return copied(before)
                 ending = {"deletionTimestamp": self._timestamp(), "deletionGracePeriodSeconds": 0}
                 after = {**before, "metadata": {**metadata, **ending}}
                 return self._write(kind, (namespace, name), after, self._owners[kind.resource, (namespace, name)])
@@ -416,7 +416,7 @@ class ObjectStore:
         managed = fields.managed_fields(owners, kind.api_version, earlier, self._timestamp())
         value["metadata"]["managedFields"] = managed
         if before is not None and _without_version(before) == _without_version(value):
-            return copy.deepcopy(before)
+            return copied(before)
         added = weight(value)
         more = added - self._weights.get((kind.resource, key), 0)
         if self._weight + more > MAX_WEIGHT:
@@ -425,13 +425,13 @@ class ObjectStore:
         self._weight += more
         self._version += 1
         value["metadata"]["resourceVersion"] = str(self._version)
-        value = copy.deepcopy(value)
+        value = copied(value)
         self._objects[kind.resource][key] = value
         self._owners[kind.resource, key] = owners
         if kind is DEFINITION:
             self._kinds.define(value)
         self._note(Event(self._version, kind, before, value), added)
-        return copy.deepcopy(value)
+        return copied(value)
 
     def _remove(self, kind: Kind, key: Key) -> Json:
         before = self._objects[kind.resource].pop(key)
@@ -442,7 +442,7 @@ class ObjectStore:
                 self._free(key[1], one)
         self._version += 1
         self._note(Event(self._version, kind, before, None), freed)
-        return copy.deepcopy(before)
+        return copied(before)
 
     def _free(self, resource: str, key: Key) -> int:
         """Forget what is kept beside an object. Return its weight."""
@@ -523,8 +523,8 @@ def _check_preconditions(kind: Kind, before: Json, sent: Json) -> None:
 def _combined(kind: Kind, before: Json, sent: Json, *, in_status: bool) -> Json:
     """What a write of a whole object changes: everything but the status, or nothing but the status."""
     if in_status:
-        return {**before, "status": copy.deepcopy(sent.get("status") or {}), "metadata": dict(before["metadata"])}
-    after = copy.deepcopy(sent)
+        return {**before, "status": copied(sent.get("status") or {}), "metadata": dict(before["metadata"])}
+    after = copied(sent)
     after["metadata"] = {**(after.get("metadata") or {}), "name": before["metadata"]["name"]}
     for name in (*_SERVER_FIELDS, "resourceVersion", "namespace", "deletionGracePeriodSeconds"):
         after["metadata"].pop(name, None)
@@ -533,7 +533,7 @@ def _combined(kind: Kind, before: Json, sent: Json, *, in_status: bool) -> Json:
     if kind.has_status:
         after.pop("status", None)
         if "status" in before:
-            after["status"] = copy.deepcopy(before["status"])
+            after["status"] = copied(before["status"])
     return {"apiVersion": before.get("apiVersion"), "kind": before.get("kind"), **after}
 
 
