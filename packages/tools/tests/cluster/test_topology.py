@@ -4,8 +4,9 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 import pytest
-from devicecore_tools.node.cluster.topology import KIND_RETRY, Job, TopologyPublisher
+from devicecore_tools.node.cluster.topology import KIND_RETRY, TopologyPublisher
 from devicecore_tools.node.cluster.words.topology import topology_object
+from devicecore_tools.node.cluster.writer import Job, Writer
 from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore import Container, Device, DeviceId, DeviceManager, Health, NumaNode, Pod, PodUid, ResourceName
@@ -48,6 +49,16 @@ def manager() -> Iterator[DeviceManager]:
         yield manager
 
 
+class KeptJobs(Writer):
+    """Keeps the newest job of each key for the test to run."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[Hashable, Job] = {}
+
+    def put(self, key: Hashable, job: Job, *, urgent: bool = False) -> None:
+        self.jobs[key] = job
+
+
 def sizes(zone: dict[str, Any]) -> tuple[str, str, str]:
     (resource,) = zone["resources"]
     return resource["capacity"], resource["allocatable"], resource["available"]
@@ -70,8 +81,8 @@ def test_each_numa_node_has_its_devices(manager: DeviceManager) -> None:
 
 
 def test_the_object_is_written_once_for_each_change(manager: DeviceManager, tmp_path: Any) -> None:  # noqa: ANN401 - a path
-    jobs: dict[Hashable, Job] = {}
-    publisher = TopologyPublisher("n", TOPOLOGY, jobs.__setitem__, lambda: "u")
+    writer = KeptJobs()
+    jobs, publisher = writer.jobs, TopologyPublisher("n", TOPOLOGY, writer, lambda: "u")
     with LocalApiServer() as server, KubeApiRequests(kubeconfig=server.kubeconfig(tmp_path / "config")) as requests:
         publisher.publish(manager.state)
         (job,) = jobs.values()

@@ -5,25 +5,22 @@ after a while, because somebody may install the CustomResourceDefinition later.
 """
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
+from devicecore.adapters.kube_api.requests import ApiResource, KubeApiRequests, RequestError
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.topology import Topology
 from devicecore_tools.node.cluster.words.patches import Json
 from devicecore_tools.node.cluster.words.topology import topology_object
+from devicecore_tools.node.cluster.writer import Writer
 
-if TYPE_CHECKING:
-    from devicecore.adapters.kube_api.requests import ApiResource, KubeApiRequests
+TOPOLOGIES = ApiResource("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies")
 
 KIND_RETRY = 300.0
 """Seconds after which a server that does not have the kind is asked again."""
 
 _log = logging.getLogger(__name__)
-
-Job = Callable[["KubeApiRequests"], float | None]
-"""What is done with an API server. It returns the seconds until it has to be done again, or None."""
 
 
 class TopologyPublisher:
@@ -32,7 +29,7 @@ class TopologyPublisher:
     Args:
         node: the name of the node.
         topology: the NUMA nodes of the machine, and how the topology manager uses them.
-        put: takes a job under a key; a newer job of a key replaces an older one that has not begun.
+        writer: takes what is to be sent to the API server.
         uid: returns the UID of the Node, or None while it is not known.
     """
 
@@ -40,12 +37,12 @@ class TopologyPublisher:
         self,
         node: str,
         topology: Topology,
-        put: Callable[[Hashable, Job], None],
+        writer: Writer,
         uid: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._node = node
         self._topology = topology
-        self._put = put
+        self._writer = writer
         self._uid = uid
         self._seen: NodeState | None = None
         self._wanted: Json = {}
@@ -58,19 +55,16 @@ class TopologyPublisher:
         wanted = topology_object(self._node, state, self._topology, self._uid())
         if wanted != self._wanted:
             self._wanted = wanted
-            self._put(("topology", self._node), lambda requests: self._write(requests, wanted))
+            self._writer.put(("topology", self._node), lambda requests: self._write(requests, wanted))
 
-    def _write(self, requests: "KubeApiRequests", wanted: Json) -> float | None:
-        from devicecore.adapters.kube_api.requests import RequestError
-
-        resource = _resource()
+    def _write(self, requests: KubeApiRequests, wanted: Json) -> float | None:
         try:
-            before = requests.get(resource, self._node)
+            before = requests.get(TOPOLOGIES, self._node)
         except RequestError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
             try:
-                requests.create(resource, wanted)
+                requests.create(TOPOLOGIES, wanted)
             except RequestError as refused:
                 if refused.status != HTTPStatus.NOT_FOUND:
                     raise
@@ -79,11 +73,5 @@ class TopologyPublisher:
             return None
         changed = {name: wanted[name] for name in ("attributes", "zones")}
         if {name: before.get(name) for name in changed} != changed:
-            requests.update(resource, {**before, **changed})
+            requests.update(TOPOLOGIES, {**before, **changed})
         return None
-
-
-def _resource() -> "ApiResource":
-    from devicecore.adapters.kube_api.requests import ApiResource
-
-    return ApiResource("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies")

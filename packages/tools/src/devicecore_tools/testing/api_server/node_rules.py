@@ -22,7 +22,7 @@ _OWN_LABELS = re.compile(
     r"(kubernetes\.io/(hostname|os|arch)|beta\.kubernetes\.io/(os|arch|instance-type)|node\.kubernetes\.io/instance-type"
     r"|(topology|failure-domain\.beta)\.kubernetes\.io/(zone|region)|(.*\.)?(kubelet|node)\.kubernetes\.io/.*)"
 )
-_VERBS: Mapping[str, str] = {
+NODE_VERBS: Mapping[str, str] = {
     "nodes": "create get list watch update patch",
     "nodes/status": "update patch",
     "pods": "create get list watch delete",
@@ -118,7 +118,7 @@ class NodeRequest:
             ApiError: it is refused.
         """
         rule = _RULES.get(self.plural.partition(".")[0])
-        if self.verb not in _VERBS.get(self.resource, "").split():
+        if self.verb not in NODE_VERBS.get(self.resource, "").split():
             reason = "the role of nodes does not have this verb"
         elif not rule or not (reason := rule(self)):
             return
