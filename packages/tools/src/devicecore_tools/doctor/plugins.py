@@ -69,7 +69,7 @@ def is_driver(socket: str) -> bool:
     return socket.endswith("-reg.sock")
 
 
-class Absence(Enum):
+class WhyAbsent(Enum):
     """Why a kubelet has no healthy device of a resource."""
 
     GONE = "its plugin is gone"
@@ -77,10 +77,10 @@ class Absence(Enum):
     UNKNOWN = "its plugin is gone, has not registered since the kubelet started, or reports all of them as unhealthy"
 
 
-def absence(pods: Pods, sockets: PluginSockets, resource: str) -> Absence:
+def absence(pods: Pods, sockets: PluginSockets, resource: str) -> WhyAbsent:
     """Return why the kubelet has no healthy device of a resource, as far as sockets and pods say."""
     if sockets.none_is_left:
-        return Absence.GONE
+        return WhyAbsent.GONE
     told = {
         state
         for pod in pods.here
@@ -88,7 +88,7 @@ def absence(pods: Pods, sockets: PluginSockets, resource: str) -> Absence:
         if name == resource
         for state in of.values()
     }
-    return Absence.SICK if told == {Health.UNHEALTHY.value} else Absence.UNKNOWN
+    return WhyAbsent.SICK if told == {Health.UNHEALTHY.value} else WhyAbsent.UNKNOWN
 
 
 def is_of_others(look: Look, lists: Lists, resource: str) -> bool:

@@ -34,7 +34,7 @@ from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore_tools.doctor import Facts, KubeletNow, state_of
 from devicecore_tools.doctor.claim_trial import ClaimsAnswer, ClaimTrial
 from devicecore_tools.doctor.dra import DriverPresence
-from devicecore_tools.doctor.plugins import Absence, absence, is_of_others, wanted_resources
+from devicecore_tools.doctor.plugins import WhyAbsent, absence, is_of_others, wanted_resources
 
 MAX_CHANGES = 64
 """How many devices, pods or requests one proposed change has at most."""
@@ -97,7 +97,7 @@ class TrialNode:
     claims: Mapping[str, Sequence[str]] = field(factory=dict)
     pod_claims: ClaimTrial | None = None
     unknown: Mapping[str, str] = field(factory=dict)
-    why_absent: Mapping[ResourceName, Absence] = field(factory=dict)
+    why_absent: Mapping[ResourceName, WhyAbsent] = field(factory=dict)
     of_others: Collection[str] = ()
 
     def answer(self, pod: Pod) -> "Verdict | NotNow":
@@ -241,7 +241,7 @@ def fit(node: TrialNode, pod: Pod) -> Fit:
         warnings = tuple(node.unknown[name] for name in _wanted(node, pod) if name in node.unknown)
         return Fit(node.name, verdict, claims=claims, warnings=warnings)
     missing = [name for name in _wanted(node, pod) if name in node.absent]
-    warnings = tuple(_MISSING[node.why_absent.get(name, Absence.UNKNOWN)].format(name) for name in missing)
+    warnings = tuple(_MISSING[node.why_absent.get(name, WhyAbsent.UNKNOWN)].format(name) for name in missing)
     attempts = max(MIN_ATTEMPTS, MAX_WORK // (1 + len(node.allocations) + sum(map(len, node.devices.values()))))
     kinds: tuple[Iterator[_Attempt], ...] = (_recovery(node, pod),)
     if not node.stopped and not missing:
@@ -257,10 +257,10 @@ def fit(node: TrialNode, pod: Pod) -> Fit:
 
 
 _MISSING = {
-    Absence.GONE: "the plugin of {} is missing: the kubelet gives none of it to any pod until the plugin has "
+    WhyAbsent.GONE: "the plugin of {} is missing: the kubelet gives none of it to any pod until the plugin has "
     "registered",
-    Absence.SICK: "the plugin of {} reports its devices as unhealthy: the kubelet gives none of them to any pod",
-    Absence.UNKNOWN: "the plugin of {} is missing, or reports all devices as unhealthy: the kubelet gives none of "
+    WhyAbsent.SICK: "the plugin of {} reports its devices as unhealthy: the kubelet gives none of them to any pod",
+    WhyAbsent.UNKNOWN: "the plugin of {} is missing, or reports all devices as unhealthy: the kubelet gives none of "
     "them to any pod",
 }
 
@@ -482,9 +482,9 @@ def _published(facts: Facts) -> Mapping[str, int]:
     return facts.look.node.value.allocatable if facts.look.node.value else {}
 
 
-def _why_absent(facts: Facts, resource: str) -> Absence:
+def _why_absent(facts: Facts, resource: str) -> WhyAbsent:
     if facts.kubelet is KubeletNow.STARTING:
-        return Absence.GONE  # until it has registered again
+        return WhyAbsent.GONE  # until it has registered again
     return absence(facts.pods, facts.sockets, resource)
 
 

@@ -10,7 +10,7 @@ from devicecore.domain.text import counted
 from devicecore_tools.doctor.facts import all_numa_nodes
 from devicecore_tools.doctor.findings import Evidence, Found, devices_of, name
 from devicecore_tools.doctor.look import Look, Source
-from devicecore_tools.doctor.plugins import Absence, PluginSockets, absence, wanted_resources
+from devicecore_tools.doctor.plugins import PluginSockets, WhyAbsent, absence, wanted_resources
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, believed_file
 
 NumaNodes = Mapping[tuple[str, str], tuple[int, ...]]
@@ -61,7 +61,7 @@ def _all_sick(pods: Pods, holders: Holders, lists: Lists, sockets: PluginSockets
         resource: [one for one in devices if lists.health(resource, one, holders) == Health.UNHEALTHY.value]
         for resource, devices in _live(holders).items()
         if not lists.healthy.get(resource) and resource not in lists.listed
-        if absence(pods, sockets, resource) is Absence.SICK
+        if absence(pods, sockets, resource) is WhyAbsent.SICK
     }
 
 

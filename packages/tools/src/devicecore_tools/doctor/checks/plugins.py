@@ -13,8 +13,8 @@ from devicecore_tools.doctor.findings import Evidence, Found, name, names
 from devicecore_tools.doctor.look import Look, PluginSeen, Source
 from devicecore_tools.doctor.plugins import (
     NOBODY_LISTENS,
-    Absence,
     PluginSockets,
+    WhyAbsent,
     absence,
     is_driver,
     is_of_others,
@@ -60,7 +60,7 @@ def plugin_gone(
         reasons = dict(_without_devices(look, lists, sockets, held, resource))
         if (published.get(resource) and not sockets.none_is_left) or not reasons:
             continue  # the Node counts devices that the kubelet's answer may leave out
-        if is_of_others(look, lists, resource) or absence(pods, sockets, resource) is Absence.SICK:
+        if is_of_others(look, lists, resource) or absence(pods, sockets, resource) is WhyAbsent.SICK:
             continue  # no plugin serves it, or its plugin is there: that is another finding
         if Source.POD_RESOURCES not in reasons and Source.NODE not in reasons:
             continue
@@ -76,7 +76,7 @@ def plugin_gone(
 
 def _cause(look: Look, pods: Pods, sockets: PluginSockets, resource: str) -> str:
     cause = absence(pods, sockets, resource)
-    if cause is not Absence.GONE:
+    if cause is not WhyAbsent.GONE:
         return str(cause.value)
     node = look.node.value
     since = "; it ended less than five minutes ago" if node is not None and node.capacity.get(resource) else ""
