@@ -1,7 +1,8 @@
 """Build both distributions and try them: `python -m tools.make_dist [--no-try]`; `make dist` calls it.
 
 Wheels and source distributions are written to `dist/`. Then each Python on this machine installs the library alone, and
-the library with the tools, into empty environments outside the clone, and uses them as a user would.
+the library with the tools, into empty environments outside the clone, and uses them as a user would. It takes all
+dependencies as wheels, so no compiler is needed: the newest ones, and the lowest ones with all extras.
 """
 
 import re
@@ -9,13 +10,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
-from tools.matrix import pythons
+from tools.matrix import EXTRAS, PROJECTS, lowest, pythons
 
 ROOT = Path(__file__).parent.parent
 DIST = ROOT / "dist"
-PROJECTS = (ROOT, ROOT / "packages" / "tools")
+WHEELS = ("--only-binary", ":all:")
 
 _NO_TOOLS = """
 tools = {"devicecore_tools", "click", "jsonpatch", "rich", "yaml"}
@@ -32,7 +34,11 @@ def main() -> int:
     run(sys.executable, "-m", "twine", "check", "--strict", *map(str, sorted(DIST.iterdir())))
     if "--no-try" in sys.argv[1:]:
         return 0
-    failed = [version for version, python in pythons().items() if not is_good(python, version)]
+    at_hand = pythons()
+    failed = [version for version, python in at_hand.items() if not is_good(python, version)]
+    for minor in sorted(set(supported()) - {version.rpartition(".")[0] for version in at_hand}):
+        print(f"== Python {minor} is not on this machine: looking whether everything has wheels for it", flush=True)
+        failed += [] if has_wheels(minor) else [minor]
     print(f"== failed with {', '.join(failed)}" if failed else "== all distributions work")
     return 1 if failed else 0
 
@@ -44,10 +50,13 @@ def is_good(python: str, version: str) -> bool:
     program = readme_program() + _NO_TOOLS
     with tempfile.TemporaryDirectory(prefix="dc-dist-") as place:
         print(f"== Python {version}: the library", flush=True)
-        alone = environment(python, Path(place) / "library", str(library))
+        alone = environment(python, Path(place) / "library", *WHEELS, str(library))
         (Path(place) / "program.py").write_text(f"import sys\n{program}", encoding="utf-8")
         print(f"== Python {version}: the library and the tools", flush=True)
-        both = environment(python, Path(place) / "both", str(library), str(tools))
+        both = environment(python, Path(place) / "both", *WHEELS, str(library), str(tools))
+        (Path(place) / "lowest.txt").write_text("\n".join(lowest()), encoding="utf-8")
+        bounded = ("--constraint", str(Path(place) / "lowest.txt"))
+        old = environment(python, Path(place) / "old", *WHEELS, *bounded, f"{library}[{EXTRAS}]", str(tools))
         built = environment(python, Path(place) / "sources", *sources)
         steps = [
             (alone / "python", "program.py"),
@@ -55,12 +64,34 @@ def is_good(python: str, version: str) -> bool:
             (both / "python", "program.py"),
             (both / "devicecore", "--version"),
             (both / "devicecore", "demo", "--json"),
+            (old / "python", "program.py"),
+            (old / "devicecore", "demo", "--json"),
             (built / "devicecore", "--version"),
         ]
         return all(
             subprocess.run([str(word) for word in step], cwd=place, check=False, stdout=subprocess.DEVNULL).returncode
             == 0
             for step in steps
+        )
+
+
+def supported() -> list[str]:
+    """Return the versions of Python that the project names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return re.findall(r"(?<=Python :: )3\.\d+$", "\n".join(project["classifiers"]), re.MULTILINE)
+
+
+def has_wheels(minor: str) -> bool:
+    """Return whether all dependencies, the lowest and the newest, have wheels for a version of Python."""
+    library, tools = (str(min(DIST.glob(f"{name}-[0-9]*.whl"))) for name in ("devicecore", "devicecore_tools"))
+    with tempfile.TemporaryDirectory(prefix="dc-dist-") as place:
+        bounds = Path(place) / "lowest.txt"
+        bounds.write_text("\n".join(lowest()), encoding="utf-8")
+        look = [sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check", "install", "--dry-run", *WHEELS]
+        look += ["--python-version", minor, "--target", place, f"{library}[{EXTRAS}]", tools]
+        return all(
+            subprocess.run([*look, *bounded], cwd=place, check=False).returncode == 0
+            for bounded in ((), ("--constraint", str(bounds)))
         )
 
 

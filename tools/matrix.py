@@ -16,7 +16,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECTS = (ROOT, ROOT / "packages" / "tools")
 MINORS = range(11, 20)
 EXTRAS = "kubernetes,manifests,prometheus,testing"
 TOOLS = ("pytest", "pytest-xdist", "sybil")  # the tools that the fast tests import, and no type checker
@@ -49,11 +49,15 @@ def version_of(python: str) -> str | None:
 
 
 def lowest() -> Iterator[str]:
-    """Each dependency of the project and its extras, pinned to its lower bound."""
-    project = PROJECT["project"]
+    """Each dependency of both projects and their extras, pinned to its lower bound."""
+    projects = [
+        tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"] for folder in PROJECTS
+    ]
     for text in [
-        *project["dependencies"],
-        *(one for extra in project["optional-dependencies"].values() for one in extra),
+        text
+        for project in projects
+        for part in (project["dependencies"], *project["optional-dependencies"].values())
+        for text in part
     ]:
         requirement = Requirement(text)
         for specifier in requirement.specifier:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from devicecore.ports.plugin import DevicePlugin
     from devicecore.runtime.saver_thread import SaverThread
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AdmissionError",

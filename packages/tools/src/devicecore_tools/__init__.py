@@ -3,4 +3,4 @@
 Law: the library devicecore imports nothing of this package.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
