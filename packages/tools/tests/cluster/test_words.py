@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from attrs import evolve, frozen
 from devicecore_tools.node.cluster.words import events, nodes
-from devicecore_tools.node.cluster.words.patches import difference
 from devicecore_tools.node.cluster.words.pods import REJECTED, PodFacts, deletion, pod_status, status_patch
 from devicecore_tools.testing.api_server import LocalApiServer
 from devicecore_tools.testing.api_server.merging import strategically_merged
@@ -223,8 +222,10 @@ def test_a_running_pod_that_is_refused_after_a_restart_runs_no_longer() -> None:
     pod = new_pod("p", {})
     pod["metadata"]["uid"] = "u"
     running = PodFacts("Running", NOW, has_sandbox=True, started=NOW)
-    for facts in (running, evolve(running, refusal=("UnexpectedAdmissionError", "why"))):
+    later = evolve(running, start_time=NOW.replace(hour=6), refusal=("UnexpectedAdmissionError", "why"))
+    for facts in (running, later):
         pod = changed(pod, facts, NOW)
+    assert time(pod["status"]["startTime"]) == NOW
     assert (pod["status"]["phase"], pod["status"]["message"]) == ("Failed", "Pod was rejected: why")
     (container,) = pod["status"]["containerStatuses"]
     assert (container["ready"], container["state"]["terminated"]["reason"]) == (False, "ContainerStatusUnknown")
@@ -248,6 +249,7 @@ def test_a_node_and_its_patches_are_those_of_a_kubelet() -> None:
     )
     node = nodes.node_object(description, started)
     assert without_listed("Node", node) == without_listed("Node", made.body)
+    assert node["metadata"]["annotations"] == {"devicecore.io/containers": "none"}
     assert {"type": "ContainersRun", "status": "False"}.items() <= node["status"]["conditions"][-1].items()
     ready = evolve(description, problem="")
     gpus = ({"acme.io/gpu": 2}, {"acme.io/gpu": 2})
@@ -350,6 +352,7 @@ def test_an_api_server_takes_what_is_said() -> None:
         "main": [
             ResourceHealth(ResourceName(GPU), {DeviceId("gpu-0"): Health.UNHEALTHY}),
             ClaimHealth("claim:k1", (ClaimedDeviceHealth("a/b=c", DraHealth.UNKNOWN, "hot"),)),
+            ClaimHealth("claim:without-devices", ()),
         ]
     }
     facts = PodFacts("Pending", NOW, health=health)
@@ -370,15 +373,3 @@ def test_an_api_server_takes_what_is_said() -> None:
     ]
     server.create({**events.event(after, "n", events.not_prepared("why"), NOW)})
     server.delete("Pod", "p", grace=0)
-
-
-def test_the_difference_of_equal_objects_is_empty_and_a_patch_makes_what_is_wanted() -> None:
-    before: Json = {
-        "a": {"b": "1", "c": "2"},
-        "conditions": [{"type": "A", "x": 1}, {"type": "B", "x": None}],
-        "l": [1, 2],
-    }
-    wanted: Json = {"a": {"b": "1", "d": None}, "conditions": [{"type": "B"}, {"type": "C", "x": 2}], "l": [2]}
-    assert difference(before, before) == difference(wanted, {"e": {}, "f": None}) == {}
-    after = strategically_merged(before, difference(before, wanted))
-    assert after == {"a": {"b": "1"}, "conditions": [{"type": "B", "x": None}, {"type": "C", "x": 2}], "l": [2]}

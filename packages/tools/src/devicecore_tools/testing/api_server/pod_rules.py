@@ -212,8 +212,6 @@ def ending(pod: Json, wanted: int | None, now: datetime) -> Json | None:
     grace = spec["terminationGracePeriodSeconds"] if wanted is None else wanted
     if not spec.get("nodeName") or pod["status"].get("phase") in _ENDED:
         grace = 0
-    if grace < 0:
-        grace = 1
     start, generation = now, metadata.get("generation", 0) + 1
     if "deletionTimestamp" in metadata:
         left = metadata.get("deletionGracePeriodSeconds", 0)

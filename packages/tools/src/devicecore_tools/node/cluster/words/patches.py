@@ -48,12 +48,12 @@ def _items(key: str, before: Sequence[Json], wanted: Sequence[Json]) -> list[Jso
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two values are the same for an API server, which leaves out what is null or an empty object."""
+    """Whether two values are the same for an API server, which leaves out what is null."""
     if isinstance(one, dict) and isinstance(other, dict):
         return all(_same(one.get(name), other.get(name)) for name in one.keys() | other.keys())
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_same, one, other))
-    return one == other or (one in (None, {}) and other in (None, {}))
+    return one == other
 
 
 def written(time: datetime) -> str:
