@@ -281,7 +281,9 @@ def test_the_file_of_claims_is_read_whole_or_named_as_incomplete(tmp_path: Path)
     )
     assert read_claims(str(path), may_be_absent=False) == Reading(str(path), problem="there is no such file")
     device = PreparedDevice("n1", "gpu-0", None, ("r",), ("d.org/gpu=0",))
-    blob = encode_claims([ClaimEntry("c-1", "one", "default", ("p",), {"d.org": (device,), "e.org": None})])
+    listed = {"d.org": (device,), "e.org": None, "never-called.org": None}
+    skips = {"e.org": frozenset({"NodePrepareResources"}), "never-called.org": frozenset({"*"})}
+    blob = encode_claims([ClaimEntry("c-1", "one", "default", ("p",), listed, skips)])
     path.write_bytes(blob)
     seen = PreparedDeviceSeen("default/one", "d.org", "n1", "gpu-0", ("d.org/gpu=0",))
     assert read_claims(str(path), may_be_absent=True).value == ClaimsSeen(

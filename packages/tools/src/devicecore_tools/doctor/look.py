@@ -146,7 +146,7 @@ class ClaimsSeen:
 
     Attributes:
         devices: the devices that are prepared.
-        drivers: the drivers of each claim, which is named `namespace/name`.
+        drivers: the drivers that are called to release each claim, which is named `namespace/name`.
         pods: the UIDs of the pods of each claim.
         problem: why a kubelet cannot start with the file; empty if it is what the kubelet wrote.
     """

@@ -9,6 +9,8 @@ from pathlib import Path
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.documents import Value, described
 from devicecore.domain.dra import health_file
+from devicecore.domain.dra.answers import UNPREPARE
+from devicecore.domain.dra.claims import ALL_CALLS
 from devicecore.domain.dra.state_file import ClaimEntry, entries_of
 from devicecore.domain.dra.state_verdict import judge
 from devicecore.domain.errors import DeviceCoreError, MalformedCheckpointError
@@ -136,6 +138,13 @@ def _seen(entries: tuple[ClaimEntry, ...], problem: str) -> ClaimsSeen:
         for driver, listed in (entry.drivers or {}).items()
         for one in listed or ()
     )
-    drivers = {f"{entry.namespace}/{entry.name}": tuple(entry.drivers or ()) for entry in entries}
+    drivers = {f"{entry.namespace}/{entry.name}": tuple(_called(entry)) for entry in entries}
     pods = {f"{entry.namespace}/{entry.name}": tuple(entry.pods or ()) for entry in entries}
     return ClaimsSeen(devices, drivers, pods, problem)
+
+
+def _called(entry: ClaimEntry) -> Iterator[str]:
+    """Yield the drivers that a kubelet calls to release the claim."""
+    for driver in entry.drivers or ():
+        if {ALL_CALLS, UNPREPARE}.isdisjoint(entry.skips.get(driver, ())):
+            yield driver
