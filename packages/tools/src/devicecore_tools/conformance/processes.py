@@ -11,9 +11,12 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
+
+from attrs import frozen
 
 from devicecore.domain.text import foreign_text
 from devicecore_tools.conformance.model import Exit
@@ -26,6 +29,7 @@ MAX_SENTENCE = 250
 """Characters of the sentence about an exit."""
 
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # of prctl(2)
+_SHORTEST = 0.01  # seconds
 _WITHIN = 10.0  # seconds for a killed process to end
 
 
@@ -131,6 +135,34 @@ def exit_of(process: PluginProcess) -> Exit | None:
     how = foreign_text(f"it {failure.how}: {said}", MAX_SENTENCE)
     is_crash = failure.status < 0 or (failure.status == GO_CRASH and crash.startswith(("panic:", "fatal error:")))
     return Exit(process.pid, how, failure.output, is_crash=is_crash)
+
+
+@frozen
+class ProcessorUse:
+    """What a process has used of the processors so far.
+
+    Attributes:
+        at: when that was, in seconds of `time.monotonic`.
+        used: processor time in seconds.
+        queued: seconds for which each of its threads had to wait for a processor.
+    """
+
+    at: float
+    used: float
+    queued: Mapping[str, float]
+
+    @classmethod
+    def of(cls, process: PluginProcess) -> Self:
+        """Look at a process that runs."""
+        return cls(time.monotonic(), process.cpu_seconds, process.queued_seconds)
+
+    def share_until(self, later: Self) -> float:
+        """Return the part of one processor that it has used, of the time in which a processor was free for it.
+
+        A process that is always busy gets only a small part of a machine that has more to do.
+        """
+        queued = max((seconds - self.queued.get(one, 0.0) for one, seconds in later.queued.items()), default=0.0)
+        return (later.used - self.used) / max(later.at - self.at - queued, _SHORTEST)
 
 
 def open_files(variable: str) -> int:

@@ -285,6 +285,15 @@ class PluginProcess(Runs):
         return sum(_cpu_seconds(pid) for pid in _session(self.pid))
 
     @property
+    def queued_seconds(self) -> Mapping[str, float]:
+        """Seconds for which each thread of it and its descendants was ready to run, while others had the processors."""
+        found: dict[str, float] = {}
+        for path in (path for pid in _session(self.pid) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")):
+            with suppress(OSError):  # the thread has ended
+                found[path.parent.name] = int(path.read_text(encoding="utf-8").split()[1]) / 1e9
+        return found
+
+    @property
     def descendants(self) -> tuple[int, ...]:
         """The process ids of its descendants that still run, even if the process itself has ended."""
         return tuple(pid for pid in _session(self.pid) if pid != self.pid and _stat(pid)[:1] != ["Z"])

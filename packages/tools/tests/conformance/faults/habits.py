@@ -180,7 +180,7 @@ class WritesMetadata(GoodDriver):
             mount = {"hostPath": str(path), "containerPath": f"/var/run/kubernetes.io/{request}/{self.name}.json"}
             device = {"name": f"{claim.uid}_{request}", "containerEdits": {"mounts": [mount]}}
             spec = {"cdiVersion": "0.5.0", "kind": f"{self.name}/metadata", "devices": [device]}
-            write(self.cdi / f"{self.name}_metadata_{claim.uid}_{request}.json", json.dumps(spec))
+            (self.cdi / f"{self.name}_metadata_{claim.uid}_{request}.json").write_text(json.dumps(spec))
             for one in of_request:
                 one.cdi_device_ids.append(f"{self.name}/metadata={claim.uid}_{request}")
         return devices

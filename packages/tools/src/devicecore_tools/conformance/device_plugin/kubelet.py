@@ -98,13 +98,8 @@ class PluginConnection(SocketConnection):
         with self._lock:
             if self._closed:
                 return
-            stub = self._channel.unary_stream(
-                rpc.LIST_AND_WATCH.path,
-                rpc.LIST_AND_WATCH.request.SerializeToString,
-                rpc.LIST_AND_WATCH.response.FromString,
-            )
             self.opened = time.monotonic()
-            self._stream = stub(deviceplugin.Empty())
+            self._stream = self.stream(rpc.LIST_AND_WATCH, deviceplugin.Empty())
             self._reader = threading.Thread(target=self._read, name="conformance-lists", daemon=True)
             self._reader.start()
 

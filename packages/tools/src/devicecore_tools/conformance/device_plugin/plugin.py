@@ -15,6 +15,7 @@ from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.registration import PluginRegistration
 from devicecore_tools.conformance.device_plugin.settings import Settings
 from devicecore_tools.conformance.model import Failure, Skip
+from devicecore_tools.conformance.processes import ProcessorUse
 from devicecore_tools.testing.process import PluginProcess, PluginProcessError
 
 
@@ -80,9 +81,9 @@ class PluginUnderTest:
             self.registration.streaming()
             number = len(self.kubelet.registrations)
             self.kubelet.leave()
-            process, before, began = self.process.running, self._cpu_seconds(), time.monotonic()
+            process, before = self.process.running, self._processor_use()
             self.process.pause(self.settings.away)
-            after, ended = self._cpu_seconds(), time.monotonic()
+            after = self._processor_use()
             self.kubelet.wipe()
             self.kubelet.serve()
             returned, problem = time.monotonic(), ""
@@ -93,13 +94,13 @@ class PluginUnderTest:
             took = None if problem else time.monotonic() - returned
             share = None
             if process is self.process.running and before is not None and after is not None:
-                share = (after - before) / (ended - began)
+                share = before.share_until(after)
             self.seen.absence = Absence(share, took, problem)
         return self.seen.absence
 
-    def _cpu_seconds(self) -> float | None:
+    def _processor_use(self) -> ProcessorUse | None:
         process = self.process.running
-        return process.cpu_seconds if process is not None and process.status is None else None
+        return ProcessorUse.of(process) if process is not None and process.status is None else None
 
     def refuse(self) -> int:
         """Restart the kubelet and refuse every registration for some seconds; return how many there were.

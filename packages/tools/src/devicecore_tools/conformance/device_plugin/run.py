@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
@@ -107,11 +108,8 @@ def _running(
         process.start()
         return process
 
-    def end_rest() -> None:
-        end_all(marker)
-
     kubelet = (WatchingKubelet if registry else BareKubelet)(directory, settings.timeout, settings.resource)
-    plugin = PluginUnderTest(kubelet, start if command else None, settings, end_rest)
+    plugin = PluginUnderTest(kubelet, start if command else None, settings, partial(end_all, marker))
     with guarded(marker), ExitStack() as stack:  # each part of the end is made, even if the one before was interrupted
         stack.callback(kubelet.wipe)
         stack.callback(kubelet.leave)

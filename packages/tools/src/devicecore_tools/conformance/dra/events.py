@@ -16,18 +16,6 @@ _SETTLED = 1.0  # seconds without a request about slices
 _STEADY = 45.0  # seconds of waiting after which a driver is believed to write all the time
 
 
-def _kill(driver: DriverUnderTest) -> None:
-    driver.registration.restart("killed")
-
-
-def _reboot(driver: DriverUnderTest) -> None:
-    driver.registration.restart("rebooted", driver.environment.reboot)
-
-
-def _lose(driver: DriverUnderTest) -> None:
-    driver.registration.restart("lost", driver.environment.delete_state_files)
-
-
 def _corrupt(driver: DriverUnderTest) -> None:
     """End the driver, damage its state files, and start it. If it does not come back, restore the files."""
     claims = driver.claims.prepared
@@ -127,18 +115,19 @@ def wait_republished(driver: DriverUnderTest, limit: float) -> None:
         driver.slices.was_late = True
 
 
-def _wait_republished(driver: DriverUnderTest) -> None:
-    wait_republished(driver, driver.settings.republishing)
-
-
-def _be_quiet(driver: DriverUnderTest) -> None:
-    driver.process.pause(driver.settings.quiet)
-
-
-KILL = Occurrence("the driver is killed and started again", _kill)
-REBOOT = Occurrence("the node reboots", _reboot)
+KILL = Occurrence("the driver is killed and started again", lambda driver: driver.registration.restart("killed"))
+REBOOT = Occurrence(
+    "the node reboots", lambda driver: driver.registration.restart("rebooted", driver.environment.reboot)
+)
 CORRUPTION = Occurrence("the driver is started with corrupt state files", _corrupt, undo=_mend)
-LOSS = Occurrence("the driver is started without its state files", _lose)
+LOSS = Occurrence(
+    "the driver is started without its state files",
+    lambda driver: driver.registration.restart("lost", driver.environment.delete_state_files),
+)
 TERM = Occurrence("the driver is ended with SIGTERM and started again", _terminate)
-KUBELET_RESTART = Occurrence("the kubelet restarts and deletes the slices", _restart_kubelet, _wait_republished)
-QUIET = Occurrence("nothing happens", _be_quiet, before=settle)
+KUBELET_RESTART = Occurrence(
+    "the kubelet restarts and deletes the slices",
+    _restart_kubelet,
+    end=lambda driver: wait_republished(driver, driver.settings.republishing),
+)
+QUIET = Occurrence("nothing happens", lambda driver: driver.process.pause(driver.settings.quiet), before=settle)

@@ -45,10 +45,10 @@ class Occurrence:
     """
 
     name: str
-    begin: "Callable[[DriverUnderTest], None]"
-    end: "Callable[[DriverUnderTest], None]" = lambda _: None
-    undo: "Callable[[DriverUnderTest], None]" = lambda _: None
-    before: "Callable[[DriverUnderTest], None]" = lambda _: None
+    begin: "Callable[[DriverUnderTest], object]"
+    end: "Callable[[DriverUnderTest], object]" = lambda _: None
+    undo: "Callable[[DriverUnderTest], object]" = lambda _: None
+    before: "Callable[[DriverUnderTest], object]" = lambda _: None
 
 
 @frozen(eq=False)

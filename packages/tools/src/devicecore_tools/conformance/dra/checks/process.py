@@ -18,7 +18,7 @@ from devicecore_tools.conformance.dra.events import QUIET, TERM
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
 from devicecore_tools.conformance.dra.steps import Parts, across, check
 from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require
-from devicecore_tools.conformance.processes import open_files
+from devicecore_tools.conformance.processes import ProcessorUse, open_files
 from devicecore_tools.testing.api_server import Hang
 from devicecore_tools.testing.process import PluginProcess
 
@@ -32,6 +32,7 @@ MAX_ATTEMPTS = 20
 _ANSWER = 5.0  # seconds for a call without claims
 _CONNECTIONS = 100
 _CYCLES, _FIRST_CYCLES, _CYCLE_SECONDS = 200, 50, 15.0
+_SHARE = 0.1  # of the time that is left, if that is more
 _SAMPLED = range(_FIRST_CYCLES - 20, _FIRST_CYCLES + 1)  # cycles after which the files are counted first
 _EACH, _LATEST = 5, 10  # later they are counted after every fifth cycle; the last ten numbers are looked at
 _MORE = 5  # open files that may be added
@@ -146,12 +147,12 @@ def ends_during_a_call(driver: DriverUnderTest) -> str:
 def uses_little_processor_time(driver: DriverUnderTest) -> Parts:
     """The processor time of the driver's processes is measured while nothing is done."""
     process = own_process(driver)
-    before, began = process.cpu_seconds, time.monotonic()
+    before = ProcessorUse.of(process)
     yield
     if driver.process.running is not process or process.status is not None:
         reason = "the driver's process ended meanwhile"
         raise Skip(reason)
-    share = (process.cpu_seconds - before) / (time.monotonic() - began)
+    share = before.share_until(ProcessorUse.of(process))
     require(share < MAX_CPU, f"it used {share:.0%} of one processor")
     return f"it used {share:.1%} of one processor"
 
@@ -166,7 +167,8 @@ def closes_its_files(driver: DriverUnderTest) -> str:
     own_process(driver)
     claim, marker = driver.calls.ready(), driver.environment.marker
     cycles, early, late, began = 0, [0], [], time.monotonic()
-    while cycles < _CYCLES and time.monotonic() - began < _CYCLE_SECONDS:
+    limit = max(_CYCLE_SECONDS, _SHARE * driver.process.time_left)
+    while cycles < _CYCLES and time.monotonic() - began < limit:
         try:
             driver.calls.unprepared(claim)
             driver.calls.prepared(claim)
@@ -178,7 +180,7 @@ def closes_its_files(driver: DriverUnderTest) -> str:
         elif cycles % _EACH == 0:
             late.append(open_files(marker))
     if cycles <= _FIRST_CYCLES:
-        reason = f"the driver prepared only {counted(cycles, 'claim')} in {_CYCLE_SECONDS:g} seconds"
+        reason = f"the driver prepared only {counted(cycles, 'claim')} in {limit:.0f} seconds"
         raise Skip(reason)
     before, deadline = max(early), time.monotonic() + _ANSWER
     late.append(open_files(marker))
