@@ -87,6 +87,7 @@ LAYERS = {
     "devicecore_tools.fleet": Layer(
         ANY | names("attrs .adapters .domain .dra_manager .manager .plugins .ports .runtime .system /node")
     ),
+    "devicecore_tools.fleet.metrics": Layer(ANY | names("prometheus_client")),
     "devicecore_tools.testing": Layer(TESTING | names(".testing"), names("grpc .adapters")),
     "devicecore_tools.testing.dra_kubelet": Layer(DRA_TESTING | names(".testing"), names(".adapters")),
     "devicecore_tools.testing.api_server": Layer(TESTING, names("jsonpatch jsonpointer yaml")),
@@ -100,6 +101,7 @@ LAYERS = {
     "devicecore_tools.command.demo.cluster": Layer(
         ANY | names(".adapters .domain .dra_manager .manager .plugins .system")
     ),
+    "devicecore_tools.command.fleet.control": Layer(ANY | names("attrs .domain .ports .runtime .system")),
     "devicecore_tools.command": Layer(
         ANY
         | names("attrs click rich yaml .domain .ports .manager .plugins .system .wire .adapters")

@@ -105,6 +105,8 @@ class KubeApiPods(Runs):
         self._thread.start()
 
     def _end(self) -> None:
+        if self._thread is not None:
+            self._thread.stop(0)  # before it can see that its request has ended, so that the end is expected
         self._lister.stop()
         self._watched.stop()
         if self._thread is not None:

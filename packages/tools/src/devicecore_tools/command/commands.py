@@ -15,6 +15,7 @@ PLACES = {
     "doctor": "devicecore_tools.command.doctor:doctor",
     "dra-driver": "devicecore_tools.command.dra_driver:dra_driver",
     "fits": "devicecore_tools.command.fits:fits",
+    "fleet": "devicecore_tools.command.fleet.command:fleet",
     "kubelet": "devicecore_tools.command.kubelet.command:kubelet",
     "plugin": "devicecore_tools.command.plugin_directory:plugin",  # which adds a command to the group that it imports
     "why": "devicecore_tools.command.why:why",
@@ -28,6 +29,7 @@ SUMMARIES = {
     "doctor": "Read a node, and say what is wrong with its devices.",
     "dra-driver": "Run a DRA driver that needs no hardware.",
     "fits": "Say whether POD fits on a node, and on which devices.",
+    "fleet": "Run many nodes in one process, without machines.",
     "kubelet": "Run a device manager in the place of a kubelet.",
     "plugin": "Run a device plugin that needs no hardware.",
     "why": "Explain why a pod or a claim was refused or waits.",

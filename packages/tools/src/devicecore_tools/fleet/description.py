@@ -131,6 +131,7 @@ class GroupDescription:
         first: the number of the first.
         capacity: cpu, memory, pods and perhaps others, as quantities.
         directory: where each node's own directory with sockets is; None for nodes without sockets.
+        topology_objects: whether a NodeResourceTopology is published of each.
     """
 
     pattern: str
@@ -143,6 +144,7 @@ class GroupDescription:
     plugins: tuple[PluginDescription, ...] = ()
     drivers: tuple[DriverDescription, ...] = ()
     directory: Path | None = None
+    topology_objects: bool = False
 
     @property
     def rows(self) -> tuple[DevicePattern, ...]:

@@ -8,7 +8,6 @@ import fnmatch
 import heapq
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -62,7 +61,15 @@ class _Order:
 
     nodes: str
     words: tuple[str, ...]
-    answer: SimpleQueue[list[str]]
+    answer: "SimpleQueue[FleetAnswer]"
+
+
+@frozen
+class FleetAnswer:
+    """What nodes say to a command, and how many obeyed."""
+
+    sentences: tuple[str, ...]
+    obeyed: int = 0
 
 
 class Fleet(Runs):
@@ -96,11 +103,12 @@ class Fleet(Runs):
         self._ticks = 0
         self._began = 0.0
         self._lifecycle = Lifecycle("the fleet")
-        self._connections: dict[str, NodeConnection] = {}
+        self.connections: dict[str, NodeConnection] = {}
+        """What connects each node with the cluster, by the node's name."""
         self.nodes: dict[str, VirtualNode] = {}
         """The nodes by name, in the order of the file."""
         for name, group in description.nodes():
-            self._connections[name] = connection = connect(name, group, self._waker(name))
+            self.connections[name] = connection = connect(name, group, self._waker(name))
             self.nodes[name] = VirtualNode(name, group, shared, connection.link, self._waker(name))
         self._order_of_ticks = tuple(self.nodes)
         self.version: int = 0
@@ -126,8 +134,10 @@ class Fleet(Runs):
         _log.info("%s started", counted(len(self.nodes), "node"))
 
     def _start(self, name: str) -> None:
+        connection = self.connections[name]
         self.nodes[name].start()
-        self._connections[name].tick()
+        connection.cut(is_cut=name in self._cut)
+        connection.tick()
         for driver in self.nodes[name].group.drivers:
             self._publish(name, str(driver.name))
 
@@ -150,8 +160,7 @@ class Fleet(Runs):
         """Do all that is due. Return when to call this again even if nothing wakes it (monotonic seconds)."""
         self._obey_orders()
         for nodes, words in self._schedule.due(self._clock()):
-            for sentence in self._obey(nodes, words):
-                _log.info("%s", sentence)
+            self.order_now(nodes, words)
         for name in self._woken():
             self._advance(name)
         while self._due and self._due[0][0] <= self._clock():
@@ -191,11 +200,11 @@ class Fleet(Runs):
             self._ticks += 1
             if name not in self._down:
                 self.nodes[name].tick()
-                self._connections[name].tick()
+                self.connections[name].tick()
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
-    def order(self, nodes: str, words: Sequence[str], patience: float = 10.0) -> list[str]:
+    def order(self, nodes: str, words: Sequence[str], patience: float = 10.0) -> FleetAnswer:
         """Have nodes obey, and return what they say.
 
         Args:
@@ -209,37 +218,38 @@ class Fleet(Runs):
         try:
             return order.answer.get(timeout=patience)
         except Empty:
-            return [f"the fleet has not obeyed within {patience:g} s"]
+            return FleetAnswer((f"the fleet has not answered within {patience:g} s",))
 
     def _obey_orders(self) -> None:
-        with suppress(Empty):
-            while True:
-                order = self._orders.get_nowait()
-                sentences = self._obey(order.nodes, order.words)
-                for sentence in sentences:
-                    _log.info("%s", sentence)
-                order.answer.put(sentences)
+        while not self._orders.empty():
+            order = self._orders.get()
+            order.answer.put(self.order_now(order.nodes, order.words))
 
-    def _obey(self, pattern: str, words: tuple[str, ...]) -> list[str]:
+    def order_now(self, pattern: str, words: tuple[str, ...]) -> FleetAnswer:
+        """Do what `order` does, in the thread that calls `step`."""
         names = [name for name in self.nodes if fnmatch.fnmatchcase(name, pattern)]
         if not names:
-            return [f"there is no node {foreign_text(pattern, 100)}"]
-        said = [f"node {name}: {self._obey_one(name, words)}" for name in names[:_MAX_ANSWERS]]
-        for name in names[_MAX_ANSWERS:]:
-            self._obey_one(name, words)
-        more = len(names) - _MAX_ANSWERS
-        return [*said, f"... and {counted(more, 'more node')}"] if more > 0 else said
+            return FleetAnswer((f"there is no node {foreign_text(pattern, 100)}",))
+        said, obeyed = [], 0
+        for name in names:
+            problem = check_command(words, self.nodes[name].group)
+            sentence = f"node {name}: {problem or self._obey_one(name, words)}"
+            obeyed += not problem
+            said.append(sentence)
+            if not problem:
+                _log.info("%s", sentence)
+        more = [f"... and {counted(len(said) - _MAX_ANSWERS, 'more node')}"] if len(said) > _MAX_ANSWERS else []
+        self.version += 1
+        return FleetAnswer((*said[:_MAX_ANSWERS], *more), obeyed)
 
     def _obey_one(self, name: str, words: tuple[str, ...]) -> str:
         node = self.nodes[name]
-        if problem := check_command(words, node.group):
-            return problem
-        self.version += 1
         match words:
             case ["partition" | "heal"]:
                 return self._set_cut(name, is_cut=words[0] == "partition")
             case ["down" | "reboot"]:
                 self._down.add(name)
+                self.connections[name].cut(is_cut=True)
                 node.stop()
                 if words[0] == "reboot":
                     self._schedule.later(self._clock() + REBOOT, name, ("up",))
@@ -264,13 +274,14 @@ class Fleet(Runs):
 
     def _set_cut(self, name: str, *, is_cut: bool) -> str:
         (self._cut.add if is_cut else self._cut.discard)(name)
-        self._connections[name].cut(is_cut=is_cut)
+        if name not in self._down:
+            self.connections[name].cut(is_cut=is_cut)
         return "is separated from the API server" if is_cut else "is connected with the API server"
 
     def _publish(self, name: str, driver: str) -> None:
         unhealthy = self.nodes[name].offered(driver)
         if unhealthy is not None:
-            self._connections[name].publish(driver, unhealthy)
+            self.connections[name].publish(driver, unhealthy)
 
     # --- views --------------------------------------------------------------------------------------------------------
 

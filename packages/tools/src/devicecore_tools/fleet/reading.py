@@ -53,7 +53,7 @@ _DURATION = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,3})?)(ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 _GROUP_FIELDS = (
     *("shape", "name", "count", "first", "cpu", "memory", "pods", "capacity", "labels", "taints"),
-    *("numaNodes", "topologyManager", "plugins", "drivers", "directory"),
+    *("numaNodes", "topologyManager", "plugins", "drivers", "directory", "topologyObjects"),
 )
 _DEFAULTS = {"cpu": "64", "memory": "256Gi", "pods": "110"}
 
@@ -167,6 +167,7 @@ def _group(group: Value) -> GroupDescription:
         plugins,
         drivers,
         Path(directory) if directory else None,
+        group["topologyObjects"].boolean(),
     )
     if (devices := sum(row.count for row in found.rows)) > MAX_DEVICES:
         group.refuse(f"expected at most {MAX_DEVICES} devices on a node, got {devices}")

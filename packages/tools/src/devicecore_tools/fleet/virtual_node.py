@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
@@ -17,6 +18,7 @@ from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import Health
+from devicecore.domain.node_state import NodeState
 from devicecore.dra_manager import DraManager
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
@@ -38,18 +40,25 @@ from devicecore_tools.node.engine import NodeEngine
 from devicecore_tools.node.feed import PodFeed, PodReporter
 from devicecore_tools.node.lanes import Workers
 
+if TYPE_CHECKING:
+    from devicecore.adapters.prometheus import PrometheusMetrics
+
 _log = logging.getLogger(__name__)
 
 
 @frozen
 class NodeLink:
-    """What connects a node with its cluster: pods in, reports and the node's status out, claims and ResourceSlices."""
+    """What connects a node with its cluster: pods in, reports and the node's status out, claims and ResourceSlices.
+
+    `observe` is called with the state of devices when it may have changed.
+    """
 
     feed: PodFeed
     reporter: PodReporter
     sink: NodeStatusSink
     claims: ClaimSource
     slices: ResourceSlices
+    observe: Callable[[NodeState], None] = lambda _: None
 
 
 @frozen
@@ -61,12 +70,14 @@ class SharedParts:
         workers: threads for whatever waits for a server, a disk or a socket.
         clock: monotonic seconds.
         root: where nodes keep their files, each in a directory of its name; None to keep them in memory.
+        metrics: measures the managers of all nodes together; None to measure nothing.
     """
 
     saver: SaverThread
     workers: Workers
     clock: Callable[[], float]
     root: Path | None = None
+    metrics: "PrometheusMetrics | None" = None
 
 
 class VirtualNode(Runs):
@@ -104,6 +115,7 @@ class VirtualNode(Runs):
         self._closing = ExitStack()
         self._lifecycle = Lifecycle(f"node {name}")
         self._manager: DeviceManager | None = None
+        self._observe: Callable[[NodeState], None] = lambda _: None
         self._claims: NodeClaims | None = None
         self._viewed, self._viewed_version = NodeView(name, is_up=False, is_cut=False, owners=()), object()
         self.engine: NodeEngine | None = None
@@ -129,6 +141,7 @@ class VirtualNode(Runs):
 
     def _begin(self) -> None:
         link, shared = self._link(), self._shared
+        self._observe = link.observe
         known = RememberedClaims(link.claims)
         # Plugins in memory answer at once. Only what waits for a disk, a socket or a server needs a thread.
         in_memory = self.group.directory is None and shared.root is None
@@ -143,6 +156,7 @@ class VirtualNode(Runs):
             self._stores[0],
             link.sink,
             pods=link.feed,
+            metrics=shared.metrics,
             topology=self.group.topology,
             clock=shared.clock,
             saver=shared.saver,
@@ -187,6 +201,7 @@ class VirtualNode(Runs):
             self._stores[1],
             pods=link.feed,
             slices=link.slices,
+            metrics=self._shared.metrics,
             observers=(claims.notify,),
             clock=self._shared.clock,
             saver=self._shared.saver,
@@ -217,6 +232,8 @@ class VirtualNode(Runs):
             return float("inf")
         is_complete = engine.poll()
         engine.advance()
+        if self._manager is not None:
+            self._observe(self._manager.state)
         return engine.next_due if is_complete else self._shared.clock()
 
     def tick(self) -> None:

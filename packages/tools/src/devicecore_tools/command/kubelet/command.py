@@ -20,6 +20,8 @@ from devicecore_tools.command.output import complain, console_on, print_json
 from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from devicecore_tools.command.kubelet.screen import Screen, StateFile
     from devicecore_tools.node.engine import NodeEngine
     from devicecore_tools.node.settings import NodeSettings
@@ -195,9 +197,16 @@ class _Loop:
         state = self.state()
         from devicecore_tools.command.kubelet.screen import Picture
 
+        name, events = self.options.node_name, tuple(self.events)
+
+        def draw(width: int, height: int) -> "Text":
+            from devicecore_tools.command.kubelet.view import render
+
+            return render(state, name, events, width, height)
+
         document = state.to_text(self.options.node_name, self.pod_texts)
         self.file.put(document)
-        self.screen.show(Picture(state, self.options.node_name, document, tuple(self.events)))
+        self.screen.show(Picture(document, draw))
         ended = time.monotonic()
         self._shown, self._next_show = wanted, ended + _REST_FACTOR * (ended - began)
 

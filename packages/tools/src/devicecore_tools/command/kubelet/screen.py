@@ -22,7 +22,7 @@ from devicecore_tools.command.output import console_on
 from devicecore_tools.command.stream import Stream
 
 if TYPE_CHECKING:
-    from devicecore_tools.node.state import KubeletState
+    from rich.text import Text
 
 MAX_LOG_LINE = 2_000
 """Characters of a line in the log."""
@@ -38,14 +38,15 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class Picture:
-    """A state, and what is shown with it."""
+    """What is shown of a state.
 
-    state: "KubeletState"
-    node_name: str
+    Attributes:
+        document: the state as JSON, in one or several lines.
+        draw: returns the view in so many columns and lines.
+    """
+
     document: str
-    """The state as JSON, in several lines."""
-    events: tuple[str, ...]
-    """Lines of the log, the latest last."""
+    draw: "Callable[[int, int], Text]"
 
 
 class Screen:
@@ -102,13 +103,11 @@ class LiveScreen(Screen):
 
     def show(self, picture: Picture) -> None:
         """Draw the view in the terminal's present size."""
-        from devicecore_tools.command.kubelet.view import render
-
         try:
             width, height = os.get_terminal_size(sys.stdout.fileno())
         except OSError:  # the terminal has gone, and SIGHUP is ignored: the kubelet goes on without a view
             return
-        text = render(picture.state, picture.node_name, picture.events, max(width, 1), max(height, 1))
+        text = picture.draw(max(width, 1), max(height, 1))
         with self._console.capture() as capture:
             self._console.print(text, soft_wrap=True, end="")
         lines = capture.get().replace("\n", f"{_REST_OF_LINE}\r\n")

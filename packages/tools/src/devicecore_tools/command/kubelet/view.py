@@ -27,7 +27,9 @@ from devicecore_tools.node.state import (
 
 _COLOURS = ("cyan", "magenta", "yellow", "blue", "bright_green", "bright_cyan", "bright_magenta", "bright_blue")
 _MARKS = ascii_letters + digits
-_OTHER_POD, _FREE, _UNHEALTHY, _UNKNOWN = "#", "·", "✗", "?"
+HELD, FREE, UNHEALTHY, UNKNOWN = "#", "·", "✗", "?"
+"""How a device is drawn: held by a pod without a letter, free, unhealthy, and listed by no plugin."""
+
 _GROUP = 8  # devices between two spaces
 _MAX_NAME = 253  # characters of a pod's or container's name
 
@@ -86,7 +88,7 @@ def render(state: KubeletState, node_name: str, events: Sequence[str], width: in
         if height is None or len(lines) <= height:
             break
     else:
-        lines = _fitted([[*section] for section in drawing.sections(_LEAST)], height or 0)
+        lines = fitted([[*section] for section in drawing.sections(_LEAST)], height or 0, _UNITS)
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return Text("\n").join(lines)
@@ -95,19 +97,22 @@ def render(state: KubeletState, node_name: str, events: Sequence[str], width: in
 def _owners(pods: Iterable[PodState]) -> dict[PodUid, _Owner]:
     owners = {}
     for at, state in enumerate(pods):
-        mark = _MARKS[at] if at < len(_MARKS) else _OTHER_POD
+        mark = _MARKS[at] if at < len(_MARKS) else HELD
         name = foreign_text(state.name, _MAX_NAME)
         owners[state.pod.uid] = _Owner(name, mark, f"bold {_COLOURS[at % len(_COLOURS)]}")
     return owners
 
 
-def _fitted(sections: Sequence[list[Text]], height: int) -> list[Text]:
-    """Return the sections cut to `height` lines in all; the shortest sections stay complete."""
+def fitted(sections: Sequence[list[Text]], height: int, units: Sequence[str]) -> list[Text]:
+    """Return the sections cut to `height` lines in all; the shortest sections stay complete.
+
+    `units` has for each section what one line of it shows.
+    """
     left, room = height, dict.fromkeys(range(len(sections)), 0)
     for still, at in enumerate(sorted(room, key=lambda at: len(sections[at]))):
         room[at] = min(len(sections[at]), left // (len(sections) - still))
         left -= room[at]
-    return [line for at, section in enumerate(sections) for line in _cut(section, room[at], _UNITS[at])]
+    return [line for at, section in enumerate(sections) for line in _cut(section, room[at], units[at])]
 
 
 def _cut(lines: list[Text], room: int, unit: str) -> list[Text]:
@@ -135,9 +140,7 @@ class _Drawing:
 
     def _devices(self, detail: _Detail) -> Iterator[Text]:
         title = Text(f"devices of {foreign_text(self.node_name, _MAX_NAME)}", style="bold")
-        legend = Text(
-            f"{_FREE} free  {_UNHEALTHY} unhealthy  {_UNKNOWN} listed by no plugin  a letter: held by that pod"
-        )
+        legend = Text(f"{FREE} free  {UNHEALTHY} unhealthy  {UNKNOWN} listed by no plugin  a letter: held by that pod")
         legend.stylize("dim")
         if title.cell_len + legend.cell_len + 3 <= self.width:
             yield Text.assemble(title, "   ", legend)
@@ -186,12 +189,12 @@ class _Drawing:
         owner = self.owners.get(device.owners[0].pod) if device.owners else None
         style = owner.style if owner else "bold white" if device.owners else ""
         if device.health == "Unhealthy":
-            return _UNHEALTHY, style or "red"
+            return UNHEALTHY, style or "red"
         if device.health == "Unknown":
-            return _UNKNOWN, style
+            return UNKNOWN, style
         if not device.owners:
-            return _FREE, style
-        return owner.mark if owner else _OTHER_POD, style
+            return FREE, style
+        return owner.mark if owner else HELD, style
 
     def _named(self, device: DeviceState) -> str:
         id_ = foreign_text(device.id, 80)
@@ -299,10 +302,15 @@ class _Drawing:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def _events(self, detail: _Detail) -> Iterator[Text]:
-        if self.events:
-            yield Text("events", style="bold")
-        for event in self.events[-detail.events :]:
-            yield Text(foreign_text(event), style="dim")
+        yield from event_lines(self.events, detail.events)
+
+
+def event_lines(events: Sequence[str], count: int) -> Iterator[Text]:
+    """Yield a title and the last lines of the log; nothing if there are none."""
+    if events:
+        yield Text("events", style="bold")
+    for event in events[-count:]:
+        yield Text(foreign_text(event), style="dim")
 
 
 def _place(device: ClaimedDevice) -> str:

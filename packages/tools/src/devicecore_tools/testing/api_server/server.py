@@ -216,7 +216,7 @@ class LocalApiServer(Runs):
 
     def objects(self, kind: str, namespace: str | None = None) -> list[Json]:
         """All objects of a kind, or those of one namespace, by name."""
-        return self.store.select(self.kinds.named(kind), namespace, lambda _: True)[0]
+        return copied(self.store.select(self.kinds.named(kind), namespace, lambda _: True)[0])
 
     def change(
         self,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import takewhile
+from operator import itemgetter
 
 from attrs import frozen
 
@@ -124,13 +125,13 @@ class ObjectStore:
             return copied(self._existing(kind, (namespace, name)))
 
     def select(self, kind: Kind, namespace: str | None, selector: Selector) -> tuple[list[Json], int]:
-        """The objects of a namespace, or of all of them, in the order of their names, and the version of the list."""
+        """The objects of a namespace, or of all of them, in the order of their names, and the version of the list.
+
+        They are the objects of the store, which nobody changes: each write makes a new one.
+        """
         with self._changed:
-            found = [
-                copied(value)
-                for (place, _), value in sorted(self._objects[kind.resource].items())
-                if namespace in (None, place) and selector(value)
-            ]
+            objects = sorted(self._objects[kind.resource].items(), key=itemgetter(0))
+            found = [value for (place, _), value in objects if namespace in (None, place) and selector(value)]
             return found, self._version
 
     def events_after(self, version: int, kind: Kind) -> tuple[list[Event], int]:

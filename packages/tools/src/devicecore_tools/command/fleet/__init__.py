@@ -1,0 +1,5 @@
+"""`devicecore fleet`: many nodes in one process, for a cluster without machines.
+
+Read `command` for the options and the main loop, `control` for commands to a fleet that runs, and `view` for what
+people see. The fleet itself is `devicecore_tools.fleet`.
+"""

@@ -1,0 +1,256 @@
+"""The command `devicecore fleet`, and the loop of its main thread.
+
+Law: SIGTERM or SIGINT ends the process within `END_WITHIN` seconds. Nodes and pods stay as they are on the API server.
+"""
+
+import fnmatch
+import json
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from attrs import define, field, frozen
+
+from devicecore_tools.command.kubelet import screen as screens
+from devicecore_tools.command.options import ExistingDirectory
+from devicecore_tools.command.signals import Signals
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from devicecore_tools.command.fleet.control import Order
+    from devicecore_tools.fleet.fleet import Fleet
+    from devicecore_tools.fleet.views import NodeView
+
+END_WITHIN = 10.0
+"""Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
+
+CONTROL = "DEVICECORE_FLEET"
+"""The environment variable with the path of the socket for commands."""
+
+_REST_FACTOR = 10  # with 1,000 nodes, drawing is long: the view then rests this many times as long
+_LEAST_REST = 0.2  # seconds between two pictures
+_MOST_REST = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class _RunsByDefault(click.Group):
+    """A group in which `fleet FILE` is `fleet run FILE`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert the command that is meant if the first word is none."""
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_RunsByDefault, short_help="Run many nodes in one process, for a cluster without machines.")
+def fleet() -> None:
+    """Run many nodes in one process, for a cluster without machines.
+
+    Each node has the real device managers, so pods get devices, are refused, and fail as on a machine. No container
+    runs.
+
+    \b
+    $ devicecore fleet shapes dgx-h100 > fleet.yaml
+    $ devicecore fleet fleet.yaml --kubeconfig ~/.kube/config
+    $ devicecore fleet do --control fleet.sock dgx-003 unhealthy gpu-3
+    """
+
+
+@frozen(kw_only=True)
+class _Options:
+    file: Path
+    kubeconfig: Path | None
+    context: str | None
+    in_cluster: bool
+    root: Path | None
+    control: Path | None
+    nodes: str
+    taint: bool
+    metrics_port: int | None
+    metrics_host: str
+    as_json: bool
+
+    def __attrs_post_init__(self) -> None:
+        if self.in_cluster == (self.kubeconfig is not None):
+            message = "name the API server by either --kubeconfig or --in-cluster."
+            raise click.UsageError(message)
+        if self.context is not None and self.kubeconfig is None:
+            message = "--context needs --kubeconfig."
+            raise click.UsageError(message)
+
+
+_file = click.Path(path_type=Path)
+
+
+@fleet.command()
+@click.argument("file", type=_file)
+@click.option("--kubeconfig", type=_file, help="The API server, and the rights of the fleet.")
+@click.option("--context", metavar="NAME", help="With --kubeconfig: the context, if not the current one.")
+@click.option("--in-cluster", is_flag=True, help="Use the API server and the service account of this pod.")
+@click.option(
+    "--root", type=ExistingDirectory(), help="Keep checkpoints here. Without it, a restart allocates devices anew."
+)
+@click.option("--control", type=_file, metavar="SOCKET", envvar=CONTROL, help=f"Take commands here, or at ${CONTROL}.")
+@click.option("--nodes", metavar="PATTERN", default="*", help="Show only nodes such as 'dgx-00*'.")
+@click.option(
+    "--taint/--no-taint",
+    default=True,
+    show_default=True,
+    help="Keep ordinary pods away, of which nobody would see that they do not run.",
+)
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics there, for Prometheus.")
+@click.option("--metrics-host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to serve them.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each change of a node.")
+def run(**values: Any) -> int:  # noqa: ANN401 - click passes the value of each option
+    """Run the nodes that FILE describes.
+
+    The nodes register at the API server, take the pods that a scheduler sends them, and report what a kubelet would.
+    On a terminal, a live view shows nodes as rows and devices as cells. SIGTERM or Ctrl-C ends the fleet: Nodes and
+    pods stay, and a fleet that starts again goes on with them.
+    """
+    return _run(_Options(**values))
+
+
+@fleet.command()
+@click.option(
+    "--control", type=_file, metavar="SOCKET", envvar=CONTROL, required=True, help=f"The fleet's, or ${CONTROL}."
+)
+@click.argument("nodes")
+@click.argument("words", metavar="COMMAND...", nargs=-1, required=True)
+def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
+    """Do something to NODES of a fleet that runs: a name, or a pattern such as 'dgx-*'.
+
+    \b
+    unhealthy DEVICE   healthy DEVICE        the health of a device
+    plugin-gone RESOURCE   plugin-back RESOURCE
+    driver-gone NAME   driver-back NAME
+    partition   heal                         separate the node from the API server
+    down   up   reboot                       stop and start the node
+
+    The exit status is 1 if no node can obey.
+    """
+    from devicecore_tools.command.fleet.control import send_command
+
+    sentences, obeyed = send_command(control, nodes, words)
+    for sentence in sentences:
+        click.echo(sentence)
+    return 0 if obeyed else 1
+
+
+@fleet.command()
+@click.argument("name", required=False)
+def shapes(name: str | None) -> int:
+    """Print a file to start from, or the names of the files that there are."""
+    from devicecore_tools.fleet.reading import shapes as known_shapes
+
+    known = known_shapes()
+    if name is not None and name not in known:
+        message = f"expected one of {', '.join(known)}, got {name!r}."
+        raise click.BadParameter(message, param_hint="NAME")
+    click.echo(known[name] if name is not None else "\n".join(known), nl=name is None)
+    return 0
+
+
+def _run(options: _Options) -> int:
+    from devicecore_tools.fleet import assembly
+    from devicecore_tools.fleet.reading import read_fleet
+
+    description = read_fleet(options.file)
+    live = not options.as_json and screens.is_live_terminal()
+    kind = screens.LiveScreen if live else screens.JsonLines if options.as_json else screens.Screen
+    # Signals first: every thread has to inherit that they are blocked.
+    with Signals(*kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
+        events = last_to_first.enter_context(screens.logged(live=live))
+        running = assembly.start(
+            description,
+            assembly.FleetSettings(
+                options.kubeconfig,
+                options.context,
+                options.root,
+                options.taint,
+                None if options.metrics_port is None else (options.metrics_host, options.metrics_port),
+            ),
+            signals.wake,
+            last_to_first,
+        )
+        if options.control is not None:
+            from devicecore_tools.command.fleet.control import FleetSocket
+
+            last_to_first.enter_context(FleetSocket(options.control, _ordered(running)))
+        shown = kind()
+        last_to_first.callback(shown.close)
+        loop = _Loop(signals, running, shown, options, events)
+        loop.run()
+        _log.info("%s", signals.ended_by)
+        if shown.is_broken:
+            raise BrokenPipeError
+    return 0
+
+
+def _ordered(running: "Fleet") -> "Order":
+    def order(nodes: str, words: Sequence[str]) -> tuple[Sequence[str], int]:
+        answer = running.order(nodes, words)
+        return answer.sentences, answer.obeyed
+
+    return order
+
+
+@define(eq=False)
+class _Loop:
+    """What the main thread does until a signal ends the process."""
+
+    signals: Signals
+    fleet: "Fleet"
+    screen: screens.Screen
+    options: _Options
+    events: Sequence[str]
+    _shown: object = None
+    _next_show: float = 0.0
+    _printed: "dict[str, NodeView]" = field(factory=dict)
+
+    def run(self) -> None:
+        """Go on until a signal ends it."""
+        while not self.signals.ended_by:
+            due = self.fleet.step()
+            self._show_if_due()
+            if (self.fleet.version, tuple(self.events)) != self._shown and type(self.screen) is not screens.Screen:
+                due = min(due, self._next_show)
+            arrived = self.signals.wait(max(0.0, min(due - time.monotonic(), _MOST_REST)))
+            if self.screen.handle(arrived):
+                self._shown, self._next_show = None, 0.0
+
+    def _show_if_due(self) -> None:
+        wanted = self.fleet.version, tuple(self.events)
+        began = time.monotonic()
+        if type(self.screen) is screens.Screen or wanted == self._shown or began < self._next_show:
+            return
+        pictures = self._pictures(list(self.fleet.views()))
+        for picture in pictures:
+            self.screen.show(picture)
+        ended = time.monotonic()
+        rest = min(max(_LEAST_REST, _REST_FACTOR * (ended - began)), _MOST_REST)
+        self._shown, self._next_show = wanted, ended + rest
+
+    def _pictures(self, views: "list[NodeView]") -> "list[screens.Picture]":
+        """Return a picture of the fleet, or with --json one of each node that has changed."""
+        chosen, events = self.options.nodes, tuple(self.events)
+        shown = [view for view in views if fnmatch.fnmatchcase(view.name, chosen)]
+
+        def draw(width: int, height: int) -> "Text":
+            from devicecore_tools.command.fleet.view import render_fleet
+            from devicecore_tools.fleet.views import Totals
+
+            return render_fleet(Totals.of(views), shown, events, width, height)
+
+        if not self.options.as_json:
+            return [screens.Picture("", draw)]
+        before, self._printed = self._printed, {view.name: view for view in shown}
+        changed = [view for view in shown if before.get(view.name) != view]
+        return [screens.Picture(json.dumps(view.as_json()), draw) for view in changed]

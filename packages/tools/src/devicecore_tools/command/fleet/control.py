@@ -1,0 +1,142 @@
+"""Commands to a fleet that runs, by a unix socket.
+
+Law: only the user of the fleet may connect, a client that stalls delays others for at most `PATIENCE` seconds, and a
+request has at most `MAX_REQUEST` bytes.
+"""
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from attrs import frozen
+
+from devicecore.domain.errors import SetUpError
+from devicecore.domain.text import foreign_text
+from devicecore.ports.context import Runs
+from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.system.sockets import OwnedSocket, is_served
+
+PATIENCE = 5.0
+"""Seconds for a client to send its request and take its answer."""
+
+MAX_REQUEST = 4_096
+"""Bytes of a request."""
+
+_MAX_ANSWER = 64 * 1024
+_MAX_WORDS = 8
+
+_log = logging.getLogger(__name__)
+
+Order = Callable[[str, Sequence[str]], tuple[Sequence[str], int]]
+"""Has nodes obey. Returns sentences and how many nodes obeyed."""
+
+
+@frozen
+class FleetSocketError(SetUpError):
+    """The socket of a fleet cannot be used."""
+
+    problem: str
+    _text = "{problem}"
+
+
+class FleetSocket(Runs):
+    """Takes commands at a path, one at a time."""
+
+    def __init__(self, path: Path, order: Order) -> None:
+        self._path = path.absolute()
+        self._order = order
+        self._owned = OwnedSocket(str(self._path), 0o600)
+        self._listening: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+        self._lifecycle = Lifecycle("the socket of the fleet")
+
+    def start(self) -> None:
+        """Listen.
+
+        Raises:
+            FleetSocketError: another fleet has the socket, or it cannot be made.
+            SetUpError: the path is too long, or something else lies there.
+        """
+        self._lifecycle.start(self._begin, self._end)
+
+    def stop(self) -> None:
+        """Stop listening, and remove the socket."""
+        self._lifecycle.stop(self._end)
+
+    def _begin(self) -> None:
+        try:
+            if is_served(str(self._path)):
+                problem = f"another fleet runs already and uses {self._path}: stop it, or choose another --control"
+                raise FleetSocketError(problem)
+            self._listening = listening = socket.socket(socket.AF_UNIX)
+            with self._owned.binding() as private:
+                listening.bind(private)
+                listening.listen()
+        except OSError as error:
+            problem = f"cannot listen on {foreign_text(str(self._path))}: {error.strerror or error}"
+            raise FleetSocketError(problem) from error
+        self._thread = threading.Thread(target=self._serve, args=(listening,), name="devicecore-control", daemon=True)
+        self._thread.start()
+
+    def _end(self) -> None:
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            with suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)
+            listening.close()
+        self._owned.remove()
+
+    def _serve(self, listening: socket.socket) -> None:
+        while self._listening is listening:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(PATIENCE)
+                with suppress(OSError):
+                    connection.sendall(json.dumps(self._answer(_line(connection, MAX_REQUEST))).encode() + b"\n")
+
+    def _answer(self, request: bytes) -> dict[str, object]:
+        try:
+            asked = json.loads(request)
+            nodes, words = str(asked["nodes"]), [str(word) for word in asked["words"]][:_MAX_WORDS]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return {"sentences": ["expected a line of JSON with `nodes` and `words`"], "obeyed": 0}
+        sentences, obeyed = self._order(nodes, words)
+        return {"sentences": list(sentences), "obeyed": obeyed}
+
+
+def send_command(path: Path, nodes: str, words: Sequence[str]) -> tuple[list[str], int]:
+    """Send a command to the fleet that listens at a path. Return its sentences and how many nodes obeyed.
+
+    Raises:
+        FleetSocketError: no fleet listens there, or it does not answer.
+    """
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(4 * PATIENCE)
+        try:
+            connection.connect(str(path))
+            connection.sendall(json.dumps({"nodes": nodes, "words": list(words)}).encode() + b"\n")
+            answer = json.loads(_line(connection, _MAX_ANSWER))
+            return [foreign_text(str(one)) for one in answer["sentences"]], int(answer["obeyed"])
+        except OSError as error:
+            problem = f"no fleet answers at {foreign_text(str(path))}: {error.strerror or error}"
+            raise FleetSocketError(problem) from error
+        except (ValueError, KeyError, TypeError) as error:
+            problem = f"the process that listens at {foreign_text(str(path))} is no fleet"
+            raise FleetSocketError(problem) from error
+
+
+def _line(connection: socket.socket, limit: int) -> bytes:
+    data = b""
+    while not data.endswith(b"\n") and len(data) < limit:
+        part = connection.recv(limit - len(data))
+        if not part:
+            break
+        data += part
+    return data

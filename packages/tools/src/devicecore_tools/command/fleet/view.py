@@ -1,0 +1,85 @@
+"""The live view of a fleet: nodes as rows, devices as cells.
+
+Law: a view is a function of values and a size. It has no more lines than the size, and says how much it leaves out.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from rich.text import Text
+
+from devicecore.domain.text import foreign_text
+from devicecore_tools.command.kubelet.view import FREE, HELD, UNHEALTHY, event_lines, fitted
+from devicecore_tools.fleet.views import DeviceCell, NodeView, OwnerView, Totals
+
+_EVENTS = 6
+_MAX_CELLS = 32  # devices of a plugin that are drawn; of more, only the numbers
+_MAX_NAME = 40
+_MAX_ROWS = 1_000
+_SQUARES = {
+    DeviceCell.FREE: (FREE, ""),
+    DeviceCell.HELD: (HELD, "bold cyan"),
+    DeviceCell.UNHEALTHY: (UNHEALTHY, "red"),
+    DeviceCell.LOST: (UNHEALTHY, "bold cyan"),
+}
+_STATES = {"up": "", "down": "red", "separated": "yellow"}
+_UNITS = ("line", "node", "event")
+
+
+def render_fleet(
+    totals: Totals, nodes: Sequence[NodeView], events: Sequence[str], width: int, height: int | None
+) -> Text:
+    """Draw a fleet.
+
+    Args:
+        totals: of all nodes.
+        nodes: those that are drawn.
+        events: lines of the log, the latest last.
+        width: columns.
+        height: lines; None for no limit.
+    """
+    sections = [[*_summary(totals)], [*_rows(nodes)], [*event_lines(events, _EVENTS)]]
+    lines = [line for section in sections for line in section]
+    if height is not None and len(lines) > height:
+        lines = fitted(sections, height, _UNITS)
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return Text("\n").join(lines)
+
+
+def _summary(totals: Totals) -> Iterator[Text]:
+    states = ", ".join(f"{count:,} {state}" for state, count in sorted(totals.nodes.items(), reverse=True))
+    pods = ", ".join(f"{count:,} {phase}" for phase, count in sorted(totals.pods.items(), reverse=True)) or "none"
+    yield Text.assemble(("nodes", "bold"), f"  {states}   ", ("pods", "bold"), f"  {pods}")
+    for owner in dict.fromkeys(name for name, _ in totals.devices):
+        counts = ", ".join(
+            f"{totals.devices[owner, cell]:,} {cell.value}" for cell in DeviceCell if (owner, cell) in totals.devices
+        )
+        yield Text.assemble(f"  {foreign_text(owner)}  ", (counts, "dim"))
+
+
+def _rows(nodes: Sequence[NodeView]) -> Iterator[Text]:
+    shown: tuple[str, ...] | None = None
+    column = min(max((len(node.name) for node in nodes), default=0), _MAX_NAME)
+    for node in islice(nodes, _MAX_ROWS):
+        if (owners := tuple(owner.name for owner in node.owners)) != shown:
+            shown = owners
+            yield Text(" " * (column + 2) + "  ".join(map(foreign_text, owners)), style="dim")
+        name = Text(foreign_text(node.name), style=_STATES[node.state])
+        name.truncate(column, overflow="ellipsis", pad=True)
+        cells = Text("  ").join(map(_cells, node.owners))
+        pods = ", ".join(f"{count} {phase}" for phase, count in sorted(node.pods.items(), reverse=True))
+        state = "" if node.state == "up" else f"{node.state}  "
+        yield Text.assemble(name, "  ", cells, "  ", (state, _STATES[node.state]), (pods, "dim"))
+
+
+def _cells(owner: OwnerView) -> Text:
+    cells = Text(style="" if owner.is_there else "strike dim")
+    if len(owner.devices) > _MAX_CELLS:
+        held = sum(cell in (DeviceCell.HELD, DeviceCell.LOST) for _, cell in owner.devices)
+        cells.append(f"{held} of {len(owner.devices)}")
+    else:
+        for _, cell in owner.devices:
+            cells.append(*_SQUARES[cell])
+    cells.pad_right(max(0, len(owner.name) - cells.cell_len))
+    return cells

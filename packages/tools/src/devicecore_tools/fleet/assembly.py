@@ -1,0 +1,103 @@
+"""What a fleet shares: one watch, one writer, one saver, a few threads; made from settings, and started.
+
+Law: everything that is started is stopped in the reverse order, even if a later start fails.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from devicecore.adapters.kube_api.dra import KubeApiClaims
+from devicecore.adapters.kube_api.pods import KubeApiPods
+from devicecore.adapters.kube_api.requests import KubeApiRequests
+from devicecore.runtime.saver_thread import SaverThread
+from devicecore_tools.fleet.connection import ServerConnection, SharedConnection
+from devicecore_tools.fleet.description import FleetDescription, GroupDescription
+from devicecore_tools.fleet.fleet import Fleet
+from devicecore_tools.fleet.slices import StoredSlices
+from devicecore_tools.fleet.virtual_node import SharedParts
+from devicecore_tools.node.cluster.pods import NodePods
+from devicecore_tools.node.cluster.writer import ApiWriter
+from devicecore_tools.node.lanes import Workers
+
+if TYPE_CHECKING:
+    from devicecore.adapters.prometheus import PrometheusMetrics
+
+WORKERS = 16
+"""Threads that read claims, and wait for the disk and the sockets of nodes that have some. They end when idle."""
+
+_log = logging.getLogger(__name__)
+
+
+@frozen
+class FleetSettings:
+    """What the user of a fleet has chosen.
+
+    Attributes:
+        kubeconfig: the API server; None for the service account of this pod.
+        context: the context of the kubeconfig, if not its current one.
+        root: where nodes keep their files; None to keep them in memory.
+        taints: whether Nodes keep pods away that do not tolerate the fleet.
+        metrics: host and port to serve metrics at; None for none.
+    """
+
+    kubeconfig: Path | None
+    context: str | None = None
+    root: Path | None = None
+    taints: bool = True
+    metrics: tuple[str, int] | None = None
+
+
+def start(
+    description: FleetDescription, settings: FleetSettings, wake: Callable[[], None], last_to_first: ExitStack
+) -> Fleet:
+    """Start a fleet, and then the watch of its pods.
+
+    Raises:
+        SetUpError: the kubeconfig cannot be used, or a directory or a socket of a node.
+        StoreError: there is an unusable checkpoint, and it cannot be set aside.
+    """
+    kubeconfig, context = settings.kubeconfig, settings.context
+    claims = last_to_first.enter_context(KubeApiClaims(kubeconfig=kubeconfig, context=context))
+    writer = ApiWriter(KubeApiRequests(kubeconfig=kubeconfig, context=context))
+    metrics = _metrics(settings.metrics, last_to_first)
+    saver = SaverThread()
+    last_to_first.callback(saver.end)
+    shared = SharedParts(saver, Workers(WORKERS), time.monotonic, settings.root, metrics)
+    connections: dict[str, ServerConnection] = {}
+    connection = SharedConnection(writer, claims, StoredSlices(lambda node: node in connections), settings.taints)
+
+    def connect(name: str, group: GroupDescription, wake_node: Callable[[], None]) -> ServerConnection:
+        connections[name] = ServerConnection(name, group, connection, wake_node)
+        return connections[name]
+
+    fleet = Fleet(description, shared, connect, wake)
+    if metrics is not None:
+        from devicecore_tools.fleet.metrics import FleetCollector
+
+        metrics.registry.register(FleetCollector(fleet.views))
+    last_to_first.enter_context(writer)
+    last_to_first.enter_context(fleet)
+    gates = NodePods({name: one.gate for name, one in connections.items()})
+    pods = KubeApiPods(gates, kubeconfig=kubeconfig, context=context)
+    last_to_first.enter_context(pods)
+    return fleet
+
+
+def _metrics(place: tuple[str, int] | None, last_to_first: ExitStack) -> "PrometheusMetrics | None":
+    """Serve metrics; None if there is no place: then the library for it need not be installed."""
+    if place is None:
+        return None
+    from devicecore.adapters.prometheus import PrometheusMetrics
+
+    metrics = PrometheusMetrics()
+    host, port = place
+    server = metrics.serve(port, host)
+    last_to_first.callback(server.stop)
+    _log.info("metrics at %s", server.url)
+    return metrics

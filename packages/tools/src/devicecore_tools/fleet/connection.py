@@ -1,0 +1,134 @@
+"""What connects a virtual node with an API server, through what all nodes of the fleet share.
+
+Law: a node that is down or separated sends nothing and learns nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from uuid import NAMESPACE_DNS, uuid5
+
+from attrs import evolve, frozen
+
+from devicecore.domain.dra.model import DriverName
+from devicecore.ports.claims import ClaimSource
+from devicecore_tools.fleet.description import GroupDescription
+from devicecore_tools.fleet.fleet import NodeConnection
+from devicecore_tools.fleet.gate import NodeGate
+from devicecore_tools.fleet.slices import NodeSlices, StoredSlices
+from devicecore_tools.fleet.virtual_node import NodeLink
+from devicecore_tools.node.cluster.pods import ClusterPods
+from devicecore_tools.node.cluster.registration import RegisteredNode
+from devicecore_tools.node.cluster.topology import TopologyPublisher
+from devicecore_tools.node.cluster.words.nodes import NodeDescription
+from devicecore_tools.node.cluster.writer import Writer
+
+LABEL = "devicecore.io/fleet"
+"""The label of every node of a fleet, so that pods that need containers can keep away."""
+
+TAINT = {"key": LABEL, "value": "true", "effect": "NoSchedule"}
+"""The taint that keeps pods away that do not tolerate it: no container would run."""
+
+
+NO_HEARTBEAT = timedelta(days=365)
+"""Instead of every five minutes: a fleet renews Leases, by which a cluster knows that nodes are alive, and no more."""
+
+_INFO = {"osImage": "devicecore fleet", "kubeletVersion": "v1.36.0-devicecore", "containerRuntimeVersion": "none://0"}
+_ARCHITECTURE = "kubernetes.io/arch"
+
+
+@frozen
+class SharedConnection:
+    """What connects all nodes of a fleet with the API server.
+
+    Attributes:
+        writer: sends requests.
+        claims: reads claims.
+        slices: the ResourceSlices at the start.
+        taints: whether a new Node keeps pods away that do not tolerate the fleet.
+    """
+
+    writer: Writer
+    claims: ClaimSource
+    slices: StoredSlices
+    taints: bool = True
+
+
+class ServerConnection(NodeConnection):
+    """One node at the API server.
+
+    Args:
+        name: the node's name.
+        group: what it has.
+        shared: what connects all nodes with the API server.
+        wake: called from any thread when the node has something to do.
+    """
+
+    def __init__(self, name: str, group: GroupDescription, shared: SharedConnection, wake: Callable[[], None]) -> None:
+        self._name = name
+        self._group = group
+        self._taints = shared.taints
+        self._wake = wake
+        self._starts = 0
+        self.gate: NodeGate = NodeGate(shared.writer, shared.claims, lambda: self._pods)
+        self._pods = ClusterPods(name, self.gate, wake)
+        self._node = self._new_node()
+        self._slices = NodeSlices(name, group, self.gate, shared.slices, self._uid)
+
+    def link(self) -> NodeLink:
+        """Begin anew, with the pods that the server has shown."""
+        self.gate.forget_jobs()
+        before, self._pods = self._pods, ClusterPods(self._name, self.gate, self._wake)
+        if before.is_listed:
+            self._pods.listed(before.objects)
+        self._starts += 1
+        self._node = self._new_node()
+        link = NodeLink(self._pods, self._pods, self._node, self.gate, self._slices)
+        if not self._group.topology_objects:
+            return link
+        topology = TopologyPublisher(self._name, self._group.topology, self.gate, self._uid)
+        return evolve(link, observe=topology.publish)
+
+    def tick(self) -> None:
+        """Renew the Lease, and register the Node if it is not. This does not wait."""
+        self._node.tick()
+
+    def publish(self, driver: str, unhealthy: frozenset[str]) -> None:
+        """Show the devices of a driver, but for those that are unhealthy."""
+        self._slices.publish(DriverName(driver), unhealthy)
+
+    def cut(self, *, is_cut: bool) -> None:
+        """Separate the node from the API server, or connect it again."""
+        if is_cut:
+            self.gate.close()
+        else:
+            self.gate.open()
+
+    def _uid(self) -> str | None:
+        return self._node.uid
+
+    def _new_node(self) -> RegisteredNode:
+        description = describe(self._name, self._group, self._starts, taints=self._taints)
+        return RegisteredNode(description, self.gate, heartbeat=NO_HEARTBEAT)
+
+
+def describe(name: str, group: GroupDescription, starts: int = 0, *, taints: bool) -> NodeDescription:
+    """Return what the Node of a virtual node says after so many starts of the node."""
+    own: list[Mapping[str, str]] = [
+        {"key": taint.key, "effect": taint.effect, **({"value": taint.value} if taint.value else {})}
+        for taint in group.taints
+    ]
+    machine, boot = uuid5(NAMESPACE_DNS, name), uuid5(NAMESPACE_DNS, f"{name} {starts}")
+    return NodeDescription(
+        name,
+        group.capacity,
+        labels={LABEL: "true", **group.labels},
+        addresses=(("Hostname", name),),
+        taints=(*own, *([TAINT] if taints else ())),
+        info={
+            **_INFO,
+            "machineID": machine.hex,
+            "systemUUID": str(machine),
+            "bootID": str(boot),
+            "architecture": group.labels.get(_ARCHITECTURE, "amd64"),
+        },
+    )
