@@ -14,6 +14,7 @@ from typing import IO, ClassVar
 import httpx2
 import pytest
 from attrs import define
+from devicecore_tools.conformance.dra.directory_watch import WatchedDirectory
 from devicecore_tools.testing import process
 from devicecore_tools.testing.api_server import LocalApiServer, http, server
 from devicecore_tools.testing.process import PluginProcess
@@ -42,6 +43,7 @@ from devicecore.domain.node_state import NodeState
 from devicecore.dra_manager import DraManager
 from devicecore.dra_manager import manager as dra_manager
 from devicecore.manager import manager
+from devicecore.plugins.directory import DirectoryPlugin
 from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore.ports.context import Runs
 from devicecore.runtime.lifecycle import Lifecycle
@@ -184,7 +186,7 @@ def served_plugins() -> Iterator[LifecycleHarness]:
         where.mkdir(0o700)
 
         def new() -> plugin_server.ServedPlugin:
-            plugin = SimulatedPlugin("example.com/gpu")
+            plugin = DirectoryPlugin("example.com/gpu", directory)
             return plugin_server.ServedPlugin(plugin, str(where / "a.sock"), str(where / "kubelet.sock"), 0.01, 1 << 20)
 
         yield Harness(new, [plugin_server, served, loop], failing=lambda: unusable(where), directory=where)
@@ -328,6 +330,26 @@ def processes() -> Iterator[LifecycleHarness]:
         )
 
 
+@contextmanager
+def watched_directories() -> Iterator[LifecycleHarness]:
+    """Its own module is left out: an interrupt just after inotify_init1 has no way to close the descriptor."""
+    with tempfile.TemporaryDirectory() as path:
+        directory = Path(path, "watched")
+        directory.mkdir()
+
+        def write(subject: WatchedDirectory) -> None:
+            Path(directory, "file").write_text("text", encoding="utf-8")
+            assert subject.modified() == {"file"}
+
+        @contextmanager
+        def missing() -> Iterator[None]:
+            away = directory.rename(Path(path, "away"))
+            yield
+            away.rename(directory)
+
+        yield Harness(lambda: WatchedDirectory(directory), [], write, failing=missing)
+
+
 # --- an API server, and what talks to one -----------------------------------------------------------------------------
 
 
@@ -390,6 +412,7 @@ RUNNING: dict[str, MakeLifecycle] = {
     "pod resources client": pod_resources_clients,
     "metrics server": metrics_servers,
     "plugin process": processes,
+    "watched directory": watched_directories,
     "API server": api_servers,
 }
 

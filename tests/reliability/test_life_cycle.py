@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
@@ -41,6 +42,7 @@ from devicecore.domain.errors import (
     ManagerStoppedError,
     SinkError,
 )
+from devicecore.domain.events import Event, PluginRegistered
 from devicecore.domain.notifications import Allocated, Notification
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.ports.transport import Listener
@@ -131,28 +133,60 @@ class Transport(MemoryTransport):
 # --- starting and stopping in several threads -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["before_load", "before_start"])
-def test_a_stop_during_a_start_leaves_nothing_running(where: str) -> None:
+def test_a_stop_during_a_start_leaves_nothing_running() -> None:
     """The start raises an error. If it continued without its directory, it could write the next owner's file."""
     store, transport, gate = Store(), Transport(), Gate()
-    setattr(store if where == "before_load" else transport, where, gate)
+    store.before_load = gate
     manager = DeviceManager(transport, store, MemorySink())
     start = in_thread(manager.start)
     assert gate.reached.wait(LIMIT)
-    stop = in_thread(manager.stop)
-    if where == "before_load":
-        stop.result(LIMIT)  # a stop does not wait for a disk that hangs
+    in_thread(manager.stop).result(LIMIT)  # a stop does not wait for a disk that hangs
     gate.open()
-    stop.result(LIMIT)
     with pytest.raises(ManagerStoppedError):
         start.result(LIMIT)
     assert not transport.is_running
-    store.before_load = transport.before_start = nothing
+    store.before_load = nothing
     assert str(manager.admit(pod("p"))) == "the device manager is not running"
     assert store.blob is None
     with manager:
         transport.connect(gpus())
         assert isinstance(manager.admit(pod("p")), Admitted)
+
+
+@pytest.mark.parametrize("over", ["memory", "gRPC"])
+def test_a_plugin_that_registers_while_the_disk_hangs_does_not_delay_a_stop(
+    over: str, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its event waits for what is read from the disk, and the stop of the transport for the event."""
+    heard, gate, store = threading.Event(), Gate(), Store()
+    transport = MemoryTransport() if over == "memory" else GrpcUnixTransport(directory)
+    start_transport = transport.start
+
+    def start_and_hear(listener: Listener) -> None:
+        def hear(event: Event) -> None:
+            if isinstance(event, PluginRegistered):
+                heard.set()
+            listener(event)
+
+        start_transport(hear)
+
+    monkeypatch.setattr(transport, "start", start_and_hear)
+    store.before_load = gate
+    manager = DeviceManager(transport, store, MemorySink())
+    start = in_thread(manager.start)
+    assert gate.reached.wait(LIMIT)
+    with ExitStack() as stack:
+        if isinstance(transport, MemoryTransport):
+            stack.callback(in_thread(transport.connect, gpus()).result, LIMIT)
+        else:
+            stack.enter_context(serve_plugin(gpus(), directory))
+        assert heard.wait(LIMIT)
+        in_thread(manager.stop).result(LIMIT)
+    gate.open()
+    with pytest.raises(ManagerStoppedError):
+        start.result(LIMIT)
+    assert manager.state == NodeState()
+    assert store.blob is None
 
 
 def test_a_stopped_start_does_not_set_the_next_owners_file_aside() -> None:
@@ -190,20 +224,6 @@ def test_a_stop_during_a_start_frees_the_directory_for_the_next_owner(directory:
         with pytest.raises(DirectoryInUseError):
             third.start()
         assert repr(second).startswith("<DeviceManager running")
-
-
-def test_concurrent_starts_are_one_start() -> None:
-    """Each returns when the manager is running."""
-    store, transport, gate = Store(), Transport(), Gate()
-    store.before_load = gate
-    manager = DeviceManager(transport, store, MemorySink())
-    starts = [in_thread(manager.start) for _ in range(4)]
-    assert gate.reached.wait(LIMIT)
-    gate.open()
-    for start in starts:
-        start.result(LIMIT)
-    assert transport.starts == 1
-    manager.stop()
 
 
 def test_starts_and_stops_in_many_threads_end_in_one_state() -> None:
@@ -287,7 +307,7 @@ class Sink(MemorySink):
         super().publish(status)
 
 
-@pytest.mark.parametrize("call", ["stop", "tick"])
+@pytest.mark.parametrize("call", ["start", "stop", "tick"])
 def test_a_call_inside_a_publication_is_an_error(call: str) -> None:
     sink, transport = Sink(), Transport()
     manager = DeviceManager(transport, Store(), sink)
@@ -299,24 +319,6 @@ def test_a_call_inside_a_publication_is_an_error(call: str) -> None:
         assert [type(error) for error in errors] == [CalledFromInsideError]
         assert manager.status.capacity == {GPU: 4}
         assert sink.capacity == {GPU: 4}
-
-
-def test_a_stop_inside_a_publication_over_grpc_is_an_error(directory: Path) -> None:
-    """The listener's thread would wait for itself."""
-    sink, refused = Sink(), threading.Event()
-    manager = DeviceManager(GrpcUnixTransport(directory), FileStore(directory / "checkpoint"), sink)
-
-    def stop() -> None:
-        try:
-            manager.stop()
-        except CalledFromInsideError:
-            refused.set()
-
-    with manager:
-        sink.action = stop
-        with serve_plugin(gpus(), directory):
-            assert refused.wait(LIMIT)
-            sink.action = nothing
 
 
 def test_a_stop_inside_a_publication_of_a_tick_does_not_wait_for_an_event(directory: Path) -> None:

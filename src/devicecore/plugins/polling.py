@@ -40,9 +40,13 @@ class PollingPlugin(DevicePlugin):
                     changed()
 
         thread = SupervisedThread(f"devicecore-poll-{next(_threads)}", poll)
-        thread.start()
 
         def end() -> None:
             thread.stop(0)  # it may be in the middle of `devices`, which is no reason to wait
 
+        try:
+            thread.start()
+        except BaseException:  # an interrupt
+            end()
+            raise
         return end

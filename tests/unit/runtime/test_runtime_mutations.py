@@ -209,7 +209,7 @@ MUTATIONS: Sequence[tuple[Callable[[Patch], None], Callable[[], None]]] = (
     (nobody_is_woken, states.test_a_waiting_thread_notices_a_change_of_another),
     (an_observer_may_fail_a_call, lambda: dra.test_an_observer_that_fails_changes_nothing(dra.Node())),
     (a_start_inside_a_start_waits_for_it, lambda: dra.test_a_stop_inside_an_event_of_a_driver_is_an_error(dra.Node())),
-    (a_stop_waits_for_a_start, lambda: starts.test_a_stop_during_a_start_leaves_nothing_running("before_load")),
+    (a_stop_waits_for_a_start, starts.test_a_stop_during_a_start_leaves_nothing_running),
     (jobs_that_need_the_same_thing_run_at_once, lanes.test_jobs_that_need_the_same_thing_never_run_at_once),
     (all_jobs_run_in_one_thread, lanes.test_a_job_that_hangs_delays_only_jobs_that_need_the_same_thing),
 )

@@ -192,7 +192,7 @@ class ServedPlugin(ServedSockets[PluginService]):
             max_message_bytes=max_message_bytes,
         )
         self._socket = self._sockets[socket]
-        self._unsubscribe: Callable[[], None] = lambda: None
+        self._unsubscribe: list[Callable[[], None]] = []
         # What follows belongs to the event loop.
         self._registration: _Registration = _Unregistered.NEW
         self._backoff = 0.0
@@ -221,12 +221,14 @@ class ServedPlugin(ServedSockets[PluginService]):
             check_socket_path(self.kubelet_socket)
         super()._begin()
         loop = self._user.loop
-        self._unsubscribe = self.plugin.subscribe(lambda: loop.call_soon(self._changed))
+        # In one step, because an interrupt must not come between the subscription and the note of it.
+        self._unsubscribe.extend(map(self.plugin.subscribe, [lambda: loop.call_soon(self._changed)]))
 
     def _end(self) -> None:
-        unsubscribe, self._unsubscribe = self._unsubscribe, lambda: None
+        subscriptions, self._unsubscribe = self._unsubscribe, []
         try:
-            unsubscribe()
+            for unsubscribe in subscriptions:
+                unsubscribe()
         finally:
             super()._end()
 

@@ -7,36 +7,50 @@ import ctypes
 import os
 import struct
 from pathlib import Path
-from typing import Self
+
+from devicecore.ports.context import Runs
+from devicecore.runtime.lifecycle import Lifecycle
 
 _MODIFY = 0x2  # inotify(7)
 _EVENT = struct.Struct("iIII")
 _BUFFER = 64 * 1024  # bytes
 
 
-class WatchedDirectory:
-    """The files in a directory into which something is written, as a context manager."""
+class WatchedDirectory(Runs):
+    """The files in a directory into which something is written while this runs."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._descriptor = -1
+        self._lifecycle = Lifecycle("the watch of a directory")
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Begin to watch.
+
+        Raises:
+            OSError: the directory cannot be watched.
+        """
+        self._lifecycle.start(self._begin, self._end)
+
+    def stop(self) -> None:
+        """End the watch."""
+        self._lifecycle.stop(self._end)
+
+    def _begin(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor < 0 or libc.inotify_add_watch(self._descriptor, os.fsencode(self._directory), _MODIFY) < 0:
             number = ctypes.get_errno()
-            self.__exit__()
             raise OSError(number, os.strerror(number), str(self._directory))
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+    def _end(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def modified(self) -> set[str]:
         """Return the names of the files into which something was written since the last call."""
+        self._lifecycle.check_running()
         names: set[str] = set()
         try:
             while data := os.read(self._descriptor, _BUFFER):
