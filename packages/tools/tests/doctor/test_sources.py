@@ -25,13 +25,16 @@ from devicecore_tools.doctor import (
     look,
 )
 from devicecore_tools.doctor.sources import cdi, kubelet_directory
+from devicecore_tools.doctor.sources.answers import read_saved_pod_resources
 from devicecore_tools.doctor.sources.cdi import read_cdi
 from devicecore_tools.doctor.sources.claims import read_claims, read_slices, slices_in
 from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
 from devicecore_tools.doctor.sources.large_documents import parse_document
+from devicecore_tools.doctor.sources.names import ALLOCATABLE_NAME, LIST_NAME
 from devicecore_tools.doctor.sources.objects import node_in, pods_in, read_node, read_pods
 from devicecore_tools.doctor.sources.plugin_sockets import read_plugins
 from devicecore_tools.doctor.sources.pod_resources import read_pod_resources
+from devicecore_tools.doctor.sources.state_files import CPU_NAME, MEMORY_NAME, _hashed, read_state_files
 from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore.adapters import manifests
@@ -41,6 +44,7 @@ from devicecore.adapters.kube_api.reading import read_objects
 from devicecore.adapters.memory import MemoryStore, MemoryTransport
 from devicecore.adapters.pod_resources import PodResourcesServer, Snapshot
 from devicecore.domain.checkpoint import CheckpointData, FileVerdict, PodDevicesEntry, encode
+from devicecore.domain.checkpoint.fnv import fnv1a_32
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.documents import Value
 from devicecore.domain.dra.model import PreparedDevice
@@ -97,6 +101,61 @@ def test_no_recorded_file_is_too_much(tmp_path: Path) -> None:
         assert (seen.data is None) == (seen.verdict.verdict is FileVerdict.MALFORMED)
         if record["verdict"] != "malformed":
             assert seen.verdict.verdict.value == record["verdict"]
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        {"device_ids": ["a", "b"], "topology": {"nodes": [{"ID": "1"}]}},
+        {"device_ids": ["a"], "topology": {"nodes": [{"ID": 1}]}},
+        {"device_ids": ["a"], "topology": {"nodes": [{"ID": "1"}]}},
+        {"device_ids": ["a"], "topology": None},
+        {"device_ids": ["a"]},
+    ],
+)
+def test_an_answer_means_the_same_however_json_writes_it(tmp_path: Path, element: dict[str, Any]) -> None:
+    topology = element.get("topology")
+    numa_nodes = (1,) if topology else ()
+    (tmp_path / ALLOCATABLE_NAME).write_text(json.dumps({"devices": [{"resource_name": "r", **element}]}))
+    (tmp_path / LIST_NAME).write_text("{}")
+    seen = read_saved_pod_resources(tmp_path).value
+    assert seen is not None
+    assert seen.allocatable == {"r": dict.fromkeys(element["device_ids"], numa_nodes)}
+    (tmp_path / ALLOCATABLE_NAME).write_text(json.dumps({"devices": [{**element, "device_ids": [""]}]}))
+    assert "devices[0].device_ids[0]" in read_saved_pod_resources(tmp_path).problem
+
+
+SYSTEM_FILES = {
+    "cpu/online": "0-3\n",
+    "node/node0/meminfo": "Node 0 MemTotal:       1024 kB\nNode 0 MemFree: 1 kB\n",
+}
+MEMORY = '{"policyName": "Static", "machineState": {"%s": {"memoryMap": {"memory": {"total": %d}}}}, "entries": {}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        (CPU_NAME, {"policyName": "static", "defaultCpuSet": "0-1,8", "entries": {"u": {"c": "9"}}}, "not have: 8, 9"),
+        (CPU_NAME, {"policyName": "static", "defaultCpuSet": "0-1", "entries": {"u": {"c": "2-3"}}}, ""),
+        (CPU_NAME, {"policyName": "none", "defaultCpuSet": "0-9"}, ""),
+        (MEMORY_NAME, json.loads(MEMORY % (0, 1024 * 1024)), ""),
+        (MEMORY_NAME, json.loads(MEMORY % (0, 2048 * 1024)), "the machine has 1,048,576"),
+        (MEMORY_NAME, json.loads(MEMORY % (7, 1024 * 1024)), "it names NUMA node 7, which this machine does not have"),
+    ],
+)
+def test_a_state_file_that_does_not_fit_the_machine_is_named(
+    tmp_path: Path, name: str, content: dict[str, object], problem: str
+) -> None:
+    """A kubelet with a static policy ends at its start (kubernetes#131253); other policies compare nothing."""
+    for file, text in SYSTEM_FILES.items():
+        (tmp_path / "system" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "system" / file).write_text(text)
+    hashed = _hashed(name, content)
+    (tmp_path / name).write_text(json.dumps({**content, **({"checksum": fnv1a_32(hashed.encode())} if hashed else {})}))
+    (seen,) = read_state_files(str(tmp_path), tmp_path / "system").value or ()
+    assert (seen.name, bool(seen.problem)) == (name, bool(problem))
+    assert problem in seen.problem
+    assert [one.problem for one in read_state_files(str(tmp_path)).value or ()] == [""]
 
 
 def test_a_missing_file_is_absent_and_a_missing_directory_is_not_read(tmp_path: Path) -> None:

@@ -72,14 +72,15 @@ def sources_disagree(look: Look, holders: Holders) -> Iterator[Found]:
         return
     for allocation in holders.allocations:
         owner = allocation.owner
-        what = devices_of([*allocation.devices], allocation.resource)
-        in_api = Evidence(Source.POD_RESOURCES, f"{_described(owner)}: {names([*allocation.devices])}")
         if owner.sources == (Source.POD_RESOURCES,):
+            what = devices_of([*allocation.devices], allocation.resource)
             sentence = f"The kubelet lists {what} for {_described(owner)}, and the checkpoint does not."
             missing = "there is no checkpoint" if file.data is None else "no such entry"
+            in_api = Evidence(Source.POD_RESOURCES, f"{_described(owner)}: {names([*allocation.devices])}")
             evidence = (in_api, Evidence(Source.CHECKPOINT, missing))
             yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices))
         elif allocation.devices and _is_missing_in_the_answer(look, owner):
+            what = devices_of([*allocation.devices], allocation.resource)
             sentence = f"The checkpoint gives {what} to {_described(owner)}, and the kubelet lists no such container."
             evidence = (_in_checkpoint(allocation), Evidence(Source.POD_RESOURCES, "no container with these devices"))
             yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices))
