@@ -16,6 +16,7 @@ import grpc
 import pytest
 from devicecore_tools.command.main import main
 from devicecore_tools.doctor import (
+    CdiSeen,
     CdiSpec,
     ClaimedDeviceSeen,
     ClaimsSeen,
@@ -31,6 +32,7 @@ from devicecore_tools.doctor.sources.claims import read_claims, read_slices, sli
 from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
 from devicecore_tools.doctor.sources.large_documents import parse_document
 from devicecore_tools.doctor.sources.names import ALLOCATABLE_NAME, LIST_NAME
+from devicecore_tools.doctor.sources.node import NodeSources
 from devicecore_tools.doctor.sources.objects import node_in, pods_in, read_node, read_pods
 from devicecore_tools.doctor.sources.plugin_sockets import read_plugins
 from devicecore_tools.doctor.sources.pod_resources import read_pod_resources
@@ -712,6 +714,27 @@ def test_a_plugin_is_asked_for_options_and_one_list(directory: Path) -> None:
     )
     assert seen.list_bytes > 30
     assert asked == []
+
+
+def test_a_record_has_what_plugins_and_cdi_files_said(directory: Path, tmp_path: Path) -> None:
+    cdi_files = tmp_path / "cdi"
+    cdi_files.mkdir()
+    (cdi_files / "a.json").write_text('{"cdiVersion": "0.6.0", "kind": "a.b/c", "devices": [{"name": "d"}]}')
+    plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 3, numa_nodes=[0, 1]))
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(directory / "dead.sock"))
+    with serve_plugin(plugin, directory, endpoint="gpu.sock", poll_interval=0.1):
+        (directory / "kubelet_internal_checkpoint").touch()  # which tells that it is a kubelet's directory
+        sources = NodeSources(str(directory), plugins=True, cdi_directories=(str(cdi_files),))
+        look = sources.look()
+        sources.save(str(tmp_path / "saved"), look)
+    again = NodeSources(str(tmp_path / "saved")).look()
+    assert look.plugins.value is not None
+    assert [bool(one.problem) for one in look.plugins.value] == [True, False]
+    assert again.plugins.value == look.plugins.value
+    assert again.cdi.value == look.cdi.value == CdiSeen((CdiSpec(str(cdi_files), "a.json", "a.b/c", ("d",)),))
+    (tmp_path / "saved" / "plugins.json").write_text('{"plugins": 1}')
+    assert "expected" in NodeSources(str(tmp_path / "saved")).look().plugins.problem
 
 
 def test_a_plugin_of_the_plugin_watcher_names_its_resource(directory: Path) -> None:

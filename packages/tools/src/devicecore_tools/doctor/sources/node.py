@@ -243,6 +243,9 @@ class NodeSources:
         return read_saved_pod_resources(Path(root))
 
     def _read_plugins(self, sockets: Reading[SocketsSeen]) -> Reading[tuple[PluginSeen, ...]]:
+        if (saved := self._beside(record.PLUGINS)) is not None and not self.plugins:
+            answers = record.read_saved(saved, record.SavedPlugins)
+            return Reading(saved, answers.value.seen if answers.value is not None else None, answers.problem)
         if not self.plugins or self._directory is None:
             return Reading(problem=_add("--plugins"))
         if sockets.value is None:
@@ -257,6 +260,8 @@ class NodeSources:
     def _read_cdi(self) -> Reading[CdiSeen]:
         from devicecore_tools.doctor.sources.cdi import read_cdi
 
+        if (saved := self._beside(record.CDI)) is not None and not self.cdi_directories:
+            return record.read_saved(saved, CdiSeen)
         return read_cdi(self.cdi_directories) if self.cdi_directories else Reading(problem=_add("--cdi-dir", "--root"))
 
     # --- objects of the API server ------------------------------------------------------------------------------------

@@ -9,12 +9,17 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from attrs import evolve, frozen
+
+from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import MAX_BYTES
+from devicecore.domain.model import Device
 from devicecore.system.files import DurableFile, read_file
-from devicecore_tools.doctor import Look, Reading, SocketsSeen
+from devicecore.system.json_values import from_json, to_json
+from devicecore_tools.doctor import Look, PluginSeen, Reading, SocketsSeen
 from devicecore_tools.doctor.sources.kubelet_directory import CHECKPOINT_NAME, CLAIMS_NAME
 from devicecore_tools.doctor.sources.large_documents import read_document_file
 from devicecore_tools.doctor.sources.names import LIST_NAME
@@ -31,6 +36,9 @@ PODS, NODE, EVENTS, SLICES, CLAIMS = (
 
 CLASSES = "deviceclasses.json"
 
+PLUGINS, CDI = "plugins.json", "cdi.json"
+"""The names of what plugins answered and of the names in CDI files, in a form of this program."""
+
 HEALTH_NAME = "dra_health_state"
 LISTING_NAME = "listing.txt"
 REASONS_NAME = "sources.json"
@@ -46,6 +54,8 @@ _DIRECTORIES = "device-plugins|plugins_registry|pod-resources"
 _TRIED = re.compile(rf"(?:.*/)?((?:{_DIRECTORIES})/\S+)\s+(listener|no listener)\b.*")
 _LISTED = re.compile(rf"\$ ls \S+ (?:.*/)?({_DIRECTORIES})/?")
 _SOCKET = re.compile(r"s[rwxst-]{9}\S?(?:\s+\S+){7}\s+(\S+)")
+T = TypeVar("T")
+
 _STATIC = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
 
 
@@ -67,6 +77,36 @@ def reasons(path: str) -> Mapping[str, str]:
     except DocumentError as error:
         return {"": f"it is not in the record, which does not say why: {error}"}
     return {name: reason.data for name, reason in document.items() if isinstance(reason.data, str)}
+
+
+def read_saved(path: str, cls: type[T]) -> Reading[T]:
+    """What a file of a record has that this program wrote of a value."""
+    try:
+        return Reading.of(path, from_json(read_document_file(path).data, cls))
+    except DocumentError as error:
+        return Reading(path, problem=str(error))
+    except ValueError as error:
+        return Reading(path, problem=f"{path}: {error}")
+
+
+@frozen
+class SavedPlugins:
+    """What plugins answered. `devices` has the list of each, None if it sent none."""
+
+    plugins: tuple[PluginSeen, ...]
+    devices: tuple[tuple[Device, ...] | None, ...]
+
+    @classmethod
+    def of(cls, plugins: tuple[PluginSeen, ...]) -> "SavedPlugins":
+        """Return the answers with their lists apart, because a `DeviceList` has no form as JSON."""
+        bare = tuple(evolve(one, devices=None) for one in plugins)
+        return cls(bare, tuple(None if one.devices is None else tuple(one.devices) for one in plugins))
+
+    @property
+    def seen(self) -> tuple[PluginSeen, ...]:
+        """The answers with their lists."""
+        lists = (None if devices is None else DeviceList.of(devices) for devices in self.devices)
+        return tuple(evolve(one, devices=of) for one, of in zip(self.plugins, lists, strict=False))
 
 
 def read_listing(path: str) -> Reading[SocketsSeen]:
@@ -143,7 +183,16 @@ def save(directory: str, look: Look, root: str | None, checkpoint: str | None, o
         _write(target / LISTING_NAME, _listing(look.sockets.value).encode())
     for name, document in objects.items():
         _write_json(target / name, _without_secrets(document))
+    for name, value in _own_form(look):
+        _write_json(target / name, to_json(value))
     _write_json(target / REASONS_NAME, reasons_)
+
+
+def _own_form(look: Look) -> Iterator[tuple[str, object]]:
+    if look.plugins.value is not None:
+        yield PLUGINS, SavedPlugins.of(look.plugins.value)
+    if look.cdi.value is not None:
+        yield CDI, look.cdi.value
 
 
 def _write(path: Path, blob: bytes) -> None:
