@@ -28,6 +28,7 @@ from devicecore_tools.node.status_log import LoggedSink
 
 if TYPE_CHECKING:
     from devicecore.adapters.prometheus import PrometheusMetrics
+    from devicecore_tools.node.cluster.assembly import Cluster
 
 NODE_NAME = "node.json"
 """The file in `--root` with the node's status, if there is no API server."""
@@ -52,11 +53,9 @@ def sink(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitSta
     """
     if not options.has_server:
         return LoggedSink(JsonFileSink(options.root / NODE_NAME), wake)
-    from devicecore.adapters.kube_api import SERVICE_ACCOUNT, KubeApiSink, PatchStrategy
+    _check_service_account(options)
+    from devicecore.adapters.kube_api import KubeApiSink, PatchStrategy
 
-    if options.in_cluster and not Path(SERVICE_ACCOUNT).is_dir():  # the sink would go on to look for a kubeconfig
-        message = f"--in-cluster: there is no service account in {SERVICE_ACCOUNT}."
-        raise ContradictionError(message)
     published = KubeApiSink(
         options.node_name,
         kubeconfig=options.kubeconfig,
@@ -71,7 +70,36 @@ def sink(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitSta
     return LoggedSink(published, wake, lambda: published.problem, published.wait_until_published)
 
 
-def start(options: NodeSettings, sink: LoggedSink, wake: Callable[[], None], last_to_first: ExitStack) -> NodeEngine:
+def _check_service_account(options: NodeSettings) -> None:
+    from devicecore.adapters.kube_api import SERVICE_ACCOUNT
+
+    if options.in_cluster and not Path(SERVICE_ACCOUNT).is_dir():  # what needs it would go on to look for a kubeconfig
+        message = f"--in-cluster: there is no service account in {SERVICE_ACCOUNT}."
+        raise ContradictionError(message)
+
+
+def cluster(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitStack) -> "Cluster | None":
+    """Start what writes to the API server, and register the node; None if the options ask for neither.
+
+    Raises:
+        ContradictionError: `in_cluster` is set, and there is no service account.
+        SetUpError: the kubeconfig cannot be used.
+    """
+    if not options.runs_pods_of_server and not options.topology_objects:
+        return None
+    _check_service_account(options)
+    from devicecore_tools.node.cluster import assembly
+
+    return assembly.begin(options, wake, last_to_first)
+
+
+def start(
+    options: NodeSettings,
+    sink: LoggedSink,
+    cluster: "Cluster | None",
+    wake: Callable[[], None],
+    last_to_first: ExitStack,
+) -> NodeEngine:
     """Start the manager, and then the pod-resources API, which lists its allocations.
 
     Raises:
@@ -80,7 +108,10 @@ def start(options: NodeSettings, sink: LoggedSink, wake: Callable[[], None], las
     """
     root, metrics = options.root, _metrics(options.metrics_port, last_to_first)
     check_directory(root, allow_shared=options.shared)
-    pods = None if options.manifests is None else ManifestFeed(options.manifests, root / PODS_NAME)
+    reporter = cluster.pods if cluster else None
+    pods: PodFeed | None = reporter
+    if options.manifests is not None:
+        pods = ManifestFeed(options.manifests, root / PODS_NAME)
 
     def make_dra() -> DraParts:
         from devicecore_tools.node import dra
@@ -89,9 +120,12 @@ def start(options: NodeSettings, sink: LoggedSink, wake: Callable[[], None], las
 
     claims = NodeClaims(make_dra, wake)
     manager = _manager(options, sink, pods, metrics, claims)
-    engine = NodeEngine(manager, pods, claims, wake)
+    observe = cluster.publish if cluster else None
+    engine = NodeEngine(manager, pods, claims, wake, reporter=reporter, observe=observe)
     last_to_first.callback(engine.stop)
     engine.start()
+    if cluster is not None:
+        cluster.start()
     if (root / CLAIMS_NAME).exists() or options.deletes_slices:
         claims.start()
     server = PodResourcesServer(

@@ -66,6 +66,7 @@ class NodeEngine:
         claims: prepares and releases the claims of pods. The engine stops it.
         wake: called from other threads when there is something to do for `advance`.
         reporter: is told what became of pods.
+        observe: takes the state of the device manager after each `advance`, in the engine's thread.
         workers: the threads for admissions and releases, which other nodes may share; without it, threads of its own.
         clock: monotonic seconds.
     """
@@ -78,6 +79,7 @@ class NodeEngine:
         wake: Callable[[], None] = lambda: None,
         *,
         reporter: PodReporter | None = None,
+        observe: Callable[[NodeState], None] | None = None,
         workers: Workers | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -85,6 +87,7 @@ class NodeEngine:
         self._pods = pods
         self._claims = claims
         self._reporter = reporter
+        self._observe = observe
         self._clock = clock
         self._entries: dict[PodUid, PodEntry] = {}
         self._threads = Lanes(workers=workers)
@@ -160,7 +163,12 @@ class NodeEngine:
     @property
     def next_due(self) -> float:
         """When `poll` and `advance` have something to do even if nothing wakes the engine (monotonic seconds)."""
-        return min(self._next_look, self._claims.next_due, self._pods.next_poll if self._pods else math.inf)
+        return min(self._next_look, self._claims.next_due, self.next_poll)
+
+    @property
+    def next_poll(self) -> float:
+        """When `poll` has something to do even if nothing wakes the engine (monotonic seconds)."""
+        return self._pods.next_poll if self._pods else math.inf
 
     def poll(self) -> bool:
         """Ask the feed: release the pods that have gone and note the new ones.
@@ -200,6 +208,8 @@ class NodeEngine:
             if entry.phase == RUNNING or entry.pod.uid in holders or entry.pod.uid in users
         ]
         self._active = tuple(entry.pod for entry in active)
+        if self._observe is not None:
+            self._observe(self._manager.state)
 
     @property
     def phases(self) -> Mapping[str, int]:
@@ -391,4 +401,4 @@ class NodeEngine:
         if self._evictions.in_progress:
             yield "the release of pods that have gone"
         elif self._pods is not None and not self._pods.sources_ready():
-            yield "the manifests, which have not been read"
+            yield "the manifests, which have not been read" if self._keeps_refused else "the pods of the API server"

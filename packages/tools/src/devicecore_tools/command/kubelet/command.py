@@ -92,8 +92,9 @@ def _run(options: "NodeSettings") -> int:
     # Signals first: every thread has to inherit that they are blocked.
     with Signals(MANIFEST_CHANGED, *kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         events = last_to_first.enter_context(screen.logged(live=live))
+        cluster = assembly.cluster(options, signals.wake, last_to_first)
         sink = assembly.sink(options, signals.wake, last_to_first)
-        engine = assembly.start(options, sink, signals.wake, last_to_first)
+        engine = assembly.start(options, sink, cluster, signals.wake, last_to_first)
         if options.manifests is not None:
             last_to_first.enter_context(assembly.watched(options.manifests, MANIFEST_CHANGED))
         shown = kind()
@@ -166,7 +167,7 @@ class _Loop:
             self._show_if_due(at_once=is_over)
             if is_over:
                 return
-            self._wait(min(end if now < end else now + _PAUSE, self._next_poll, self._next_tick))
+            self._wait(min(end if now < end else now + _PAUSE, self._next_poll, self.engine.next_poll, self._next_tick))
 
     def state(self) -> "KubeletState":
         """The state now."""
@@ -181,7 +182,7 @@ class _Loop:
         if now >= self._next_tick:
             self.engine.tick()
             self._next_tick = now + self.options.status_period
-        if now >= self._next_poll:
+        if now >= min(self._next_poll, self.engine.next_poll):
             is_complete = self.engine.poll()
             ended = time.monotonic()
             self._earliest_poll = ended + _rest(ended - now) if is_complete else ended

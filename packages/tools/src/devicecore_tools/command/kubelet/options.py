@@ -84,6 +84,46 @@ _OPTIONS = (
         help="How often to compare the Node, even if the watch shows no change.",
     ),
     click.option(
+        "--pods-from-server",
+        "from_server",
+        is_flag=True,
+        help="Run the pods that the API server has bound to this node, and report them there.",
+    ),
+    click.option(
+        "--register-node",
+        "register",
+        is_flag=True,
+        help="Also make the Node and renew its Lease, so that a scheduler sends pods. No container runs.",
+    ),
+    click.option("--cpu", metavar="QUANTITY", default="8", show_default=True, help="With --register-node: the CPUs."),
+    click.option(
+        "--memory", metavar="QUANTITY", default="16Gi", show_default=True, help="With --register-node: the memory."
+    ),
+    click.option(
+        "--max-pods",
+        type=click.IntRange(0, 100_000),
+        default=110,
+        show_default=True,
+        help="With --register-node: how many pods the scheduler may send.",
+    ),
+    click.option("--node-label", "labels", metavar="KEY=VALUE", multiple=True, help="With --register-node: a label."),
+    click.option(
+        "--taint", "taints", metavar="KEY=VALUE:EFFECT", multiple=True, help="With --register-node: a further taint."
+    ),
+    click.option(
+        "--tainted/--no-default-taint",
+        "is_tainted",
+        default=True,
+        show_default=True,
+        help="Whether devicecore.io/virtual=true:NoSchedule keeps away pods that do not tolerate it.",
+    ),
+    click.option("--node-ip", metavar="ADDRESS", help="With --register-node: the address that the Node shows."),
+    click.option(
+        "--topology-objects",
+        is_flag=True,
+        help="Publish a NodeResourceTopology of this node, for schedulers that know NUMA nodes.",
+    ),
+    click.option(
         "--status-period",
         metavar="SECONDS",
         type=Seconds(min=0.1),

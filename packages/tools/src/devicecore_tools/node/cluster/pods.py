@@ -22,7 +22,7 @@ from devicecore.adapters.kube_api.pods import PodHandler
 from devicecore.adapters.kube_api.requests import EVENTS, PODS, KubeApiRequests, RequestError
 from devicecore.adapters.manifests import Changes, ManifestError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
-from devicecore_tools.node.cluster.records import REFUSALS, PodRecord, Step, reduced, started_of, uid_of, version_of
+from devicecore_tools.node.cluster.records import REFUSALS, PodRecord, Step, reduced, uid_of, version_of
 from devicecore_tools.node.cluster.words import events as words_of_events
 from devicecore_tools.node.cluster.words.events import Said
 from devicecore_tools.node.cluster.words.patches import Json
@@ -78,6 +78,7 @@ class ClusterPods(PodFeed, PodReporter):
         self._records: dict[PodUid, PodRecord] = {}
         self._changed: dict[PodUid, None] = {}  # in the order of their changes
         self._ends: list[tuple[float, PodUid]] = []
+        self._ran: set[PodUid] = set()
         self._active: frozenset[PodUid] = frozenset()
         self._is_listed = self._is_polled = self._is_ready = False
 
@@ -91,7 +92,7 @@ class ClusterPods(PodFeed, PodReporter):
                 if uid not in uids:
                     record.is_gone = True
                     self._changed[uid] = None
-            for pod in pods:
+            for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):  # as a kubelet does
                 self._take(pod)
             self._is_listed = True
         self._wake()
@@ -124,8 +125,10 @@ class ClusterPods(PodFeed, PodReporter):
         uid = uid_of(pod)
         record = self._records.get(uid)
         if record is None:
-            has_run = not self._is_listed and started_of(pod) is not None
-            record = self._records[uid] = PodRecord(reduced(pod), has_run=has_run)
+            record = self._records[uid] = PodRecord(reduced(pod))
+            record.recall()
+            if record.has_run:
+                self._ran.add(uid)
         elif version_of(pod) <= version_of(record.object):
             return
         else:
@@ -174,9 +177,8 @@ class ClusterPods(PodFeed, PodReporter):
         return ()
 
     def has_run(self, pod: PodUid) -> bool:
-        """Whether the server showed running containers of a pod in its first list."""
-        record = self._records.get(pod)
-        return record is not None and record.has_run
+        """Whether the server showed running containers of a pod when the pod was seen first."""
+        return pod in self._ran
 
     def mark_running(self, pod: PodUid) -> None:
         """Do nothing: the status of the pod says so."""
@@ -200,8 +202,8 @@ class ClusterPods(PodFeed, PodReporter):
                 if record is not None:
                     before, problem = record.pod, record.problem
                     step = self._take_step(uid, record, now)
-                    if step in (Step.RELEASE, Step.REPLACE) and before is not None:
-                        removed.append(before)
+                    if step in (Step.RELEASE, Step.REPLACE) and (gone := before or record.pod) is not None:
+                        removed.append(gone)
                     if step in (Step.RUN, Step.REPLACE) and record.pod is not None:
                         added.append(record.pod)
                     if record.problem is not None and record.problem is not problem:
@@ -221,6 +223,7 @@ class ClusterPods(PodFeed, PodReporter):
             heapq.heappush(self._ends, (record.end_at, uid))
         if record.is_gone:
             del self._records[uid]
+            self._ran.discard(uid)
         elif step is Step.RELEASE:
             if record.leave(self._wall()):
                 self._say(record, *(words_of_events.killing(name) for name in record.containers))
@@ -238,7 +241,7 @@ class ClusterPods(PodFeed, PodReporter):
             before, record.report = record.report, report
             record.start_time = record.start_time or self._wall()
             if report.kind is OutcomeKind.RUNS and record.started is None:
-                record.started = started_of(record.object) or self._wall()
+                record.started = self._wall()
                 self._changed[pod.uid] = None  # its containers may end by themselves
             if before is None or (before.kind, before.message) != (report.kind, report.message):
                 self._say(record, *_said(report, record.containers))

@@ -54,7 +54,6 @@ class PodRecord:
     """One pod: what the server says of it, what the engine says of it, and how far its end has come."""
 
     object: Json
-    has_run: bool
     pod: Pod | None = None
     problem: ManifestError | None = None
     report: PodReport | None = None
@@ -113,22 +112,38 @@ class PodRecord:
             return Step.NOTHING if self.is_leaving else Step.RELEASE
         if self.is_leaving:
             return Step.COMPARE if self.is_released else Step.NOTHING
-        if self.is_given or self.is_deleting:
+        if self.pod is None:
+            self._read()
+        if self.is_given or self.is_deleting or self.ended is not None:
             return self._next_of_given(now, wall)
-        self._read()
         if self.pod is None or self.phase in FINAL:
             return Step.NOTHING
         self.is_given = True
         return Step.RUN
 
     def _next_of_given(self, now: float, wall: datetime) -> Step:
-        self._plan_end(now, wall)
-        if (self.phase in FINAL and not self.is_refused) or self.end_at <= now:
+        if self.ended is None:
+            self._plan_end(now, wall)
+        is_over = self.ended is not None or (self.phase in FINAL and not self.is_refused)
+        if is_over or self.end_at <= now:
             return Step.RELEASE
         before = self.pod
         if self.started is None and not self.is_refused:
             self._read()
         return Step.NOTHING if self.pod == before else Step.REPLACE  # the names of its claims may have become known
+
+    def recall(self) -> None:
+        """Take from the server how far a process before this one has come with the pod."""
+        states = [one.get("state") or {} for one in (self.object.get("status") or {}).get("containerStatuses") or []]
+        self.started = min((time for state in states if (time := _time(state, "startedAt"))), default=None)
+        if states and all("terminated" in state for state in states):
+            self.ended = max((time for state in states if (time := _time(state, "finishedAt"))), default=self.started)
+            self.exit_code = max(int(state["terminated"].get("exitCode") or 0) for state in states)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether its containers are known to run."""
+        return self.started is not None and self.ended is None
 
     def leave(self, wall: datetime) -> bool:
         """Begin to release the pod. Return whether its containers are killed now."""
@@ -136,7 +151,7 @@ class PodRecord:
         self.is_released = self.pod is None  # the engine has never seen it
         if self.ended is not None or self.phase in FINAL:
             return False
-        self.ended, self.started = wall, self.started or started_of(self.object)
+        self.ended = wall
         return self.is_deleting and self.started is not None
 
     def _read(self) -> None:
@@ -209,18 +224,14 @@ def version_of(pod: Json) -> int:
     return int(version) if version.isdecimal() and len(version) <= _DIGITS else 0
 
 
-def started_of(pod: Json) -> datetime | None:
-    """When the first container started that the server shows as running, or None."""
-    times = []
-    for status in (pod.get("status") or {}).get("containerStatuses") or []:
-        text = ((status.get("state") or {}).get("running") or {}).get("startedAt")
-        if isinstance(text, str):
-            try:
-                times.append(datetime.fromisoformat(text))
-            except ValueError:
-                continue
-    aware = [time if time.tzinfo else time.replace(tzinfo=UTC) for time in times]
-    return min(aware, default=None)
+def _time(state: Json, name: str) -> datetime | None:
+    """Return a time in the state of a container; None if it has none, or no text that is a time."""
+    text = next((found.get(name) for key in ("running", "terminated") if (found := state.get(key))), None)
+    try:
+        time = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return time.replace(tzinfo=UTC) if time and not time.tzinfo else time
 
 
 def _seconds(text: object) -> float | None:

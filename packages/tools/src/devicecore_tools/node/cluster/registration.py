@@ -138,17 +138,17 @@ class RegisteredNode(NodeStatusSink):
         now = self._wall()
         wanted = node_object(self._description, now)
         try:
-            made = requests.create(NODES, wanted)
+            found = requests.get(NODES, self.name)
         except RequestError as error:
-            if error.reason != "AlreadyExists":
+            if error.reason != "NotFound":
                 raise
-            return self._adopt(requests, wanted)
-        self._say(requests, made, events.STARTING, now)
-        return made
+            found = requests.create(NODES, wanted)
+            self._say(requests, found, events.STARTING, now)
+            return found
+        return self._adopt(requests, found, wanted)
 
-    def _adopt(self, requests: KubeApiRequests, wanted: Json) -> Json:
-        """Take the Node that is there, with the labels and annotations of this node; taints stay as they are."""
-        found = requests.get(NODES, self.name)
+    def _adopt(self, requests: KubeApiRequests, found: Json, wanted: Json) -> Json:
+        """Give the Node that is there the labels and annotations of this node; its taints stay as they are."""
         parts = {part: wanted["metadata"][part] for part in ("labels", "annotations")}
         missing = {
             part: {key: value for key, value in values.items() if (found["metadata"].get(part) or {}).get(key) != value}

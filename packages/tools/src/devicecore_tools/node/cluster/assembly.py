@@ -1,0 +1,83 @@
+"""The adapters of a node whose pods come from an API server: made from its options, and started.
+
+Law: this is loaded only if the options name an API server for more than the counts of devices.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from attrs import frozen
+
+from devicecore.adapters.kube_api.pods import KubeApiPods
+from devicecore.adapters.kube_api.requests import KubeApiRequests
+from devicecore.domain.node_state import NodeState
+from devicecore_tools.node.cluster.pods import ClusterPods, NodePods
+from devicecore_tools.node.cluster.registration import RegisteredNode
+from devicecore_tools.node.cluster.topology import TopologyPublisher
+from devicecore_tools.node.cluster.words.nodes import RENEW_SECONDS
+from devicecore_tools.node.cluster.writer import ApiWriter
+from devicecore_tools.node.settings import NodeSettings
+
+_REGISTERING = 2.0  # seconds to wait for the Node, so that what is published next finds it
+
+
+@frozen
+class Cluster:
+    """What a node has on the API server besides the counts of its devices.
+
+    `pods` are those that the API server has bound to it, None if it does not run them, and `topology` publishes its
+    NUMA nodes, None if it does not.
+    """
+
+    pods: ClusterPods | None
+    topology: TopologyPublisher | None
+    _watch: KubeApiPods | None
+    _last_to_first: ExitStack
+
+    def start(self) -> None:
+        """Begin to watch pods. Start the engine before, so that it knows which pods had devices."""
+        if self._watch is not None:
+            self._last_to_first.enter_context(self._watch)
+
+    def publish(self, state: NodeState) -> None:
+        """Publish a state of the device manager where that is wanted."""
+        if self.topology is not None:
+            self.topology.publish(state)
+
+
+def begin(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitStack) -> Cluster:
+    """Start the writer, and register the node if it is to be registered.
+
+    Raises:
+        SetUpError: the kubeconfig cannot be used.
+    """
+    writer = ApiWriter(KubeApiRequests(kubeconfig=options.kubeconfig, context=options.context))
+    is_registered = threading.Event()
+    registered = RegisteredNode(options.describe(), writer, changed=is_registered.set) if options.register else None
+    topology = None
+    if options.topology_objects:
+        topology = TopologyPublisher(
+            options.node_name, options.topology, writer.put, lambda: registered.uid if registered else None
+        )
+    pods = watch = None
+    if options.runs_pods_of_server:
+        host_ips = () if options.node_ip is None else (options.node_ip,)
+        pods = ClusterPods(options.node_name, writer, wake, host_ips=host_ips)
+        watch = KubeApiPods(
+            NodePods({options.node_name: pods}),
+            node=options.node_name,
+            kubeconfig=options.kubeconfig,
+            context=options.context,
+        )
+    last_to_first.enter_context(writer)
+    if registered is not None:
+        node = registered
+
+        def tick(_: KubeApiRequests) -> float:
+            node.tick()
+            return RENEW_SECONDS
+
+        writer.put(("tick", node.name), tick, urgent=True)
+        is_registered.wait(_REGISTERING)
+    return Cluster(pods, topology, watch, last_to_first)

@@ -1,0 +1,261 @@
+"""Pods of a cluster's node: `ClusterPods`, the engine, the watch and the writer, with the API server for tests."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from devicecore_tools.testing.api_server import LocalApiServer
+from devicecore_tools.testing.api_server.faults import Answer, Chunks, Drop, Fault
+from tests.cluster.cluster_node import GPU, NODE, ClusterNode, a_pod
+
+from devicecore import DeviceId, Health
+from devicecore.adapters.memory import MemoryStore
+from devicecore.adapters.pod_resources import list_pods
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+
+REFUSED = (
+    "Allocate failed due to requested number of devices unavailable for acme.io/gpu. Requested: 3, Available: 2, "
+    "which is unexpected"
+)
+
+
+@pytest.fixture
+def server() -> Iterator[LocalApiServer]:
+    with LocalApiServer(users={"token": f"system:node:{NODE}", "new": f"system:node:{NODE}"}) as server:
+        server.create({"kind": "Node", "metadata": {"name": NODE}})
+        yield server
+
+
+@pytest.fixture
+def node(server: LocalApiServer, tmp_path: Path) -> Iterator[ClusterNode]:
+    with ClusterNode(server, tmp_path) as node:
+        yield node
+
+
+def is_shown(node: ClusterNode, **phases: str) -> Callable[[], bool]:
+    """Whether the server shows these phases, and as devices of running pods what the manager knows."""
+    return lambda: node.phases() == phases and node.shown_devices() == node.held()
+
+
+# --- what becomes of a pod --------------------------------------------------------------------------------------------
+
+
+def test_pods_run_are_refused_end_and_go(node: ClusterNode) -> None:
+    node.bind(a_pod("runs", 2))
+    node.run_until(is_shown(node, runs="Running"))
+    node.bind(a_pod("refused", 3), a_pod("ends", 1, run_for="0.2s"))
+    node.run_until(is_shown(node, runs="Running", refused="Failed", ends="Succeeded"))
+    status = node.status("refused")
+    assert (status["reason"], status["message"]) == ("UnexpectedAdmissionError", f"Pod was rejected: {REFUSED}")
+    assert node.events("refused") == [("UnexpectedAdmissionError", REFUSED)]
+    (state,) = (one["state"] for one in node.status("ends")["containerStatuses"])
+    assert state["terminated"]["exitCode"] == 0
+    assert [pod.name for pod in list_pods(node.engine.snapshot()).pod_resources] == ["runs"]
+    node.server.delete("Pod", "runs")
+    node.server.delete("Pod", "refused")
+    node.run_until(is_shown(node, ends="Succeeded"))
+    assert node.held() == {}
+    assert node.events("runs") == [("Killing", "Stopping container main")]
+    deletions = [request.body for request in node.server.requests if request.verb == "delete"]
+    assert {one["gracePeriodSeconds"] for one in deletions} == {0}
+    assert all(one["preconditions"]["uid"] for one in deletions)
+
+
+def test_a_pod_that_has_failed_gets_nothing_when_devices_become_free(node: ClusterNode) -> None:
+    node.bind(a_pod("runs", 2))
+    node.run_until(is_shown(node, runs="Running"))
+    node.bind(a_pod("refused", 3))
+    node.run_until(is_shown(node, runs="Running", refused="Failed"))
+    node.server.delete("Pod", "runs")
+    node.bind(a_pod("next", 1))
+    node.run_until(is_shown(node, refused="Failed", next="Running"))
+
+
+def test_a_pod_with_a_stop_time_keeps_its_devices_until_it_has_stopped(node: ClusterNode) -> None:
+    node.bind(a_pod("slow", 4, stop_after="0.4s"))
+    node.run_until(is_shown(node, slow="Running"))
+    node.server.delete("Pod", "slow")
+    node.bind(a_pod("other", 1))
+    node.run_until(lambda: "other" in node.phases() and node.phases()["other"] == "Failed")
+    node.run_until(is_shown(node, other="Failed"))
+
+
+def test_a_change_of_health_is_shown(node: ClusterNode) -> None:
+    node.bind(a_pod("a", 4))
+    node.run_until(is_shown(node, a="Running"))
+    assert isinstance(node.plugin, SimulatedPlugin)
+    node.plugin.set_health("gpu-1", Health.UNHEALTHY)
+
+    def health() -> list[str]:
+        (container,) = node.status("a")["containerStatuses"]
+        return [one["health"] for one in container["allocatedResourcesStatus"][0]["resources"]]
+
+    node.run_until(lambda: health() == ["Healthy", "Unhealthy", "Healthy", "Healthy"])
+
+
+def test_a_status_that_another_writer_overwrites_is_repaired(node: ClusterNode) -> None:
+    node.bind(a_pod("a", 1))
+    node.run_until(is_shown(node, a="Running"))
+
+    def overwrite(pod: dict[str, dict[str, str]]) -> None:
+        pod["status"]["phase"] = "Pending"
+
+    node.server.change("Pod", "a", overwrite)
+    node.run_until(is_shown(node, a="Running"))
+
+
+def test_a_pod_in_a_final_phase_is_never_admitted(node: ClusterNode) -> None:
+    over = {**a_pod("over", 4), "status": {"phase": "Failed"}}
+    node.server.create({**over, "spec": {**over["spec"], "nodeName": NODE}})
+    node.bind(a_pod("a", 4))
+    node.run_until(is_shown(node, over="Failed", a="Running"))
+
+
+def test_a_pod_made_anew_under_its_name_is_another_pod(node: ClusterNode) -> None:
+    node.bind(a_pod("a", 4))
+    node.run_until(is_shown(node, a="Running"))
+    node.server.inject(Answer(500, {"message": "away"}), verb="watch", times=20)
+    node.server.cut_watches()
+    node.server.delete("Pod", "a", grace=0)
+    node.bind(a_pod("a", 4))
+    uid = node.server.get("Pod", "a")["metadata"]["uid"]
+    node.run_until(lambda: node.held().keys() == {uid} and node.phases() == {"a": "Running"})
+
+
+class SlowPlugin(SimulatedPlugin):
+    """Answers to Allocate when `goes_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(GPU, simulated_devices("gpu", 4, numa_nodes=[0]))
+        self.is_asked, self.goes_on = threading.Event(), threading.Event()
+
+    def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+        self.is_asked.set()
+        self.goes_on.wait(10.0)
+        return super().allocate(devices)
+
+
+def test_a_pod_deleted_while_it_is_admitted_leaks_nothing(server: LocalApiServer, tmp_path: Path) -> None:
+    plugin = SlowPlugin()
+    with ClusterNode(server, tmp_path, plugin=plugin) as node:
+        node.bind(a_pod("a", 4))
+        node.run_until(plugin.is_asked.is_set)
+        server.delete("Pod", "a")
+        node.run_until(lambda: not node.pods.active_pods())
+        plugin.goes_on.set()
+        node.run_until(is_shown(node))
+        node.bind(a_pod("b", 4))
+        node.run_until(is_shown(node, b="Running"))
+
+
+# --- faults of the server ---------------------------------------------------------------------------------------------
+
+HTML = Answer(404, "404 page not found")
+GONE = Answer(410, {"kind": "Status"})
+BUSY = Answer(429, {"kind": "Status", "reason": "TooManyRequests", "message": "busy"}, {"Retry-After": "0"})
+LATE = Answer(403, {"kind": "Status", "reason": "Forbidden", "message": "no relationship found"})
+NAMELESS = Chunks([b'{"metadata":{},"items":[{}]}'])
+HALF = Chunks([b'{"type":"ADDED","object":{"kind":"Pod","metadata":{"na'])
+
+
+FAULTS = {
+    "patch": (BUSY, LATE, HTML, Answer(500), Drop(), Drop(after=True)),
+    "watch": (BUSY, HALF, HTML, GONE, Chunks([b"[]\n"]), Drop()),
+    "list": (BUSY, LATE, Drop(), Chunks([b"{}"]), NAMELESS),
+    "delete": (BUSY, Drop(), Drop(after=True)),
+}
+
+
+@pytest.mark.parametrize(("verb", "fault"), [(verb, fault) for verb, faults in FAULTS.items() for fault in faults])
+def test_after_a_fault_every_status_is_true(server: LocalApiServer, tmp_path: Path, verb: str, fault: Fault) -> None:
+    server.inject(fault, verb=verb, times=2)
+    with ClusterNode(server, tmp_path) as node:
+        node.bind(a_pod("a", 2), a_pod("b", 3))
+        node.run_until(is_shown(node, a="Running", b="Failed"))
+        node.server.cut_watches()
+        node.server.delete("Pod", "a")
+        node.run_until(is_shown(node, b="Failed"))
+
+
+def test_while_the_server_is_away_nothing_is_released(node: ClusterNode, tmp_path: Path) -> None:
+    node.bind(a_pod("a", 2), a_pod("ends", 1, run_for="0.5s"))
+    node.run_until(lambda: node.phases() == {"a": "Running", "ends": "Running"})
+    node.server.stop()
+    node.run_until(lambda: node.watch.problem and len(node.held()) == 1)  # that of the pod that has ended is free
+    node.server.users = {"new": f"system:node:{NODE}"}
+    node.server.start()
+    node.server.kubeconfig(tmp_path / "kubeconfig", {"token": "new"})  # the other token has expired meanwhile
+    node.bind(a_pod("later", 1))
+    node.run_until(is_shown(node, a="Running", ends="Succeeded", later="Running"))
+    assert node.watch.problem is node.writer.problem is None
+
+
+def test_a_list_that_is_not_whole_releases_nothing(node: ClusterNode) -> None:
+    node.bind(a_pod("a", 1), a_pod("b", 1))
+    node.run_until(is_shown(node, a="Running", b="Running"))
+    held = node.held()
+    first = [node.server.get("Pod", "a")]
+    metadata = {"resourceVersion": "9", "continue": "x"}
+    page = {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": first}
+    asked = len(node.server.requests)
+    node.server.inject(*[Answer(200, page), Answer(410, {"kind": "Status"})] * 3, verb="list", resource="pods")
+    node.server.inject(Answer(410, {"kind": "Status"}), verb="watch")
+    node.server.cut_watches()
+
+    def lists() -> int:
+        return [request.verb for request in node.server.requests[asked:]].count("list")
+
+    node.run_until(lambda: node.held() != held or lists() > 6)
+    assert node.held() == held
+
+
+# --- a node that is killed --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answered", range(1, 24, 3))
+def test_after_a_kill_at_any_request_no_device_is_doubled_or_leaked(
+    server: LocalApiServer, tmp_path: Path, answered: int
+) -> None:
+    """The node ends when the server has answered so many requests; another one goes on with its checkpoint."""
+    store = MemoryStore()
+    with ClusterNode(server, tmp_path, store) as node:
+        start = len(server.requests)
+        node.bind(a_pod("a", 2), a_pod("b", 3), a_pod("ends", 1, run_for="0.05s"), a_pod("gone", 1))
+
+        is_over = is_shown(node, a="Running", b="Failed", ends="Succeeded")
+
+        def act() -> bool:
+            if node.phases().get("gone") == "Running":
+                server.delete("Pod", "gone")
+            return len(server.requests) - start >= answered or is_over()
+
+        node.run_until(act)
+    devices = node.held()
+    with ClusterNode(server, tmp_path, store) as again:
+        if "gone" in again.phases():
+            server.delete("Pod", "gone")
+        again.run_until(lambda: "gone" not in again.phases() and "Pending" not in again.phases().values())
+        again.run_until(lambda: again.shown_devices() == again.held() and again.phases()["ends"] == "Succeeded")
+        phases = again.phases()
+        assert phases["a"] == "Running" or phases["b"] == "Running"  # whichever came first
+        kept = {uid: ids for uid, ids in devices.items() if uid in again.held()}
+        assert again.held() == {**again.held(), **kept}
+        taken = [device for ids in again.held().values() for device in ids]
+        assert len(taken) == len(set(taken))
+
+
+def test_after_a_kill_a_pod_keeps_its_devices_before_its_plugin_is_back(server: LocalApiServer, tmp_path: Path) -> None:
+    store = MemoryStore()
+    with ClusterNode(server, tmp_path, store) as node:
+        node.bind(a_pod("a", 2))
+        node.run_until(is_shown(node, a="Running"))
+        held = node.held()
+    again = ClusterNode(server, tmp_path, store)
+    again.engine.start()
+    with again.writer, again.watch:
+        again.run_until(again.pods.sources_ready)
+        assert again.held() == held
+        assert again.phases() == {"a": "Running"}
+    again.engine.stop()
