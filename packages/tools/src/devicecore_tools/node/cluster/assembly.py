@@ -58,7 +58,7 @@ def begin(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitSt
     topology = None
     if options.topology_objects:
         topology = TopologyPublisher(
-            options.node_name, options.topology, writer.put, lambda: registered.uid if registered else None
+            options.node_name, options.topology, writer, lambda: registered.uid if registered else None
         )
     pods = watch = None
     if options.runs_pods_of_server:
