@@ -28,7 +28,7 @@ from devicecore_tools.node.status_log import LoggedSink
 
 if TYPE_CHECKING:
     from devicecore.adapters.prometheus import PrometheusMetrics
-    from devicecore_tools.node.cluster.assembly import Cluster
+    from devicecore_tools.node.cluster.assembly import InCluster
 
 NODE_NAME = "node.json"
 """The file in `--root` with the node's status, if there is no API server."""
@@ -78,7 +78,7 @@ def _check_service_account(options: NodeSettings) -> None:
         raise ContradictionError(message)
 
 
-def cluster(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitStack) -> "Cluster | None":
+def cluster(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitStack) -> "InCluster | None":
     """Start what writes to the API server, and register the node; None if the options ask for neither.
 
     Raises:
@@ -96,7 +96,7 @@ def cluster(options: NodeSettings, wake: Callable[[], None], last_to_first: Exit
 def start(
     options: NodeSettings,
     sink: LoggedSink,
-    cluster: "Cluster | None",
+    cluster: "InCluster | None",
     wake: Callable[[], None],
     last_to_first: ExitStack,
 ) -> NodeEngine:

@@ -23,7 +23,7 @@ _REGISTERING = 2.0  # seconds to wait for the Node, so that what is published ne
 
 
 @frozen
-class Cluster:
+class InCluster:
     """What a node has on the API server besides the counts of its devices.
 
     `pods` are those that the API server has bound to it, None if it does not run them, and `topology` publishes its
@@ -46,7 +46,7 @@ class Cluster:
             self.topology.publish(state)
 
 
-def begin(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitStack) -> Cluster:
+def begin(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitStack) -> InCluster:
     """Start the writer, and register the node if it is to be registered.
 
     Raises:
@@ -80,4 +80,4 @@ def begin(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitSt
 
         writer.put(("tick", node.name), tick, urgent=True)
         is_registered.wait(_REGISTERING)
-    return Cluster(pods, topology, watch, last_to_first)
+    return InCluster(pods, topology, watch, last_to_first)
