@@ -1,35 +1,20 @@
-"""The permissions that docs/kube-api.md lists, compared with each other and with those of a node's identity."""
+"""The permissions that docs/kube-api.md lists: they agree with a node's identity, and a node needs no others."""
 
-import re
+from functools import partial
 from pathlib import Path
 
-import yaml
+from attrs import evolve
+from devicecore_tools.node.cluster.registration import RegisteredNode
+from devicecore_tools.node.cluster.words.nodes import NodeDescription
+from devicecore_tools.node.cluster.writer import ApiWriter
+from devicecore_tools.testing.api_server import LocalApiServer
 from devicecore_tools.testing.api_server.node_rules import NODE_VERBS
+from tests.cluster.permissions import role, table, unlisted
 
-GUIDE = (Path(__file__).parents[4] / "docs" / "kube-api.md").read_text(encoding="utf-8")
-_ROW = re.compile(r"^\| (?:`([\w.]+)` )?\| `([\w/]+)` \| ([\w, ]+) \| .* \| (.*) \|$", re.MULTILINE)
-Permission = tuple[str, str]
+from devicecore import NodeStatus, ResourceName
+from devicecore.adapters.kube_api.requests import KubeApiRequests
 
-
-def table() -> dict[Permission, str]:
-    """Of each resource and verb of the table what a node's own identity may do."""
-    return {
-        (f"{resource}.{group}" if group else resource, verb): own
-        for group, resource, verbs, own in _ROW.findall(GUIDE)
-        for verb in verbs.split(", ")
-    }
-
-
-def role() -> set[Permission]:
-    """The resources and verbs of the ClusterRole."""
-    (text,) = re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
-    return {
-        (f"{resource}.{group}" if group else resource, verb)
-        for rule in yaml.safe_load(text)["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+GPU = ResourceName("a.io/gpu")
 
 
 def test_the_table_and_the_role_say_the_same() -> None:
@@ -40,3 +25,34 @@ def test_the_table_and_the_role_say_the_same() -> None:
 def test_the_identity_of_a_node_may_do_what_the_table_says() -> None:
     may = {(resource, verb): verb in NODE_VERBS.get(resource, "").split() for resource, verb in table()}
     assert may == {permission: not own.startswith("no") for permission, own in table().items()}
+
+
+def test_a_node_registers_with_its_own_identity_and_the_listed_permissions(tmp_path: Path) -> None:
+    """The Node is made, then taken again after a restart and changed, and its Lease is renewed."""
+    taint = {"key": "k", "effect": "NoSchedule"}
+    description = NodeDescription("n1", {"cpu": "1"}, labels={"a.io/b": "1"}, taints=(taint,))
+    renewed: list[str] = []
+    with LocalApiServer(users={"token": "system:node:n1"}) as server:
+        kubeconfig = server.kubeconfig(tmp_path / "config", {"token": "token"})
+
+        def shows(count: int) -> bool:
+            nodes, leases = server.objects("Node"), server.objects("Lease")
+            return bool(
+                leases
+                and leases[0]["spec"]["renewTime"] not in renewed
+                and nodes[0]["status"]["allocatable"].get(GPU) == nodes[0]["metadata"]["labels"]["a.io/b"] == str(count)
+            )
+
+        for count in (1, 2):
+            with ApiWriter(KubeApiRequests(kubeconfig=kubeconfig)) as writer:
+                node = RegisteredNode(evolve(description, labels={"a.io/b": str(count)}), writer)
+                node.publish(NodeStatus({GPU: count}, {GPU: count}))
+                server.wait_for(partial(shows, count))
+            lease = server.get("Lease", "n1", "kube-node-lease")
+            assert lease["metadata"]["ownerReferences"][0]["uid"] == node.uid
+            renewed.append(lease["spec"]["renewTime"])
+        assert {one["key"] for one in server.get("Node", "n1")["spec"]["taints"]} == {
+            "k",
+            "node.kubernetes.io/not-ready",
+        }
+        assert unlisted(server.requests) == set()

@@ -143,7 +143,7 @@ def _on_node(asked: NodeRequest) -> str:
     changed = sorted(label for label, value in new.items() if old.get(label) != value and "kubernetes.io/" in label)
     if foreign := [label for label in changed if not _OWN_LABELS.fullmatch(label)]:
         return f'node "{node}" is not allowed to modify labels: {", ".join(foreign)}'
-    if before and "taints" in spec and spec["taints"] != mapping_of(before.get("spec")).get("taints"):
+    if asked.name and "taints" in spec and spec["taints"] != mapping_of(before.get("spec")).get("taints"):
         return f'node "{node}" is not allowed to modify taints'
     return ""
 

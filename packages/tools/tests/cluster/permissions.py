@@ -1,0 +1,39 @@
+"""The permissions that docs/kube-api.md lists."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import yaml
+from devicecore_tools.testing.api_server import Request
+
+GUIDE = (Path(__file__).parents[4] / "docs" / "kube-api.md").read_text(encoding="utf-8")
+_ROW = re.compile(r"^\| (?:`([\w.]+)` )?\| `([\w/]+)` \| ([\w, ]+) \| .* \| (.*) \|$", re.MULTILINE)
+Permission = tuple[str, str]
+
+
+def table() -> dict[Permission, str]:
+    """Of each resource and verb of the table what a node's own identity may do."""
+    return {
+        (f"{resource}.{group}" if group else resource, verb): own
+        for group, resource, verbs, own in _ROW.findall(GUIDE)
+        for verb in verbs.split(", ")
+    }
+
+
+def role() -> set[Permission]:
+    """The resources and verbs of the ClusterRole."""
+    (text,) = re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
+    return {
+        (f"{resource}.{group}" if group else resource, verb)
+        for rule in yaml.safe_load(text)["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def unlisted(requests: Iterable[Request]) -> set[Permission]:
+    """The permissions that requests needed and that the document does not list."""
+    listed = {(resource.partition(".")[0], verb) for resource, verb in role()}
+    return {(one.resource, one.verb) for one in requests} - listed
