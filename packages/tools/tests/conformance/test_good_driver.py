@@ -8,6 +8,7 @@ from devicecore_tools.conformance import Check
 from devicecore_tools.conformance.dra import CHECKS, CORE, DriverUnderTest
 from devicecore_tools.conformance.dra.environment import DEVICE_CLASS
 from devicecore_tools.conformance.dra.run import RENEWED
+from devicecore_tools.conformance.reports import summary
 from tests.conformance.faults.habits import (
     PANIC,
     HasOneDevice,
@@ -60,7 +61,10 @@ AROUND_HABITS = {
 
 
 def test_a_good_driver_passes_every_check() -> None:
-    assert_all_pass(run_on(None, list(CHECKS), None, QUICK), *OTHERS)
+    report = run_on(None, list(CHECKS), None, QUICK)
+    assert_all_pass(report, *OTHERS)
+    assert {result.name for result in report.results if not result.applies} == OTHERS
+    assert f"{len(OTHERS)} skipped ({len(OTHERS)} of them do not apply)" in summary(report)
 
 
 def test_a_good_driver_with_generated_stubs_passes_the_default_run(dra_stubs: Path) -> None:

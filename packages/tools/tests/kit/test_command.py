@@ -81,6 +81,7 @@ def test_a_failed_should_check_fails_no_run_but_shows_the_output(tmp_path: Path)
         "clause",
         "seconds",
         "out_of_time",
+        "applies",
     }
     assert (failed["name"], failed["severity"]) == ("answers-each-of-two-containers", "should")
     suite = ET.fromstring(report.read_text())[0]  # noqa: S314 - this test wrote it

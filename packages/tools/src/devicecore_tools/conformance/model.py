@@ -49,6 +49,10 @@ class Skip(Exception):  # noqa: N818 - it is a result of a check, not an error o
     """Raised by a check that cannot be made. The text says why."""
 
 
+class DoesNotApply(Skip):
+    """Raised by a check of something optional that the subject does not have. The text says what."""
+
+
 class OutOfTime(Skip):
     """Raised by a check that cannot be made, because the time of the run is over."""
 
@@ -140,6 +144,7 @@ class Result:
         actual: what happened, in one printable line.
         seconds: the duration.
         out_of_time: whether it was skipped because the time of the run was over.
+        applies: whether it was not skipped because of something optional that the subject does not have.
     """
 
     name: str
@@ -151,6 +156,7 @@ class Result:
     clause: str
     seconds: float
     out_of_time: bool = False
+    applies: bool = True
 
     @property
     def failed(self) -> bool:

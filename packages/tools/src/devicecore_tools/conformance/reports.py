@@ -48,7 +48,9 @@ def summary(report: Report) -> str:
     musts = sum(result.severity is Severity.MUST for result in report.failures)
     failed = f"{len(report.failures)} failed ({musts} of severity must)" if report.failures else "none failed"
     passed, skipped = counted(count_of(report, Verdict.PASSED), "check"), count_of(report, Verdict.SKIPPED)
-    first = f"{report.subject}: {passed} passed, {failed}, {skipped} skipped, in {report.seconds:.1f} seconds"
+    optional = sum(not result.applies for result in report.results)
+    left_out = f"{skipped} skipped" + (f" ({optional} of them do not apply)" if optional else "")
+    first = f"{report.subject}: {passed} passed, {failed}, {left_out}, in {report.seconds:.1f} seconds"
     late = [result.name for result in report.out_of_time if result.severity is Severity.MUST]
     if late:
         number = counted(len(late), "check")

@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from attrs import evolve
+
 from devicecore.domain.text import foreign_text
 from devicecore_tools.conformance.model import (
     MAX_ACTUAL,
     Abort,
     Check,
+    DoesNotApply,
     Failure,
     OutOfTime,
     Result,
@@ -50,12 +53,13 @@ def run_checks(
         if not_made:
             results.append(_result(check, Verdict.SKIPPED, not_made, 0.0))
             continue
-        began, is_late = time.monotonic(), False
+        began, is_late, applies = time.monotonic(), False, True
         try:
             check.needs(subject)
             verdict, actual = Verdict.PASSED, check.look(subject)
         except Skip as skip:
-            verdict, actual, is_late = Verdict.SKIPPED, str(skip), isinstance(skip, OutOfTime)
+            verdict, actual = Verdict.SKIPPED, str(skip)
+            is_late, applies = isinstance(skip, OutOfTime), not isinstance(skip, DoesNotApply)
         except Failure as failure:
             verdict, actual = Verdict.FAILED, str(failure)
             if isinstance(failure, Abort):
@@ -65,16 +69,13 @@ def run_checks(
         if verdict is Verdict.FAILED and not not_made:
             with suppress(*_IMPOSSIBLE):  # the next check says so
                 after_failure()
-        results.append(_result(check, verdict, actual, time.monotonic() - began, out_of_time=is_late))
+        seconds = time.monotonic() - began
+        results.append(evolve(_result(check, verdict, actual, seconds), out_of_time=is_late, applies=applies))
         on_result(results[-1])
     return tuple(results), not_made
 
 
-def _result(
-    check: Check[Subject], verdict: Verdict, actual: str, seconds: float, *, out_of_time: bool = False
-) -> Result:
+def _result(check: Check[Subject], verdict: Verdict, actual: str, seconds: float) -> Result:
     lines = " | ".join(line.strip() for line in actual.splitlines() if line.strip())
     text = foreign_text(lines, MAX_ACTUAL)
-    return Result(
-        check.name, check.severity, verdict, check.done, check.expected, text, check.clause, seconds, out_of_time
-    )
+    return Result(check.name, check.severity, verdict, check.done, check.expected, text, check.clause, seconds)

@@ -14,7 +14,7 @@ from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.device_plugin.devices import health_changes, health_of
 from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest
-from devicecore_tools.conformance.model import Abort, Check, Failure, Severity, Skip, check, require, some
+from devicecore_tools.conformance.model import Abort, Check, DoesNotApply, Failure, Severity, Skip, check, require, some
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 """Bytes of the largest message that a kubelet's gRPC connection accepts."""
@@ -118,7 +118,7 @@ def answers_notify_registration_status(plugin: PluginUnderTest) -> str:
     """If the plugin uses the kubelet's plugin watcher (--registry), NotifyRegistrationStatus is called."""
     if not plugin.kubelet.is_watcher:
         reason = "the plugin calls Register (no --registry)"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     require(plugin.registration.first.stage != "status", plugin.registration.first.problem)
     plugin.registration.connected()
     return "it answers"
@@ -359,7 +359,7 @@ def gives_absolute_paths(plugin: PluginUnderTest) -> str:
     ]
     if not paths:
         reason = "the plugin gives no device nodes and no mounts"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     relative = sorted({f"{where} {path!r}" for where, path in paths if not path.startswith("/")})
     require(not relative, f"not absolute: {some(relative)}")
     return f"{counted(len(paths), 'path')}, all absolute"
@@ -519,7 +519,7 @@ def answers_pre_start_container(plugin: PluginUnderTest) -> str:
     """PreStartContainer, if announced, is called twice for a device that was allocated."""
     if not plugin.registration.connected().options.pre_start_required:
         reason = "the plugin does not require it"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     device = plugin.lists.healthy[0]
     plugin.lists.alone(device)
     for ordinal in ("first", "second"):
@@ -822,7 +822,7 @@ def _changed(changes: Mapping[str, str]) -> str:
 def _ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
     if not plugin.registration.connected().options.get_preferred_allocation_available:
         reason = "the plugin does not announce it"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     container = deviceplugin.ContainerPreferredAllocationRequest(
         available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
     )
@@ -848,7 +848,7 @@ def _nodes_of_each(plugin: PluginUnderTest) -> dict[str, frozenset[str]]:
     nodes = {device: _nodes(plugin.lists.alone(device)) for device in plugin.lists.healthy}
     if not any(nodes.values()):
         reason = "the plugin gives no device nodes"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     return nodes
 
 

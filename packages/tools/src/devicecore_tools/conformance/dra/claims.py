@@ -26,7 +26,7 @@ from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.slices import PublishedSlices
 from devicecore_tools.conformance.dra.steps import DevicesInUse
-from devicecore_tools.conformance.model import Skip
+from devicecore_tools.conformance.model import DoesNotApply, Skip
 from devicecore_tools.testing.api_server import ApiError, Json
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
 
@@ -139,7 +139,7 @@ class Claims:
         if not found:
             kind = {True: " that may be allocated several times", False: " for one claim alone", None: ""}[shared]
             reason = f"there is no free device{kind}"
-            raise (DevicesInUse(reason) if taken else Skip(reason))
+            raise (DevicesInUse(reason) if taken else DoesNotApply(reason) if shared else Skip(reason))
         return found[0]
 
     def _expressions(self) -> list[str]:

@@ -18,7 +18,7 @@ from devicecore_tools.conformance.dra.directory_watch import WatchedDirectory
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.events import KILL
 from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import Failure, Severity, Skip, needed, require, some
+from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, needed, require, some
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
 
@@ -61,7 +61,7 @@ def prepare(driver: DriverUnderTest, count: int | None = None, **arguments: obje
     prepared = Prepared(claim, rows)
     if not prepared.names:
         reason = "the driver answers no CDI devices"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     return prepared
 
 

@@ -13,7 +13,7 @@ from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.events import QUIET
 from devicecore_tools.conformance.dra.health_watch import HealthWatch
 from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import Severity, Skip, in_context, require, some
+from devicecore_tools.conformance.model import DoesNotApply, Severity, Skip, in_context, require, some
 from devicecore_tools.conformance.processes import open_files
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
@@ -58,7 +58,7 @@ def require_service(watch: HealthWatch) -> None:
     """
     if not watch.is_served:
         reason = "the driver does not report health, which is optional"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     if watch.code not in ("", "OK") and not watch.reports:
         reason = f"NodeWatchResources ended with {watch.code} {watch.details}"
         raise Skip(reason)
@@ -80,7 +80,7 @@ def survives_being_asked_for_health(driver: DriverUnderTest) -> str:
             watch.wait(lambda: watch.reports, FIRST)
             if watch.is_served and (watch.reports or not watch.code):
                 reason = "the driver serves it"
-                raise Skip(reason)
+                raise DoesNotApply(reason)
             codes.append(watch.code)
     wrong = sorted({code for code in codes if code != "UNIMPLEMENTED"})
     require(not wrong, f"NodeWatchResources ended with {some(wrong)}")

@@ -18,7 +18,7 @@ from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.events import KILL, REBOOT
 from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, needed, require, some
+from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, in_context, needed, require, some
 from devicecore_tools.testing.api_server import Answer, Delay, Json
 from devicecore_tools.testing.dra_pools import SliceDevice
 
@@ -241,7 +241,7 @@ def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
     found = set(names(driver.calls.ready_devices(claim)))
     if not found:
         reason = "the answer has no devices, so the driver does not work through CDI devices"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     # A device without a name is the subject of another check.
     missing = [str(device) for device in claim.devices if device.key not in found and ("", "") not in found]
     missing = [] if any(not pool for pool, _ in found) else missing
@@ -387,7 +387,7 @@ def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
     known = before & driver.environment.cdi_names()
     if not known:
         reason = "its CDI devices are not in the CDI directory of the checks" if before else "it answers no CDI devices"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     if driver.environment.knows_boot_id:
         reason = "the driver compares the boot id of this machine, which the checks cannot change"
         raise Skip(reason)
@@ -639,7 +639,7 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
     """Two claims are prepared that share a device, if one may be allocated several times, and one is unprepared."""
     if driver.registration.reachable.service not in SERVICES_WITH_SHARES:
         reason = f"{driver.registration.instance.service} has no shares"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     device = driver.claims.free_device(shared=True)
     claims = [driver.claims.new(devices=[device]) for _ in range(2)]
     answers = [driver.calls.ready_devices(claims[0]), driver.calls.prepared(claims[1])]
@@ -891,7 +891,7 @@ def answers_the_same_through_v1beta1(driver: DriverUnderTest) -> str:
     announced = [] if info is None else list(info.supported_versions)
     if not set(calls.PREPARE_METHODS) <= set(announced):
         reason = "the driver does not announce both"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     driver.calls.require_repeating()
     claim = driver.claims.new()
     before = rows(driver.calls.ready_devices(claim))

@@ -22,7 +22,17 @@ from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.events import KILL, KUBELET_RESTART, TERM
 from devicecore_tools.conformance.dra.kubelet import DriverInstance, identity_of, no_sockets_in
 from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import Abort, Failure, Severity, Skip, in_context, needed, require, some
+from devicecore_tools.conformance.model import (
+    Abort,
+    DoesNotApply,
+    Failure,
+    Severity,
+    Skip,
+    in_context,
+    needed,
+    require,
+    some,
+)
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
@@ -176,7 +186,7 @@ def announces_v1_first(driver: DriverUnderTest) -> str:
     known = [one for one in answered(driver.registration.first).supported_versions if one in calls.PREPARE_METHODS]
     if len(set(known)) < 2:  # noqa: PLR2004 - an order needs two
         reason = "the driver announces only one of them"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     require(known[0] == "v1.DRAPlugin", f"the order is {', '.join(known)}, so a kubelet uses {known[0]}")
     return f"the order is {', '.join(known)}"
 

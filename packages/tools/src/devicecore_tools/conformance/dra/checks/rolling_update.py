@@ -21,7 +21,7 @@ from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
 from devicecore_tools.conformance.dra.steps import check
-from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require
+from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, in_context, require
 from devicecore_tools.testing.process import PluginProcess, StillRunningError
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
@@ -54,7 +54,7 @@ def require_instances(driver: DriverUnderTest) -> None:
     """
     if not driver.process.has_instances:
         reason = "the command and the environment do not name {pod_uid}, so the driver has no rolling update"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
 
 
 @contextmanager

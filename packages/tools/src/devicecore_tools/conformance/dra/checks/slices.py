@@ -13,7 +13,7 @@ from devicecore_tools.conformance.dra.checks.registration import is_valid_name
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.events import KILL, KUBELET_RESTART, QUIET, TERM, settle, wait_republished, wipe
 from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import Failure, Severity, Skip, require, some
+from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, require, some
 from devicecore_tools.testing.api_server import Answer, ApiError, Json
 from devicecore_tools.testing.api_server.shapes import wrong_types
 from devicecore_tools.testing.api_server.slice_rules import slice_causes
@@ -237,7 +237,7 @@ def numbers_numa_nodes_from_zero(driver: DriverUnderTest) -> str:
     found = [one for one in attributes(driver) if _NUMA.fullmatch(one[1].rpartition("/")[2])]
     if not found:
         reason = "no device has an attribute of that name"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     odd = [
         f"{device} has {name} = {value!r}"
         for device, name, value in found
@@ -258,7 +258,7 @@ def spells_standard_attributes_as_others_do(driver: DriverUnderTest) -> str:
     found = [one for one in attributes(driver) if one[1] in _FORMS]
     if not found:
         reason = "no device has one of them"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     odd = [
         f"{device} has {name} = {value!r}" for device, name, value in found if not _FORMS[name].fullmatch(str(value))
     ]

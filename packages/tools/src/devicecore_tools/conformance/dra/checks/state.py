@@ -15,7 +15,7 @@ from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.events import CORRUPTION
 from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require
+from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, in_context, require
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
@@ -90,7 +90,7 @@ def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
     files = driver.environment.state_files()
     if not files:
         reason = f"the driver keeps no files in {driver.environment.plugins}"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     yield
     back = driver.registration.returns["corrupted"]
     require(not back.problem, f"with {counted(len(files), 'file')} cut in half, {back.problem}")
@@ -114,7 +114,7 @@ def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:
     names = own_cdi_names(driver, claim)
     if not names or not driver.environment.state_files():
         reason = "the driver keeps no files, or its CDI devices are not those of a claim"
-        raise Skip(reason)
+        raise DoesNotApply(reason)
     yield
     if driver.registration.returns["corrupted"].problem:
         reason = "the driver did not start with damaged files"
