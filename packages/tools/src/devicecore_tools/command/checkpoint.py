@@ -187,7 +187,7 @@ def _examined_any(file: str, blob: bytes | None) -> _Examined:
 
 
 def _examined(blob: bytes | None) -> "tuple[FileReport, CheckpointData | None, tuple[str, ...]]":
-    """The verdict on a file, what can be read of it, and the warnings about that."""
+    """Return the verdict on a file, what can be read of it, and the warnings about that."""
     from devicecore.domain.checkpoint import examine
     from devicecore_tools.command.checkpoint_holders import warnings_about
 

@@ -43,7 +43,7 @@ class ClaimsFile:
         return f"{verdict} (ResourceClaims, {count} entr{'y' if count == 1 else 'ies'}, checksum {self.report.stored})"
 
     def document(self, shown: "tuple[ClaimEntry, ...] | None" = None) -> dict[str, object]:
-        """The verdict as JSON; with `shown`, these entries and not only their number."""
+        """Return the verdict as JSON; with `shown`, these entries and not only their number."""
         report = self.report
         return {
             "file": self.file,
@@ -62,7 +62,7 @@ class ClaimsFile:
 
 
 def is_claims_file(path: str, blob: bytes | None) -> bool:
-    """Whether a file is one of claims: by its content, or else by its name."""
+    """Return whether a file is one of claims: by its content, or else by its name."""
     from devicecore.domain.dra.state_file import FILE_NAME
     from devicecore.domain.dra.state_verdict import is_file_of_claims
 
@@ -88,7 +88,7 @@ def examine_claims(path: str, blob: bytes | None) -> ClaimsFile:
 
 
 def entries_with(found: ClaimsFile, pods: tuple[str, ...]) -> "tuple[ClaimEntry, ...]":
-    """The entries that one of these pods uses, or all of them if none is named."""
+    """Return the entries that one of these pods uses, or all of them if none is named."""
     return tuple(entry for entry in found.entries or () if not pods or not set(pods).isdisjoint(entry.pods or ()))
 
 
@@ -109,7 +109,7 @@ def print_claims(found: ClaimsFile, shown: "tuple[ClaimEntry, ...]") -> None:
 
 
 def lines_of(found: "StateDifference") -> Iterator[str]:
-    """A difference, a line for each thing that differs."""
+    """Return a difference, a line for each thing that differs."""
     yield from (f"removed: claim {claim}" for claim in found.removed)
     yield from (f"added: claim {claim}" for claim in found.added)
     for one in found.changed:

@@ -18,7 +18,7 @@ _MODE = 0o600  # as a kubelet's own file
 
 
 def path_of(file: str) -> str:
-    """The file that is meant by a directory of plugins, or by a kubelet's root directory."""
+    """Return the file that is meant by a directory of plugins, or by a kubelet's root directory."""
     from devicecore.adapters.file import CHECKPOINT_NAME
 
     if not os.path.isdir(file):  # noqa: PTH112 - raises nothing
@@ -28,7 +28,7 @@ def path_of(file: str) -> str:
 
 
 def load(path: str) -> bytes | None:
-    """The content of a file, of standard input if the path is `-`; None if there is no file.
+    """Return the content of a file, of standard input if the path is `-`; None if there is no file.
 
     Raises:
         StoreError: it cannot be read.
@@ -59,7 +59,7 @@ def facts(report: "FileReport") -> str:
 
 
 def lost_fields(blob: bytes) -> list[str]:
-    """The fields that a newly written file lacks, because nothing here knows them: a phrase each."""
+    """Return the fields that a newly written file lacks, because nothing here knows them: a phrase each."""
     from devicecore.domain.checkpoint import ignored_fields
     from devicecore.domain.text import counted
 

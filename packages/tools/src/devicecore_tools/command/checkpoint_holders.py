@@ -12,7 +12,7 @@ _MAX_NAMED = 10  # devices or pods in one warning
 
 
 def free_devices(data: CheckpointData) -> dict[str, list[str]]:
-    """The registered devices of each resource that no entry holds, in natural order."""
+    """Return the registered devices of each resource that no entry holds, in natural order."""
     held = {(entry.resource_name, id_) for entry in data.entries or () for id_ in devices_of(entry)}
     return {
         resource: [id_ for id_ in sorted(ids or (), key=natural_key) if (resource, id_) not in held]

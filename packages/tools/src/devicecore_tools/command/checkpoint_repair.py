@@ -119,7 +119,7 @@ def _refused(file: str, problem: str, *, as_json: bool) -> int:
 
 
 def _uids(pods_file: str) -> set[str]:
-    """The UIDs under which a kubelet may know the pods in a file. Pods that have ended are left out.
+    """Return the UIDs under which a kubelet may know the pods in a file. Pods that have ended are left out.
 
     Raises:
         click.ClickException: it is not a list of pods.

@@ -30,11 +30,11 @@ class Filter:
     free_only: bool = False
 
     def has_resource(self, resource: str) -> bool:
-        """Whether a resource is shown."""
+        """Return whether a resource is shown."""
         return not self.resources or resource in self.resources
 
     def entries(self, data: CheckpointData) -> tuple[PodDevicesEntry, ...]:
-        """The entries that are shown."""
+        """Return the entries that are shown."""
         return tuple(
             entry
             for entry in data.entries or ()
@@ -43,7 +43,7 @@ class Filter:
 
 
 def document(file: str, report: FileReport, data: CheckpointData, shown: Filter) -> dict[str, object]:
-    """What is shown, as JSON."""
+    """Return what is shown, as JSON."""
     registered = data.registered_devices
     return {
         "file": file,

@@ -236,7 +236,7 @@ class _Offered:
         self.publish(devices)
 
     def obey(self, words: list[str]) -> str:
-        """Do what a line says; the sentence that says what was done."""
+        """Do what a line says. Return the sentence that says what was done."""
         count = len(self.driver.devices)
         match words:
             case ["count", text] if text.isdecimal() and int(text) <= _MAX_COUNT:

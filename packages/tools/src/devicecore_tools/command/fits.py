@@ -139,7 +139,7 @@ def fits(
 def _node(
     place: str, topology: "TopologySettings", pods: "Reading[tuple[PodSeen, ...]]", *, plugins: bool
 ) -> "TrialNode":
-    """A node to try the pod on. A description names its holders itself, so `pods` are not compared with it.
+    """Return a node to try the pod on. A description names its holders itself, so `pods` are not compared with it.
 
     Raises:
         OSError: the place cannot be read.
@@ -173,7 +173,7 @@ def _node(
 
 
 def _description(path: Path) -> "Value | None":
-    """The description in a file; None if the file is something else."""
+    """Return the description in a file; None if the file is something else."""
     from devicecore.domain.errors import DocumentError
     from devicecore_tools.doctor.sources.large_documents import read_document_file
 
@@ -185,7 +185,7 @@ def _description(path: Path) -> "Value | None":
 
 
 def fits_or_not(answer: "Fit") -> str:
-    """The answer in a few words."""
+    """Return the answer in a few words."""
     if not answer.fits:
         return "does not fit"
     return "fits, apart from its claims, which were not looked at" if answer.claims else "fits"

@@ -75,7 +75,7 @@ PLACE = _Place()
 
 
 def missing_file(path: str) -> str | None:
-    """Why there is nothing at `path`; None if there is something, or if it cannot be looked at for another reason."""
+    """Return why there is nothing at `path`; None if there is something, or if nobody can tell."""
     try:
         Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):

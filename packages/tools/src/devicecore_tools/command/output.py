@@ -77,7 +77,7 @@ def fold(text: str, width: int) -> str:
 
 
 def console_on(file: TextIO, unfolded: int = _UNFOLDED) -> "Console":
-    """A console that prints text as it is, in colour on terminals that have it.
+    """Return a console that prints text as it is, in colour on terminals that have it.
 
     `unfolded` is the number of columns if `file` is no terminal.
     """

@@ -76,7 +76,7 @@ def place_options(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def place_of(context: click.Context, socket_dir: str | None, kubelet_socket: str | None) -> Place:
-    """The place that options and environment name. A directory on the command line counts more than the environment."""
+    """Return the place that options name, or else the environment."""
     from_environment = click.core.ParameterSource.ENVIRONMENT
     if context.get_parameter_source("kubelet_socket") is from_environment and (
         socket_dir and context.get_parameter_source("socket_dir") is not from_environment
@@ -214,7 +214,7 @@ class _Commands:
     prefix: str
 
     def obey(self, words: list[str]) -> str:
-        """Do what a line says; the sentence that says what was done."""
+        """Do what a line says. Return the sentence that says what was done."""
         from devicecore.domain.model import Health
 
         match words:
@@ -229,7 +229,7 @@ class _Commands:
                 return f"expected `healthy ID` or `unhealthy ID`, got {' '.join(words)!r}"
 
     def _meant(self, device: str) -> list[str]:
-        """The ids that a word may mean: itself, without the resource's domain, or by number."""
+        """Return the ids that a word may mean: itself, without the resource's domain, or by number."""
         return [device, device.rpartition("/")[2], *([f"{self.prefix}-{device}"] if device.isdigit() else [])]
 
 

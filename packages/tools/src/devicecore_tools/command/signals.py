@@ -87,7 +87,7 @@ class Signals:
             return arrived
 
     def wait_for_end(self, seconds: float | None = None) -> bool:
-        """Wait until the process is asked to end, but not longer than `seconds`; whether it is."""
+        """Wait until the process is asked to end, but not longer than `seconds`. Return whether it is."""
         with self._changed:
             return self._changed.wait_for(lambda: self._ended_by is not None, seconds)
 

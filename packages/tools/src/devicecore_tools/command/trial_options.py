@@ -64,7 +64,7 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def pod_in_file(place: str) -> "Pod":
-    """The one pod of a manifest, or of what `kubectl get pod NAME -o json` prints; `-` is standard input.
+    """Return the one pod of a manifest, or of what `kubectl get pod NAME -o json` prints; `-` is standard input.
 
     Raises:
         OSError: it cannot be read.

@@ -134,7 +134,7 @@ def why(
 
 
 def _trial(pod: "Pod", facts: "Facts", documents: dict[str, Any], topology: "TopologySettings") -> "Fit | None":
-    """Try the pod on the node as it is now; None if it runs there."""
+    """Try the pod on the node as it is now. Return None if it runs there."""
     from devicecore_tools.doctor.claim_trial import ClaimTrial
     from devicecore_tools.doctor.trial import fit, trial_node
 
@@ -147,7 +147,7 @@ def _trial(pod: "Pod", facts: "Facts", documents: dict[str, Any], topology: "Top
 
 
 def _read(message: str) -> tuple[list[str], "Pod | None"]:
-    """The messages, and the pod if it is known."""
+    """Return the messages, and the pod if it is known."""
     from devicecore_tools.doctor.sources.node import MAX_INPUT
 
     if message == "-":
@@ -193,7 +193,7 @@ def check_message(message: str) -> None:
 
 
 def _refused_pods(document: "Value") -> "list[Value]":
-    """The pod of a document, or those pods of a list that have a refusal."""
+    """Return the pod of a document, or those pods of a list that have a refusal."""
     if document["items"].data is None:
         return [document] if document["spec"].data else []
     from devicecore_tools.doctor.pasted import find_all
@@ -212,7 +212,7 @@ def _is_file(text: str) -> bool:
 
 
 def _messages(document: "Value") -> Iterator[str]:
-    """Every message that a pod, an event or a list of them has."""
+    """Return every message that a pod, an event or a list of them has."""
     if document["items"].data is not None:
         for item in document["items"].sequence():
             yield from _messages(item)
@@ -232,7 +232,7 @@ def _pod_of(document: "Value") -> "Pod":
 
 
 def _facts(options: dict[str, object], pod: "Pod | None") -> "tuple[Facts | None, dict[str, Any]]":
-    """What the sources say that the options name, and the objects that were read; None if they name none."""
+    """Return what the sources say that the options name, and the objects that were read; None if they name none."""
     from devicecore_tools.doctor import Facts
 
     named = [name for name in _SOURCES if options[name]]
@@ -251,7 +251,7 @@ def _facts(options: dict[str, object], pod: "Pod | None") -> "tuple[Facts | None
 
 
 def _events_of(pod: "Pod", facts: "Facts") -> list[str]:
-    """The messages of the pod's events, the newest first."""
+    """Return the messages of the pod's events, the newest first."""
     events = [
         one
         for one in facts.look.events.value or ()

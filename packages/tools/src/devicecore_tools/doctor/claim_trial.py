@@ -227,7 +227,7 @@ class ClaimTrial:
         return ClaimsAnswer(undecided=missing, drivers=drivers)
 
     def _unallocated(self, name: str) -> UnallocatedClaim | None:
-        """The claim called so; None if it is allocated already."""
+        """Return the claim called so; None if it is allocated already."""
         claim = self._objects.claims[name]
         return claim_of(claim) if claim["status"]["allocation"].data is None else None
 
@@ -294,7 +294,7 @@ class ClaimTrial:
         return allocate(claims, node, self._slices, held, objects.classes, matches=self._matches, max_steps=max_steps)
 
     def _changes(self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer) -> Iterator[str]:
-        """The single changes after which the node gives the devices."""
+        """Return the single changes after which the node gives the devices."""
         for number, (sentence, changed, objects) in enumerate(_candidates(claims, self._objects, refused)):
             if number == MAX_TRIALS:
                 return

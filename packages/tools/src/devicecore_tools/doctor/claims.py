@@ -60,12 +60,12 @@ class ClaimedHardware:
             self._index(key, device, published.get(key))
 
     def find(self, resource: str, device: str) -> SameDevice | None:
-        """The device of a claim that is the same as a plugin's; None if none is known."""
+        """Return the device of a claim that is the same as a plugin's; None if none is known."""
         found = self._find(resource, device) if self._prepared else None
         return found if isinstance(found, SameDevice) else None
 
     def perhaps(self, resource: str, device: str) -> str:
-        """Why a plugin's device that `find` does not find may belong to a claim all the same; empty if it cannot."""
+        """Return why a plugin's device that `find` does not find may belong to a claim; empty if it cannot."""
         if self.missing or not self._prepared:
             return self.missing
         found = self._find(resource, device)
@@ -86,7 +86,7 @@ class ClaimedHardware:
         return f"no ResourceSlice has the device {'/'.join(key)} of a claim{self._no_slices}"
 
     def _find(self, resource: str, device: str) -> SameDevice | str:
-        """The device of a claim that is certainly the same; or why one may be, empty if none can be."""
+        """Return the device of a claim that is certainly the same; or why one may be, empty if none can be."""
         id_ = device.partition(_REPLICA)[0]
         address = pci_address(id_)
         if address is not None and address in self._by_address:
@@ -105,7 +105,7 @@ class ClaimedHardware:
         return found
 
     def _of_one_name(self, resource: str, id_: str) -> SameDevice | str:
-        """The device of this name whose driver is of the resource's vendor or lists just what the plugin lists."""
+        """Return the device of this name whose driver is of the same vendor, or lists what the plugin lists."""
         perhaps = ""
         ids = {one.partition(_REPLICA)[0].lower() for one in self._lists.devices.get(resource, ())}
         is_telling = len(ids) > 1 and not any(one.isdecimal() for one in ids)
@@ -143,7 +143,7 @@ class ClaimedHardware:
 
 
 def pci_address(text: str) -> str | None:
-    """The PCI address in a text, as `dddd:bb:dd.f`; None if there is none, or more than one.
+    """Return the PCI address in a text, as `dddd:bb:dd.f`; None if there is none, or more than one.
 
     >>> pci_address("00000000:3B:00.0"), pci_address("gpu-0000-3b-00-0"), pci_address("gpu-0")
     ('0000:3b:00.0', '0000:3b:00.0', None)
@@ -157,7 +157,7 @@ def pci_address(text: str) -> str | None:
 
 
 def _prepared(look: Look) -> Iterator[tuple[PreparedDeviceSeen, tuple[Source, ...]]]:
-    """The devices of claims, from the kubelet's file first."""
+    """Return the devices of claims, from the kubelet's file first."""
     seen: set[Device] = set()
     in_api = {(one.driver, one.pool, one.device): one for one in _claimed(look)}
     for one in look.claims.value.devices if look.claims.value else ():
@@ -181,7 +181,7 @@ def _missing(look: Look) -> str:
 
 
 def _cdi_names(look: Look, holders: Holders) -> Mapping[tuple[str, str], tuple[str, ...]]:
-    """The CDI names that plugins gave for a single device, by resource and device."""
+    """Return the CDI names that plugins gave for a single device, by resource and device."""
     file = believed_file(look)
     receipts = {(one.key, one.resource): one.cdi_devices for one in file.receipts} if file else {}
     return {
@@ -197,6 +197,6 @@ def _key(device: PreparedDeviceSeen) -> Device:
 
 
 def _is_one_vendor(resource: str, driver: str) -> bool:
-    """Whether the domain of a resource and the name of a driver are of one vendor: example.com, gpu.example.com."""
+    """Return whether a resource and a driver are of one vendor: example.com/gpu, gpu.example.com."""
     domain = resource.partition("/")[0]
     return f".{driver}".endswith(f".{domain}") or f".{domain}".endswith(f".{driver}")

@@ -30,7 +30,7 @@ _NO_OWNER = ("", "free", "none")
 
 
 def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
-    """The node that a description describes. A device whose owner is `unknown` counts as held.
+    """Return the node that a description describes. A device whose owner is `unknown` counts as held.
 
     Args:
         document: an object with `devices`, and perhaps `name`, `topologyPolicy`, `topologyScope` and `numaNodes`.

@@ -65,7 +65,7 @@ class DraDevices:
 
     @classmethod
     def of(cls, look: Look, kubelet: KubeletNow, pods: Pods) -> "DraDevices":
-        """The devices of a look."""
+        """Return the devices of a look."""
         prepared = look.claims.value
         drivers = {one.driver for one in look.slices.value or ()}
         for of_claim in prepared.drivers.values() if prepared else ():
@@ -101,7 +101,7 @@ class DraDevices:
         return found
 
     def holding(self, driver: str) -> tuple[Owner, ...]:
-        """The containers that hold devices of a driver, without those whose pods are gone."""
+        """Return the containers that hold devices of a driver, without those whose pods are gone."""
         owners = (owner for one in self.by_driver.get(driver, {}).values() for owner in one.owners)
         return tuple(dict.fromkeys(owner for owner in owners if owner.state is not OwnerState.STALE))
 
@@ -168,7 +168,7 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
 
 
 def _told(owners: Iterable[Owner], names: tuple[str, ...]) -> str:
-    """The health of a device in the status of a pod that holds it: under its first CDI name, or its whole name."""
+    """Return the health of a device in the status of its holder: under its first CDI name or its whole name."""
     told = {
         health
         for owner in owners
@@ -182,7 +182,7 @@ def _told(owners: Iterable[Owner], names: tuple[str, ...]) -> str:
 
 
 def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims: Iterable[str]) -> Iterator[Owner]:
-    """The containers that hold a device: those that the kubelet lists, then those of pods that only its file names."""
+    """Return the containers that hold a device: those that the kubelet lists, then those of its file."""
     prepared = look.claims.value
     names = set()
     for one in listed:
@@ -210,7 +210,7 @@ def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims:
 
 
 def _driver_states(look: Look, drivers: Iterable[str]) -> Mapping[str, DriverPresence]:
-    """The state of each driver. A socket is a driver's if its name begins with the driver's, or may be anybody's."""
+    """Return the state of each driver. A socket is a driver's if its name begins with the driver's."""
     known = sorted(drivers)
     sockets = look.sockets.value
     if sockets is None or not sockets.kubelet:
@@ -229,7 +229,7 @@ def _driver_states(look: Look, drivers: Iterable[str]) -> Mapping[str, DriverPre
 
 
 def _prefixes(name: str) -> Iterator[str]:
-    """What may be the name of a driver in the name of its socket: `<driver>[-<more>]-reg.sock` or `<driver>.sock`."""
+    """Return what may be a driver's name in that of its socket: `<driver>[-<more>]-reg.sock` or `<driver>.sock`."""
     yield name.removesuffix(".sock")
     while "-" in name:
         name = name.rpartition("-")[0]

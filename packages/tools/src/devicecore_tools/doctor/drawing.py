@@ -44,12 +44,12 @@ DEFINITIONS = (
 
 
 def text_of(text: str, limit: int = 1_000) -> str:
-    """A text from outside for HTML and SVG: escaped, bounded, printable."""
+    """Return a text from outside for HTML and SVG: escaped, bounded, printable."""
     return escape(foreign_text(text, limit))
 
 
 def svg(report: NodeReport, picture: NodePicture) -> str:
-    """The picture of a report as one SVG file."""
+    """Return the picture of a report as one SVG file."""
     title = summary(report, picture)
     above, top = _lines(title, 62.0, x=_MARGIN, style="m", room=_PAGE_WIDTH - 2 * _MARGIN)
     notes, top = _notes(picture.of_node, top + 4, x=_MARGIN)
@@ -78,7 +78,7 @@ def svg(report: NodeReport, picture: NodePicture) -> str:
 
 
 def headline(report: NodeReport) -> str:
-    """The title: the node whose devices are shown."""
+    """Return the title: the node whose devices are shown."""
     return f"Devices of {report.name}" if report.name else "Devices of this node"
 
 
@@ -94,7 +94,7 @@ def summary(report: NodeReport, picture: NodePicture) -> str:
 
 
 def content_of(groups: Sequence[Group], stops: Collection[int] | None = None) -> tuple[str, float]:
-    """What a box holds, and its height in pixels.
+    """Return what a box holds, and its height in pixels.
 
     If `stops` is given, the content is for a page: cells are links to the rows of the table, and Tab reaches the cells
     whose numbers are in `stops`.
@@ -140,7 +140,7 @@ def _around(cell: Cell, at: str, inside: str, stops: Collection[int] | None) -> 
 
 
 def _visible(inside: str) -> str:
-    """The text of a drawing, for an attribute."""
+    """Return the text of a drawing, for an attribute."""
     return " ".join(re.sub("<[^>]*>", " ", inside).split())
 
 
@@ -175,7 +175,7 @@ def _small_cell(cell: Cell) -> str:
 
 
 def _shape(cell: Cell, width: int, height: int, radius: int, cuts: Sequence[int]) -> Iterator[str]:
-    """The rectangle of a cell. Bands below each other show several holders, as many as there are lines of text."""
+    """Return the rectangle of a cell. Bands show several holders, as many as there are lines of text."""
     stale = " stale" if all(row.state.value == "stale" for row in cell.rows) else ""
     classes = [f"o{mark.colour}{stale}" for mark in cell.marks[: len(cuts) + 1]] or [cell.kind]
     edges = [0, *cuts[: len(classes) - 1], height]
@@ -210,7 +210,7 @@ def _condition(cell: Cell) -> str:
 
 
 def _folded(folded: Tally, y: float) -> tuple[str, float]:
-    """A bar of what is folded, and its counts."""
+    """Return a bar of what is folded, and its counts."""
     parts, x = [], 0.0
     for kind in ("held", "free", "none", "unknown"):
         share = round(WIDTH * getattr(folded, kind) / folded.devices, 1)
@@ -222,7 +222,7 @@ def _folded(folded: Tally, y: float) -> tuple[str, float]:
 
 
 def _notes(findings: Sequence[NodeFinding], y: float, *, x: int, in_page: bool = False) -> tuple[str, float]:
-    """The findings beside what they are about: number, title and devices."""
+    """Return the findings beside what they are about: number, title and devices."""
     parts = []
     for finding in findings[:_MAX_NOTES]:
         what = f": {names(finding.devices)}" if finding.devices else ""
@@ -278,7 +278,7 @@ def _key(mark: OwnerMark) -> tuple[str, str]:
 
 
 def key_of(mark: OwnerMark) -> str:
-    """A pod's colour and letters, 34 by 22 pixels."""
+    """Return a pod's colour and letters, 34 by 22 pixels."""
     return (
         f'<rect class="o{mark.colour}" width="34" height="22" rx="5"/>'
         f'<text class="c d" x="17" y="15">{mark.letters}</text>'
@@ -286,7 +286,7 @@ def key_of(mark: OwnerMark) -> str:
 
 
 def signs() -> tuple[tuple[str, str], ...]:
-    """What the other signs of the picture mean."""
+    """Return what the other signs of the picture mean."""
     sick = (
         '<rect class="none" width="34" height="22" rx="5"/>'
         '<rect class="sick" x="1" y="1" width="10" height="20" rx="5"/>'
@@ -305,7 +305,7 @@ def signs() -> tuple[tuple[str, str], ...]:
 
 
 def _n(number: float) -> str:
-    """A number without superfluous digits."""
+    """Return a number without superfluous digits."""
     return f"{number:.1f}".removesuffix(".0")
 
 
@@ -338,7 +338,7 @@ def _wide(text: str, size: float = _REGULAR) -> float:
 
 
 def _width_of(letter: str) -> float:
-    """The width of a character in bold DejaVu Sans, which is wider than other fonts, as a part of the font's size."""
+    """Return the width of a character in bold DejaVu Sans, a wide font, as a part of the font's size."""
     if letter in _NARROW:
         return 0.5
     if letter in _WIDE or not letter.isascii():
@@ -350,7 +350,7 @@ _NARROW, _SIGNS, _WIDE = " !'(),-./:;I[]fijlrt|", "&#+=<>~^", "%@MWmw"
 
 
 def _fitted(text: str, room: float, size: float = _REGULAR) -> str:
-    """A text from outside that is not wider than `room` pixels, escaped."""
+    """Return a text from outside that is not wider than `room` pixels, escaped."""
     return escape(shortened(foreign_text(text, 400), room / size, _width_of))
 
 

@@ -62,7 +62,7 @@ def _arguments(question: Callable[..., object]) -> tuple[str, ...]:
 
 
 def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[tuple[str, str], tuple[int, ...]]:
-    """The NUMA nodes of each (resource, device) for which a source names them; empty if it has none."""
+    """Return the NUMA nodes of each (resource, device) for which a source names them; empty if it has none."""
     found: dict[tuple[str, str], tuple[int, ...]] = {}
     for allocation in holders.allocations:
         resource, devices = allocation.resource, allocation.devices
@@ -80,7 +80,7 @@ def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[tuple[str, str], tupl
 
 
 def all_numa_nodes(look: Look, holders: Holders, lists: Lists) -> frozenset[int]:
-    """Every NUMA node that any source names."""
+    """Return every NUMA node that any source names."""
     named = [allocation.devices.values() for allocation in holders.allocations] + [
         devices.values() for devices in (lists.allocatable or {}).values()
     ]

@@ -84,12 +84,12 @@ class NodeFinding:
 
 
 def name(text: str) -> str:
-    """A name from outside, in quotes, as findings show it."""
+    """Return a name from outside, in quotes, as findings show it."""
     return repr(foreign_text(text, _MAX_NAME)) if text else "''"
 
 
 def names(ids: Collection[str]) -> str:
-    """The first names in natural order, and how many there are besides."""
+    """Return the first names in natural order, and how many there are besides."""
     listed = ", ".join(foreign_text(one, _MAX_NAME) for one in nsmallest(_MAX_NAMES, ids, key=natural_key))
     return listed if len(ids) <= _MAX_NAMES else f"{listed} and {len(ids) - _MAX_NAMES:,} more"
 

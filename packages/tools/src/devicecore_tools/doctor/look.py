@@ -59,7 +59,7 @@ class Reading(Generic[Value]):
 
     @classmethod
     def of(cls, place: str, value: Value, notes: tuple[str, ...] = ()) -> "Reading[Value]":
-        """A source that was read. Of more than `MAX_NOTES` notes, the last one says how many more there are."""
+        """Return a source that was read. Of more than `MAX_NOTES` notes, the last one says how many more there are."""
         if len(notes) > MAX_NOTES:
             notes = (*notes[: MAX_NOTES - 1], f"and {len(notes) - MAX_NOTES + 1:,} more such notes")
         return cls(place, value, "", notes)

@@ -89,7 +89,7 @@ class Match:
         return self._filled(self.message.change)
 
     def number(self, name: str) -> int | None:
-        """A value that is a count; None if the sentence has none of that name."""
+        """Return a value that is a count; None if the sentence has none of that name."""
         return int(self.values[name]) if name in self.values else None
 
     def _filled(self, text: str) -> str:
@@ -100,7 +100,7 @@ class Match:
 
 
 def find(text: str) -> Match | None:
-    """The row that a refusal belongs to; None if no kubelet says it.
+    """Return the row that a refusal belongs to; None if no kubelet says it.
 
     `text` is a pod's status message, the message of an event, or that of a waiting container.
     """
@@ -114,7 +114,7 @@ def find(text: str) -> Match | None:
 
 
 def sentences_in(text: str) -> Iterator[tuple[int, Message, re.Pattern[str]]]:
-    """The sentences of the table that a text may have, each with its number, in the order in which they are tried.
+    """Return the sentences of the table that a text may have, with their numbers, in the order of trial.
 
     A pasted text may have 100,000 lines, so most sentences are ruled out by one look at the words of a line.
     """
@@ -137,7 +137,7 @@ def _sentences() -> tuple[tuple[Message, re.Pattern[str], str], ...]:
 
 @cache
 def _sentences_by_word() -> tuple[Mapping[str, list[int]], list[int]]:
-    """The places of the sentences by a word between two spaces of their literal, and of those without such a word."""
+    """Return the places of the sentences by a word of their literal, and of those without such a word."""
     by_word: dict[str, list[int]] = {}
     without_word: list[int] = []
     for place, (_, _, literal) in enumerate(_sentences()):
@@ -148,7 +148,7 @@ def _sentences_by_word() -> tuple[Mapping[str, list[int]], list[int]]:
 
 @cache
 def messages() -> tuple[Message, ...]:
-    """All rows, in the order in which they are tried."""
+    """Return all rows, in the order in which they are tried."""
     table = tomllib.loads(files("devicecore_tools.doctor").joinpath("messages.toml").read_text(encoding="utf-8"))
     return tuple(_rows(table["message"]))
 
@@ -174,7 +174,7 @@ def _rows(table: list[dict[str, object]]) -> Iterator[Message]:
 
 
 def _without(text: str, prefix: str) -> str | None:
-    """The text without what the kubelet puts in front of such sentences; None if it must be there and is not."""
+    """Return the text without what the kubelet puts in front of such sentences; None if it must be there and is not."""
     for known in PREFIXES[prefix]:
         if text.startswith(known):
             return text.removeprefix(known)
@@ -182,7 +182,7 @@ def _without(text: str, prefix: str) -> str | None:
 
 
 def _pattern(text: str) -> str:
-    """A regular expression for a sentence of the table."""
+    """Return a regular expression for a sentence of the table."""
     parts, seen = [], set[str]()
     for token in _TOKEN.finditer(text):
         match token[0]:
@@ -202,7 +202,7 @@ def _pattern(text: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """The longest part of a sentence of the table that is in every text of its row."""
+    """Return the longest part of a sentence of the table that is in every text of its row."""
     depth, parts = 0, [""]
     for token in _TOKEN.finditer(text):
         if token[0] in {"[", "]"}:

@@ -16,7 +16,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def metrics_text(report: NodeReport) -> str:
-    """The metrics of a report, in Prometheus' text format."""
+    """Return the metrics of a report, in Prometheus' text format."""
     devices = Counter(
         (row.resource, row.state.value) for row in {(row.resource, row.device): row for row in report.devices}.values()
     )

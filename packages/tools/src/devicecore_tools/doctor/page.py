@@ -43,7 +43,7 @@ _SCRIPT = _FILES.joinpath("page.js").read_text(encoding="utf-8")
 
 
 def page(report: NodeReport, shown: NodePicture) -> str:
-    """The whole page of a report and its picture."""
+    """Return the whole page of a report and its picture."""
     policy = (
         f"default-src 'none'; style-src '{_hash(_STYLE)}'; script-src '{_hash(_SCRIPT)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -140,7 +140,7 @@ def _boxes(shown: NodePicture) -> Iterator[str]:
 
 
 def _tab_stops(shown: NodePicture) -> frozenset[int]:
-    """The cells that Tab reaches."""
+    """Return the cells that Tab reaches."""
     cells = [cell.number for cell in shown.cells]
     if len(cells) <= _MAX_TAB_STOPS:
         return frozenset(cells)
@@ -234,7 +234,7 @@ def _devices(report: NodeReport, shown: NodePicture) -> Iterator[str]:
 def _table(
     id_: str, title: str, caption: str, heads: Iterable[str], rows: Iterable[str], *, attributes: str = ""
 ) -> Iterator[str]:
-    """A section with a table. It may be wider than the page, so keys can scroll it."""
+    """Return a section with a table. It may be wider than the page, so keys can scroll it."""
     columns = "".join(f'<th scope="col">{head}</th>' for head in heads)
     yield (
         f'<section><h2 id="{id_}">{title}</h2>\n<div class="card wide" role="region" '
@@ -293,7 +293,7 @@ def _sources_of(sources: Iterable[Source]) -> str:
 
 
 def _folded(report: NodeReport, shown: NodePicture) -> Iterator[str]:
-    """What is folded, as a table of counts."""
+    """Return what is folded, as a table of counts."""
     if not shown.folded.devices:
         return
     seen = {(cell.rows[0].resource, cell.rows[0].device) for cell in shown.cells}

@@ -26,7 +26,7 @@ _UNEXPECTED = "which is unexpected"
 
 
 def find_all(text: str) -> tuple[Match, ...]:
-    """Each refusal in a text, once.
+    """Return each refusal in a text, once.
 
     Args:
         text: a sentence of a kubelet, or what `kubectl describe`, `kubectl get events` or a log prints around it.
@@ -44,7 +44,7 @@ def find_all(text: str) -> tuple[Match, ...]:
 
 
 def _records(text: str) -> Iterator[str]:
-    """The lines of a text. A line that was broken is put together again, with its line breaks."""
+    """Return the lines of a text. A line that was broken is put together again, with its line breaks."""
     if '\\"' in text or "\\n" in text:
         text = text.replace('\\"', '"').replace("\\n", "\n")
     record: list[str] = []
@@ -59,7 +59,7 @@ def _records(text: str) -> Iterator[str]:
 
 
 def _find_in(record: str) -> Match | None:
-    """The refusal in a record; the row for all other sentences only if no other fits."""
+    """Return the refusal in a record; the row for all other sentences only if no other fits."""
     if len(record) < _SHORTEST:
         return None
     broken_words = "".join(line.strip() for line in record.split("\n"))
@@ -70,7 +70,7 @@ def _find_in(record: str) -> Match | None:
 
 
 def _readings(text: str) -> Iterator[Match]:
-    """What a text may say, the best first."""
+    """Return what a text may say, the best first."""
     bare = text.strip(_AROUND)
     for whole in dict.fromkeys((text, bare, bare.rstrip("."))):
         if match := find(whole):
@@ -91,6 +91,6 @@ def _readings(text: str) -> Iterator[Match]:
 
 @cache
 def _search(prefix: str, pattern: re.Pattern[str]) -> re.Pattern[str]:
-    """A pattern that finds a sentence of the table inside of a text."""
+    """Return a pattern that finds a sentence of the table inside of a text."""
     start = re.escape(PREFIXES[prefix][0]) if prefix else ""
     return re.compile(f"{_START}{start}{pattern.pattern}{_END}", re.DOTALL)

@@ -46,7 +46,7 @@ class Tally:
 
     @classmethod
     def sum(cls, tallies: Iterable["Tally"]) -> "Tally":
-        """All of them together."""
+        """Return all of them together."""
         return cls(*map(sum, zip(*map(astuple, (cls(), *tallies)), strict=True)))
 
     @property
@@ -165,7 +165,7 @@ _Place = tuple[int, tuple[int, ...]]
 
 
 def picture(report: NodeReport) -> NodePicture:
-    """The picture of a report."""
+    """Return the picture of a report."""
     found = _Findings(report.findings)
     groups = _grouped(report.devices)
     shown = sorted(groups, key=lambda key: (not found.has_group(key[1]), key))[:MAX_GROUPS]
@@ -181,7 +181,7 @@ def picture(report: NodeReport) -> NodePicture:
 
 
 def _grouped(rows: Sequence[DeviceRow]) -> dict[tuple[_Place, str], _Devices]:
-    """The devices by place and resource. All rows of a device stand together."""
+    """Return the devices by place and resource. All rows of a device stand together."""
     groups: dict[tuple[_Place, str], _Devices] = {}
     number = 0
     while number < len(rows):
@@ -194,7 +194,7 @@ def _grouped(rows: Sequence[DeviceRow]) -> dict[tuple[_Place, str], _Devices]:
 
 
 def _place(numa_nodes: tuple[int, ...] | None) -> _Place:
-    """A key that puts single NUMA nodes first, then several, then none, then unknown ones."""
+    """Return a key that puts single NUMA nodes first, then several, then none, then unknown ones."""
     if numa_nodes is None:
         return 3, ()
     return (0 if len(numa_nodes) == 1 else 1 if numa_nodes else 2), numa_nodes
@@ -209,7 +209,7 @@ def _title(place: _Place) -> str:
 
 
 def _limit(sizes: Sequence[int]) -> int:
-    """How many cells a group may have so that all of them have at most `MAX_CELLS`."""
+    """Return how many cells a group may have so that all of them have at most `MAX_CELLS`."""
     fitting = (limit for limit in _GROUP_LIMITS if sum(min(size, limit) for size in sizes) <= MAX_CELLS)
     return next(fitting, _GROUP_LIMITS[-1])
 
@@ -225,7 +225,7 @@ def _group(resource: str, devices: _Devices, limit: int, found: "_Findings", mar
 
 
 def _most_important(devices: _Devices, count: int, found: "_Findings") -> _Devices:
-    """The devices to see first: those with findings, then stale holders, then what is not healthy, then the others."""
+    """Return the devices, those to see first in front: with findings, with stale holders, not healthy."""
     ranks: tuple[_Devices, ...] = ([], [], [], [])
     for device in devices:
         row = device[1][0]
@@ -273,12 +273,12 @@ class _Findings:
         return tuple(self._by_device.get((row.resource, row.device), ()))
 
     def of_group(self, resource: str, devices: _Devices) -> tuple[NodeFinding, ...]:
-        """The findings about devices of a group, and those about the resource as a whole."""
+        """Return the findings about devices of a group, and those about the resource as a whole."""
         numbers = {number for _, rows in devices for number in self.of_device(rows[0])}
         return tuple(one for one in self._by_resource.get(resource, ()) if one.number in numbers or not one.devices)
 
     def rest(self, boxes: Iterable[Box]) -> tuple[NodeFinding, ...]:
-        """The findings that no group shows."""
+        """Return the findings that no group shows."""
         shown = {one.number for box in boxes for group in box.groups for one in group.findings}
         return tuple(one for one in self._all if one.number not in shown)
 
@@ -309,7 +309,7 @@ def _pod(row: DeviceRow) -> str:
 
 
 def _letters(number: int) -> str:
-    """A to Z, then AA, AB and so on."""
+    """Return A to Z, then AA, AB and so on."""
     letters = ""
     number += 1
     while number:

@@ -32,7 +32,7 @@ class PluginSockets:
 
     @classmethod
     def of(cls, look: Look, kubelet: KubeletNow, lists: Lists) -> "PluginSockets":
-        """The sockets of a look.
+        """Return the sockets of a look.
 
         Each resource that the kubelet has devices of needs one socket. If there are no more living sockets than such
         resources, none is left for another plugin.
@@ -65,7 +65,7 @@ NOBODY_LISTENS = "no process listens at the socket"
 
 
 def is_driver(socket: str) -> bool:
-    """Whether the name of a socket is that of a driver's registration, as helpers for CSI and DRA write it."""
+    """Return whether the name of a socket is that of a driver's registration, as helpers for CSI and DRA write it."""
     return socket.endswith("-reg.sock")
 
 
@@ -98,7 +98,7 @@ def is_of_others(look: Look, lists: Lists, resource: str) -> bool:
 
 
 def wanted_resources(pods: Pods, holders: Holders) -> Mapping[str, tuple[str, ...]]:
-    """The pods that have begun here and hold or request devices, by resource."""
+    """Return the pods that have begun here and hold or request devices, by resource."""
     found: dict[str, dict[str, None]] = {}
     for one in holders.allocations:
         if one.owner.state is OwnerState.LIVE and one.devices:

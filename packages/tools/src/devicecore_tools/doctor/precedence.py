@@ -66,7 +66,7 @@ class Owner:
         return f"{self.namespace}/{self.name}" if self.name else self.uid
 
     def is_of_another_pod(self, other: "Owner") -> bool:
-        """Whether the other owner's pod is certainly another one."""
+        """Return whether the other owner's pod is certainly another one."""
         if self.pod is not None and self.pod is other.pod:
             return False
         if self.uid and other.uid:
@@ -92,7 +92,7 @@ class AllocationSeen:
 
 
 def believed_file(look: Look) -> CheckpointSeen | None:
-    """The checkpoint if it is sound (law 5)."""
+    """Return the checkpoint if it is sound (law 5)."""
     seen = look.checkpoint.value
     return seen if seen is not None and seen.verdict.verdict is FileVerdict.OK else None
 
@@ -120,7 +120,7 @@ class Pods:
 
     @classmethod
     def of(cls, look: Look) -> "Pods":
-        """The pods of a look."""
+        """Return the pods of a look."""
         pods, api = look.pods.value or (), look.pod_resources.value
         by_name = {(pod.pod.namespace, pod.pod.name): pod for pod in pods}
         listed = api.pods if api else frozenset()
@@ -144,7 +144,7 @@ class Pods:
 
 
 def _node_name(look: Look, of_listed: list[str]) -> str:
-    """The name of this node: that of the Node object, else of the pods that the kubelet lists, else the only one."""
+    """Return this node's name: that of the Node, else of the pods that the kubelet lists, else the only one."""
     if look.node.value is not None and look.node.value.name:
         return look.node.value.name
     names = {name for name in of_listed if name} or {pod.node for pod in look.pods.value or () if pod.node}
@@ -152,7 +152,7 @@ def _node_name(look: Look, of_listed: list[str]) -> str:
 
 
 def _has_begun(pod: PodSeen) -> bool | None:
-    """Whether a kubelet has admitted the pod and it has not ended; None if its phase does not say so."""
+    """Return whether a kubelet has admitted the pod and it has not ended; None if its phase does not say so."""
     match pod.phase:
         case "Running":
             return True
@@ -165,7 +165,7 @@ def _has_begun(pod: PodSeen) -> bool | None:
 
 
 def kubelet_state(look: Look, pods: Pods) -> KubeletNow:
-    """What the kubelet is doing, as its sockets and its answer say."""
+    """Return what the kubelet is doing, as its sockets and its answer say."""
     api, sockets = look.pod_resources.value, look.sockets.value
     if api is not None:
         expected = [(one.pod.namespace, one.pod.name) for one in pods.here if not one.is_deleting]
@@ -219,7 +219,7 @@ class Holders:
 
     @classmethod
     def of(cls, look: Look, pods: Pods, kubelet: KubeletNow) -> "Holders":
-        """The holders of a look."""
+        """Return the holders of a look."""
         file = believed_file(look)
         ledger = Ledger.of(map(allocation_of, (file.data.entries if file and file.data else None) or ()))
         allocations = tuple(_allocations(look, pods, kubelet, ledger))
@@ -240,7 +240,7 @@ class Holders:
 
 
 def api_omits(look: Look, owner: Owner) -> bool:
-    """Whether the pod-resources API never lists this container (kubelet.md 10.2)."""
+    """Return whether the pod-resources API never lists this container (kubelet.md 10.2)."""
     api = look.pod_resources.value
     if owner.pod is None or api is None:
         return False
@@ -288,7 +288,7 @@ def _allocations(look: Look, pods: Pods, kubelet: KubeletNow, ledger: Ledger) ->
 def _only_in_the_file(
     look: Look, pods: Pods, kubelet: KubeletNow, owner: Owner, place: tuple[str, str] | None
 ) -> Owner:
-    """An owner that the kubelet's answer does not name. `place` is its pod's name, if another container has it."""
+    """Return an owner that the kubelet's answer does not name. `place` is its pod's name, if known."""
     api, pod = look.pod_resources.value, pods.by_uid.get(owner.uid)
     if pod is None:
         if pods.is_complete or (not pods.was_read and api is not None and api.pods and place is None):
@@ -308,7 +308,7 @@ CLAIM = "claim:"
 
 
 def _only_in_a_status(pods: Pods, known: list[AllocationSeen]) -> Iterator[AllocationSeen]:
-    """The devices in the status of a pod of which no other source names a device of that container and resource."""
+    """Yield the devices in the status of a pod, if no other source names one of that container and resource."""
     named = {(id(one.owner.pod), one.owner.container, one.resource) for one in known if one.owner.pod is not None}
     for pod in (*pods.here, *pods.perhaps_here):
         for (container, resource), devices in pod.statuses.items():
@@ -319,7 +319,7 @@ def _only_in_a_status(pods: Pods, known: list[AllocationSeen]) -> Iterator[Alloc
 
 
 def _missing(look: Look, pods: Pods, allocations: tuple[AllocationSeen, ...]) -> Iterator[Missing]:
-    """The containers whose devices neither the kubelet nor its checkpoint names (law 3).
+    """Return the containers whose devices neither the kubelet nor its checkpoint names (law 3).
 
     It is certain if the kubelet has listed the pod, or if it is not running and its checkpoint could be read.
     """
@@ -343,7 +343,7 @@ def _missing(look: Look, pods: Pods, allocations: tuple[AllocationSeen, ...]) ->
 
 
 def is_requested(pod: PodSeen, container: str, resource: str, size: int) -> bool:
-    """Whether a limit of a container asks a device plugin for devices."""
+    """Return whether a limit of a container asks a device plugin for devices."""
     return bool(size) and (container, resource) not in pod.pod.claimed and is_extended_resource(resource)
 
 
@@ -367,7 +367,7 @@ class _ApiAllocations:
     def match(
         self, owner: Owner, resource: str, devices: Mapping[str, tuple[int, ...]], pod: PodSeen | None
     ) -> dict[str, tuple[str, str]]:
-        """The devices of an entry that the answer has too, each with namespace and name of its pod."""
+        """Return the devices of an entry that the answer has too, each with namespace and name of its pod."""
         wanted = None if pod is None else (pod.pod.namespace, pod.pod.name)
         places = {}
         for device in devices:
@@ -380,7 +380,7 @@ class _ApiAllocations:
         return places
 
     def unmatched(self, pods: Mapping[tuple[str, str], PodSeen]) -> Iterator[AllocationSeen]:
-        """The holdings that only the pod-resources API names."""
+        """Return the holdings that only the pod-resources API names."""
         for holding, matched in zip(self._holdings, self._matched, strict=True):
             rest = {device: nodes for device, nodes in holding.devices.items() if device not in matched}
             if rest:
@@ -471,7 +471,7 @@ class Lists:
         return {resource: tuple(sockets) for resource, sockets in found.items()}
 
     def health(self, resource: str, device: str, holders: Holders) -> str:
-        """The health of a device by the best source: `Healthy`, `Unhealthy`, `not listed` or `unknown`."""
+        """Return the health of a device by the best source: `Healthy`, `Unhealthy`, `not listed` or `unknown`."""
         if resource in self.listed:
             state = self.listed[resource].get(device)
             return state.value if state else "not listed"
@@ -490,7 +490,7 @@ class Lists:
         return Health.UNHEALTHY.value if Health.UNHEALTHY.value in told else "unknown"
 
     def kubelet_has(self, resource: str, device: str) -> bool:
-        """Whether the living kubelet counts a device as healthy. Its answer leaves out those on no NUMA node."""
+        """Return whether the living kubelet counts a device as healthy. Its answer leaves out those on no NUMA node."""
         if self.allocatable is not None and device in self.allocatable.get(resource, ()):
             return True
         if self.listed.get(resource, {}).get(device) is not Health.HEALTHY or device not in self.in_file.get(
@@ -500,7 +500,7 @@ class Lists:
         return self.allocatable is None or self.is_omitted(resource, device)
 
     def is_omitted(self, resource: str, device: str) -> bool:
-        """Whether the plugin says that a device is on no NUMA node, so that the kubelet's answer leaves it out."""
+        """Return whether a device is on no NUMA node by its plugin, so that the kubelet's answer leaves it out."""
         return device in self._on_no_node.get(resource, ())
 
     @cached_property
@@ -518,7 +518,7 @@ def _served_by(
     allocatable: Mapping[str, Mapping[str, tuple[int, ...]]],
     holders: Holders,
 ) -> tuple[tuple[PluginSeen, tuple[str, ...]], ...]:
-    """Each plugin that answered, with its resources.
+    """Return each plugin that answered, with its resources.
 
     No call of the API returns a plugin's resource, so the ids are compared: the resource that shares most ids with
     the list is meant, or several if they share the same number.
@@ -553,7 +553,7 @@ def _resources_of(plugin: PluginSeen, known: Mapping[str, Mapping[str, None]]) -
 
 
 def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders) -> Mapping[str, str]:
-    """Why no device of a resource can be called free, by resource; for every resource under the empty name (law 4)."""
+    """Return why no device can be called free, by resource; of every resource under the empty name (law 4)."""
     file = look.checkpoint.value
     if look.pod_resources.value is None:
         return {"": f"the kubelet's answer was not read: {look.pod_resources.problem}"}

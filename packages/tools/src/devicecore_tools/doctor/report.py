@@ -109,7 +109,7 @@ def check(facts: Facts) -> tuple[NodeFinding, ...]:
 
 
 def still_wrong(before: Iterable[NodeFinding], now: Iterable[NodeFinding]) -> tuple[NodeFinding, ...]:
-    """The findings of `now` that an earlier look had too, with the same evidence."""
+    """Return the findings of `now` that an earlier look had too, with the same evidence."""
     known = set(before)
     return tuple(finding for finding in now if finding in known)
 
@@ -121,7 +121,7 @@ def patience(findings: Iterable[NodeFinding]) -> float:
 
 
 def report(facts: Facts, findings: Iterable[NodeFinding]) -> NodeReport:
-    """The report of a look, with the findings that were confirmed."""
+    """Return the report of a look, with the findings that were confirmed."""
     sources = tuple(
         SourceLine(source, reading.place, reading.value is not None, reading.problem, reading.notes)
         for source, reading in facts.look.readings.items()

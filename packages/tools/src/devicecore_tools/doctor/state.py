@@ -24,7 +24,7 @@ from devicecore_tools.doctor.precedence import Lists, OwnerState
 
 
 def state_of(facts: Facts) -> NodeState:
-    """What a kubelet on this node would decide with.
+    """Return what a kubelet on this node would decide with.
 
     A holder that is stale is left out, because a kubelet releases its devices before it admits a pod. A holder that is
     unknown is kept. A pod of which no source names the UID is known by its namespace and name.
@@ -43,7 +43,7 @@ def state_of(facts: Facts) -> NodeState:
 
 
 def _allocations(facts: Facts) -> list[Allocation]:
-    """What each container holds; parts of it that different sources name are put together."""
+    """Return what each container holds; parts of it that different sources name are put together."""
     found: dict[tuple[ContainerKey, ResourceName], dict[DeviceId, tuple[NumaNode, ...]]] = {}
     for allocation in facts.holders.allocations:
         if allocation.owner.state is not OwnerState.STALE:
@@ -55,7 +55,7 @@ def _allocations(facts: Facts) -> list[Allocation]:
 
 
 def _device(lists: Lists, resource: str, device: str, numa_nodes: tuple[int, ...] | None) -> Device | None:
-    """A device as its plugin reports it; None if it is only held."""
+    """Return a device as its plugin reports it; None if it is only held."""
     listed = lists.listed.get(resource)
     is_healthy = device in lists.healthy.get(resource, ())
     if listed is not None and device not in listed:

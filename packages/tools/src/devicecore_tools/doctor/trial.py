@@ -101,7 +101,7 @@ class TrialNode:
     of_others: Collection[str] = ()
 
     def answer(self, pod: Pod) -> "Verdict | NotNow":
-        """What a kubelet on the node would answer to `pod`, apart from its claims."""
+        """Return what a kubelet on the node would answer to `pod`, apart from its claims."""
         if self.stopped:
             return NotNow(self.stopped)
         decision = self.claims_of(pod)
@@ -121,12 +121,12 @@ class TrialNode:
         return verdict if shortage is None else shortage
 
     def claims_of(self, pod: Pod) -> ClaimsAnswer:
-        """What can be said of the claims of a pod."""
+        """Return what can be said of the claims of a pod."""
         names = claims_of(pod)
         return self.pod_claims.decide(names) if self.pod_claims else ClaimsAnswer(undecided=tuple(names))
 
     def _out_of(self, pod: Pod, admitted: Admitted) -> "NotNow | None":
-        """The first resource of which all pods together would request more than the Node has (kubelet: `OutOf`).
+        """Return the first resource of which all pods together would request more than the Node has (kubelet: `OutOf`).
 
         A kubelet counts at least as many devices as it has allocated, those of this pod included (kubelet.md 8.1).
         """
@@ -145,7 +145,7 @@ class TrialNode:
         return None
 
     def admit(self, pod: Pod) -> Verdict:
-        """What the node's device manager would answer to `pod`.
+        """Return what the node's device manager would answer to `pod`.
 
         The plugins' preferences are not known, so another choice among equal devices is possible. Reservations that
         were under way on the real node are not known either.
@@ -162,7 +162,7 @@ class TrialNode:
             return manager.admit(pod)
 
     def _held_of(self, resources: Collection[ResourceName], pod: PodUid) -> Iterator[Allocation]:
-        """The allocations of a pod, and for each resource one allocation with what all other pods hold.
+        """Return the allocations of a pod, and for each resource one allocation with what all other pods hold.
 
         Which of the others holds a device does not matter to the pod, and one entry costs less than one for each.
         """
@@ -266,7 +266,7 @@ _MISSING = {
 
 
 def claims_of(pod: Pod) -> list[str]:
-    """The ResourceClaims of a pod, as `namespace/name`; one that is not made yet by the name of its template."""
+    """Return the ResourceClaims of a pod, as `namespace/name`; one that is not made yet by the name of its template."""
     named = []
     for one in pod.claims:
         name = one.claim or pod.generated_claims.get(one.name) or one.template or one.name
@@ -275,7 +275,7 @@ def claims_of(pod: Pod) -> list[str]:
 
 
 def requests_of(pod: Pod) -> dict[str, int]:
-    """How many devices of each resource a pod requests, as a scheduler and a kubelet count them."""
+    """Return how many devices of each resource a pod requests, as a scheduler and a kubelet count them."""
     names = {name for one in pod.in_start_order for name in one.limits if is_extended_resource(name)}
     return {
         name: _request_of(pod, name)
@@ -285,7 +285,7 @@ def requests_of(pod: Pod) -> dict[str, int]:
 
 
 def _request_of(pod: Pod, resource: str) -> int:
-    """The most devices that run at once: an init container beside the sidecars before it, or all containers."""
+    """Return the most devices that run at once: an init container beside the sidecars before it, or all containers."""
     sidecars = most = 0
     for one in pod.init_containers:
         size = one.limits.get(resource, 0)
@@ -306,7 +306,7 @@ def _first_that_helps(attempts: Iterator[_Attempt]) -> Change | None:
 
 
 def _has_enough(node: TrialNode, pod: Pod) -> bool:
-    """Whether the node has as many free healthy devices as the pod needs at least; only then a trial is worth its time.
+    """Return whether enough devices are free and healthy; only then a trial is worth its time.
 
     The app containers of a pod share no devices. If the pod holds devices already, it may need no others.
     """
@@ -325,7 +325,7 @@ def _has_enough(node: TrialNode, pod: Pod) -> bool:
 
 
 def _wanted(node: TrialNode, pod: Pod) -> tuple[ResourceName, ...]:
-    """The device resources that the pod asks for, by name, whether or not the node has them."""
+    """Return the device resources that the pod asks for, by name, whether or not the node has them."""
     limits = {resource for container in pod.in_start_order for resource, size in container.limits.items() if size}
     known = {*node.devices, *node.awaited, *node.absent}
     return tuple(sorted(ResourceName(name) for name in limits if name in known or is_extended_resource(name)))
@@ -438,7 +438,7 @@ _DEFAULT = TopologySettings()
 def trial_node(
     name: str, facts: Facts, topology: TopologySettings = _DEFAULT, pod_claims: ClaimTrial | None = None
 ) -> TrialNode:
-    """The node that sources describe, for a trial.
+    """Return the node that sources describe, for a trial.
 
     A plugin's list says most of its devices; without one, the kubelet's and the checkpoint's lists of healthy devices
     count. The holders are those of `doctor.state_of`: pods that are certainly gone are not among them, because a
@@ -489,7 +489,7 @@ def _why_absent(facts: Facts, resource: str) -> WhyAbsent:
 
 
 def _absent(facts: Facts) -> Iterator[tuple[ResourceName, Sequence[Device]]]:
-    """The resources of which the kubelet has nothing now, with the devices that it had before or that are held."""
+    """Yield the resources of which the kubelet has nothing now, with the devices that it had before."""
     wanted = {*facts.lists.resources, *wanted_resources(facts.pods, facts.holders)}
     published = _published(facts)
     for resource in sorted({*wanted, *(name for name, number in published.items() if not number)}):
@@ -505,7 +505,7 @@ def _absent(facts: Facts) -> Iterator[tuple[ResourceName, Sequence[Device]]]:
 
 
 def _counts(facts: Facts, listed: Mapping[ResourceName, Sequence[Device]]) -> dict[str, int]:
-    """How many devices of each resource the Node has: as it says itself, else as many as are healthy."""
+    """Return how many devices of each resource the Node has: as it says itself, else as many as are healthy."""
     healthy = {str(name): sum(one.health is Health.HEALTHY for one in of) for name, of in listed.items()}
     return {**healthy, **_published(facts)}
 
@@ -517,7 +517,7 @@ def _stopped(facts: Facts) -> str:
 
 
 def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
-    """What may happen to a pod that the kubelet admits."""
+    """Return what may happen to a pod that the kubelet admits."""
     for one in facts.holders.missing:
         if is_of_others(facts.look, facts.lists, one.resource):
             continue

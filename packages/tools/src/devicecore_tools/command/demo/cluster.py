@@ -101,7 +101,7 @@ class Cluster:
 
     @staticmethod
     def driver_slices(node: "ClusterNode", name: str) -> list[PoolSlice]:
-        """The ResourceSlices that this driver would publish on an API server."""
+        """Return the ResourceSlices that this driver would publish on an API server."""
         devices = published([f"dev-{number}" for number in range(_DRIVER_DEVICES)])
         pool = DevicePool(DriverName(name), node.name, node.name, devices)
         return [slice_of(one) for one in changes(pool, "", ()).create]
@@ -113,7 +113,7 @@ class Cluster:
         return process
 
     def plugin(self, node: "ClusterNode", resource: ResourceName) -> "SimulatedProcess":
-        """The plugin that was started last on a node for a resource."""
+        """Return the plugin that was started last on a node for a resource."""
         return self._plugins[node.name, resource]
 
     def clear(self) -> None:
@@ -122,7 +122,7 @@ class Cluster:
             shutil.rmtree(self.root)
 
     def last_log_lines(self) -> str:
-        """The last lines that nodes, plugins and drivers have logged."""
+        """Return the last lines that nodes, plugins and drivers have logged."""
         lines = self.log.read_text().splitlines(keepends=True) if self.log.exists() else []
         return "".join(lines[-_LAST_LINES:])
 
@@ -186,7 +186,7 @@ class ClusterNode:
         self.start()
 
     def status(self) -> NodeJson:
-        """What schedulers see of the node."""
+        """Return what schedulers see of the node."""
         status: NodeJson = json.loads(self._status.read_bytes())
         return status
 
@@ -196,7 +196,7 @@ class ClusterNode:
         return status["capacity"].get(resource), status["allocatable"].get(resource)
 
     def lacks(self, pod: Pod) -> tuple[Insufficient, ...]:
-        """What there is too little of here for one more pod."""
+        """Return what there is too little of here for one more pod."""
         allocatable = {
             ResourceName(name): int(count)
             for name, count in self.status()["allocatable"].items()
@@ -215,7 +215,7 @@ class ClusterNode:
         return verdict
 
     def containers(self) -> dict[str, "Given"]:
-        """What each container has."""
+        """Return what each container has."""
         return {container.name: self._given(pod, container) for pod in self.pods for container in pod.containers}
 
     def _given(self, pod: Pod, container: Container) -> "Given":
@@ -304,7 +304,7 @@ def delayed_signals() -> Iterator[None]:
 
 
 def schedule(pod: Pod, nodes: tuple[ClusterNode, ...]) -> ClusterNode | str:
-    """The first node that has enough of everything for `pod`; else what kube-scheduler says of it."""
+    """Return the first node that has enough of everything for `pod`; else what kube-scheduler says of it."""
     lacking = {node: node.lacks(pod) for node in nodes}
     for node, lacks in lacking.items():
         if not lacks:

@@ -39,7 +39,7 @@ NATIVE: Mapping[str, NodeJson] = {
 
 
 def pod(name: str, uid: str, container: str, limits: Mapping[str, int]) -> Pod:
-    """A pod with one container."""
+    """Return a pod with one container."""
     return Pod(PodUid(uid), name=name, containers=(Container(container, limits),))
 
 
@@ -320,19 +320,19 @@ def run(step: StepRun, pod: Pod, target: ClusterNode, devices: Mapping[str, tupl
 
 
 def claim_pod() -> Pod:
-    """The pod that has the claim."""
+    """Return the pod that has the claim."""
     (pod,) = read_manifest(json.dumps(CLAIM_POD), "test-claim.yaml").pods
     return pod
 
 
 def cdi_environment(node: ClusterNode) -> list[str]:
-    """The variables that the CDI files of a node set."""
+    """Return the variables that the CDI files of a node set."""
     files = [json.loads(path.read_bytes()) for path in node.cdi.glob("*.json")]
     return [variable for file in files for device in file["devices"] for variable in device["containerEdits"]["env"]]
 
 
 def own_threads() -> list[str]:
-    """The threads of this process that are devicecore's."""
+    """Return the threads of this process that are devicecore's."""
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("devicecore")]
 
 
@@ -348,7 +348,7 @@ def ids(resource: ResourceName, numbers: range) -> tuple[str, ...]:
 
 
 def describe(node: ClusterNode) -> str:
-    """A node's resources as `kubectl describe node` shows them."""
+    """Return a node's resources as `kubectl describe node` shows them."""
     lines = [f"Name: {node.name}"]
     for heading, quantities in node.status().items():
         lines.append(f"{heading.capitalize()}:")

@@ -112,7 +112,7 @@ def _run(options: "NodeSettings") -> int:
 
 
 def _rest(worked: float) -> float:
-    """The seconds for which the main thread rests after work, so that other threads can run."""
+    """Return the seconds for which the main thread rests after work, so that other threads can run."""
     return min(_REST_FACTOR * worked, _MAX_REST)
 
 
@@ -170,7 +170,7 @@ class _Loop:
             self._wait(min(end if now < end else now + _PAUSE, self._next_poll, self.engine.next_poll, self._next_tick))
 
     def state(self) -> "KubeletState":
-        """The state now."""
+        """Return the state now."""
         return self.engine.state(sink_problem=self.sink.problem)
 
     @property

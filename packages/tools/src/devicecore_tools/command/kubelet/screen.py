@@ -136,7 +136,7 @@ class LiveScreen(Screen):
 
 
 def is_live_terminal() -> bool:
-    """Whether standard output is a terminal on which a view can be drawn: a `TERM` of `dumb` means no."""
+    """Return whether standard output is a terminal on which a view can be drawn: a `TERM` of `dumb` means no."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb").lower() not in {"", "dumb", "unknown"}
 
 

@@ -133,7 +133,7 @@ class _Drawing:
     width: int
 
     def sections(self, detail: _Detail) -> list[Iterator[Text]]:
-        """The lines of each section: devices, pods, claims, problems, events."""
+        """Return the lines of each section: devices, pods, claims, problems, events."""
         return [self._devices(detail), self._pods(detail), self._claims(), self._problems(), self._events(detail)]
 
     # --- devices ------------------------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ def event_lines(events: Sequence[str], count: int) -> Iterator[Text]:
 
 
 def _place(device: ClaimedDevice) -> str:
-    """A device of a claim, with its health if that is not good."""
+    """Return a device of a claim, with its health if that is not good."""
     name = foreign_text(f"{device.pool}/{device.name}", 80)
     if device.health != "Unhealthy":
         return name
@@ -323,7 +323,7 @@ def _place(device: ClaimedDevice) -> str:
 
 
 def _counts(devices: Sequence[DeviceState]) -> str:
-    """How many devices are free, held and unhealthy; a device that is both held and unhealthy counts twice."""
+    """Return how many devices are free, held and unhealthy; a device that is both held and unhealthy counts twice."""
     free = sum(device.health == "Healthy" and not device.owners for device in devices)
     counts = {
         "free": free,

@@ -51,7 +51,7 @@ def _elements_in(devices: Value) -> Iterator[Element]:
 
 
 def _usual_element(one: Any) -> Element | None:  # noqa: ANN401 - JSON has no better type
-    """An element as kubelets write it, None for any other. There are 100,000, and each `Value` costs microseconds."""
+    """Return an element as kubelets write it, else None: of 100,000, each `Value` would cost microseconds."""
     try:
         ids, nodes = one["device_ids"], one["topology"]["nodes"] if "topology" in one else ()
         if type(one["resource_name"]) is str and type(ids) is list and type(ids[0]) is str and len(ids) == 1 and ids[0]:
@@ -70,7 +70,7 @@ def _element(one: Value) -> Element:
 
 
 def _number(value: Value) -> int:
-    """A number of 64 bits, which is a text in the JSON of protobuf; 0 is left out."""
+    """Return a number of 64 bits, which is a text in the JSON of protobuf; 0 is left out."""
     if isinstance(value.data, str) and value.data.isdecimal() and len(value.data) <= _MAX_DIGITS:
         return int(value.data)
     return 0 if value.data is None else value.integer()
@@ -85,7 +85,7 @@ def _claimed_in(of: tuple[str, str, str], claim: Value) -> Iterator[ClaimedDevic
 
 
 def saved_pod_resources(seen: PodResourcesSeen) -> dict[str, object]:
-    """The documents of an answer, by the names of their files."""
+    """Return the documents of an answer, by the names of their files."""
     containers: dict[tuple[str, str], dict[str, dict[str, Any]]] = {place: {} for place in sorted(seen.pods)}
     for one in seen.holdings:
         found = containers[one.namespace, one.pod].setdefault(one.container, {"name": one.container})
@@ -119,7 +119,7 @@ def seen_of(
     listed: podresources.ListPodResourcesResponse | podresources_v1alpha1.ListPodResourcesResponse,
     allocatable: dict[str, Devices] | None,
 ) -> PodResourcesSeen:
-    """What these answers say. `allocatable` is None if the kubelet does not offer that call."""
+    """Return what these answers say. `allocatable` is None if the kubelet does not offer that call."""
     holdings = [
         HoldingSeen(pod.namespace, pod.name, container.name, resource, devices)
         for pod in listed.pod_resources
@@ -132,7 +132,7 @@ def seen_of(
 
 
 def _claimed(listed: podresources.ListPodResourcesResponse) -> tuple[ClaimedDeviceSeen, ...]:
-    """The devices of claims. A kubelet may list a device's CDI names with later devices too (kubelet-dra.md 12)."""
+    """Return the devices of claims. Later devices may have a device's CDI names too (kubelet-dra.md 12)."""
     return tuple(
         ClaimedDeviceSeen(
             pod.namespace,
@@ -155,7 +155,7 @@ def _claimed(listed: podresources.ListPodResourcesResponse) -> tuple[ClaimedDevi
 def by_resource(
     elements: Iterable[podresources.ContainerDevices] | Iterable[podresources_v1alpha1.ContainerDevices],
 ) -> dict[str, Devices]:
-    """The devices of each resource."""
+    """Return the devices of each resource."""
     return _grouped(
         (
             one.resource_name,
@@ -167,7 +167,7 @@ def by_resource(
 
 
 def _grouped(elements: Iterable[Element]) -> dict[str, Devices]:
-    """The devices of each resource; a device on two NUMA nodes comes in two elements (kubelet.md 10.2)."""
+    """Return the devices of each resource; a device on two NUMA nodes comes in two elements (kubelet.md 10.2)."""
     found: dict[str, Devices] = {}
     for resource, ids, numa_nodes in elements:
         devices = found.setdefault(resource, {})

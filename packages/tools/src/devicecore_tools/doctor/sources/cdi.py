@@ -35,7 +35,7 @@ _ENDINGS = (".json", ".yaml", ".yml")
 
 
 def read_cdi(directories: Iterable[str] = CDI_DIRECTORIES) -> Reading[CdiSeen]:
-    """The CDI files in `directories`. A directory that does not exist has no files, unless none of them exists."""
+    """Return the CDI files in `directories`. One that does not exist has no files, unless none exists."""
     listed = tuple(directories)
     place = ", ".join(listed)
     rest = _Rest()

@@ -28,7 +28,7 @@ from devicecore_tools.doctor.sources.objects import items_of, reading
 
 
 def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
-    """The kubelet's file of claims at `path`.
+    """Return the kubelet's file of claims at `path`.
 
     A kubelet writes the file with its first claim. So if it is absent in a kubelet's directory (`may_be_absent`), no
     claim is prepared. Elsewhere an absent file says nothing.
@@ -53,7 +53,7 @@ def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
 
 
 def read_health(path: str) -> Reading[Mapping[tuple[str, str, str], str]]:
-    """The health of each device of a driver, as the kubelet's `dra_health_state` has it."""
+    """Return the health of each device of a driver, as the kubelet's `dra_health_state` has it."""
     try:
         cache = health_file.decode(read_file(path, MAX_BYTES, follow_links=True))
     except FileNotFoundError:  # a kubelet without DRA drivers has none
@@ -73,12 +73,12 @@ def read_health(path: str) -> Reading[Mapping[tuple[str, str, str], str]]:
 
 
 def read_slices(path: str, node: str = "") -> Reading[tuple[PublishedDeviceSeen, ...]]:
-    """The ResourceSlices in a file; if `node` is given, those of this node."""
+    """Return the ResourceSlices in a file; if `node` is given, those of this node."""
     return reading(path, lambda: slices_in(read_document_file(path), node))
 
 
 def slices_in(document: Value, node: str = "") -> tuple[PublishedDeviceSeen, ...]:
-    """The devices of a list of ResourceSlices, with their attributes that are texts.
+    """Return the devices of a list of ResourceSlices, with their attributes that are texts.
 
     Raises:
         DocumentError: it is not a complete list of ResourceSlices.
@@ -103,7 +103,7 @@ def _published(item: Value, node: str) -> Iterator[PublishedDeviceSeen]:
 
 
 def allocations_in(document: Value) -> tuple[AllocatedClaimSeen, ...]:
-    """The ResourceClaims of a list that have been allocated.
+    """Return the ResourceClaims of a list that have been allocated.
 
     Raises:
         DocumentError: it is not a complete list of ResourceClaims.

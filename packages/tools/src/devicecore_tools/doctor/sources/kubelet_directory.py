@@ -46,7 +46,7 @@ class KubeletDirectory:
 
     @classmethod
     def at(cls, path: str) -> "KubeletDirectory":
-        """The directories of a kubelet whose root is `path`; `path` may also be its `device-plugins` directory."""
+        """Return the directories of a kubelet whose root, or whose `device-plugins` directory, is `path`."""
         root = Path(path)
         plugins = root / "device-plugins"
         # The functions of os.path say no where those of Path fail: in a directory of another user.
@@ -74,7 +74,7 @@ class KubeletDirectory:
 
 
 def read_checkpoint(path: str, before: Reading[CheckpointSeen] | None = None) -> Reading[CheckpointSeen]:
-    """The checkpoint at `path`. If the file is the same as `before`, that value is returned again."""
+    """Return the checkpoint at `path`. If the file is the same as `before`, that value is returned again."""
     try:
         blob = read_file(path, MAX_BYTES, follow_links=True)
     except FileNotFoundError:
@@ -93,7 +93,7 @@ def read_checkpoint(path: str, before: Reading[CheckpointSeen] | None = None) ->
 
 
 def read_sockets(directory: KubeletDirectory) -> Reading[SocketsSeen]:
-    """The sockets in the directories of plugins, by their paths relative to these."""
+    """Return the sockets in the directories of plugins, by their paths relative to these."""
     notes: list[str] = []
     try:
         found = _sockets(directory.plugins, 1, notes)
@@ -117,7 +117,7 @@ def read_sockets(directory: KubeletDirectory) -> Reading[SocketsSeen]:
 
 
 def _tried(sockets: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
-    """Whether a process listens at each socket that can be tried."""
+    """Return whether a process listens at each socket that can be tried."""
     for name, path in islice(sockets.items(), MAX_TRIED):
         if socket_identity(path) is not None:
             with suppress(OSError):
@@ -125,7 +125,7 @@ def _tried(sockets: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
 
 
 def _sockets(directory: str, depth: int, notes: list[str]) -> list[str]:
-    """The names of sockets, sorted; those that begin with a dot are none of a plugin (kubelet.md 2.8)."""
+    """Return the names of sockets, sorted; those that begin with a dot are none of a plugin (kubelet.md 2.8)."""
     found = []
     for number, (name, mode) in enumerate(_entries(directory, depth, notes)):
         if number == MAX_ENTRIES:
@@ -152,7 +152,7 @@ def _entries(directory: str, depth: int, notes: list[str], below: str = "") -> I
 
 
 def _receipts(data: CheckpointData) -> tuple[tuple[ReceiptSeen, ...], tuple[str, ...]]:
-    """The receipts that name CDI devices or cannot be read, and what could not be read at all."""
+    """Return the receipts that name CDI devices or cannot be read, and what could not be read at all."""
     try:
         from devicecore.wire.conversion import read_receipt
     except ModuleNotFoundError:
@@ -171,6 +171,6 @@ def _receipts(data: CheckpointData) -> tuple[tuple[ReceiptSeen, ...], tuple[str,
 
 
 def _cdi_devices(response: ContainerAllocateResponse) -> tuple[str, ...]:
-    """The CDI devices of an answer: named as such, or in annotations, as plugins did before Kubernetes 1.28."""
+    """Return the CDI devices of an answer: named as such, or in annotations, as plugins did before Kubernetes 1.28."""
     annotated = [value for key, value in response.annotations.items() if key.startswith(_CDI_ANNOTATION)]
     return tuple(dict.fromkeys((*response.cdi_devices, *(name for value in annotated for name in value.split(",")))))

@@ -21,7 +21,7 @@ with suppress(ImportError):  # on a platform for which there is no wheel
 
 
 def read_document_file(path: str) -> Value:
-    """The document in a file. The path may be a symbolic link, as in mounted volumes.
+    """Return the document in a file. The path may be a symbolic link, as in mounted volumes.
 
     Raises:
         DocumentError: the file cannot be used.
@@ -34,7 +34,7 @@ def read_document_file(path: str) -> Value:
 
 
 def parse_document(data: bytes, file: str) -> Value:
-    """The one document in `data`.
+    """Return the one document in `data`.
 
     Raises:
         DocumentError: it is neither JSON nor YAML, or too large, or not one object.

@@ -162,11 +162,11 @@ class NodeSources:
     # --- the kubelet's files ------------------------------------------------------------------------------------------
 
     def _in_record(self, name: str) -> str | None:
-        """The path of a file in the record, or None if there is no record."""
+        """Return the path of a file in the record, or None if there is no record."""
         return None if self._reasons is None or self.root is None else str(Path(self.root) / name)
 
     def _not_in_record(self, name: str) -> str:
-        """Why a file is not in the record; empty if it is, or if it was missing on the node."""
+        """Return why a file is not in the record; empty if it is, or if it was missing on the node."""
         path = self._in_record(name)
         if path is None or self._reasons is None or os.path.lexists(path):
             return ""
@@ -174,7 +174,7 @@ class NodeSources:
         return "" if record.ABSENT in reason else reason
 
     def _recorded_reason(self, name: str) -> str:
-        """Why a file is not in the record, as the record says; empty if it does not, or if there is no record."""
+        """Return why a file is not in the record, as the record says; empty if it does not say so."""
         reasons = self._reasons or {}
         return reasons.get(name) or reasons.get("", "")
 
@@ -298,7 +298,7 @@ class NodeSources:
         read: Callable[[Value], Seen],
         option: str,
     ) -> Reading[Seen]:
-        """What is known of the objects of one kind: from the file that was named, the API server, or the root."""
+        """Return the objects of one kind: from the file that was named, the API server, or the root."""
         beside = self._beside(name)
         try:
             if given is not None:
@@ -322,7 +322,7 @@ class NodeSources:
             return Reading(str(error).partition(":")[0], problem=str(error))
 
     def _beside(self, name: str) -> str | None:
-        """A file of a record that lies in the root directory."""
+        """Return a file of a record that lies in the root directory."""
         path = Path(self.root) / name if self.root else None
         return str(path) if path is not None and os.path.lexists(path) else None
 
@@ -335,7 +335,7 @@ class NodeSources:
 
 
 def _add(*options: str) -> str:
-    """Why a source has no value if no option names it."""
+    """Return why a source has no value if no option names it."""
     return f"add {' or '.join(options)}"
 
 

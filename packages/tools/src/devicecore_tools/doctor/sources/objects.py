@@ -20,22 +20,22 @@ Seen = TypeVar("Seen")
 
 
 def read_pods(path: str) -> Reading[tuple[PodSeen, ...]]:
-    """The pods in a file."""
+    """Return the pods in a file."""
     return reading(path, lambda: pods_in(read_document_file(path)))
 
 
 def read_node(path: str) -> Reading[NodeSeen]:
-    """The Node object in a file, or the `node.json` of `devicecore kubelet`."""
+    """Return the Node object in a file, or the `node.json` of `devicecore kubelet`."""
     return reading(path, lambda: node_in(read_document_file(path)))
 
 
 def pods_of_bytes(data: bytes, place: str) -> Reading[tuple[PodSeen, ...]]:
-    """The pods in a document that was read elsewhere."""
+    """Return the pods in a document that was read elsewhere."""
     return reading(place, lambda: pods_in(parse_document(data, place)))
 
 
 def reading(place: str, read: Callable[[], Seen]) -> Reading[Seen]:
-    """What `read` returns, or why the document cannot be used."""
+    """Return what `read` returns, or why the document cannot be used."""
     try:
         return Reading.of(place, read())
     except DocumentError as error:
@@ -43,7 +43,7 @@ def reading(place: str, read: Callable[[], Seen]) -> Reading[Seen]:
 
 
 def pods_in(document: Value) -> tuple[PodSeen, ...]:
-    """The pods of a list.
+    """Return the pods of a list.
 
     Raises:
         DocumentError: it is not a complete list of pods.
@@ -52,7 +52,7 @@ def pods_in(document: Value) -> tuple[PodSeen, ...]:
 
 
 def events_in(document: Value) -> tuple[EventSeen, ...]:
-    """The events about pods in a list, or in one event.
+    """Return the events about pods in a list, or in one event.
 
     Raises:
         DocumentError: it is no complete list of events.
@@ -80,7 +80,7 @@ def _event(item: Value) -> Iterator[EventSeen]:
 
 
 def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
-    """The items of a list of this kind, or of a List.
+    """Return the items of a list of this kind, or of a List.
 
     Raises:
         DocumentError: it is no such list, or only a part of one.
@@ -94,7 +94,7 @@ def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
 
 
 def node_in(document: Value) -> NodeSeen:
-    """What a Node object says about extended resources.
+    """Return what a Node object says about extended resources.
 
     Raises:
         DocumentError: it is not a Node.
@@ -132,7 +132,7 @@ def _pod(item: Value) -> PodSeen:
 
 
 def _statuses(status: Value) -> Iterator[tuple[tuple[str, str], dict[str, str]]]:
-    """The health of the devices of each container and resource that a pod's status names."""
+    """Return the health of the devices of each container and resource that a pod's status names."""
     for container in status["containerStatuses"].sequence():
         for one in container["allocatedResourcesStatus"].sequence():
             devices = {device["resourceID"].text(): device["health"].text("") for device in one["resources"].sequence()}

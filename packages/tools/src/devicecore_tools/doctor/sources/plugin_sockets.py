@@ -99,7 +99,7 @@ def _channel(path: str) -> grpc.Channel:
 
 
 def _info(path: str, timeout: float) -> tuple[str, str] | None:
-    """The path and the resource of a device plugin that waits for the plugin watcher; None if it is another plugin."""
+    """Return path and resource of a device plugin for the plugin watcher; None for another kind of plugin."""
     with _channel(path) as channel:
         data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), timeout)
     info = _parsed(pluginregistration.PluginInfo.FromString, data)
@@ -148,7 +148,7 @@ def _parsed(read: Callable[[bytes], rpc.Parsed], data: bytes) -> rpc.Parsed:
 
 
 def _sentence(method: str, error: grpc.RpcError, timeout: float) -> str:
-    """Why a call failed, in words that are the same each time."""
+    """Return why a call failed, in words that are the same each time."""
     code: grpc.StatusCode = error.code()
     match code:
         case grpc.StatusCode.DEADLINE_EXCEEDED:

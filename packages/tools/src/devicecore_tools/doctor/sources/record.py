@@ -18,7 +18,6 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.domain.model import Device
 from devicecore.system.files import DurableFile, read_file
-from devicecore.system.json_values import from_json, to_json
 from devicecore_tools.doctor import Look, PluginSeen, Reading, SocketsSeen
 from devicecore_tools.doctor.sources.kubelet_directory import CHECKPOINT_NAME, CLAIMS_NAME
 from devicecore_tools.doctor.sources.large_documents import read_document_file
@@ -60,7 +59,7 @@ _STATIC = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
 
 
 def is_record(path: str) -> bool:
-    """Whether a directory is a record: it has a record's files, and no directory of device plugins."""
+    """Return whether a directory is a record: it has a record's files, and no directory of device plugins."""
     root = Path(path)
     named = (LIST_NAME, REASONS_NAME, LISTING_NAME, PODS, NODE, EVENTS)
     try:
@@ -80,7 +79,9 @@ def reasons(path: str) -> Mapping[str, str]:
 
 
 def read_saved(path: str, cls: type[T]) -> Reading[T]:
-    """What a file of a record has that this program wrote of a value."""
+    """Return what a file of a record has that this program wrote of a value."""
+    from devicecore.system.json_values import from_json  # cattrs takes long to import
+
     try:
         return Reading.of(path, from_json(read_document_file(path).data, cls))
     except DocumentError as error:
@@ -110,7 +111,7 @@ class SavedPlugins:
 
 
 def read_listing(path: str) -> Reading[SocketsSeen]:
-    """The sockets that a record's listing names, and whether a process listened at each."""
+    """Return the sockets that a record's listing names, and whether a process listened at each."""
     place = Path(path) / LISTING_NAME
     try:
         text = read_file(place, _MAX_LISTING, follow_links=True).decode(errors="replace")
@@ -132,7 +133,7 @@ def read_listing(path: str) -> Reading[SocketsSeen]:
 
 
 def _listed(text: str) -> Iterator[str]:
-    """The sockets in the output of `ls -l`, by directory and name."""
+    """Return the sockets in the output of `ls -l`, by directory and name."""
     directory = ""
     for line in text.splitlines():
         if line.startswith("$"):
@@ -183,16 +184,18 @@ def save(directory: str, look: Look, root: str | None, checkpoint: str | None, o
         _write(target / LISTING_NAME, _listing(look.sockets.value).encode())
     for name, document in objects.items():
         _write_json(target / name, _without_secrets(document))
-    for name, value in _own_form(look):
-        _write_json(target / name, to_json(value))
+    for name, document in _own_form(look):
+        _write_json(target / name, document)
     _write_json(target / REASONS_NAME, reasons_)
 
 
 def _own_form(look: Look) -> Iterator[tuple[str, object]]:
+    from devicecore.system.json_values import to_json
+
     if look.plugins.value is not None:
-        yield PLUGINS, SavedPlugins.of(look.plugins.value)
+        yield PLUGINS, to_json(SavedPlugins.of(look.plugins.value))
     if look.cdi.value is not None:
-        yield CDI, look.cdi.value
+        yield CDI, to_json(look.cdi.value)
 
 
 def _write(path: Path, blob: bytes) -> None:

@@ -27,7 +27,7 @@ _MEM_TOTAL = re.compile(r"MemTotal:\s*(\d+) kB")
 
 
 def read_state_files(root: str, system: Path | None = None) -> Reading[tuple[StateFileSeen, ...]]:
-    """The files in a kubelet's root directory. `system` is the machine's own description; None if it is elsewhere."""
+    """Return the files below a kubelet's root. `system` is the machine's description, None for another one."""
     seen, notes = [], []
     for name in (CPU_NAME, MEMORY_NAME):
         path = Path(root) / name
@@ -46,7 +46,7 @@ def read_state_files(root: str, system: Path | None = None) -> Reading[tuple[Sta
 
 
 def _problem(name: str, blob: bytes) -> str:
-    """Why a kubelet cannot read a file (kubelet: `restoreState`)."""
+    """Return why a kubelet cannot read a file (kubelet: `restoreState`)."""
     try:
         document = json.loads(blob)
     except (ValueError, RecursionError) as error:
@@ -69,7 +69,7 @@ def _problem(name: str, blob: bytes) -> str:
 
 
 def _hashed(name: str, document: dict[str, object]) -> str | None:
-    """What the checksum is made of; None if it is not known for this content."""
+    """Return what the checksum is made of; None if it is not known for this content."""
     policy, entries = document.get("policyName") or "", document.get("entries") or {}
     if name == MEMORY_NAME:
         if document.get("machineState") or entries:
@@ -92,7 +92,7 @@ def _hashed(name: str, document: dict[str, object]) -> str | None:
 
 
 def _drift(name: str, blob: bytes, system: Path) -> str:
-    """Why a sound file does not fit this machine (kubelet: `validateState`); only the static policies compare it."""
+    """Return why a sound file does not fit this machine (kubelet: `validateState`), if its policy is static."""
     document = json.loads(blob)
     if document.get("policyName", "").lower() != "static":
         return ""
@@ -100,7 +100,7 @@ def _drift(name: str, blob: bytes, system: Path) -> str:
 
 
 def _missing_cpus(document: dict[str, object], system: Path) -> str:
-    """The CPUs of the file that the machine does not have."""
+    """Return the CPUs of the file that the machine does not have."""
     try:
         online = _cpus((system / "cpu" / "online").read_text())
     except OSError:
@@ -115,7 +115,7 @@ def _missing_cpus(document: dict[str, object], system: Path) -> str:
 
 
 def _cpus(text: str) -> set[int]:
-    """The CPUs of a set such as `0-3,8`; none if it is not one."""
+    """Return the CPUs of a set such as `0-3,8`; none if it is not one."""
     text = text.strip()
     if not text or not _CPU_SET.fullmatch(text):
         return set()
@@ -127,7 +127,7 @@ def _cpus(text: str) -> set[int]:
 
 
 def _other_memory(document: dict[str, object], system: Path) -> str:
-    """A NUMA node whose memory is not what the file says: a kubelet refuses the least difference."""
+    """Return a NUMA node whose memory is not what the file says: a kubelet refuses the least difference."""
     state = document.get("machineState")
     for node, known in state.items() if isinstance(state, dict) else ():
         try:
