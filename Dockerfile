@@ -1,7 +1,9 @@
-# The conformance checks for device plugins and DRA drivers, in a container. docs/ci.md says how to use it.
+# The conformance checks for device plugins and DRA drivers, in a container (docs/ci.md), and a fleet of nodes
+# (docs/run-a-cluster.md).
 #
 #   docker build --tag conformance .                                             for a binary
 #   docker build --tag conformance --target image --build-arg IMAGE=NAME .       for an image
+#   docker build --tag devicecore-fleet --target fleet .                         for a fleet
 
 ARG IMAGE=scratch
 FROM ${IMAGE} AS subject
@@ -17,6 +19,14 @@ COPY --from=wheel /wheels /wheels
 RUN python -m pip install --no-cache-dir /wheels/*.whl
 WORKDIR /workspace
 ENTRYPOINT ["devicecore", "conformance"]
+
+# Nodes in one process. It needs no rights on its machine, and those of docs/fleet/fleet.yaml on the API server.
+FROM base AS fleet
+RUN python -m pip install --no-cache-dir --find-links /wheels "devicecore-tools[kubernetes,prometheus]" \
+    && mkdir -m 700 /run/fleet && chown 65534:65534 /run/fleet
+USER 65534:65534
+ENV DEVICECORE_FLEET=/run/fleet/fleet.sock
+ENTRYPOINT ["devicecore", "fleet"]
 
 # The files of the image are in /subject, and the command is `chroot /subject ...`. The directories that plugins and
 # drivers share with a kubelet are the same inside and outside, so both see the same paths.

@@ -145,7 +145,14 @@ class VirtualNode(Runs):
         known = RememberedClaims(link.claims)
         # Plugins in memory answer at once. Only what waits for a disk, a socket or a server needs a thread.
         in_memory = self.group.directory is None and shared.root is None
-        claims = NodeClaims(lambda: self._dra(known, link, claims), self._wake, workers=shared.workers)
+        quick = Workers(0) if in_memory else shared.workers
+        claims = NodeClaims(
+            lambda: self._dra(known, link, claims),
+            self._wake,
+            workers=shared.workers,  # a claim is read from the server
+            release_workers=quick,
+            clock=shared.clock,
+        )
         self._claims = claims
         if self.group.directory is None:
             self._machine = MemoryMachine()
@@ -167,7 +174,7 @@ class VirtualNode(Runs):
             claims,
             self._wake,
             reporter=link.reporter,
-            workers=Workers(0) if in_memory else shared.workers,
+            workers=quick,
             clock=shared.clock,
         )
         self._closing.callback(engine.stop)

@@ -57,7 +57,8 @@ class NodeClaims:
     Args:
         make: makes the DRA manager. It is called once, when the manager is needed first.
         wake: called from other threads when there is something to do for `advance`.
-        workers: the threads that call drivers, which other nodes may share; without it, threads of its own.
+        workers: the threads that prepare claims, which other nodes may share; without it, threads of its own.
+        release_workers: the threads that release claims; by default those of `workers`.
         clock: monotonic seconds.
     """
 
@@ -67,6 +68,7 @@ class NodeClaims:
         wake: Callable[[], None] = lambda: None,
         *,
         workers: Workers | None = None,
+        release_workers: Workers | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
@@ -76,7 +78,8 @@ class NodeClaims:
         self._starting = threading.Lock()  # held while the manager is started or stopped, which needs the event loop
         self._parts: DraParts | None = None
         self._is_stopped = False
-        self._preparing, self._releasing = Lanes(THREADS_OF_LONG, workers), Lanes(THREADS_OF_LONG, workers)
+        self._preparing = Lanes(THREADS_OF_LONG, workers)
+        self._releasing = Lanes(THREADS_OF_LONG, release_workers or workers)
         self._preparing_unknown = Lanes(
             1, workers
         )  # for pods whose drivers are not known: each may wait for any of them

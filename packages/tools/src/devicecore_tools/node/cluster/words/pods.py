@@ -266,7 +266,8 @@ def _sum(spec: Json, part: str) -> Json:
     together: dict[str, Quantity] = {}
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
         sizes = {
-            name: Quantity.parse(text) for name, text in ((container.get("resources") or {}).get(part) or {}).items()
+            name: Quantity.parse(str(text))
+            for name, text in ((container.get("resources") or {}).get(part) or {}).items()
         }
         is_init = container not in spec["containers"]
         for name, size in sizes.items():

@@ -1,0 +1,335 @@
+"""Measure a fleet: `python benchmarks/fleet.py --help`.
+
+The fleet and the API server are processes of their own. Without --kubeconfig the server is the small one for tests, and
+then the requests that it got are counted too. With it, any API server can be used: pods have a scheduler's name that
+no scheduler has, and are bound by this program.
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field, frozen
+
+from devicecore.adapters.kube_api.access import ApiRequest
+from devicecore.adapters.kube_api.pods import KubeApiPods
+from devicecore.adapters.kube_api.requests import NODES, PODS, ApiResource, KubeApiRequests, RequestError
+
+HERE = Path(__file__).parent
+NAMESPACE = ApiResource("", "v1", "namespaces")
+CLAIMS = ApiResource("resource.k8s.io", "v1", "resourceclaims")
+SLICES = ApiResource("resource.k8s.io", "v1", "resourceslices")
+PLACE = "devicecore-bench"
+TOLERATIONS = [{"operator": "Exists"}]
+GPUS, NICS = 8, 4
+NODE = f"""
+nodes:
+- name: bench-{{number}}
+  count: COUNT
+  numaNodes: 2
+  plugins:
+  - {{resource: example.com/gpu, devices: {GPUS}}}
+  drivers:
+  - name: nic.example.com
+    devices: [{{name: "nic-{{number}}", count: {NICS}, numa: [0, 1], attributes: {{model: X}}}}]
+"""
+SERVER = """
+import json, resource, sys, time
+from collections import Counter
+from pathlib import Path
+from devicecore_tools.testing.api_server import LocalApiServer, store
+store.MAX_WEIGHT = 8 << 30
+with LocalApiServer() as server:
+    server.kubeconfig(Path(sys.argv[1]))
+    print(flush=True)
+    seen = 0
+    for _ in sys.stdin:
+        new, seen = server.requests[seen:], len(server.requests)
+        counts = Counter(f"{one.verb} {one.resource}" for one in new)
+        print(json.dumps([counts, time.process_time()]), flush=True)
+"""
+
+
+@frozen
+class Sample:
+    """What a process uses: memory in MB, threads, and seconds of processor time so far."""
+
+    memory: float
+    threads: int
+    cpu: float
+
+    @classmethod
+    def of(cls, process: int) -> "Sample":
+        lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
+        status = dict(line.split(":", 1) for line in lines)
+        times = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        ticks = int(times[11]) + int(times[12])
+        return cls(int(status["VmRSS"].split()[0]) / 1024, int(status["Threads"]), ticks / os.sysconf("SC_CLK_TCK"))
+
+
+@define
+class Running:
+    """When pods were seen to run."""
+
+    seen_at: dict[str, float] = field(factory=dict)
+    phases: Counter[str] = field(factory=Counter)
+    changed: threading.Condition = field(factory=threading.Condition)
+
+    def wants(self, node: str) -> bool:
+        return node.startswith("bench-")
+
+    def listed(self, pods: Sequence[Any]) -> None:
+        for pod in pods:
+            self.seen("ADDED", pod)
+
+    def seen(self, kind: str, pod: Any) -> None:  # noqa: ANN401 - parsed JSON
+        phase, name = (pod.get("status") or {}).get("phase"), pod["metadata"]["name"]
+        if kind != "DELETED" and phase in ("Running", "Failed") and name not in self.seen_at:
+            with self.changed:
+                self.seen_at[name] = time.monotonic()
+                self.phases[phase] += 1
+                self.changed.notify_all()
+
+    def wait(self, count: int, seconds: float) -> int:
+        with self.changed:
+            self.changed.wait_for(lambda: len(self.seen_at) >= count, seconds)
+        return len(self.seen_at)
+
+
+@define
+class Bench:
+    """A fleet on an API server, and pods for it."""
+
+    requests: KubeApiRequests
+    running: Running
+    nodes: int
+    fleet: int
+    counts: Callable[[], tuple[dict[str, int], float]]
+    bound_at: dict[str, float] = field(factory=dict)
+
+    def pod(self, number: int) -> tuple[str, str, dict[str, Any] | None]:
+        """The name and node of a pod, and the devices of its claim if it has one: of ten pods of a node, two do."""
+        node, of_node = number % self.nodes, number // self.nodes
+        device = {
+            "request": "nic",
+            "driver": "nic.example.com",
+            "pool": f"bench-{node}",
+            "device": f"nic-{of_node // 5}",
+        }
+        has_claim = of_node % 5 == 4
+        return f"pod-{number}", f"bench-{node}", device if has_claim else None
+
+    def make(self, number: int) -> None:
+        """Create a pod and its claim, not bound yet."""
+        name, _, device = self.pod(number)
+        container: dict[str, Any] = {"name": "main", "image": "none"}
+        spec: dict[str, Any] = {
+            "schedulerName": PLACE,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [container],
+        }
+        if device is None:
+            container["resources"] = {"limits": {"example.com/gpu": "1"}}
+        else:
+            request = {"name": "nic", "exactly": {"deviceClassName": "nic"}}
+            claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
+            self.requests.create(CLAIMS, _typed("ResourceClaim", "resource.k8s.io/v1", claim), PLACE)
+            spec["resourceClaims"] = [{"name": "nic", "resourceClaimName": name}]
+            container["resources"] = {"claims": [{"name": "nic"}]}
+        pod = self.requests.create(PODS, _typed("Pod", "v1", {"metadata": {"name": name}, "spec": spec}), PLACE)
+        if device is not None:
+            users = [{"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}]
+            status = {"allocation": {"devices": {"results": [device]}}, "reservedFor": users}
+            self.requests.patch(CLAIMS, name, {"status": status}, PLACE, subresource="status")
+
+    def bind(self, number: int) -> None:
+        """Bind a pod, as a scheduler does."""
+        name, node, _ = self.pod(number)
+        body = _typed("Binding", "v1", {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}})
+        self.bound_at[name] = time.monotonic()
+        path = PODS.path(PLACE, name, "binding")
+        self.requests._send(ApiRequest("create pods/binding", "POST", path, {}, body))  # noqa: SLF001 - nobody else binds
+
+
+def _typed(kind: str, version: str, body: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": kind, "apiVersion": version, **body}
+
+
+def nothing() -> tuple[dict[str, int], float]:
+    """Count no requests: only the small server tells."""
+    return {}, 0.0
+
+
+@contextmanager
+def small_server(kubeconfig: Path) -> Iterator[Callable[[], tuple[dict[str, int], float]]]:
+    """Run the API server for tests in a process of its own. The result counts its requests since the last call."""
+    command = [sys.executable, "-c", SERVER, str(kubeconfig)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin
+        assert server.stdout
+        source, sink = server.stdout, server.stdin
+        source.readline()
+
+        def counts() -> tuple[dict[str, int], float]:
+            sink.write("\n")
+            sink.flush()
+            found, cpu = json.loads(source.readline())
+            return found, cpu
+
+        yield counts
+        sink.close()
+
+
+@contextmanager
+def fleet_of(nodes: int, kubeconfig: Path, directory: Path, root: Path | None) -> Iterator[int]:
+    """Run a fleet in a process of its own, and return its number."""
+    file = directory / "fleet.yaml"
+    file.write_text(NODE.replace("COUNT", str(nodes)), encoding="utf-8")
+    command = [sys.executable, "-m", "devicecore_tools", "fleet", "run", str(file), "--kubeconfig", str(kubeconfig)]
+    with subprocess.Popen(
+        [*command, *(["--root", str(root)] if root else [])], stderr=(directory / "log").open("w")
+    ) as one:
+        try:
+            yield one.pid
+        finally:
+            one.terminate()
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 600.0) -> float:
+    """Wait, and return for how long."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > seconds:
+            sys.exit(f"not within {seconds:g} s: {what}")
+        time.sleep(2)
+    return time.monotonic() - began
+
+
+def all_at_once(work: Callable[[int], None], numbers: range) -> None:
+    """Do something for each number in a few threads."""
+    with ThreadPoolExecutor(4) as threads:
+        for _ in threads.map(work, numbers):
+            pass
+
+
+def at_rate(work: Callable[[int], None], numbers: range, rate: float) -> None:
+    """Do something for each number, so many in a second."""
+    began = time.monotonic()
+    with ThreadPoolExecutor(4) as threads:
+        for done, number in enumerate(numbers):
+            time.sleep(max(0.0, began + done / rate - time.monotonic()))
+            threads.submit(work, number)
+
+
+def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, object], None]) -> None:
+    """Take all measurements."""
+    requests = bench.requests
+    wanted = {f"bench-{number}" for number in range(options.nodes)}
+
+    def registered() -> bool:
+        nodes = {one["metadata"]["name"]: one for one in requests.list(NODES)}
+        slices = {one["spec"].get("nodeName") for one in requests.list(SLICES, "spec.driver=nic.example.com")}
+        ready = {
+            name for name in wanted & nodes.keys() if "example.com/gpu" in (nodes[name]["status"].get("capacity") or {})
+        }
+        return ready == wanted and slices >= wanted
+
+    show("seconds until all nodes and slices are there", round(wait_until(registered, "nodes"), 1))
+    before = Sample.of(bench.fleet)
+    show("memory without pods, MB", round(before.memory))
+    show("threads", before.threads)
+    bench.counts()
+    time.sleep(options.idle)
+    counts, _ = bench.counts()
+    after = Sample.of(bench.fleet)
+    show("requests in a second at rest", {verb: round(count / options.idle, 2) for verb, count in counts.items()})
+    show("processor time at rest, share of a core", round((after.cpu - before.cpu) / options.idle, 3))
+    measured = min(options.pods, int(options.rate * options.seconds))
+    filling = range(options.pods - measured)
+    all_at_once(bench.make, range(options.pods))
+    bench.counts()
+    began, start = time.monotonic(), Sample.of(bench.fleet)
+    all_at_once(bench.bind, filling)
+    reached = bench.running.wait(len(filling), 600)
+    end = Sample.of(bench.fleet)
+    show("pods running after all at once", f"{reached} of {len(filling)} in {time.monotonic() - began:.1f} s")
+    show("processor time for a pod, ms", round(1e3 * (end.cpu - start.cpu) / max(1, len(filling)), 2))
+    time.sleep(2)
+    bench.counts()
+    start, (_, server) = Sample.of(bench.fleet), bench.counts()
+    at_rate(bench.bind, range(len(filling), options.pods), options.rate)
+    bench.running.wait(options.pods, 60)
+    end, (counts, server_end) = Sample.of(bench.fleet), bench.counts()
+    show(f"requests while {options.rate:g} pods a second are bound", counts)
+    share = {"fleet": end.cpu - start.cpu, "server": server_end - server}
+    show(
+        "processor time meanwhile, share of a core",
+        {who: round(it * options.rate / measured, 2) for who, it in share.items()},
+    )
+    names = [bench.pod(number)[0] for number in range(len(filling), options.pods)]
+    waits = sorted(
+        bench.running.seen_at[name] - bench.bound_at[name] for name in names if name in bench.running.seen_at
+    )
+    show("phases", dict(bench.running.phases))
+    if waits:
+        show("seconds from binding to Running, median", round(statistics.median(waits), 3))
+        show("seconds from binding to Running, 95 %", round(waits[int(0.95 * (len(waits) - 1))], 3))
+    show("memory with pods, MB", round(Sample.of(bench.fleet).memory))
+    show("threads with pods", Sample.of(bench.fleet).threads)
+
+
+def main() -> None:
+    """Measure what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--pods", type=int, help="by default ten for each node")
+    parser.add_argument("--rate", type=float, default=50.0, help="pods bound in a second")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for which pods are bound at that rate")
+    parser.add_argument("--idle", type=float, default=30.0, help="seconds for which requests at rest are counted")
+    parser.add_argument("--kubeconfig", type=Path, help="a real API server, with the rights of an administrator")
+    parser.add_argument("--root", type=Path, help="where the fleet keeps checkpoints; by default in memory")
+    parser.add_argument("--json", type=Path, help="write the results there")
+    options = parser.parse_args()
+    options.pods = 10 * options.nodes if options.pods is None else options.pods
+    results: dict[str, object] = {"nodes": options.nodes, "pods": options.pods}
+
+    def show(what: str, value: object) -> None:
+        results[what] = value
+        print(f"{what:56}{value}", flush=True)
+
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        kubeconfig, counts = options.kubeconfig, nothing
+        if kubeconfig is None:
+            kubeconfig = directory / "kubeconfig"
+            counts = stack.enter_context(small_server(kubeconfig))
+        requests = stack.enter_context(KubeApiRequests(kubeconfig=kubeconfig, timeout=60))
+        try:
+            requests.create(NAMESPACE, _typed("Namespace", "v1", {"metadata": {"name": PLACE}}))
+        except RequestError as error:
+            if error.reason != "AlreadyExists":
+                raise
+        running = Running()
+        stack.enter_context(KubeApiPods(running, kubeconfig=kubeconfig, timeout=60))
+        fleet = stack.enter_context(fleet_of(options.nodes, kubeconfig, directory, options.root))
+        measure(Bench(requests, running, options.nodes, fleet, counts), options, show)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    main()
