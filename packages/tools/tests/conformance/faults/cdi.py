@@ -46,6 +46,13 @@ class OldVersion(GoodDriver):
         return super().spec(uid, results) | {"cdiVersion": "0.3.0"}
 
 
+@fails("writes-valid-cdi-files")
+class OldMetadata(WritesMetadata):
+    """As with the first helpers that wrote metadata."""
+
+    cdi_version = "0.3.0"
+
+
 @fails("writes-cdi-files-in-one-step")
 class WritesInPlace(GoodDriver):
     def write_cdi(self, uid: str, results: list[Json]) -> None:

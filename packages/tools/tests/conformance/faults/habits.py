@@ -169,6 +169,8 @@ class LosesItsOnlyDevice(HasOneDevice):
 class WritesMetadata(GoodDriver):
     """As drivers in Go with metadata of devices: a file for each request, which a CDI device of its own mounts."""
 
+    cdi_version = "0.5.0"
+
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         devices = super().prepare_claim(claim, context)
         for request in sorted({device.request_names[0] for device in devices}):
@@ -179,7 +181,7 @@ class WritesMetadata(GoodDriver):
             write(path, json.dumps({"kind": "DeviceMetadata", "requests": [{"name": request, "devices": names}]}))
             mount = {"hostPath": str(path), "containerPath": f"/var/run/kubernetes.io/{request}/{self.name}.json"}
             device = {"name": f"{claim.uid}_{request}", "containerEdits": {"mounts": [mount]}}
-            spec = {"cdiVersion": "0.5.0", "kind": f"{self.name}/metadata", "devices": [device]}
+            spec = {"cdiVersion": self.cdi_version, "kind": f"{self.name}/metadata", "devices": [device]}
             (self.cdi / f"{self.name}_metadata_{claim.uid}_{request}.json").write_text(json.dumps(spec))
             for one in of_request:
                 one.cdi_device_ids.append(f"{self.name}/metadata={claim.uid}_{request}")

@@ -161,11 +161,17 @@ def writes_valid_cdi_files(driver: DriverUnderTest) -> str:
             continue
         except OSError as error:  # such as a pipe, for which a runtime would wait
             problem = error.strerror or str(error)
-        require(not problem, f"{path.name}: {problem}")
+        whose = "Kubernetes' helper for metadata has written " if _is_of_the_helper(driver, path.name) else ""
+        require(not problem, f"{whose}{path.name}: {problem}")
     if not files:
         reason = f"the driver has no file in {driver.environment.cdi}"
         raise Skip(reason)
     return f"{counted(len(files), 'file')}: {some([path.name for path in files])}"
+
+
+def _is_of_the_helper(driver: DriverUnderTest, name: str) -> bool:
+    """Return whether this is a file by which containers mount metadata, which Kubernetes' helper writes in place."""
+    return name.startswith((f"{driver.registration.name}_metadata_", f"{driver.registration.name}-metadata-"))
 
 
 @check(
@@ -176,7 +182,6 @@ def writes_valid_cdi_files(driver: DriverUnderTest) -> str:
 )
 def writes_cdi_files_in_one_step(driver: DriverUnderTest) -> str:
     """Claims are prepared, while inotify shows what is written into files whose name ends in .json or .yaml."""
-    of_the_helper = f"{driver.registration.name}_metadata_"  # Kubernetes' helper writes these in place
     try:
         with WatchedDirectory(driver.environment.cdi) as watched:
             for _ in range(_REPEATS):
@@ -184,7 +189,7 @@ def writes_cdi_files_in_one_step(driver: DriverUnderTest) -> str:
             modified = [name for name in watched.modified() if name.endswith((".json", ".yaml"))]
     except OSError as error:  # another user of this machine has too many of them
         raise Skip(str(error)) from None
-    written = sorted(name for name in modified if not name.startswith(of_the_helper))
+    written = sorted(name for name in modified if not _is_of_the_helper(driver, name))
     require(not written, f"the content of {some(written)} was written after the file had its name")
     return f"no file was written in place while {counted(_REPEATS, 'claim')} were prepared"
 
