@@ -1,7 +1,7 @@
 """Events of a node and of its pods, in the words of a kubelet.
 
 Law: an event is named after its object and the nanosecond at which it was first seen, so two events of an object at
-different times have different names. A repeated event is a patch of the first.
+different times have different names.
 """
 
 from datetime import UTC, datetime
@@ -26,15 +26,6 @@ class Said:
 STARTING = Said("Starting", "Starting kubelet.")
 
 
-def node_became(node: str, reason: str) -> Said:
-    """A condition of the Node has changed; `reason` is `NodeReady`, `NodeNotReady`, `NodeHasSufficientMemory`..."""
-    return Said(reason, f"Node {node} status is now: {reason}")
-
-
-NODE_IS_WELL = ("NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID")
-"""The reasons with which a node starts."""
-
-
 def refused(reason: str, message: str) -> Said:
     """The pod was not admitted. The message is that of the pod's status without its beginning."""
     return Said(reason, message, is_warning=True)
@@ -52,16 +43,6 @@ def not_prepared(problem: str) -> Said:
 def not_started(container: str, problem: str) -> Said:
     """The settings of a container could not be made."""
     return Said("Failed", f"Error: {problem}", is_warning=True, container=container)
-
-
-def created(container: str) -> Said:
-    """A container was created."""
-    return Said("Created", "Container created", container=container)
-
-
-def started(container: str) -> Said:
-    """A container was started."""
-    return Said("Started", "Container started", container=container)
 
 
 def killing(container: str) -> Said:
@@ -103,8 +84,3 @@ def event(about: Json, node: str, said: Said, now: datetime, nanoseconds: int | 
         "reportingComponent": "kubelet",
         "reportingInstance": node,
     }
-
-
-def repeated(said: Said, count: int, now: datetime) -> Json:
-    """Return the patch of an event that happened again: the `count`-th time."""
-    return {"count": count, "lastTimestamp": written(now), "message": said.message}

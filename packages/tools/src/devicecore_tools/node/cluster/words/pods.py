@@ -105,12 +105,6 @@ def status_patch(pod: Json, wanted: Json, now: datetime) -> Json | None:
     return {"metadata": {"uid": pod["metadata"]["uid"]}, "status": patch} if patch else None
 
 
-def deletion(pod: Json) -> Json:
-    """Return the options of the request that removes a pod that is over."""
-    preconditions = {"uid": pod["metadata"]["uid"]}
-    return {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "preconditions": preconditions}
-
-
 def _addresses(spec: Json, facts: PodFacts) -> Json:
     if not facts.host_ips:
         return {}
