@@ -4,6 +4,7 @@ import ast
 import importlib
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from devicecore import wire
+from devicecore.domain.checks import received
 from devicecore.domain.container_options import ContainerAllocateResponse, DeviceSpec, Mount
 from devicecore.domain.errors import UnreadableReceiptError
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginOptions, Receipt
@@ -31,17 +33,20 @@ MODULES = [
 ]
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-responses = st.builds(
+responses = st.builds(  # as plugins in other languages answer, with paths that no author of one in Python can give
     ContainerAllocateResponse,
     envs=st.dictionaries(text, text),
-    mounts=st.lists(st.builds(Mount, text, text, st.booleans())).map(tuple),
-    devices=st.lists(st.builds(DeviceSpec, text, text, text)).map(tuple),
+    mounts=st.lists(st.builds(partial(received, Mount), text, text, st.booleans())).map(tuple),
+    devices=st.lists(st.builds(partial(received, DeviceSpec), text, text, text)).map(tuple),
     annotations=st.dictionaries(text, text),
     cdi_devices=st.lists(text).map(tuple),
 )
 nodes = st.integers(-(2**63), 2**63 - 1).map(NumaNode)
 devices = st.builds(
-    Device, text.map(DeviceId), st.sampled_from(Health), st.none() | st.lists(nodes, max_size=3).map(tuple)
+    partial(received, Device),
+    text.map(DeviceId),
+    st.sampled_from(Health),
+    st.none() | st.lists(nodes, max_size=3).map(tuple),
 )
 
 

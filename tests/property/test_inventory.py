@@ -8,10 +8,11 @@ devices."
 from collections.abc import Sequence
 
 import pytest
-from attrs import define, evolve, field
+from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devicecore.domain.checks import received
 from devicecore.domain.device_set import DeviceIndex
 from devicecore.domain.errors import PluginAlreadyConnectedError
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered
@@ -59,7 +60,7 @@ class NaiveResource:
         latest = [devices for devices in self.live.values() if devices is not None]
         self.believed = latest[-1] if latest else self.believed
         if self.believed and not self.live:
-            self.believed = tuple(evolve(device, health=Health.UNHEALTHY) for device in self.believed)
+            self.believed = tuple(received(Device, one.id, Health.UNHEALTHY, one.topology) for one in self.believed)
 
 
 @given(plugin_events(max_size=12))

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from devicecore.domain.checkpoint import CheckpointData, CheckpointWriter, checkpoint_of, decode, encode, restore
+from devicecore.domain.checks import received
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import UnencodableCheckpointError
 from devicecore.domain.events import DevicesReported, PluginLost, PluginRegistered, RegistrationRequested
@@ -23,6 +24,7 @@ from devicecore.domain.model import (
     Device,
     DeviceId,
     ExtendedClaim,
+    Health,
     NumaNode,
     PluginId,
     PluginOptions,
@@ -249,7 +251,7 @@ def test_allocatable_is_sanitized_for_pods_that_hold_something(
 def test_a_device_that_is_no_longer_listed_has_no_topology(device: DeviceId, nodes: tuple[NumaNode, ...]) -> None:
     """A plugin may drop a device while it prepares it. The device is allocated as one without NUMA nodes."""
     node = NodeState().apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
-    node = node.apply(DevicesReported(PLUGIN, (Device(device, topology=nodes),)), now=0.0)
+    node = node.apply(DevicesReported(PLUGIN, (received(Device, device, Health.HEALTHY, nodes),)), now=0.0)
     reserved = NodeState(node.inventory, node.ledger.reserve(KEY, GPU, DeviceSet.of([device])))
     confirmed = reserved.confirm(KEY, GPU, Receipt(b""))
     kept = confirmed.ledger.allocation(KEY, GPU)

@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
+from devicecore.domain.checks import received
 from devicecore.domain.device_set import DeviceSet, natural_key
 from devicecore.domain.errors import (
     AdmissionError,
@@ -357,7 +358,9 @@ def test_more_available_devices_never_turn_a_yes_into_a_no(
 def test_among_equals_the_natural_order_decides(ids: list[DeviceId], order: list[int]) -> None:
     """A request for two of four devices gets the first two in natural order, for any order of the list."""
     node = NodeState().apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
-    node = node.apply(DevicesReported(PLUGIN, tuple(Device(ids[place]) for place in order)), now=0.0)
+    node = node.apply(
+        DevicesReported(PLUGIN, tuple(received(Device, ids[place], Health.HEALTHY, None) for place in order)), now=0.0
+    )
     pod = Pod(NEWCOMER, containers=(Container("app", {GPU: 2}),))
     decision = Scene(node, pod, ResourceRequest(pod.key(pod.container("app")), GPU, 2)).choose()
     assert decision == Chosen(DeviceSet.of(sorted(ids, key=natural_key)[:2]))

@@ -31,6 +31,7 @@ from devicecore.domain.checkpoint import (
     encode,
     restore,
 )
+from devicecore.domain.checks import received
 from devicecore.domain.container_options import merge
 from devicecore.domain.errors import DeviceCoreError, EmptyAllocateResponseError, PluginAlreadyConnectedError
 from devicecore.domain.inventory import Inventory
@@ -80,11 +81,17 @@ class StubPlugin(DevicePlugin):
 
 
 def response(row: Json) -> ContainerAllocateResponse:
-    """An answer to Allocate as the cases write it."""
+    """An answer to Allocate as the cases write it. A kubelet takes the relative paths that some of them have."""
     return ContainerAllocateResponse(
         row.get("envs", {}),
-        tuple(Mount(**mount) for mount in row.get("mounts", ())),
-        tuple(DeviceSpec(**spec) for spec in row.get("devices", ())),
+        tuple(
+            received(Mount, mount["container_path"], mount["host_path"], mount.get("read_only", False))
+            for mount in row.get("mounts", ())
+        ),
+        tuple(
+            received(DeviceSpec, spec["container_path"], spec["host_path"], spec.get("permissions", "rw"))
+            for spec in row.get("devices", ())
+        ),
         row.get("annotations", {}),
         tuple(row.get("cdi_devices", ())),
     )

@@ -2,9 +2,6 @@
 
 import inspect
 import pickle
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from attrs import evolve, fields, has
@@ -37,8 +34,6 @@ from devicecore.domain.model import ExtendedClaim, Receipt, RequestMapping
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
 GPU = resource_name("example.com/gpu")
-UNTYPED: Any = SimpleNamespace(Device=Device, DeviceList=DeviceList, Container=Container, Pod=Pod)
-"""Values as a caller without a type checker makes them."""
 ERRORS = [
     cls
     for _, cls in inspect.getmembers(errors, inspect.isclass)
@@ -87,40 +82,6 @@ def test_containers_become_tuples() -> None:
     assert [container.name for container in pod.in_start_order] == ["a", "b", "main"]
     extended = ExtendedClaim("shared", (RequestMapping("main", resource) for resource in (GPU,)))
     assert Pod(PodUid("p"), extended_claim=extended).claimed == {("main", GPU)}
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: UNTYPED.Device(7), "device id: expected str, got 7"),
-        (lambda: UNTYPED.Device("x", 1), "health: expected Health, got 1"),
-        (lambda: UNTYPED.Device("x", None), "health: expected Health, got None"),
-        (lambda: UNTYPED.Device("x", topology=0), "topology: expected several values, such as a tuple, got 0"),
-        (lambda: UNTYPED.Device("x", topology="01"), "topology: expected several values, such as a tuple, got '01'"),
-        (lambda: UNTYPED.Device("x", topology=("0",)), "NUMA node: expected int, got '0'"),
-        (lambda: UNTYPED.Container(None), "container name: expected str, got None"),
-        (lambda: UNTYPED.Container("c", [GPU]), "limits: expected a mapping of resource names to counts, got "),
-        (lambda: UNTYPED.Pod(7), "pod uid: expected str, got 7"),
-        (
-            lambda: UNTYPED.Pod("p", containers=UNTYPED.Container("c")),
-            "containers: expected several values, such as a tuple, got Con",
-        ),
-        (lambda: UNTYPED.Pod("p", containers=["c"]), "container: expected Container, got 'c'"),
-        (lambda: UNTYPED.Pod("p", claims="gpu"), "claims: expected several values, such as a tuple, got 'gpu'"),
-        (lambda: UNTYPED.Pod("p", (UNTYPED.Container("c"),)), "takes 2 positional arguments but 3 were given"),
-        (lambda: UNTYPED.DeviceList.of(["gpu-0"]), "devices: expected Device, got 'gpu-0'"),
-    ],
-)
-def test_a_value_of_another_type_is_refused_with_a_sentence(make: Callable[[], object], message: str) -> None:
-    with pytest.raises(TypeError) as refused:
-        make()
-    assert message in str(refused.value)
-    assert len(str(refused.value)) < 250
-
-
-def test_a_limit_that_is_no_count_is_refused() -> None:
-    with pytest.raises(InvalidLimitError):
-        Container("main", {GPU: -3})
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

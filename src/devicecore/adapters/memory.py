@@ -12,11 +12,11 @@ from attrs import define, field
 
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.container_options import ContainerAllocateResponse
-from devicecore.domain.errors import PluginCallError, PluginStoppedError
+from devicecore.domain.errors import NotStartedError, PluginCallError, PluginStoppedError
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import ContainerKey, DeviceId, PluginId, PodUid, Receipt, resource_name
 from devicecore.domain.text import counted
-from devicecore.ports.plugin import DevicePlugin
+from devicecore.ports.plugin import DevicePlugin, allocated, check_plugin, listed, preferred
 from devicecore.ports.transport import Listener
 from devicecore.wire.conversion import read_receipt, write_receipt
 
@@ -54,12 +54,15 @@ class MemoryTransport:
         """Register `plugin` as if it were served on `socket` (by default one of its own), and take its first list.
 
         Raises:
-            PluginStoppedError: the transport is not started.
+            TypeError: `plugin` is not a plugin, or lists something else than devices.
+            NotStartedError: the transport is not started.
             InvalidResourceNameError: a kubelet would not accept the name of the plugin's resource.
             DeviceCoreError: the listener refuses the plugin.
         """
+        check_plugin(plugin, "connect")
         if self._listener is None:
-            raise PluginStoppedError(plugin.resource)
+            name = "the DeviceManager of this MemoryTransport"
+            raise NotStartedError(name)
         self._listener(RegistrationRequested(plugin.resource))
         generation = next(self._generations)
         id_ = PluginId(resource_name(plugin.resource), socket or f"memory-{generation}.sock", generation)
@@ -70,7 +73,7 @@ class MemoryTransport:
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:  # noqa: ARG002  # see the class
         """Ask the plugin to prepare `devices`."""
-        return self._call(plugin, "Allocate", lambda live: write_receipt(live.allocate(tuple(devices))))
+        return self._call(plugin, "Allocate", lambda live: write_receipt(allocated(live, tuple(devices))))
 
     def get_preferred_allocation(
         self,
@@ -84,7 +87,7 @@ class MemoryTransport:
         """Ask the plugin which devices it prefers."""
 
         def ask(live: DevicePlugin) -> tuple[DeviceId, ...]:
-            return tuple(live.get_preferred_allocation(tuple(available), tuple(must_include), size))
+            return preferred(live, tuple(available), tuple(must_include), size)
 
         return self._call(plugin, "GetPreferredAllocation", ask)
 
@@ -146,7 +149,7 @@ class MemoryConnection:
         """Send the list as it is now, as a heartbeat does."""
         with self._in_turn:
             if self.id in self._transport._connections:  # noqa: SLF001  # as above
-                self._transport._notify(DevicesReported(self.id, tuple(self.plugin.devices())))  # noqa: SLF001  # as above
+                self._transport._notify(DevicesReported(self.id, listed(self.plugin)))  # noqa: SLF001  # as above
 
 
 @define

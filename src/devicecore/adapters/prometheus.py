@@ -22,9 +22,6 @@ from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler
 
 from attrs import Factory, define, field, frozen
-from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import ThreadingWSGIServer
 
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import SetUpError
@@ -33,6 +30,14 @@ from devicecore.domain.node_state import NodeState
 from devicecore.domain.text import foreign_text
 from devicecore.ports.context import Runs
 from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.system.extras import missing_extra
+
+try:
+    from prometheus_client import CollectorRegistry, make_wsgi_app
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+    from prometheus_client.exposition import ThreadingWSGIServer
+except ModuleNotFoundError as _error:
+    raise missing_extra(_error, "prometheus") from None
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.claims import ClaimCache

@@ -19,13 +19,14 @@ from devicecore.domain.text import counted, foreign_text
 class Admitted:
     """The pod has its devices, and they are in the checkpoint.
 
-    `allocations` is all that the pod holds, with what it held before. `unhandled` names, by container, the extended
-    resources that it asks for and no device plugin here ever registered: the device manager leaves them to others.
+    `allocations` is all that the pod holds, with what it held before. `unhandled` names, by container, the resources
+    that it asks for and no device plugin here ever registered: the device manager leaves them to others, as a kubelet
+    does. A misspelt name is among them, so `repr` shows them.
     """
 
     pod: Pod
     allocations: tuple[Allocation, ...] = ()
-    unhandled: tuple[tuple[str, ResourceName], ...] = ()
+    unhandled: tuple[tuple[str, str], ...] = ()
 
     def __bool__(self) -> Literal[True]:
         return True
@@ -41,7 +42,9 @@ class Admitted:
 
     def __repr__(self) -> str:
         devices = sum(len(allocation.numa_nodes) for allocation in self.allocations)
-        return f"<Admitted: pod {foreign_text(self.pod.uid, 100)} with {counted(devices, 'device')}>"
+        unhandled = ", ".join(f"{resource} of {container}" for container, resource in self.unhandled)
+        without = f", unhandled: {foreign_text(unhandled, 300)}" if unhandled else ""
+        return f"<Admitted: pod {foreign_text(self.pod.uid, 100)} with {counted(devices, 'device')}{without}>"
 
 
 @frozen

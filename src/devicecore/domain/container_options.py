@@ -9,36 +9,94 @@ from typing import TypeVar
 
 from attrs import evolve, field, frozen
 
+from devicecore.domain.checks import checked, expected, is_absolute_path, is_flag, tuple_of
 from devicecore.domain.model import ResourceName
+from devicecore.domain.text import foreign_text
 
 
 @frozen
 class Mount:
-    """A path of the host that the container sees under another path."""
+    """A path of the host that the container sees under another path.
 
-    container_path: str
-    host_path: str
-    read_only: bool = False
+    Raises:
+        TypeError: a value has another type.
+        ValueError: a path is not absolute.
+    """
+
+    container_path: str = field(validator=is_absolute_path)
+    host_path: str = field(validator=is_absolute_path)
+    read_only: bool = field(default=False, validator=is_flag)
+
+
+def _are_permissions(_: object, __: object, value: str) -> None:
+    if not checked(value, str, "DeviceSpec.permissions") or set(value) - set("rwm"):
+        raise ValueError(expected("DeviceSpec.permissions", "letters of r, w and m", value))
 
 
 @frozen
 class DeviceSpec:
-    """A device node. `permissions` are letters of `r`, `w` and `m`."""
+    """A device node. `permissions` are letters of `r`, `w` and `m` (mknod).
 
-    container_path: str
-    host_path: str
-    permissions: str = "rw"
+    Raises:
+        TypeError: a value has another type.
+        ValueError: a path is not absolute, or the permissions are other letters.
+    """
+
+    container_path: str = field(validator=is_absolute_path)
+    host_path: str = field(validator=is_absolute_path)
+    permissions: str = field(default="rw", validator=_are_permissions)
+
+
+def _texts_by_name(value: Mapping[str, str], what: str) -> dict[str, str]:
+    # Typed as object because a type checker would call the check unreachable; a caller may pass anything.
+    given: object = value
+    if type(given) is not dict and not isinstance(given, Mapping):  # the second one takes longer
+        raise TypeError(expected(what, "a mapping of names to texts", value))
+    texts = dict(value)
+    pairs: Iterable[tuple[object, object]] = texts.items()
+    for name, text in pairs:
+        if not isinstance(name, str):
+            raise TypeError(expected(what, "names that are str", name))
+        if not isinstance(text, str):
+            raise TypeError(expected(f"{what}[{foreign_text(repr(name), 100)}]", "str", text))
+    return texts
+
+
+def _envs(value: Mapping[str, str]) -> dict[str, str]:
+    return _texts_by_name(value, "ContainerAllocateResponse.envs")
+
+
+def _annotations(value: Mapping[str, str]) -> dict[str, str]:
+    return _texts_by_name(value, "ContainerAllocateResponse.annotations")
+
+
+def _mounts(value: Iterable[Mount]) -> tuple[Mount, ...]:
+    return tuple_of(value, Mount, "ContainerAllocateResponse.mounts")
+
+
+def _devices(value: Iterable[DeviceSpec]) -> tuple[DeviceSpec, ...]:
+    return tuple_of(value, DeviceSpec, "ContainerAllocateResponse.devices")
+
+
+def _cdi_devices(value: Iterable[str]) -> tuple[str, ...]:
+    return tuple_of(value, str, "ContainerAllocateResponse.cdi_devices")
 
 
 @frozen
 class ContainerAllocateResponse:
-    """A plugin's answer to Allocate for one container. `cdi_devices` are fully qualified CDI names."""
+    """A plugin's answer to Allocate for one container. `cdi_devices` are fully qualified CDI names.
 
-    envs: Mapping[str, str] = field(factory=dict)
-    mounts: tuple[Mount, ...] = ()
-    devices: tuple[DeviceSpec, ...] = ()
-    annotations: Mapping[str, str] = field(factory=dict)
-    cdi_devices: tuple[str, ...] = ()
+    Lists become tuples, and mappings are copied.
+
+    Raises:
+        TypeError: a value has another type, such as a number for the value of a variable.
+    """
+
+    envs: Mapping[str, str] = field(factory=dict, converter=_envs)
+    mounts: tuple[Mount, ...] = field(default=(), converter=_mounts)
+    devices: tuple[DeviceSpec, ...] = field(default=(), converter=_devices)
+    annotations: Mapping[str, str] = field(factory=dict, converter=_annotations)
+    cdi_devices: tuple[str, ...] = field(default=(), converter=_cdi_devices)
 
 
 @frozen

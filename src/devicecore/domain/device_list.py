@@ -9,6 +9,7 @@ from typing import overload
 
 from attrs import frozen
 
+from devicecore.domain.checks import received
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode
 from devicecore.domain.text import counted, foreign_text
 
@@ -58,10 +59,10 @@ class DeviceList(Sequence[Device]):
     def __getitem__(self, place: int | slice) -> "Device | DeviceList":
         if isinstance(place, slice):
             return DeviceList(self.ids[place], self.states[place])
-        return Device(self.ids[place], *self.states[place])
+        return received(Device, self.ids[place], *self.states[place])
 
     def __iter__(self) -> Iterator[Device]:
-        return (Device(device, *state) for device, state in zip(self.ids, self.states, strict=True))
+        return (received(Device, device, *state) for device, state in zip(self.ids, self.states, strict=True))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -85,7 +86,7 @@ class DevicesById(Mapping[DeviceId, Device]):
     states: Mapping[DeviceId, DeviceState]
 
     def __getitem__(self, device: DeviceId) -> Device:
-        return Device(device, *self.states[device])
+        return received(Device, device, *self.states[device])
 
     def numa_nodes(self, device: DeviceId) -> tuple[NumaNode, ...]:
         """Return the NUMA nodes of a device; none if it has no topology or is not listed."""

@@ -64,10 +64,13 @@ class AdmissionError(DeviceCoreError):
 
 @frozen
 class InvalidResourceNameError(DeviceCoreError, ValueError):
-    """A resource name that a kubelet would not register."""
+    """A resource name that a kubelet would not register. `advice` is for callers: a kubelet does not give any."""
 
     name: str
-    _text = 'the ResourceName "{name}" is invalid'
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f'the ResourceName "{self.name}" is invalid' + (self.advice and f": {self.advice}")
 
 
 @frozen

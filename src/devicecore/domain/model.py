@@ -6,13 +6,13 @@ health is a `Health`.
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import NewType, TypeVar
+from typing import NewType
 
 from attrs import field, frozen
 
+from devicecore.domain.checks import checked, expected, is_flag, is_name, is_text, items, repeated, tuple_of
 from devicecore.domain.errors import ContainerNotFoundError, InvalidLimitError, InvalidResourceNameError
 from devicecore.domain.names import is_qualified_name
-from devicecore.domain.text import foreign_text
 
 DeviceId = NewType("DeviceId", str)
 """A device's id: any text, unique within its resource."""
@@ -48,8 +48,8 @@ def resource_name(text: str) -> ResourceName:
     Raises:
         InvalidResourceNameError: `text` is not `domain/name`, is native to Kubernetes, or is too long.
     """
-    if not is_extended_resource(text):
-        raise InvalidResourceNameError(text)
+    if not is_extended_resource(checked(text, str, "resource_name")):
+        raise InvalidResourceNameError(text, "expected a name such as example.com/gpu")
     return ResourceName(text)
 
 
@@ -61,7 +61,12 @@ def is_extended_resource(text: str) -> bool:
 
 def is_container_resource(text: str) -> bool:
     """Return whether a container can have a limit of `text` (Kubernetes: `validateContainerResourceName`)."""
-    if text in _STANDARD or is_extended_resource(text):
+    return is_native_resource(text) or is_extended_resource(text)
+
+
+def is_native_resource(text: str) -> bool:
+    """Return whether `text` is a resource of Kubernetes itself, such as `cpu` or `hugepages-2Mi`."""
+    if text in _STANDARD:
         return True
     return (text.startswith(_HUGE_PAGES) or _NATIVE in text) and is_qualified_name(text)
 
@@ -79,13 +84,13 @@ class Health(Enum):
 
 
 def _health(value: Health | str) -> Health:
-    return Health.parse(value) if isinstance(value, str) else _checked(value, Health, "health")
+    return Health.parse(value) if isinstance(value, str) else checked(value, Health, "Device.health")
 
 
 def _topology(value: Iterable[int] | None) -> tuple[NumaNode, ...] | None:
     if value is None or (type(value) is tuple and _ONLY_INTS.issuperset(map(type, value))):  # nearly always
         return value
-    return tuple([NumaNode(int(_checked(node, int, "NUMA node"))) for node in _items(value, "topology")])
+    return tuple([NumaNode(int(checked(node, int, "Device.topology"))) for node in items(value, "Device.topology")])
 
 
 @frozen
@@ -98,9 +103,10 @@ class Device:
 
     Raises:
         TypeError: a value has another type.
+        ValueError: the id is empty.
     """
 
-    id: DeviceId = field(validator=lambda _, __, value: _checked(value, str, "device id"))
+    id: DeviceId = field(validator=is_name)
     health: Health = field(default=Health.HEALTHY, converter=_health)
     topology: tuple[NumaNode, ...] | None = field(default=None, converter=_topology)
 
@@ -112,10 +118,14 @@ class Device:
 
 @frozen
 class PluginOptions:
-    """A plugin's answer to GetDevicePluginOptions."""
+    """A plugin's answer to GetDevicePluginOptions.
 
-    pre_start_required: bool = False
-    get_preferred_allocation_available: bool = False
+    Raises:
+        TypeError: a value is neither True nor False.
+    """
+
+    pre_start_required: bool = field(default=False, validator=is_flag)
+    get_preferred_allocation_available: bool = field(default=False, validator=is_flag)
 
 
 @frozen
@@ -142,13 +152,14 @@ def _limits(value: Mapping[str, int]) -> dict[str, int]:
     # Typed as object because a type checker would call the check below unreachable; a caller may pass anything.
     given: object = value
     if not isinstance(given, Mapping):
-        message = _expected("limits", "a mapping of resource names to counts", value)
+        message = expected("Container.limits", "a mapping of resource names to counts", value)
         raise TypeError(message)
     limits = dict(value)
     unchecked: Mapping[str, object] = limits
     for resource, count in unchecked.items():
-        if not isinstance(count, int) or count < 0:
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise InvalidLimitError(resource, count)
+        checked(resource, str, "Container.limits")
     return limits
 
 
@@ -156,12 +167,12 @@ def _limits(value: Mapping[str, int]) -> dict[str, int]:
 class ContainerClaim:
     """An element of a container's `resources.claims`; an empty `request` is the claim as a whole."""
 
-    name: str
+    name: str = field(validator=is_name)
     request: str = ""
 
 
 def _container_claims(value: Iterable[ContainerClaim]) -> tuple[ContainerClaim, ...]:
-    return tuple([_checked(claim, ContainerClaim, "claim") for claim in _items(value, "claims")])
+    return tuple_of(value, ContainerClaim, "Container.claims")
 
 
 @frozen
@@ -176,11 +187,12 @@ class Container:
     Raises:
         InvalidLimitError: a limit is not a whole number, or below 0.
         TypeError: a value has another type.
+        ValueError: the name is empty.
     """
 
-    name: str = field(validator=lambda _, __, value: _checked(value, str, "container name"))
+    name: str = field(validator=is_name)
     limits: Mapping[str, int] = field(factory=dict, converter=_limits)
-    restartable: bool = False
+    restartable: bool = field(default=False, validator=is_flag)
     claims: tuple[ContainerClaim, ...] = field(default=(), converter=_container_claims, kw_only=True)
     requests: Mapping[str, int] = field(factory=dict, converter=_limits, kw_only=True)
 
@@ -189,7 +201,7 @@ class Container:
 class PodClaim:
     """An entry of a pod's `spec.resourceClaims`. One of `claim` and `template` is set, if the pod is valid."""
 
-    name: str
+    name: str = field(validator=is_name)
     claim: str | None = None
     template: str | None = None
 
@@ -204,7 +216,12 @@ class RequestMapping:
 
 
 def _mappings(value: Iterable[RequestMapping]) -> tuple[RequestMapping, ...]:
-    return tuple([_checked(mapping, RequestMapping, "mapping") for mapping in _items(value, "mappings")])
+    return tuple(
+        [
+            checked(mapping, RequestMapping, "ExtendedClaim.mappings")
+            for mapping in items(value, "ExtendedClaim.mappings")
+        ]
+    )
 
 
 @frozen
@@ -216,11 +233,19 @@ class ExtendedClaim:
 
 
 def _containers(value: Iterable[Container]) -> tuple[Container, ...]:
-    return tuple([_checked(container, Container, "container") for container in _items(value, "containers")])
+    return tuple_of(value, Container, "Pod.containers")
 
 
 def _pod_claims(value: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
-    return tuple([_checked(claim, PodClaim, "claim") for claim in _items(value, "claims")])
+    return tuple_of(value, PodClaim, "Pod.claims")
+
+
+def _generated_claims(value: Mapping[str, str | None]) -> dict[str, str | None]:
+    return dict(checked(value, Mapping, "Pod.generated_claims"))  # type: ignore[type-abstract]  # isinstance takes it
+
+
+def _extended_claim(value: ExtendedClaim | None) -> ExtendedClaim | None:
+    return None if value is None else checked(value, ExtendedClaim, "Pod.extended_claim")
 
 
 @frozen
@@ -233,17 +258,25 @@ class Pod:
 
     Raises:
         TypeError: a value has another type.
+        ValueError: the uid is empty, or two containers have one name, which the API server refuses.
     """
 
-    uid: PodUid = field(validator=lambda _, __, value: _checked(value, str, "pod uid"))
-    name: str = field(default="", kw_only=True)
-    namespace: str = field(default="default", kw_only=True)
+    uid: PodUid = field(validator=is_name)
+    name: str = field(default="", validator=is_text, kw_only=True)
+    namespace: str = field(default="default", validator=is_text, kw_only=True)
     containers: tuple[Container, ...] = field(default=(), converter=_containers, kw_only=True)
     init_containers: tuple[Container, ...] = field(default=(), converter=_containers, kw_only=True)
     claims: tuple[PodClaim, ...] = field(default=(), converter=_pod_claims, kw_only=True)
-    generated_claims: Mapping[str, str | None] = field(factory=dict, kw_only=True)
-    extended_claim: ExtendedClaim | None = field(default=None, kw_only=True)
+    generated_claims: Mapping[str, str | None] = field(factory=dict, converter=_generated_claims, kw_only=True)
+    extended_claim: ExtendedClaim | None = field(default=None, converter=_extended_claim, kw_only=True)
     claimed: frozenset[tuple[str, str]] = field(init=False, eq=False, repr=False)  # once: each admission asks for it
+
+    @init_containers.validator
+    def _have_different_names(self, _: object, __: object) -> None:
+        if len(self.init_containers) + len(self.containers) < 2:  # noqa: PLR2004 - one container has no other
+            return
+        if twice := repeated(container.name for container in self.in_start_order):
+            raise ValueError(expected("Pod.containers", "different names", twice) + " twice")
 
     @claimed.default
     def _claimed(self) -> frozenset[tuple[str, str]]:
@@ -261,14 +294,16 @@ class Pod:
         return self.init_containers + self.containers
 
     def container(self, name: str) -> Container:
-        """The container called `name`. If an init container and an app container have that name, it is the former.
+        """The container called `name`.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
+            TypeError: `name` is not a text, such as a `Container`.
         """
         for container in self.in_start_order:
             if container.name == name:
                 return container
+        checked(name, str, "Pod.container")
         raise ContainerNotFoundError(self.uid, name, tuple([container.name for container in self.in_start_order]))
 
     def key(self, container: Container) -> ContainerKey:
@@ -278,22 +313,3 @@ class Pod:
     def is_reusable(self, container: Container) -> bool:
         """Whether `container` is an init container that ends: later ones may reuse its devices (kubelet.md 5.2)."""
         return not container.restartable and any(container.name == init.name for init in self.init_containers)
-
-
-T = TypeVar("T")
-
-
-def _checked(value: object, expected: type[T], what: str) -> T:
-    if not isinstance(value, expected):
-        raise TypeError(_expected(what, expected.__name__, value))
-    return value
-
-
-def _items(value: Iterable[T], what: str) -> Iterable[T]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise TypeError(_expected(what, "several values, such as a tuple", value))
-    return value
-
-
-def _expected(what: str, expected: str, value: object) -> str:
-    return f"{what}: expected {expected}, got {foreign_text(repr(value), 100)}"

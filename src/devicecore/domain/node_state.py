@@ -23,7 +23,7 @@ from devicecore.domain.model import (
     PodUid,
     Receipt,
     ResourceName,
-    is_extended_resource,
+    is_native_resource,
 )
 from devicecore.domain.selection import Decision, ResourceRequest, devices_to_allocate, reusable_devices
 
@@ -79,15 +79,18 @@ class NodeState:
             ]
         )
 
-    def unhandled(self, pod: Pod) -> tuple[tuple[str, ResourceName], ...]:
-        """Return the extended resources, by container, that a pod requests and no device plugin has registered."""
+    def unhandled(self, pod: Pod) -> tuple[tuple[str, str], ...]:
+        """Return what a pod requests, by container, and no device plugin has registered.
+
+        These are extended resources, and names that no resource can have, such as `gpu`: they may be misspelt.
+        """
         return tuple(
             [
-                (container.name, ResourceName(resource))
+                (container.name, resource)
                 for container in pod.in_start_order
                 for resource, size in sorted(container.limits.items())
                 if size and not self.knows(resource)
-                if (container.name, resource) not in pod.claimed and is_extended_resource(resource)
+                if (container.name, resource) not in pod.claimed and not is_native_resource(resource)
             ]
         )
 

@@ -4,6 +4,7 @@ Law: any parsed JSON gives a pod, or an error that names the field. Every source
 object is the same pod wherever it was read.
 """
 
+from devicecore.domain.checks import repeated
 from devicecore.domain.documents import Value
 from devicecore.domain.model import (
     Container,
@@ -14,6 +15,7 @@ from devicecore.domain.model import (
     PodUid,
     RequestMapping,
 )
+from devicecore.domain.text import foreign_text
 
 
 def pod_of(manifest: object, *, uid: PodUid | None = None) -> Pod:
@@ -24,16 +26,19 @@ def pod_of(manifest: object, *, uid: PodUid | None = None) -> Pod:
         uid: the UID if it is not that of the manifest, which need not have one then.
 
     Raises:
-        DocumentError: a field has the wrong type, or a name or UID is missing.
+        DocumentError: a field has the wrong type, a name or UID is missing, or two containers have one name.
     """
     pod = Value.of(manifest, "Pod")
     metadata, spec, status = pod["metadata"], pod["spec"], pod["status"]
+    init_containers, containers = spec["initContainers"].sequence(), spec["containers"].sequence()
+    if twice := repeated(one["name"].text() for one in (*init_containers, *containers)):
+        spec["containers"].refuse(f"expected containers with different names, got {foreign_text(twice, 100)} twice")
     return Pod(
         uid or PodUid(metadata["uid"].text()),
         name=metadata["name"].text(),
         namespace=metadata["namespace"].text("default"),
-        containers=[_container(one) for one in spec["containers"].sequence()],
-        init_containers=[_container(one) for one in spec["initContainers"].sequence()],
+        containers=[_container(one) for one in containers],
+        init_containers=[_container(one) for one in init_containers],
         claims=[
             PodClaim(
                 entry["name"].text(),

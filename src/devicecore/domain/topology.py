@@ -14,6 +14,7 @@ from operator import or_
 from attrs import field, frozen
 
 from devicecore.domain.capacity import pod_request
+from devicecore.domain.checks import one_of, tuple_of
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.inventory import DeviceReport, Inventory
 from devicecore.domain.ledger import Ledger
@@ -96,15 +97,15 @@ class Scope(Enum):
 
 
 def _numa_nodes(value: Iterable[int]) -> tuple[NumaNode, ...]:
-    return tuple(map(NumaNode, value))
+    return tuple(map(NumaNode, tuple_of(value, int, "Topology.numa_nodes")))
 
 
 def _policy(value: Policy | str) -> Policy:
-    return Policy(value)
+    return one_of(value, Policy, "Topology.policy")
 
 
 def _scope(value: Scope | str) -> Scope:
-    return Scope(value)
+    return one_of(value, Scope, "Topology.scope")
 
 
 @frozen
@@ -114,6 +115,7 @@ class Topology:
     Policy and scope may be given as texts, such as `"best-effort"`.
 
     Raises:
+        TypeError: the NUMA nodes are not several numbers.
         ValueError: there is no such policy or scope, or the NUMA nodes are not different numbers of at least 0.
     """
 

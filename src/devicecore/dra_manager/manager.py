@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import ClassVar
 
+from devicecore.domain.checks import checked
 from devicecore.domain.dra import devices, health
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.devices import DynamicResource
@@ -39,6 +40,7 @@ from devicecore.ports.drivers import DriverTransport
 from devicecore.ports.pods import PodSource
 from devicecore.ports.slices import ResourceSlices
 from devicecore.ports.store import CheckpointStore
+from devicecore.runtime.arguments import check_adapter
 from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.runtime.measuring import measured
 from devicecore.runtime.observers import Observers
@@ -70,6 +72,9 @@ class DraManager(Runs):
         clock: monotonic seconds.
         wall_clock: nanoseconds since 1970; by default a clock that does not follow changes of the machine's.
         saver: saves the health of devices; managers may share it. Without it, each run has a thread of its own.
+
+    Raises:
+        TypeError: an argument is something else, such as a store in the place of the claims, or a class.
     """
 
     # Tests replace it to see which call waits.
@@ -91,6 +96,13 @@ class DraManager(Runs):
         wall_clock: Callable[[], int] = steady_time_ns,
         saver: SaverThread | None = None,
     ) -> None:
+        check_adapter("DraManager: transport", transport, DriverTransport)
+        check_adapter("DraManager: claims", claims, ClaimSource)
+        check_adapter("DraManager: store", store, CheckpointStore)
+        check_adapter("DraManager: pods", pods, PodSource, optional=True)
+        check_adapter("DraManager: slices", slices, ResourceSlices, optional=True)
+        check_adapter("DraManager: health_store", health_store, CheckpointStore, optional=True)
+        check_adapter("DraManager: metrics", metrics, DraMetrics, optional=True)
         self._transport = transport
         self._pods = pods
         self._metrics = metrics
@@ -191,9 +203,11 @@ class DraManager(Runs):
         A claim that is prepared for another pod is not prepared again. On return everything is saved.
 
         Raises:
+            TypeError: `pod` is not a `Pod`.
             PrepareError: a claim is not prepared. Trying again is safe; the pod uses the claims until `unprepare`.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
+        checked(pod, Pod, "DraManager.prepare")
         self._lifecycle.check_process()
         with self._measured("PrepareResources"):
             try:
@@ -213,9 +227,11 @@ class DraManager(Runs):
         Drivers are called for the claims that no other pod uses. A pod that uses no claim is no error.
 
         Raises:
+            TypeError: `pod` is not a UID, such as a `Pod`.
             UnprepareError: a claim is not released, and the pod still uses it. Trying again is safe.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
+        checked(pod, str, "DraManager.unprepare: the uid of a pod")
         self._lifecycle.check_process()
         with self._measured("UnprepareResources"):
             try:

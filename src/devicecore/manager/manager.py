@@ -13,6 +13,7 @@ from devicecore.domain import container_options
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.checkpoint import CheckpointWriter
+from devicecore.domain.checks import checked, expected, items, tuple_of
 from devicecore.domain.container_options import ContainerOptions
 from devicecore.domain.errors import ManagerNotStartedError, ManagerStoppedError
 from devicecore.domain.events import DevicesReported, Event, PluginRegistered, RegistrationRequested
@@ -37,6 +38,7 @@ from devicecore.ports.pods import PodSource
 from devicecore.ports.sink import NodeStatusSink
 from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import PluginTransport
+from devicecore.runtime.arguments import check_adapter, check_callable, check_seconds
 from devicecore.runtime.current_state import CurrentState
 from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.runtime.observers import Observers
@@ -64,6 +66,10 @@ class DeviceManager(Runs):
         admission_budget: seconds that all plugins together may take for one admission.
         clock: monotonic seconds.
         saver: saves what no call waits for; managers may share it. Without it, each run has a thread of its own.
+
+    Raises:
+        TypeError: an argument is something else, such as a sink in the place of the store, or a class.
+        ValueError: the budget is below 0.
     """
 
     # The classes of the parts that own a lock or an order of effects. Tests replace one to show what depends on it.
@@ -89,6 +95,16 @@ class DeviceManager(Runs):
         clock: Callable[[], float] = time.monotonic,
         saver: SaverThread | None = None,
     ) -> None:
+        check_adapter("DeviceManager: transport", transport, PluginTransport)
+        check_adapter("DeviceManager: store", store, CheckpointStore)
+        check_adapter("DeviceManager: sink", sink, NodeStatusSink)
+        check_adapter("DeviceManager: pods", pods, PodSource, optional=True)
+        check_adapter("DeviceManager: metrics", metrics, Metrics, optional=True)
+        checked(topology, Topology, "DeviceManager: topology")
+        for provider in items(hint_providers, "DeviceManager: hint_providers"):
+            check_adapter("DeviceManager: hint_providers", provider, HintProvider)
+        check_seconds("DeviceManager: admission_budget", admission_budget)
+        check_callable("DeviceManager: clock", clock)
         self._transport = transport
         self._metrics = metrics
         self._clock = clock
@@ -204,6 +220,7 @@ class DeviceManager(Runs):
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
             UnreadableReceiptError: a plugin's answer cannot be read.
         """
+        checked(pod, Pod, "DeviceManager.options")
         key = pod.key(pod.container(container))
         allocations = self.state.ledger.of_container(key)
         if not allocations:
@@ -219,6 +236,7 @@ class DeviceManager(Runs):
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
         """
+        checked(pod, Pod, "DeviceManager.topology_hints")
         return self._affinities.hints(pod, None if container is None else pod.container(container))
 
     def sanitize_allocatable(self, pod: PodUid, allocatable: Mapping[ResourceName, int]) -> dict[ResourceName, int]:
@@ -233,11 +251,19 @@ class DeviceManager(Runs):
         A pod that holds devices already keeps them. `affinity` are NUMA nodes that the caller has chosen for every
         container; without it, the topology policy chooses.
 
+        Returns:
+            `Admitted` with the devices, which are in the checkpoint; `Refused` with the error, if the pod cannot run
+            here; or `NotReady`, if a plugin has not sent its list since the restart, so the caller tries again later.
+            Only `Admitted` is true. Neither a plugin nor a store that fails raises an error here: the pod is refused.
+
         Raises:
+            TypeError: `pod` is not a `Pod`, or `affinity` not several numbers.
             ManagerNotStartedError: the manager was never started.
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
+        checked(pod, Pod, "DeviceManager.admit")
+        _check_affinity(affinity, "DeviceManager.admit")
         self._lifecycle.check_started()
         began = self._clock()
         verdict = self._admissions.admit(pod, pod.in_start_order, affinity)
@@ -257,6 +283,8 @@ class DeviceManager(Runs):
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
+        checked(pod, Pod, "DeviceManager.allocate")
+        _check_affinity(affinity, "DeviceManager.allocate")
         self._lifecycle.check_started()
         return self._admissions.admit(pod, (pod.container(container),), affinity)
 
@@ -276,6 +304,7 @@ class DeviceManager(Runs):
             ManagerNotStartedError: the manager was never started.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
+        checked(pod, Pod, "DeviceManager.start_container")
         self._lifecycle.check_started()
         wanted = pod.container(container)
         key = pod.key(wanted)
@@ -365,18 +394,17 @@ class DeviceManager(Runs):
             self._observers.notify(changed_health(event.plugin.resource, old, new, after.ledger))
 
 
+def _check_affinity(affinity: Affinity, method: str) -> None:
+    if affinity is not None:
+        tuple_of(affinity, int, f"{method}: affinity")
+
+
 def _uids(pods: Iterable[object]) -> tuple[PodUid, ...]:
-    if isinstance(pods, str):  # each letter would be a pod
-        message = f"evict takes the uids of several pods: evict([{pods!r}])"
-        raise TypeError(message)
-    if isinstance(pods, Pod):
-        message = "evict takes the uids of several pods: expected evict([pod.uid]), got Pod"
-        raise TypeError(message)
-    uids = []
-    for uid in pods:
+    given: object = pods
+    if isinstance(given, str | Pod) or not isinstance(given, Iterable):  # each letter of a text would be a pod
+        raise TypeError(expected("DeviceManager.evict", "the uids of pods: evict([pod.uid])", given))
+    uids = tuple(pods)
+    for uid in uids:
         if not isinstance(uid, str):
-            instead = "evict([pod.uid])" if isinstance(uid, Pod) else "a str"
-            message = f"evict takes the uids of pods: expected {instead}, got {type(uid).__name__}"
-            raise TypeError(message)
-        uids.append(PodUid(uid))
-    return tuple(uids)
+            raise TypeError(expected("DeviceManager.evict", "the uids of pods: evict([pod.uid])", uid))
+    return tuple([PodUid(str(uid)) for uid in uids])

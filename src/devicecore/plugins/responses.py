@@ -6,11 +6,17 @@ Law: an answer depends on the ids and on nothing else, so asking again for the s
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from devicecore.domain.checks import checked, expected, items, tuple_of
 from devicecore.domain.container_options import ContainerAllocateResponse, DeviceSpec, Mount
 from devicecore.domain.errors import DeviceRefusedError
 from devicecore.domain.model import DeviceId, ResourceName
 
 _LAST_NUMBER = re.compile(r"[0-9]+\Z")
+
+
+def _ids(devices: Iterable[DeviceId], function: str) -> tuple[DeviceId, ...]:
+    """Return the ids. One text is refused, because each of its letters would be a device."""
+    return tuple(items(devices, function))
 
 
 def refuse_unknown(resource: ResourceName, devices: Iterable[DeviceId], known: Collection[DeviceId]) -> None:
@@ -28,7 +34,7 @@ def environment_list(
     devices: Iterable[DeviceId], variable: str = "NVIDIA_VISIBLE_DEVICES", separator: str = ","
 ) -> ContainerAllocateResponse:
     """Return an environment variable that lists the devices, for a container runtime or a program that reads it."""
-    return ContainerAllocateResponse(envs={variable: separator.join(devices)})
+    return ContainerAllocateResponse(envs={variable: separator.join(_ids(devices, "environment_list"))})
 
 
 def last_number(device: DeviceId) -> int:
@@ -55,7 +61,7 @@ def numbered_device_nodes(
     The number on the host comes from the id, never from the position: the container's `/dev/NAME0` is its device with
     the lowest minor number, for any order of `devices`. Iluvatar's plugin answers like this.
     """
-    minors = sorted(minor(device) for device in devices)
+    minors = sorted(minor(device) for device in _ids(devices, "numbered_device_nodes"))
     return ContainerAllocateResponse(
         devices=tuple(
             DeviceSpec(f"/dev/{name}{place}", f"/dev/{name}{number}", permissions)
@@ -77,11 +83,16 @@ def device_nodes(
         host_directory: where the nodes are on the host.
         container_directory: where the container sees them; by default at the same place.
         permissions: letters of `r`, `w` and `m` (mknod).
+
+    Raises:
+        ValueError: a directory is not an absolute path.
     """
     seen_in = host_directory if container_directory is None else container_directory
+    _check_absolute("device_nodes", host_directory, seen_in)
     return ContainerAllocateResponse(
         devices=tuple(
-            DeviceSpec(f"{seen_in}/{device}", f"{host_directory}/{device}", permissions) for device in devices
+            DeviceSpec(f"{seen_in}/{device}", f"{host_directory}/{device}", permissions)
+            for device in _ids(devices, "device_nodes")
         )
     )
 
@@ -89,21 +100,35 @@ def device_nodes(
 def mounts(
     devices: Sequence[DeviceId], host_directory: str, container_directory: str, *, read_only: bool = True
 ) -> ContainerAllocateResponse:
-    """Return for each device a mount of the host's file of its name into a directory of the container."""
+    """Return for each device a mount of the host's file of its name into a directory of the container.
+
+    Raises:
+        ValueError: a directory is not an absolute path.
+    """
+    _check_absolute("mounts", host_directory, container_directory)
     return ContainerAllocateResponse(
         mounts=tuple(
-            Mount(f"{container_directory}/{device}", f"{host_directory}/{device}", read_only) for device in devices
+            Mount(f"{container_directory}/{device}", f"{host_directory}/{device}", read_only)
+            for device in _ids(devices, "mounts")
         )
     )
 
 
+def _check_absolute(function: str, *directories: str) -> None:
+    """Refuse a relative directory, also if there are no devices yet. A container runtime would refuse its paths."""
+    for directory in directories:
+        if not checked(directory, str, function).startswith("/"):
+            raise ValueError(expected(function, "an absolute directory, such as /dev", directory))
+
+
 def cdi_names(devices: Iterable[DeviceId], kind: str) -> ContainerAllocateResponse:
     """Return names for the Container Device Interface, of a kind such as `vendor.com/gpu`: `vendor.com/gpu=<id>`."""
-    return ContainerAllocateResponse(cdi_devices=tuple(f"{kind}={device}" for device in devices))
+    return ContainerAllocateResponse(cdi_devices=tuple(f"{kind}={device}" for device in _ids(devices, "cdi_names")))
 
 
 def together(*answers: ContainerAllocateResponse) -> ContainerAllocateResponse:
     """Return all of `answers` in one. If two have the same variable or annotation, the later one counts."""
+    tuple_of(answers, ContainerAllocateResponse, "together")
     return ContainerAllocateResponse(
         envs={name: value for answer in answers for name, value in answer.envs.items()},
         mounts=tuple(mount for answer in answers for mount in answer.mounts),

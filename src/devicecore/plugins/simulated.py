@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from attrs import evolve
 
+from devicecore.domain.checks import tuple_of
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode, ResourceName, resource_name
 from devicecore.plugins.responses import environment_list, refuse_unknown
@@ -32,6 +33,7 @@ class SimulatedPlugin(DevicePlugin):
 
     Raises:
         InvalidResourceNameError: a kubelet would not accept the name, or no name is given.
+        TypeError: `devices` has something else than devices.
     """
 
     def __init__(
@@ -41,8 +43,8 @@ class SimulatedPlugin(DevicePlugin):
             os.environ.get(RESOURCE_VARIABLE, "") if resource is None else resource
         )
         self.variable: str = variable or variable_of(self.resource)
-        listed = simulated_devices(self.resource.rpartition("/")[2], 10) if devices is None else tuple(devices)
-        self._devices = {device.id: device for device in listed}
+        listed = simulated_devices(self.resource.rpartition("/")[2], 10) if devices is None else devices
+        self._devices = _by_id(listed)
         self._subscribers: list[Callable[[], None]] = []
         self._lock = threading.Lock()
 
@@ -79,7 +81,7 @@ class SimulatedPlugin(DevicePlugin):
 
     def set_devices(self, devices: Iterable[Device]) -> None:
         """Replace the devices."""
-        listed = {device.id: device for device in devices}
+        listed = _by_id(devices)
         self._change(lambda _: listed)
 
     def set_health(self, device: str, health: Health) -> None:
@@ -98,6 +100,10 @@ class SimulatedPlugin(DevicePlugin):
             subscribers = tuple(self._subscribers)
         for changed in subscribers:
             changed()
+
+
+def _by_id(devices: Iterable[Device]) -> dict[DeviceId, Device]:
+    return {device.id: device for device in tuple_of(devices, Device, "SimulatedPlugin.devices")}
 
 
 def variable_of(resource: ResourceName) -> str:

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from devicecore.domain.checks import checked, expected, tuple_of
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.model import Device, DeviceId, PluginOptions, ResourceName
 
@@ -66,3 +67,60 @@ class DevicePlugin(Protocol):
     def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
         """Prepare for the start of a container that holds `devices`. Called only if `options` requires it."""
         return  # nothing to prepare by default
+
+
+# --- for adapters: ask a plugin, and check what it answers ------------------------------------------------------------
+
+
+def check_plugin(plugin: DevicePlugin, function: str) -> None:
+    """Refuse what is no plugin: a class instead of an instance of it, or an object without what a plugin needs.
+
+    Args:
+        plugin: what a caller has passed.
+        function: the name of the function that it was passed to, for the error.
+
+    Raises:
+        TypeError: it cannot be served.
+    """
+    given: object = plugin
+    if isinstance(given, type):
+        raise TypeError(expected(function, f"a plugin, such as {given.__name__}(...)", given))
+    missing = [name for name in ("resource", "devices", "allocate") if not hasattr(given, name)]
+    if missing:
+        raise TypeError(expected(function, f"a DevicePlugin with `{'`, `'.join(missing)}`", given))
+    checked(plugin.options, PluginOptions, f"{_name(plugin)}.options")
+
+
+def listed(plugin: DevicePlugin) -> tuple[Device, ...]:
+    """Return what `devices` of a plugin returns.
+
+    Raises:
+        TypeError: it has returned something else than devices.
+    """
+    return tuple_of(plugin.devices(), Device, f"{_name(plugin)}.devices")
+
+
+def allocated(plugin: DevicePlugin, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+    """Return what `allocate` of a plugin returns.
+
+    Raises:
+        TypeError: it has returned something else than a ContainerAllocateResponse.
+    """
+    return checked(plugin.allocate(devices), ContainerAllocateResponse, f"{_name(plugin)}.allocate")
+
+
+def preferred(
+    plugin: DevicePlugin, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
+) -> tuple[DeviceId, ...]:
+    """Return what `get_preferred_allocation` of a plugin returns. A kubelet does not check which ids these are.
+
+    Raises:
+        TypeError: it has returned something else than ids.
+    """
+    answer = plugin.get_preferred_allocation(available, must_include, size)
+    tuple_of(answer, str, f"{_name(plugin)}.get_preferred_allocation")
+    return tuple(answer)
+
+
+def _name(plugin: DevicePlugin) -> str:
+    return type(plugin).__name__

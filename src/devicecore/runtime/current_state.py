@@ -11,6 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from devicecore.domain.errors import DeviceCoreError, ManagerStoppedError
+from devicecore.runtime.arguments import check_callable, check_seconds
 from devicecore.runtime.run import Run
 
 Value = TypeVar("Value")
@@ -104,8 +105,11 @@ class CurrentState(Generic[Value]):
         """Return the first value for which `condition` is met. It is called in the caller's thread, without the lock.
 
         Raises:
-            TimeoutError: the condition was not met within `timeout` seconds.
+            TimeoutError: the condition was not met within `timeout` seconds. The text has the last value.
+            TypeError: `condition` is no function, or `timeout` no number.
         """
+        check_callable("wait_for: condition", condition)
+        check_seconds("wait_for: timeout", timeout)
         until = time.monotonic() + timeout
         changed = SimpleQueue[None]()
         self._waiting.add(changed)
@@ -114,7 +118,7 @@ class CurrentState(Generic[Value]):
                 while self.value is value:
                     left = until - time.monotonic()
                     if left <= 0:
-                        message = f"condition not met within {timeout:g} s"
+                        message = f"condition not met within {timeout:g} s; the last state was {value!r}"
                         raise TimeoutError(message)
                     try:
                         changed.get(timeout=min(left, _LOOK_AGAIN))

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
+from devicecore.runtime.arguments import check_callables
+
 _log = logging.getLogger(__name__)
 
 Notification = TypeVar("Notification")
@@ -16,6 +18,7 @@ class Observers(Generic[Notification]):
     """The observers of one manager. Its callers hold no lock."""
 
     def __init__(self, observers: Iterable[Callable[[Notification], None]]) -> None:
+        check_callables("observers", observers)
         self._observers = tuple(observers)
 
     def __bool__(self) -> bool:

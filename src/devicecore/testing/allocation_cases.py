@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
+from devicecore.system.extras import missing_extra
+
 try:
     from hypothesis import strategies as st
 except ModuleNotFoundError as _error:
-    _message = f"{_error}: install the extra `testing`: pip install 'devicecore[testing]'"
-    raise ModuleNotFoundError(_message, name=_error.name) from None
+    raise missing_extra(_error, "testing") from None
 
 Json = Any  # API objects
 T = TypeVar("T")

@@ -5,11 +5,10 @@ are made with public methods only, so the library itself can reach each of them.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from string import ascii_letters, ascii_lowercase, digits
 
-from attrs import evolve
-
+from devicecore.domain.checks import received
 from devicecore.domain.container_options import ContainerAllocateResponse, DeviceSpec, Mount
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import AdmissionError
@@ -33,12 +32,12 @@ from devicecore.domain.model import (
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.selection import AskPlugin, ResourceRequest
 from devicecore.domain.topology import NumaMask, Policy, Scope, Topology, TopologyHint
+from devicecore.system.extras import missing_extra
 
 try:
     from hypothesis import strategies as st
 except ModuleNotFoundError as _error:
-    _message = f"{_error}: install the extra `testing`: pip install 'devicecore[testing]'"
-    raise ModuleNotFoundError(_message, name=_error.name) from None
+    raise missing_extra(_error, "testing") from None
 
 RESOURCES = (ResourceName("example.com/gpu"), ResourceName("example.com/rdma"))
 """The default resources."""
@@ -108,7 +107,9 @@ def devices(
 ) -> st.SearchStrategy[Device]:
     """Devices: a healthy one without topology first, then with no, one and several of `nodes`."""
     attached = st.lists(numa_nodes() if nodes is None else nodes, max_size=3, unique=True).map(tuple)
-    return st.builds(Device, device_ids() if ids is None else ids, st.sampled_from(Health), st.none() | attached)
+    known = device_ids() if ids is None else ids
+    # As a plugin in another language may report them: an id may be empty.
+    return st.builds(partial(received, Device), known, st.sampled_from(Health), st.none() | attached)
 
 
 def device_lists(
@@ -353,7 +354,7 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
                 listed = state.inventory.current_report(plugin.resource)
                 assert listed is not None, "it has reported"  # noqa: S101  # for mypy
                 ill = {device.id: draw(st.sampled_from(Health)) for device in listed.devices.values()}
-                changed = tuple(evolve(device, health=ill[device.id]) for device in listed.devices.values())
+                changed = tuple(received(Device, id_, ill[id_], one.topology) for id_, one in listed.devices.items())
                 state = state.apply(DevicesReported(plugin, changed), now=1.0)
             case "is lost":
                 state = state.apply(PluginLost(plugin), now=1.0)

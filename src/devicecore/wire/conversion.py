@@ -1,12 +1,14 @@
 """Domain values to and from messages and bytes.
 
-Law: everything that a plugin sent is kept, including unknown fields; equal values are written as equal bytes.
+Law: everything that a plugin sent is kept, including unknown fields, and what no author could construct; equal values
+are written as equal bytes.
 """
 
 from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
 
+from devicecore.domain.checks import received
 from devicecore.domain.container_options import ContainerAllocateResponse, DeviceSpec, Mount
 from devicecore.domain.errors import UnreadableReceiptError
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginOptions, Receipt
@@ -16,7 +18,7 @@ from devicecore.wire import deviceplugin
 def to_device(message: deviceplugin.Device) -> Device:
     """Read a device. No topology, a topology without nodes, and a node without a number (0) give different values."""
     topology = tuple([NumaNode(node.ID) for node in message.topology.nodes]) if message.HasField("topology") else None
-    return Device(DeviceId(message.ID), Health.parse(message.health), topology)
+    return received(Device, DeviceId(message.ID), Health.parse(message.health), topology)
 
 
 def from_device(device: Device) -> deviceplugin.Device:
@@ -56,12 +58,13 @@ def from_options(options: PluginOptions) -> deviceplugin.DevicePluginOptions:
 
 def to_response(message: deviceplugin.ContainerAllocateResponse) -> ContainerAllocateResponse:
     """Read the answer for one container."""
-    return ContainerAllocateResponse(
-        envs=dict(message.envs),
-        mounts=tuple(Mount(mount.container_path, mount.host_path, mount.read_only) for mount in message.mounts),
-        devices=tuple(DeviceSpec(spec.container_path, spec.host_path, spec.permissions) for spec in message.devices),
-        annotations=dict(message.annotations),
-        cdi_devices=tuple(device.name for device in message.cdi_devices),
+    return received(
+        ContainerAllocateResponse,
+        dict(message.envs),
+        tuple([received(Mount, one.container_path, one.host_path, one.read_only) for one in message.mounts]),
+        tuple([received(DeviceSpec, one.container_path, one.host_path, one.permissions) for one in message.devices]),
+        dict(message.annotations),
+        tuple([device.name for device in message.cdi_devices]),
     )
 
 

@@ -13,11 +13,12 @@ from functools import lru_cache
 
 from attrs import field, frozen
 
+from devicecore.system.extras import missing_extra
+
 try:
     from cel_expr_python import cel
 except ModuleNotFoundError as _error:
-    _message = f"{_error}: install the extra `cel`: pip install 'devicecore[cel]'"
-    raise ModuleNotFoundError(_message, name=_error.name) from None
+    raise missing_extra(_error, "cel") from None
 
 from devicecore.adapters.cel.functions import POOL, QUANTITY, VALUE, extensions, quantity_message, version_message
 from devicecore.domain.allocation import Features, PoolDevice, SelectorError

@@ -26,7 +26,7 @@ from devicecore.adapters.grpc_unix.served import ServedSockets, check_directory
 from devicecore.adapters.grpc_unix.service import registration_methods
 from devicecore.domain.model import ResourceName
 from devicecore.domain.text import foreign_text
-from devicecore.ports.plugin import DevicePlugin
+from devicecore.ports.plugin import DevicePlugin, check_plugin
 from devicecore.system.background import bounded_backoff
 from devicecore.system.sockets import OwnedSocket, SocketIdentity, SocketState, check_socket_path, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
@@ -82,10 +82,12 @@ def serve_plugin(
         max_message_bytes: how long a message of the kubelet may be.
 
     Raises:
+        TypeError: `plugin` is not a plugin.
         InvalidEndpointError: `endpoint` is not the bare name of a file, or is the kubelet's socket.
         SocketPathTooLongError: `directory` and `endpoint` make too long a path.
         DirectoryError: `directory` exists and no socket can be made in it.
     """
+    check_plugin(plugin, "serve_plugin")
     if kubelet_socket is None:
         kubelet_socket = (os.environ.get("KUBELET_SOCKET") if directory is None else None) or KUBELET_SOCKET
     path = Path(registry or directory or default_directory()).absolute()
@@ -114,6 +116,7 @@ def run_plugin(
     Only the main thread can call this.
 
     Raises:
+        TypeError: `plugin` is not a plugin.
         InvalidEndpointError: `endpoint` is not the bare name of a file, or is the kubelet's socket.
         SocketPathTooLongError: `directory` and `endpoint` make too long a path.
         DirectoryError: `directory` exists and no socket can be made in it.

@@ -12,7 +12,7 @@ from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.loop import LoopThread
 from devicecore.adapters.grpc_unix.service import Context, Methods, Service
 from devicecore.domain.model import DeviceId
-from devicecore.ports.plugin import DevicePlugin
+from devicecore.ports.plugin import DevicePlugin, allocated, listed, preferred
 from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import from_devices, from_options, from_response
 
@@ -57,7 +57,7 @@ class PluginService(Service):
         return behaviour
 
     def _list(self) -> deviceplugin.ListAndWatchResponse:
-        response = from_devices(self._plugin.devices())
+        response = from_devices(listed(self._plugin))
         self.list_bytes = response.ByteSize()
         return response
 
@@ -69,18 +69,19 @@ class PluginService(Service):
     ) -> deviceplugin.PreferredAllocationResponse:
         response = deviceplugin.PreferredAllocationResponse()
         for container in request.container_requests:
-            preferred = self._plugin.get_preferred_allocation(
+            ids = preferred(
+                self._plugin,
                 [DeviceId(device) for device in container.available_deviceIDs],
                 [DeviceId(device) for device in container.must_include_deviceIDs],
                 container.allocation_size,
             )
-            response.container_responses.add(deviceIDs=preferred)
+            response.container_responses.add(deviceIDs=ids)
         return response
 
     def _allocate(self, request: deviceplugin.AllocateRequest) -> deviceplugin.AllocateResponse:
         return deviceplugin.AllocateResponse(
             container_responses=[
-                from_response(self._plugin.allocate([DeviceId(device) for device in container.devices_ids]))
+                from_response(allocated(self._plugin, [DeviceId(device) for device in container.devices_ids]))
                 for container in request.container_requests
             ]
         )

@@ -21,6 +21,7 @@ from attrs import frozen
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.memory import MemoryPods
 from devicecore.adapters.memory_dra import MemoryDriverInstance, MemoryDriverTransport
+from devicecore.domain.checks import expected
 from devicecore.domain.container_options import ContainerOptions, with_claims
 from devicecore.domain.dra import state_file
 from devicecore.domain.dra.claims import ClaimInfo
@@ -252,7 +253,15 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
             driver: the driver's name.
             devices: devices, or their names.
             pool: the pool's name; by default the node's.
+
+        Raises:
+            TypeError: a device is neither a name nor a PublishedDevice, such as a list of them.
         """
+        given: tuple[object, ...] = devices
+        for one in given:
+            if not isinstance(one, str | PublishedDevice):
+                what = "publish: write the devices one after the other, as in publish(driver, 'p-0', 'p-1')"
+                raise TypeError(expected(what, "a name or a PublishedDevice", one))
         wanted = DevicePool(
             DriverName(driver),
             self.node,

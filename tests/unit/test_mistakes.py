@@ -1,0 +1,390 @@
+"""Mistakes of those who write programs, plugins and drivers: each is answered with one sentence, where it is made."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import devicecore
+from devicecore import (
+    Admitted,
+    Container,
+    ContainerAllocateResponse,
+    DeviceManager,
+    DevicePlugin,
+    Health,
+    Mount,
+    Pod,
+    PodUid,
+    Refused,
+    Topology,
+    resource_name,
+)
+from devicecore.adapters.memory import MemoryMetrics, MemorySink, MemoryStore, MemoryTransport
+from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
+from devicecore.domain.admission import Verdict
+from devicecore.domain.device_list import DeviceList
+from devicecore.domain.errors import NotStartedError
+from devicecore.domain.model import ContainerClaim, PodClaim
+from devicecore.domain.objects import pod_of
+from devicecore.dra import DraManager
+from devicecore.plugins import responses
+from devicecore.plugins.simulated import SimulatedPlugin
+from devicecore.wire import conversion, deviceplugin
+
+GPU = resource_name("example.com/gpu")
+API: Any = devicecore
+"""The library as a caller without a type checker uses it."""
+RESPONSES: Any = responses
+SIMULATED: Any = SimulatedPlugin
+DRA: Any = DraManager
+POD: Any = Pod(PodUid("p"), containers=(Container("main", {GPU: 1}),))
+
+Try = Callable[[], object]
+
+
+@contextmanager
+def running(plugin: object = None) -> Iterator[Any]:
+    transport: Any = MemoryTransport()
+    with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
+        transport.connect(plugin or SimulatedPlugin(GPU))
+        yield manager
+
+
+def answer(**arguments: object) -> object:
+    return API.ContainerAllocateResponse(**arguments)
+
+
+def manager(*adapters: object, **arguments: object) -> object:
+    return API.DeviceManager(*(adapters or (MemoryTransport(), MemoryStore(), MemorySink())), **arguments)
+
+
+def dra_manager(*adapters: object, **arguments: object) -> Any:  # noqa: ANN401 - as `API`
+    return DRA(*(adapters or (MemoryDriverTransport(), MemoryClaims(), MemoryStore())), **arguments)
+
+
+def test_no_sentence_is_long_or_has_what_a_terminal_would_obey() -> None:
+    with pytest.raises(TypeError) as refused:
+        answer(envs={"A\x1b[31m" * 200: 1})
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 250
+
+
+VALUES: list[tuple[Try, str]] = [
+    (lambda: API.Device(7), "Device.id: expected str, got 7"),
+    (lambda: API.Device(""), "Device.id: expected a text that is not empty, got ''"),
+    (lambda: API.Device("x", 1), "Device.health: expected Health, got 1"),
+    (lambda: API.Device("x", None), "Device.health: expected Health, got None"),
+    (lambda: API.Device("x", topology=0), "Device.topology: expected several values, such as a tuple, got 0"),
+    (lambda: API.Device("x", topology="01"), "Device.topology: expected several values, such as a tuple, got '01'"),
+    (lambda: API.Device("x", topology=("0",)), "Device.topology: expected int, got '0'"),
+    (lambda: API.Container(None), "Container.name: expected str, got None"),
+    (lambda: API.Container(""), "Container.name: expected a text that is not empty, got ''"),
+    (lambda: API.Container("c", [GPU]), "Container.limits: expected a mapping of resource names to counts, got ['exa"),
+    (lambda: API.Container("c", {1: 1}), "Container.limits: expected str, got 1"),
+    (
+        lambda: API.Container("c", {GPU: True}),
+        "limit of example.com/gpu: expected a whole number of at least 0, got Tr",
+    ),
+    (lambda: API.Container("c", {GPU: -3}), "limit of example.com/gpu: expected a whole number of at least 0, got -3"),
+    (lambda: API.Container("c", {}, "Always"), "Container.restartable: expected bool, got 'Always'"),
+    (lambda: API.Container("c", claims="gpu"), "Container.claims: expected several values, such as a tuple, got 'gpu'"),
+    (lambda: ContainerClaim(""), "ContainerClaim.name: expected a text that is not empty, got ''"),
+    (lambda: PodClaim(""), "PodClaim.name: expected a text that is not empty, got ''"),
+    (lambda: API.Pod(7), "Pod.uid: expected str, got 7"),
+    (lambda: API.Pod(""), "Pod.uid: expected a text that is not empty, got ''"),
+    (lambda: API.Pod("p", name=None), "Pod.name: expected str, got None"),
+    (lambda: API.Pod("p", (Container("c"),)), "takes 2 positional arguments but 3 were given"),
+    (
+        lambda: API.Pod("p", containers=Container("c")),
+        "Pod.containers: expected several values, such as a tuple, got Co",
+    ),
+    (lambda: API.Pod("p", containers=["c"]), "Pod.containers: expected Container, got 'c'"),
+    (
+        lambda: Pod(PodUid("p"), containers=[Container("a")], init_containers=[Container("a")]),
+        "Pod.containers: expected different names, got 'a' twice",
+    ),
+    (lambda: API.Pod("p", claims="gpu"), "Pod.claims: expected several values, such as a tuple, got 'gpu'"),
+    (lambda: API.Pod("p", extended_claim="c"), "Pod.extended_claim: expected ExtendedClaim, got 'c'"),
+    (lambda: API.Pod("p", generated_claims=["c"]), "Pod.generated_claims: expected Mapping, got ['c']"),
+    (
+        lambda: pod_of({"metadata": {"name": "n", "uid": "u"}, "spec": {"containers": [{"name": "a"}, {"name": "a"}]}}),
+        "Pod: spec.containers: expected containers with different names, got a twice",
+    ),
+    (lambda: API.Topology(2), "Topology.numa_nodes: expected several values, such as a tuple, got 2"),
+    (lambda: API.Topology(("0",)), "Topology.numa_nodes: expected int, got '0'"),
+    (
+        lambda: Topology(policy="restrict"),
+        "Topology.policy: expected 'none' or 'best-effort' or 'restricted' or 'single",
+    ),
+    (lambda: Topology(scope="pods"), "Topology.scope: expected 'container' or 'pod', got 'pods'"),
+    (lambda: resource_name("gpu"), 'the ResourceName "gpu" is invalid: expected a name such as example.com/gpu'),
+    (lambda: API.resource_name(7), "resource_name: expected str, got 7"),
+    (lambda: DeviceList.of(["gpu-0"]), "devices: expected Device, got 'gpu-0'"),  # type: ignore[list-item]  # the mistake
+]
+
+ANSWERS: list[tuple[Try, str]] = [
+    (lambda: answer(envs={"A": 1}), "ContainerAllocateResponse.envs['A']: expected str, got 1"),
+    (lambda: answer(envs={1: "A"}), "ContainerAllocateResponse.envs: expected names that are str, got 1"),
+    (lambda: answer(envs=["A"]), "ContainerAllocateResponse.envs: expected a mapping of names to texts, got ['A']"),
+    (lambda: answer(annotations={"A": None}), "ContainerAllocateResponse.annotations['A']: expected str, got None"),
+    (lambda: answer(mounts=["/a"]), "ContainerAllocateResponse.mounts: expected Mount, got '/a'"),
+    (
+        lambda: answer(mounts=Mount("/a", "/b")),
+        "ContainerAllocateResponse.mounts: expected several values, such as a t",
+    ),
+    (lambda: answer(devices=["/dev/a"]), "ContainerAllocateResponse.devices: expected DeviceSpec, got '/dev/a'"),
+    (
+        lambda: answer(cdi_devices="a.com/b=c"),
+        "ContainerAllocateResponse.cdi_devices: expected several values, such as",
+    ),
+    (lambda: API.DeviceSpec(1, 2), "DeviceSpec.container_path: expected str, got 1"),
+    (lambda: API.DeviceSpec("/dev/a", 2), "DeviceSpec.host_path: expected str, got 2"),
+    (
+        lambda: API.DeviceSpec("dev/a", "/b"),
+        "DeviceSpec.container_path: expected an absolute path, such as /dev/gpu0, ",
+    ),
+    (
+        lambda: API.DeviceSpec("/dev/a", "dev/b"),
+        "DeviceSpec.host_path: expected an absolute path, such as /dev/gpu0, g",
+    ),
+    (lambda: API.DeviceSpec("/a", "/b", "xyz"), "DeviceSpec.permissions: expected letters of r, w and m, got 'xyz'"),
+    (lambda: API.DeviceSpec("/a", "/b", ""), "DeviceSpec.permissions: expected letters of r, w and m, got ''"),
+    (lambda: API.Mount("a", "/b"), "Mount.container_path: expected an absolute path, such as /dev/gpu0, got 'a'"),
+    (lambda: API.Mount("/a", "b"), "Mount.host_path: expected an absolute path, such as /dev/gpu0, got 'b'"),
+    (lambda: API.Mount("/a", "/b", "ro"), "Mount.read_only: expected bool, got 'ro'"),
+    (lambda: API.PluginOptions("no"), "PluginOptions.pre_start_required: expected bool, got 'no'"),
+    (
+        lambda: API.PluginOptions(get_preferred_allocation_available="no"),
+        "PluginOptions.get_preferred_allocation_available: expected bool, got 'no'",
+    ),
+    (
+        lambda: RESPONSES.device_nodes(["a"], "dev"),
+        "device_nodes: expected an absolute directory, such as /dev, got 'dev'",
+    ),
+    (
+        lambda: RESPONSES.device_nodes([], "/dev", "dev"),
+        "device_nodes: expected an absolute directory, such as /dev, got",
+    ),
+    (
+        lambda: RESPONSES.device_nodes("ttyUSB0"),
+        "device_nodes: expected several values, such as a tuple, got 'ttyUSB0'",
+    ),
+    (lambda: RESPONSES.mounts(["a"], "/a", "b"), "mounts: expected an absolute directory, such as /dev, got 'b'"),
+    (
+        lambda: RESPONSES.environment_list("gpu-0"),
+        "environment_list: expected several values, such as a tuple, got 'gpu",
+    ),
+    (
+        lambda: RESPONSES.cdi_names("gpu-0", "a.com/b"),
+        "cdi_names: expected several values, such as a tuple, got 'gpu-0'",
+    ),
+    (lambda: RESPONSES.together([]), "together: expected ContainerAllocateResponse, got []"),
+    (lambda: SIMULATED(GPU, 4), "SimulatedPlugin.devices: expected several values, such as a tuple, got 4"),
+    (lambda: SIMULATED(GPU, ["gpu-0"]), "SimulatedPlugin.devices: expected Device, got 'gpu-0'"),
+    (lambda: SimulatedPlugin("a/b/c"), 'the ResourceName "a/b/c" is invalid: expected a name such as example.com/gpu'),
+]
+
+MANAGERS: list[tuple[Try, str]] = [
+    (
+        lambda: manager(MemoryStore(), MemoryTransport(), MemorySink()),
+        "DeviceManager: transport: expected a PluginTran",
+    ),
+    (
+        lambda: manager(MemoryTransport(), MemorySink(), MemoryStore()),
+        "DeviceManager: store: expected a CheckpointStore",
+    ),
+    (
+        lambda: manager(MemoryTransport(), MemoryStore(), None),
+        "DeviceManager: sink: expected a NodeStatusSink, got None",
+    ),
+    (
+        lambda: manager(MemoryTransport(), MemoryStore, MemorySink()),
+        "DeviceManager: store: expected an instance of MemoryStore, not the class, got <class",
+    ),
+    (lambda: manager(pods=["p"]), "DeviceManager: pods: expected a PodSource, got ['p']"),
+    (
+        lambda: manager(metrics=MemoryMetrics),
+        "DeviceManager: metrics: expected an instance of MemoryMetrics, not the c",
+    ),
+    (lambda: manager(topology="restricted"), "DeviceManager: topology: expected Topology, got 'restricted'"),
+    (lambda: manager(hint_providers=[7]), "DeviceManager: hint_providers: expected a HintProvider, got 7"),
+    (
+        lambda: manager(observers=print),
+        "observers: expected several values, such as a tuple, got <built-in function pr",
+    ),
+    (lambda: manager(observers=[None]), "observers: expected a function, got None"),
+    (lambda: manager(admission_budget="60"), "DeviceManager: admission_budget: expected a number of seconds, got '60'"),
+    (lambda: manager(admission_budget=-1), "DeviceManager: admission_budget: expected a number of seconds of at least"),
+    (lambda: manager(clock=0.0), "DeviceManager: clock: expected a function, got 0.0"),
+    (lambda: dra_manager(MemoryClaims(), MemoryDriverTransport(), MemoryStore()), "DraManager: transport: expected a "),
+    (lambda: dra_manager().prepare("x"), "DraManager.prepare: expected Pod, got 'x'"),
+    (lambda: dra_manager().unprepare(POD), "DraManager.unprepare: the uid of a pod: expected str, got Pod("),
+]
+
+CALLS: list[tuple[Callable[[Any], object], str]] = [
+    (lambda manager: manager.admit({"uid": "p"}), "DeviceManager.admit: expected Pod, got {'uid': 'p'}"),
+    (lambda manager: manager.admit(POD, affinity=1), "DeviceManager.admit: affinity: expected several values, such as"),
+    (lambda manager: manager.allocate({}, "main"), "DeviceManager.allocate: expected Pod, got {}"),
+    (lambda manager: manager.start_container("p", "main"), "DeviceManager.start_container: expected Pod, got 'p'"),
+    (lambda manager: manager.start_container(POD, POD.containers[0]), "Pod.container: expected str, got Container("),
+    (lambda manager: manager.options({}, "main"), "DeviceManager.options: expected Pod, got {}"),
+    (lambda manager: manager.topology_hints("p"), "DeviceManager.topology_hints: expected Pod, got 'p'"),
+    (lambda manager: manager.evict("p"), "DeviceManager.evict: expected the uids of pods: evict([pod.uid]), got 'p'"),
+    (lambda manager: manager.evict(POD), "DeviceManager.evict: expected the uids of pods: evict([pod.uid]), got Pod("),
+    (lambda manager: manager.evict([POD]), "DeviceManager.evict: expected the uids of pods: evict([pod.uid]), got Pod"),
+    (lambda manager: manager.evict(7), "DeviceManager.evict: expected the uids of pods: evict([pod.uid]), got 7"),
+    (lambda manager: manager.wait_for(7, 0), "wait_for: condition: expected a function, got 7"),
+    (lambda manager: manager.wait_for(bool, "1"), "wait_for: timeout: expected a number of seconds, got '1'"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), [*VALUES, *ANSWERS, *MANAGERS])
+def test_a_mistake_is_answered_where_it_is_made(make: Try, message: str) -> None:
+    with pytest.raises((TypeError, ValueError)) as refused:
+        make()
+    assert message in str(refused.value)
+    assert len(str(refused.value)) < 250
+
+
+@pytest.mark.parametrize(("call", "message"), CALLS)
+def test_a_wrong_argument_of_a_call_is_named(call: Callable[[Any], object], message: str) -> None:
+    with running() as manager:
+        before = manager.state
+        with pytest.raises(TypeError) as refused:
+            call(manager)
+        assert manager.state is before
+    assert message in str(refused.value)
+
+
+# --- plugins ----------------------------------------------------------------------------------------------------------
+
+
+class Gpus(DevicePlugin):
+    """A plugin whose answers a test chooses."""
+
+    resource = GPU
+
+    def __init__(self, **answers: object) -> None:
+        self.answers: Any = {
+            "devices": [API.Device("a"), API.Device("b")],
+            "allocate": ContainerAllocateResponse(),
+            **answers,
+        }
+        self.options = API.PluginOptions(get_preferred_allocation_available="preferred" in answers)
+
+    def devices(self) -> Any:  # noqa: ANN401 - as `API`
+        return self.answers["devices"]
+
+    def allocate(self, devices: object) -> Any:  # noqa: ANN401 - as `API`
+        return self.answers["allocate"]
+
+    def get_preferred_allocation(self, available: object, must_include: object, size: int) -> Any:  # noqa: ANN401 - as `API`
+        return self.answers["preferred"]
+
+
+class WithoutResource(Gpus):
+    resource = None  # type: ignore[assignment]  # that is the mistake
+
+
+@pytest.mark.parametrize(
+    ("plugin", "message"),
+    [
+        (Gpus, "connect: expected a plugin, such as Gpus(...), got <class"),
+        ("gpu", "connect: expected a DevicePlugin with `resource`, `devices`, `allocate`, got 'gpu'"),
+        (WithoutResource(), "resource_name: expected str, got None"),
+        (Gpus(devices=None), "Gpus.devices: expected several values, such as a tuple, got None"),
+        (Gpus(devices=["a"]), "Gpus.devices: expected Device, got 'a'"),
+    ],
+)
+def test_what_is_no_plugin_is_not_connected(plugin: object, message: str) -> None:
+    with pytest.raises(TypeError) as refused, running(plugin):
+        pass
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "message"),
+    [
+        (Gpus(allocate={"envs": {}}), "Gpus.allocate: expected ContainerAllocateResponse, got {'envs': {}}"),
+        (Gpus(allocate=None), "Gpus.allocate: expected ContainerAllocateResponse, got None"),
+        (Gpus(preferred="a"), "Gpus.get_preferred_allocation: expected several values, such as a tuple, got 'a'"),
+        (Gpus(preferred=[7]), "Gpus.get_preferred_allocation: expected str, got 7"),
+    ],
+)
+def test_a_wrong_answer_of_a_plugin_refuses_the_pod_with_a_sentence(plugin: object, message: str) -> None:
+    """The sentence names the class and the method of the plugin, and what to return."""
+    with running(plugin) as manager:
+        verdict = manager.admit(POD)
+        assert isinstance(verdict, Refused)
+        assert message in str(verdict.error)
+        assert not manager.state.ledger.allocations
+
+
+def test_a_plugin_is_connected_to_a_transport_that_runs() -> None:
+    with pytest.raises(NotStartedError, match="the DeviceManager of this MemoryTransport is not started: call start"):
+        MemoryTransport().connect(SimulatedPlugin(GPU))
+
+
+def test_what_a_plugin_in_another_language_sends_is_kept_as_a_kubelet_keeps_it() -> None:
+    """The checks are for authors in Python. A kubelet takes relative paths, odd permissions and empty ids."""
+    sent = deviceplugin.ContainerAllocateResponse(
+        mounts=[deviceplugin.Mount(container_path="a", host_path="b")],
+        devices=[deviceplugin.DeviceSpec(container_path="c", host_path="", permissions="xyz")],
+    )
+    answered = conversion.read_receipt(conversion.to_receipt(sent))
+    assert conversion.from_response(answered) == sent
+    listed = DeviceList.of(conversion.to_devices(deviceplugin.ListAndWatchResponse(devices=[deviceplugin.Device()])))
+    assert [(device.id, device.health) for device in (*listed, *listed.by_id.values())] == [("", Health.UNHEALTHY)] * 2
+
+
+# --- what is seen last ------------------------------------------------------------------------------------------------
+
+
+def test_a_wait_that_ends_says_what_was_seen_last() -> None:
+    with running() as manager, pytest.raises(TimeoutError) as ended:
+        manager.wait_for(lambda _: False, timeout=0)
+    assert str(ended.value) == (
+        "condition not met within 0 s; the last state was <NodeState: <Inventory: 10 devices of 1 resource>, "
+        "<Ledger: 0 devices in use by 0 pods, 0 allocations, 0 reservations>>"
+    )
+
+
+def test_a_misspelt_resource_is_seen_in_the_verdict() -> None:
+    """Also one that no plugin could register. The resources of Kubernetes itself are not named."""
+    limits = {"gpu": 1, "Example/GPU/x": 1, "example.com/gpus": 2, "cpu": 1, "hugepages-2Mi": 1, "memory": 5, GPU: 1}
+    with running() as manager:
+        verdict: Verdict = manager.admit(Pod(PodUid("p"), containers=(Container("main", limits),)))
+    assert isinstance(verdict, Admitted)
+    assert verdict.unhandled == (("main", "Example/GPU/x"), ("main", "example.com/gpus"), ("main", "gpu"))
+    assert repr(verdict) == (
+        "<Admitted: pod p with 1 device, unhandled: Example/GPU/x of main, example.com/gpus of main, gpu of main>"
+    )
+
+
+# --- extras -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "missing", "extra"),
+    [
+        ("devicecore.adapters.cel", "cel_expr_python", "cel"),
+        ("devicecore.adapters.kube_api", "lightkube", "kubernetes"),
+        ("devicecore.adapters.kube_api.slices", "httpx2", "kubernetes"),
+        ("devicecore.adapters.manifests", "yaml", "manifests"),
+        ("devicecore.adapters.prometheus", "prometheus_client", "prometheus"),
+        ("devicecore.testing.strategies", "hypothesis", "testing"),
+    ],
+)
+def test_a_missing_extra_is_named_with_the_commands_that_install_it(module: str, missing: str, extra: str) -> None:
+    script = f"import sys; sys.modules[{missing!r}] = None\nimport {module}"
+    run = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, check=False)
+    said = run.stderr.splitlines()[-1]
+    assert said.startswith("ModuleNotFoundError: ")
+    assert said.endswith(
+        f": install the extra `{extra}`: pip install 'devicecore[{extra}]', "
+        f"or in a clone of the repository: pip install '.[{extra}]'"
+    )
