@@ -21,6 +21,7 @@ from devicecore import (
 )
 from devicecore.adapters.memory import MemoryConnection, MemoryPods, MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.checkpoint import decode
+from devicecore.ports.policy import AllocationPolicy
 
 Json = Any  # recorded data, whose shape the replay itself checks
 
@@ -50,8 +51,9 @@ class RecordedPlugin(DevicePlugin):
 class Replay:
     """One history, step by step. `play` answers in the words of the recording."""
 
-    def __init__(self, numa_nodes: Sequence[int]) -> None:
+    def __init__(self, numa_nodes: Sequence[int], policy: AllocationPolicy | None = None) -> None:
         self.now = 0.0
+        self.policy = policy
         self.store = MemoryStore()
         self.pods = MemoryPods()
         self.topology = Topology(tuple(NumaNode(node) for node in numa_nodes))
@@ -61,7 +63,13 @@ class Replay:
     def _start(self) -> None:
         self.transport = MemoryTransport()
         self.manager = DeviceManager(
-            self.transport, self.store, MemorySink(), pods=self.pods, topology=self.topology, clock=lambda: self.now
+            self.transport,
+            self.store,
+            MemorySink(),
+            pods=self.pods,
+            topology=self.topology,
+            policy=self.policy,
+            clock=lambda: self.now,
         )
         self.manager.start()
 

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from devicecore.testing.contracts import (
+    ALLOCATION_POLICY,
     CHANGING_DEVICE_PLUGIN,
     CHECKPOINT_STORE,
     DEVICE_PLUGIN,
@@ -26,6 +27,7 @@ from devicecore.testing.contracts import (
     metrics,
     plugin,
     pods,
+    policy,
     sink,
     store,
     transport,
@@ -37,6 +39,7 @@ SUITES: dict[ModuleType, Checks] = {
     store: CHECKPOINT_STORE + DURABLE_CHECKPOINT_STORE,
     sink: NODE_STATUS_SINK,
     pods: POD_SOURCE,
+    policy: ALLOCATION_POLICY,
     metrics: METRICS,
     plugin: DEVICE_PLUGIN + CHANGING_DEVICE_PLUGIN,
     transport: PLUGIN_TRANSPORT + REMOTE_PLUGIN_TRANSPORT,

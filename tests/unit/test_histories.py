@@ -3,16 +3,28 @@
 import pytest
 
 from devicecore.domain.model import NumaNode
+from devicecore.domain.policies import kubelet_order
 from tests import recorded
 from tests.histories import Json, Replay
 
 HISTORIES = list(recorded.lines("histories*.jsonl"))
+SHARE = recorded.share(HISTORIES, 4)
 
 
 @pytest.mark.parametrize("history", HISTORIES, ids=[history["id"] for history in HISTORIES])
 def test_a_history_comes_out_as_it_did_on_a_kubelet(history: Json) -> None:
     """Every step of every recorded history has the recorded outcome."""
-    replay = Replay(history["numa_nodes"])
+    check(Replay(history["numa_nodes"]), history)
+
+
+@pytest.mark.parametrize("history", SHARE, ids=[history["id"] for history in SHARE])
+def test_the_policy_of_the_kubelet_is_what_a_manager_does_without_one(history: Json) -> None:
+    """It gives the recorded devices, in the order of the natural ids and of what plugins prefer."""
+    check(Replay(history["numa_nodes"], policy=kubelet_order), history)
+
+
+def check(replay: Replay, history: Json) -> None:
+    """Play a history, and compare the outcome of each step with the recorded one."""
     for number, step in enumerate(history["steps"]):
         carrying = carrying_nodes(replay)
         outcome = replay.play(step)

@@ -28,7 +28,6 @@ from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.domain.admission import Verdict
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import NotStartedError
-from devicecore.domain.model import ContainerClaim, PodClaim
 from devicecore.domain.objects import pod_of
 from devicecore.dra import DraManager
 from devicecore.plugins import responses
@@ -92,8 +91,6 @@ VALUES: list[tuple[Try, str]] = [
     (lambda: API.Container("c", {GPU: -3}), "limit of example.com/gpu: expected a whole number of at least 0, got -3"),
     (lambda: API.Container("c", {}, "Always"), "Container.restartable: expected bool, got 'Always'"),
     (lambda: API.Container("c", claims="gpu"), "Container.claims: expected several values, such as a tuple, got 'gpu'"),
-    (lambda: ContainerClaim(""), "ContainerClaim.name: expected a text that is not empty, got ''"),
-    (lambda: PodClaim(""), "PodClaim.name: expected a text that is not empty, got ''"),
     (lambda: API.Pod(7), "Pod.uid: expected str, got 7"),
     (lambda: API.Pod(""), "Pod.uid: expected a text that is not empty, got ''"),
     (lambda: API.Pod("p", name=None), "Pod.name: expected str, got None"),

@@ -1,4 +1,4 @@
-"""All errors, grouped by what is to blame: the request, the plugin, the file, the disk or network, or the set-up.
+"""All errors, by what is to blame: the request, the plugin, the policy, the file, the disk or network, or the set-up.
 
 Law: errors are values. Two errors of one class with equal fields are equal, have the same hash, and survive pickling;
 `str(error)` is the kubelet's own sentence where it has one, and the fields carry the facts.
@@ -388,6 +388,19 @@ class PluginAnswersTooLargeError(PluginError):
         "the answers of the device plugin of {resource} to Allocate would have {size:,} bytes in the checkpoint, "
         "expected at most {limit:,}"
     )
+
+
+# --- the policy -------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class PolicyError(DeviceCoreError):
+    """An allocation policy of the caller's has failed, or its answer cannot be used. `policy` is its name."""
+
+    policy: str
+    resource: str
+    cause: str
+    _text = "the policy {policy} for {resource}: {cause}"
 
 
 # --- the file --------------------------------------------------------------------------------------------------------

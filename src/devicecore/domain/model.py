@@ -167,7 +167,7 @@ def _limits(value: Mapping[str, int]) -> dict[str, int]:
 class ContainerClaim:
     """An element of a container's `resources.claims`; an empty `request` is the claim as a whole."""
 
-    name: str = field(validator=is_name)
+    name: str
     request: str = ""
 
 
@@ -201,7 +201,7 @@ class Container:
 class PodClaim:
     """An entry of a pod's `spec.resourceClaims`. One of `claim` and `template` is set, if the pod is valid."""
 
-    name: str = field(validator=is_name)
+    name: str
     claim: str | None = None
     template: str | None = None
 

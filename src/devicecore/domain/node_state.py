@@ -94,10 +94,10 @@ class NodeState:
             ]
         )
 
-    def devices_to_allocate(self, pod: Pod, request: ResourceRequest) -> Decision:
+    def devices_to_allocate(self, pod: Pod, request: ResourceRequest, *, always_asks: bool = False) -> Decision:
         """Choose devices for one container of `pod`; see `selection.devices_to_allocate` for what it raises."""
         reusable = reusable_devices(pod, request.key, request.resource, self.ledger)
-        return devices_to_allocate(request, self.inventory, self.ledger, reusable)
+        return devices_to_allocate(request, self.inventory, self.ledger, reusable, always_asks=always_asks)
 
     def reserve(self, pod: Pod, request: ResourceRequest, devices: DeviceSet) -> "NodeState":
         """Take `devices` for a container of `pod`; see `Ledger.reserve` for what it raises."""

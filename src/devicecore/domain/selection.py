@@ -19,8 +19,9 @@ from devicecore.domain.errors import (
     UnregisteredDeviceError,
 )
 from devicecore.domain.inventory import DeviceReport, Inventory
-from devicecore.domain.ledger import Ledger
+from devicecore.domain.ledger import Holding, Ledger
 from devicecore.domain.model import ContainerKey, DeviceId, NumaNode, Pod, ResourceName
+from devicecore.domain.policies import Choice
 
 _NONE = DeviceSet()
 
@@ -74,11 +75,17 @@ Decision = Chosen | AskPlugin
 
 
 def devices_to_allocate(
-    request: ResourceRequest, inventory: Inventory, ledger: Ledger, reusable: DeviceSet = _NONE
+    request: ResourceRequest,
+    inventory: Inventory,
+    ledger: Ledger,
+    reusable: DeviceSet = _NONE,
+    *,
+    always_asks: bool = False,
 ) -> Decision:
     """Choose devices for a container (kubelet: `devicesToAllocate`, kubelet.md 5.4).
 
-    `reusable` are devices of the same pod that the container may share (see `reusable_devices`).
+    `reusable` are devices of the same pod that the container may share (see `reusable_devices`). With `always_asks`,
+    the question is returned even if the plugin offers no preference, because a policy answers it.
 
     Raises:
         ChangedRequestError: the container holds another number of devices than it requests now.
@@ -107,11 +114,18 @@ def devices_to_allocate(
     taken = reusable.take(request.size)
     if len(taken) == request.size:
         return Chosen(taken)
-    return _choose(request, inventory, report, taken, report.healthy - ledger.in_use(request.resource))
+    available = report.healthy - ledger.in_use(request.resource)
+    return _choose(request, inventory, report, taken, available, always_asks=always_asks)
 
 
 def _choose(
-    request: ResourceRequest, inventory: Inventory, report: DeviceReport, taken: DeviceSet, available: DeviceSet
+    request: ResourceRequest,
+    inventory: Inventory,
+    report: DeviceReport,
+    taken: DeviceSet,
+    available: DeviceSet,
+    *,
+    always_asks: bool,
 ) -> Decision:
     """Choose the missing devices from `available`: aligned ones first, then those that the plugin prefers."""
     needed = request.size - len(taken)
@@ -123,13 +137,37 @@ def _choose(
     plugin = inventory.resources[request.resource].plugin
     if plugin is None:
         raise EndpointNotFoundError(request.resource)
-    if not plugin.options.get_preferred_allocation_available:
+    if not (plugin.options.get_preferred_allocation_available or always_asks):
         return Chosen(_fill(taken, request.size, aligned, unaligned, no_affinity))
     if needed < len(aligned):
         return AskPlugin(aligned | taken, taken, request.size, eligible=aligned, fallbacks=(aligned,))
     taken |= aligned
     rest = available - aligned
     return AskPlugin(available | taken, taken, request.size, eligible=rest, fallbacks=(unaligned, no_affinity))
+
+
+def choice_of(request: ResourceRequest, question: AskPlugin, inventory: Inventory, ledger: Ledger) -> Choice:
+    """Return the question to a policy: that to a plugin, with what is known of the devices around."""
+    report = inventory.last_report(request.resource)
+    states = report.devices.states if report else {}
+    of_pod: dict[ResourceName, dict[DeviceId, tuple[NumaNode, ...]]] = {}
+    holdings: tuple[Holding, ...] = (*ledger.of_pod(request.key.pod), *ledger.reservations)
+    for held in holdings:
+        if held.key.pod == request.key.pod:
+            listed = inventory.last_report(held.resource)
+            nodes = {device: listed.devices.numa_nodes(device) if listed else () for device in held.device_ids}
+            of_pod.setdefault(held.resource, {}).update(nodes)
+    return Choice(
+        request.resource,
+        request.key,
+        available=question.must_include | question.eligible,
+        must_include=question.must_include,
+        size=request.size,
+        numa_nodes={device: topology or () for device, (_, topology) in states.items()},
+        in_use=ledger.in_use(request.resource),
+        of_pod=of_pod,
+        affinity=None if request.affinity is None else tuple(request.affinity),
+    )
 
 
 def filter_by_affinity(

@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from attrs import define, field
+from attrs import define, evolve, field
 
+from devicecore.domain import policies
 from devicecore.domain.admission import Admitted, NotReady, Refused, Verdict
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import (
@@ -22,20 +23,24 @@ from devicecore.domain.errors import (
 )
 from devicecore.domain.inventory import Phase
 from devicecore.domain.ledger import Reservation
-from devicecore.domain.model import Container, DeviceId, Pod, Receipt, ResourceName
+from devicecore.domain.model import Container, Pod, Receipt, ResourceName
 from devicecore.domain.node_state import NodeState, answers_warning
 from devicecore.domain.notifications import Allocated, Notification, Released
-from devicecore.domain.selection import AskPlugin, Chosen, Decision, ResourceRequest
+from devicecore.domain.selection import AskPlugin, Chosen, Decision, ResourceRequest, choice_of
 from devicecore.domain.text import foreign_text
 from devicecore.manager.active_pods import ActivePods
 from devicecore.manager.affinities import Affinities
 from devicecore.manager.plugins import Plugins
 from devicecore.manager.turns import AdmissionTurns, Affinity
+from devicecore.ports.policy import AllocationPolicy
 from devicecore.runtime.current_state import CurrentState
 from devicecore.runtime.observers import Observers
 from devicecore.runtime.open_call import OpenCall
 from devicecore.runtime.run import Run
 from devicecore.runtime.saved_state import SavedState
+
+Settle = Callable[[AskPlugin], Decision]
+"""Turns a question into the choice that its answer leads to."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +75,7 @@ class Admissions:
     _pods: ActivePods
     _affinities: Affinities
     _observers: Observers[Notification]
+    _policy: AllocationPolicy | None
     _budget: float
     _clock: Callable[[], float]
 
@@ -131,15 +137,28 @@ class Admissions:
 
     def _reserve(self, admission: _Admission, request: ResourceRequest) -> DeviceSet:
         """Choose devices and reserve them in one step. If the plugin is asked, choose again after its answer."""
-        preferred: Sequence[DeviceId] | None = None
+        settle: Settle | None = None
         while True:
-            reserve = partial(_reserved, admission.pod, request, preferred)
+            reserve = partial(_reserved, admission.pod, request, settle, self._policy is not None)
             decision, reservation = self._state.take(reserve, run=admission.run)
             if isinstance(decision, Chosen):
                 if reservation is not None:
                     admission.reserved.append(reservation)
                 return decision.devices
-            preferred = self._plugins.preferred(request.resource, decision, self._time_left(admission))
+            settle = self._ask(request, decision, self._time_left(admission))
+
+    def _ask(self, request: ResourceRequest, question: AskPlugin, time_left: float) -> Settle:
+        """Ask the plugin; with a policy, ask that, and tell it what the plugin prefers."""
+        state, policy = self._state.value, self._policy
+        if policy is None:
+            preferred = self._plugins.preferred(request.resource, question, time_left)
+            return lambda asked: asked.answer(preferred)
+        choice = choice_of(request, question, state.inventory, state.ledger)
+        if self._plugins.offers_preference(request.resource):
+            choice = evolve(choice, preferred=tuple(self._plugins.preferred(request.resource, question, time_left)))
+        chosen = Chosen(policies.answer(policy, choice))
+        # If another container has taken a device meanwhile, it is another question, and the policy is asked again.
+        return lambda asked: chosen if asked == question else asked
 
     def _commit(self, admission: _Admission) -> None:
         """Turn the reservations into allocations: first in the store, then in the state."""
@@ -180,12 +199,16 @@ class Admissions:
 
 
 def _reserved(
-    pod: Pod, request: ResourceRequest, preferred: Sequence[DeviceId] | None, state: NodeState
+    pod: Pod,
+    request: ResourceRequest,
+    settle: Settle | None,
+    always_asks: bool,  # noqa: FBT001 - `partial` gives it
+    state: NodeState,
 ) -> tuple[NodeState, tuple[Decision, Reservation | None]]:
     """Choose devices. Return the state with their reservation, the decision, and the reservation if there is one."""
-    decision = state.devices_to_allocate(pod, request)
-    if isinstance(decision, AskPlugin) and preferred is not None:
-        decision = decision.answer(preferred)
+    decision = state.devices_to_allocate(pod, request, always_asks=always_asks)
+    if isinstance(decision, AskPlugin) and settle is not None:
+        decision = settle(decision)
     if not isinstance(decision, Chosen) or not decision.devices:
         return state, (decision, None)
     state = state.reserve(pod, request, decision.devices)

@@ -35,6 +35,7 @@ from devicecore.ports.hints import HintProvider
 from devicecore.ports.metrics import Metrics
 from devicecore.ports.observer import Observer
 from devicecore.ports.pods import PodSource
+from devicecore.ports.policy import AllocationPolicy
 from devicecore.ports.sink import NodeStatusSink
 from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import PluginTransport
@@ -63,6 +64,7 @@ class DeviceManager(Runs):
         topology: the machine's NUMA nodes and the policy for them.
         hint_providers: other components with NUMA preferences, such as a CPU manager, in the order to ask them in.
         observers: are notified of allocations, releases and health.
+        policy: which of the possible devices a container gets; without one, the kubelet's order.
         admission_budget: seconds that all plugins together may take for one admission.
         clock: monotonic seconds.
         saver: saves what no call waits for; managers may share it. Without it, each run has a thread of its own.
@@ -91,6 +93,7 @@ class DeviceManager(Runs):
         topology: Topology = Topology(),
         hint_providers: Sequence[HintProvider] = (),
         observers: Iterable[Observer] = (),
+        policy: AllocationPolicy | None = None,
         admission_budget: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
         saver: SaverThread | None = None,
@@ -103,6 +106,8 @@ class DeviceManager(Runs):
         checked(topology, Topology, "DeviceManager: topology")
         for provider in items(hint_providers, "DeviceManager: hint_providers"):
             check_adapter("DeviceManager: hint_providers", provider, HintProvider)
+        if policy is not None:
+            check_callable("DeviceManager: policy", policy)
         check_seconds("DeviceManager: admission_budget", admission_budget)
         check_callable("DeviceManager: clock", clock)
         self._transport = transport
@@ -117,7 +122,7 @@ class DeviceManager(Runs):
         self._plugins = Plugins(transport, state, metrics, clock)
         self._pods = self._pods_type(pods, state, self._turns, self._observers)
         self._affinities = Affinities(topology, hint_providers, state, self._turns)
-        parts = (state, self._turns, self._plugins, self._saver, self._pods, self._affinities, self._observers)
+        parts = (state, self._turns, self._plugins, self._saver, self._pods, self._affinities, self._observers, policy)
         self._admissions = self._admissions_type(*parts, admission_budget, clock)
         self._lifecycle = Lifecycle("the device manager", ManagerNotStartedError, ManagerStoppedError)
         self.restored: Restored = Restored()

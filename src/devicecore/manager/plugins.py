@@ -56,6 +56,14 @@ class Plugins:
                 timeout=timeout,
             )
 
+    def offers_preference(self, resource: ResourceName) -> bool:
+        """Return whether the plugin of `resource` offers GetPreferredAllocation.
+
+        Raises:
+            EndpointNotFoundError: there is no plugin.
+        """
+        return self._instance(resource).options.get_preferred_allocation_available
+
     def pre_start(self, key: ContainerKey, resource: ResourceName) -> None:
         """Call PreStartContainer if the plugin requires it.
 

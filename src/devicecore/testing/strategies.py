@@ -30,6 +30,7 @@ from devicecore.domain.model import (
     is_extended_resource,
 )
 from devicecore.domain.node_state import NodeState
+from devicecore.domain.policies import Choice
 from devicecore.domain.selection import AskPlugin, ResourceRequest
 from devicecore.domain.topology import NumaMask, Policy, Scope, Topology, TopologyHint
 from devicecore.system.extras import missing_extra
@@ -150,6 +151,29 @@ def allocate_responses() -> st.SearchStrategy[ContainerAllocateResponse]:
         annotations=st.dictionaries(_WORDS, texts, max_size=3),
         cdi_devices=st.lists(_WORDS.map(lambda word: f"example.com/gpu={word}"), max_size=3).map(tuple),
     )
+
+
+@st.composite
+def choices(draw: st.DrawFn) -> Choice:
+    """Questions to an allocation policy about nodes with up to three NUMA nodes, where some devices are in use."""
+    ids = [DeviceId(f"card-{number // 2}::{number % 2}") for number in range(draw(st.integers(1, 12)))]
+    listed = DeviceSet.of(ids)
+    attached = draw(st.sampled_from(((), (0,), (0, 1), (0, 1, 2))))
+    nodes = {device: draw(_attachment(attached)) for device in ids}
+    in_use = listed.index.select(draw(st.sets(st.sampled_from(ids))))
+    must_include = listed.index.select(draw(st.sets(st.sampled_from(ids), max_size=2)))
+    available = (listed - in_use) | must_include
+    size = draw(st.integers(len(must_include), len(available)))
+    held = {device: nodes[device] for device in in_use & draw(st.sets(st.sampled_from(ids)))}
+    preferred = draw(st.lists(st.sampled_from([*ids, DeviceId("unknown")]), max_size=4))
+    affinity = draw(st.none() | st.just(tuple(map(NumaNode, attached[:1])))) if attached else None
+    key = ContainerKey(PODS[0], "app-0")
+    of_pod = {RESOURCES[0]: held} if held else {}
+    return Choice(RESOURCES[0], key, available, must_include, size, preferred, nodes, in_use, of_pod, affinity)
+
+
+def _attachment(numa_nodes: Sequence[int]) -> st.SearchStrategy[tuple[NumaNode, ...]]:
+    return st.sampled_from([(), *((NumaNode(node),) for node in numa_nodes), tuple(map(NumaNode, numa_nodes))])
 
 
 # --- pods ------------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from devicecore.testing.contracts.plugin import (
     MakePlugin,
 )
 from devicecore.testing.contracts.pods import POD_SOURCE, MakePods, PodsHarness
+from devicecore.testing.contracts.policy import ALLOCATION_POLICY, MakePolicy
 from devicecore.testing.contracts.sink import NODE_STATUS_SINK, MakeSink, SinkHarness
 from devicecore.testing.contracts.store import (
     CHECKPOINT_STORE,
@@ -36,6 +37,7 @@ from devicecore.testing.contracts.transport import (
 )
 
 __all__ = [
+    "ALLOCATION_POLICY",
     "CHANGING_DEVICE_PLUGIN",
     "CHECKPOINT_STORE",
     "DEVICE_PLUGIN",
@@ -52,6 +54,7 @@ __all__ = [
     "MakePlace",
     "MakePlugin",
     "MakePods",
+    "MakePolicy",
     "MakeRemoteTransport",
     "MakeSink",
     "MakeStore",
