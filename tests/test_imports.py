@@ -231,12 +231,6 @@ def test_the_dra_manager_loads_no_adapter_and_nothing_heavy() -> None:
     assert not heavy & loaded_by("import devicecore.dra_manager")
 
 
-def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
-    script = "import sys; sys.modules['hypothesis'] = None; import devicecore.testing.strategies"
-    run = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, check=False)
-    assert run.stderr.endswith("install the extra `testing`: pip install 'devicecore[testing]'\n")
-
-
 def test_the_kubelets_for_tests_need_no_extra() -> None:
     extras = names("click hypothesis jsonpatch lightkube prometheus_client rich yaml")
     assert not extras & loaded_by("import devicecore_tools.testing.kubelet, devicecore_tools.testing.dra_kubelet")

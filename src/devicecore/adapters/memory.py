@@ -12,7 +12,7 @@ from attrs import define, field
 
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.container_options import ContainerAllocateResponse
-from devicecore.domain.errors import NotStartedError, PluginCallError, PluginStoppedError
+from devicecore.domain.errors import PluginCallError, PluginStoppedError, TransportNotStartedError
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import ContainerKey, DeviceId, PluginId, PodUid, Receipt, resource_name
 from devicecore.domain.text import counted
@@ -55,14 +55,13 @@ class MemoryTransport:
 
         Raises:
             TypeError: `plugin` is not a plugin, or lists something else than devices.
-            NotStartedError: the transport is not started.
+            TransportNotStartedError: the transport is not started.
             InvalidResourceNameError: a kubelet would not accept the name of the plugin's resource.
             DeviceCoreError: the listener refuses the plugin.
         """
         check_plugin(plugin, "connect")
         if self._listener is None:
-            name = "the DeviceManager of this MemoryTransport"
-            raise NotStartedError(name)
+            raise TransportNotStartedError(plugin.resource)
         self._listener(RegistrationRequested(plugin.resource))
         generation = next(self._generations)
         id_ = PluginId(resource_name(plugin.resource), socket or f"memory-{generation}.sock", generation)

@@ -331,6 +331,14 @@ class PluginStoppedError(PluginError):
 
 
 @frozen
+class TransportNotStartedError(PluginStoppedError):
+    """A plugin of the same process registers before the manager of its transport has started, or after its stop."""
+
+    resource: str
+    _text = "{resource} cannot register, because the transport is not started: start its DeviceManager first"
+
+
+@frozen
 class EndpointNotFoundError(PluginError):
     """No plugin has ever served the resource in this run."""
 

@@ -13,7 +13,7 @@ from devicecore.domain import container_options
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.checkpoint import CheckpointWriter
-from devicecore.domain.checks import checked, expected, items, tuple_of
+from devicecore.domain.checks import checked, items, tuple_of
 from devicecore.domain.container_options import ContainerOptions
 from devicecore.domain.errors import ManagerNotStartedError, ManagerStoppedError
 from devicecore.domain.events import DevicesReported, Event, PluginRegistered, RegistrationRequested
@@ -21,7 +21,7 @@ from devicecore.domain.health import changed_health
 from devicecore.domain.model import Pod, PodUid, ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.notifications import Allocated, Notification
-from devicecore.domain.text import counted
+from devicecore.domain.text import counted, foreign_text
 from devicecore.domain.topology import Hints, Topology
 from devicecore.manager.active_pods import ActivePods
 from devicecore.manager.admissions import Admissions
@@ -406,10 +406,17 @@ def _check_affinity(affinity: Affinity, method: str) -> None:
 
 def _uids(pods: Iterable[object]) -> tuple[PodUid, ...]:
     given: object = pods
-    if isinstance(given, str | Pod) or not isinstance(given, Iterable):  # each letter of a text would be a pod
-        raise TypeError(expected("DeviceManager.evict", "the uids of pods: evict([pod.uid])", given))
-    uids = tuple(pods)
-    for uid in uids:
+    if isinstance(given, str):  # each letter would be a pod
+        message = f"evict takes the uids of several pods: evict([{foreign_text(repr(given), 100)}])"
+        raise TypeError(message)
+    if isinstance(given, Pod) or not isinstance(given, Iterable):
+        message = f"evict takes the uids of several pods: expected evict([pod.uid]), got {type(given).__name__}"
+        raise TypeError(message)
+    uids = []
+    for uid in pods:
         if not isinstance(uid, str):
-            raise TypeError(expected("DeviceManager.evict", "the uids of pods: evict([pod.uid])", uid))
-    return tuple([PodUid(str(uid)) for uid in uids])
+            instead = "evict([pod.uid])" if isinstance(uid, Pod) else "a str"
+            message = f"evict takes the uids of pods: expected {instead}, got {type(uid).__name__}"
+            raise TypeError(message)
+        uids.append(PodUid(uid))
+    return tuple(uids)

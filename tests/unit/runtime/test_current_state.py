@@ -77,5 +77,5 @@ def test_a_waiting_thread_notices_a_change_of_another() -> None:
 
 
 def test_a_condition_that_is_not_met_is_a_timeout() -> None:
-    with pytest.raises(TimeoutError, match=r"^condition not met within 0\.01 s$"):
+    with pytest.raises(TimeoutError, match=r"^condition not met within 0\.01 s; the last state was <NodeState: "):
         CurrentState(NodeState()).wait_for(lambda _: False, 0.01)
