@@ -67,10 +67,10 @@ def held(server: LocalApiServer) -> list[str]:
     return sorted(one["resourceID"] for node, row in rows if node == "a" for one in row["resources"])
 
 
-def test_a_fleet_that_is_killed_goes_on_with_real_sockets_and_doubles_nothing(tmp_path: Path) -> None:
-    file, root, control = tmp_path / "fleet.yaml", tmp_path / "root", tmp_path / "s"
+def test_a_fleet_that_is_killed_goes_on_with_real_sockets_and_doubles_nothing(tmp_path: Path, directory: Path) -> None:
+    file, root, control = tmp_path / "fleet.yaml", tmp_path / "root", directory / "s"
     root.mkdir()
-    file.write_text(FILE.replace("{DIRECTORY}", str(tmp_path / "b")))
+    file.write_text(FILE.replace("{DIRECTORY}", str(directory / "b")))
     with LocalApiServer() as server:
         options = (
             *("--kubeconfig", str(server.kubeconfig(tmp_path / "config"))),
@@ -82,7 +82,7 @@ def test_a_fleet_that_is_killed_goes_on_with_real_sockets_and_doubles_nothing(tm
                 pod(server, name, "a")
             pod(server, "q0", "b")
             server.wait_for(runs(server, "p0", "p1", "q0"))
-            with PodResourcesClient(tmp_path / "b" / "pod-resources" / "kubelet.sock") as client:
+            with PodResourcesClient(directory / "b" / "pod-resources" / "kubelet.sock") as client:
                 (listed,) = client.list().pod_resources
             assert [device.device_ids for device in listed.containers[0].devices] in ([["gpu-0"]], [["gpu-1"]])
             process.kill()

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from devicecore_tools.fleet.metrics import FleetCollector
 from devicecore_tools.testing.api_server import LocalApiServer
-from tests.fleet.world import World
+from tests.fleet.world import FILE, World
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_at_rest_a_node_sends_its_lease_and_nothing_else(world: World) -> None:
-    world.start()
+    fleet = world.start()
     world.until(world.is_settled)
     node = world.server.get("Node", "n-1")
     assert node["metadata"]["labels"]["devicecore.io/fleet"] == "true"
@@ -34,6 +35,11 @@ def test_at_rest_a_node_sends_its_lease_and_nothing_else(world: World) -> None:
     world.until(lambda: all(view.is_up for view in world.fleet.views()))
     assert Counter(f"{one.verb} {one.resource}" for one in world.server.requests[before:]) == {"update leases": 2}
     assert threading.active_count() < 30
+    samples = {
+        (one.name, *one.labels.values()): one.value for m in FleetCollector(fleet.views).collect() for one in m.samples
+    }
+    assert samples["devicecore_fleet_nodes", "up"] == 2
+    assert samples["devicecore_fleet_devices", "example.com/gpu", "free"] == 8
 
 
 def test_pods_get_devices_are_refused_and_go(world: World) -> None:
@@ -50,8 +56,9 @@ def test_pods_get_devices_are_refused_and_go(world: World) -> None:
     world.until(lambda: world.phase("four") == "Running")
 
 
-def test_a_claim_gets_its_device_once_and_its_health_is_shown(world: World) -> None:
-    world.start()
+@pytest.mark.parametrize("has_sockets", [False, True])
+def test_a_claim_gets_its_device_once_and_its_health_is_shown(world: World, directory: Path, has_sockets: bool) -> None:
+    world.start(file=FILE + (f"  directory: {directory}/{{node}}" if has_sockets else ""))
     world.until(world.is_settled)
     assert world.offered("n-0") == ["nic-0", "nic-1"]
     world.give("first", "nic-1")
