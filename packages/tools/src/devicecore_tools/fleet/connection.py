@@ -32,7 +32,6 @@ TAINT = {"key": LABEL, "value": "true", "effect": "NoSchedule"}
 NO_HEARTBEAT = timedelta(days=365)
 """Instead of every five minutes: a fleet renews Leases, by which a cluster knows that nodes are alive, and no more."""
 
-_INFO = {"osImage": "devicecore fleet", "kubeletVersion": "v1.36.0-devicecore", "containerRuntimeVersion": "none://0"}
 _ARCHITECTURE = "kubernetes.io/arch"
 
 
@@ -125,7 +124,7 @@ def describe(name: str, group: GroupDescription, starts: int = 0, *, taints: boo
         addresses=(("Hostname", name),),
         taints=(*own, *([TAINT] if taints else ())),
         info={
-            **_INFO,
+            "osImage": "devicecore fleet",
             "machineID": machine.hex,
             "systemUUID": str(machine),
             "bootID": str(boot),

@@ -28,7 +28,14 @@ _WELL = {
     "PIDPressure": ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 }
 _NO_CONTAINERS = "devicecore allocates devices on this node and reports pods, but no container runs"
-_INFO = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion")
+_INFO: Mapping[str, str] = {
+    **dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion", "kubeProxyVersion"), ""),
+    "osImage": "devicecore",
+    "containerRuntimeVersion": "none://0",
+    "kubeletVersion": "v1.36.2-devicecore",  # clients parse it
+    "operatingSystem": "linux",
+    "architecture": "amd64",
+}
 
 
 @frozen
@@ -95,13 +102,7 @@ def node_status(node: NodeDescription, devices: tuple[Mapping[str, int], Mapping
         "capacity": _canonical({**pages, **node.capacity, **capacity}),
         "allocatable": _canonical({**pages, **node.capacity, **node.allocatable, **allocatable}),
         "conditions": _conditions(node),
-        "nodeInfo": {
-            **dict.fromkeys(_INFO, ""),
-            "kubeProxyVersion": "",
-            "operatingSystem": "linux",
-            "architecture": "amd64",
-            **node.info,
-        },
+        "nodeInfo": {**_INFO, **node.info},
         "daemonEndpoints": {"kubeletEndpoint": {"Port": node.port}},
     }
     if node.addresses:
