@@ -1,7 +1,7 @@
 """Recorded allocations of Kubernetes 1.36.2: its own tables, random cases, and the smallest cases of its faults."""
 
 from devicecore.domain.allocation import DeviceAllocation, NoAllocation
-from devicecore.testing.allocation_faults import ALL_FAULTS, KubernetesFault, causes, outcome
+from tests.allocation.kubernetes_faults import ALL_FAULTS, KubernetesFault, causes, outcome
 from tests.recorded import Json, check_each, share
 from tests.recorded_allocations import allocation_of, devices_of, recordings, results_of, situation_of
 

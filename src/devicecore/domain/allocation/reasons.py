@@ -6,7 +6,7 @@ Law: the text of a reason is one line that names what is in the way, with its va
 import re
 from typing import ClassVar, NamedTuple
 
-from attrs import frozen
+from attrs import fields_dict, frozen
 
 from devicecore.domain.allocation.model import Constraint, DeviceKey, Held, PoolDevice, Taint
 from devicecore.domain.quantity import Quantity
@@ -18,36 +18,42 @@ _MAX_VALUES = 4
 
 
 @frozen
-class PoolUnusable:
+class Reason:
+    """Why a device is not allocated to a request. `_text` is the sentence, with the fields in braces."""
+
+    summary: ClassVar[str]
+    """What a count of devices with such a reason is called."""
+    _text: ClassVar[str]
+
+    def __str__(self) -> str:
+        fields = {name: foreign_text(str(getattr(self, name)), _MAX_TEXT) for name in fields_dict(type(self))}
+        return foreign_text(self._text.format_map(fields), _MAX_TEXT)
+
+
+@frozen
+class PoolUnusable(Reason):
     """The pool gives no device."""
 
-    summary: ClassVar[str] = "in unusable pools"
-
+    summary = "in unusable pools"
     pool: str
     problem: str
-
-    def __str__(self) -> str:
-        return foreign_text(f"pool {self.pool}: {self.problem}", _MAX_TEXT)
+    _text = "pool {pool}: {problem}"
 
 
 @frozen
-class OnOtherNode:
+class OnOtherNode(Reason):
     """The device is not available on the node."""
 
-    summary: ClassVar[str] = "on other nodes"
-
+    summary = "on other nodes"
     node: str
-
-    def __str__(self) -> str:
-        return f"is not available on node {foreign_text(self.node, _MAX_TEXT)}"
+    _text = "is not available on node {node}"
 
 
 @frozen
-class NotSelected:
+class NotSelected(Reason):
     """An expression does not select the device. `source` is the class or the request that has it."""
 
-    summary: ClassVar[str] = "not selected"
-
+    summary = "not selected"
     source: str
     expression: str
     device: PoolDevice
@@ -59,62 +65,49 @@ class NotSelected:
 
 
 @frozen
-class InUse:
+class InUse(Reason):
     """The device is allocated already."""
 
-    summary: ClassVar[str] = "in use"
-
+    summary = "in use"
     held: Held
-
-    def __str__(self) -> str:
-        return f"is held by {foreign_text(str(self.held), _MAX_TEXT)}"
+    _text = "is held by {held}"
 
 
 @frozen
-class TakenBefore:
+class TakenBefore(Reason):
     """Another request of the same pod gets the device."""
 
-    summary: ClassVar[str] = "taken by other requests"
-
+    summary = "taken by other requests"
     claim: str
     request: str
-
-    def __str__(self) -> str:
-        return f"is taken by request {self.request} of claim {self.claim}"
+    _text = "is taken by request {request} of claim {claim}"
 
 
 @frozen
-class NotTolerated:
+class NotTolerated(Reason):
     """The request does not tolerate a taint."""
 
-    summary: ClassVar[str] = "tainted"
-
+    summary = "tainted"
     taint: Taint
-
-    def __str__(self) -> str:
-        return f"has the taint {foreign_text(str(self.taint), _MAX_TEXT)}"
+    _text = "has the taint {taint}"
 
 
 @frozen
-class CounterExhausted:
+class CounterExhausted(Reason):
     """Other devices of the pool leave too little of a counter."""
 
-    summary: ClassVar[str] = "short of a counter"
-
+    summary = "short of a counter"
     counter: str
     needed: Quantity
     free: Quantity
-
-    def __str__(self) -> str:
-        return f"needs {self.needed} of counter {self.counter}, and {self.free} is free"
+    _text = "needs {needed} of counter {counter}, and {free} is free"
 
 
 @frozen
-class CapacityExceeded:
+class CapacityExceeded(Reason):
     """The device has too little left of a capacity, or none. `allowed` is what a share may consume, if that matters."""
 
-    summary: ClassVar[str] = "short of capacity"
-
+    summary = "short of capacity"
     name: str
     needed: Quantity
     free: Quantity | None
@@ -129,11 +122,10 @@ class CapacityExceeded:
 
 
 @frozen
-class ConstraintBroken:
+class ConstraintBroken(Reason):
     """A constraint forbids the device beside the other devices of the claim."""
 
-    summary: ClassVar[str] = "excluded by a constraint"
-
+    summary = "excluded by a constraint"
     constraint: Constraint
     device: PoolDevice
     others: tuple[str, ...]
@@ -148,43 +140,21 @@ class ConstraintBroken:
 
 
 @frozen
-class GateOff:
+class GateOff(Reason):
     """The device needs a feature that is switched off."""
 
-    summary: ClassVar[str] = "behind a feature gate"
-
+    summary = "behind a feature gate"
     gate: str
-
-    def __str__(self) -> str:
-        return f"needs the feature gate {self.gate}"
+    _text = "needs the feature gate {gate}"
 
 
 @frozen
-class Undecided:
+class Undecided(Reason):
     """Whether the device is fit cannot be told."""
 
-    summary: ClassVar[str] = "undecided"
-
+    summary = "undecided"
     problem: str
-
-    def __str__(self) -> str:
-        return foreign_text(self.problem, _MAX_TEXT)
-
-
-Reason = (
-    Undecided
-    | PoolUnusable
-    | OnOtherNode
-    | NotSelected
-    | InUse
-    | TakenBefore
-    | NotTolerated
-    | CounterExhausted
-    | CapacityExceeded
-    | ConstraintBroken
-    | GateOff
-)
-"""Why a device is not allocated to a request."""
+    _text = "{problem}"
 
 
 def mentioned(expression: str, device: PoolDevice) -> list[str]:

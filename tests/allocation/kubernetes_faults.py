@@ -74,7 +74,7 @@ class FaultySearch(Search):
         if taken:
             for index, constraint in self._distinct(claim, request):
                 value = candidate.device.attribute(constraint.attribute)
-                assert value is not None  # noqa: S101 - `_constraint_broken` has looked
+                assert value is not None
                 self._values[claim, index][request.names[0]] = value
         return taken
 
