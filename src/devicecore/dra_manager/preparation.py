@@ -9,7 +9,7 @@ import logging
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from devicecore.domain.dra.answers import PREPARE, answer_warnings
 from devicecore.domain.dra.errors import (
@@ -57,25 +57,16 @@ class PreparedPod:
     warnings: tuple[str, ...] = ()
 
 
+@define(eq=False, repr=False)
 class Preparation:
     """Prepares claims. It has no state of its own."""
 
-    def __init__(
-        self,
-        claims: SavedClaims,
-        turns: Turns[Hashable],
-        drivers: DriverList,
-        transport: DriverTransport,
-        source: ClaimSource,
-        *,
-        fail_on_warnings: bool,
-    ) -> None:
-        self._claims = claims
-        self._turns = turns
-        self._drivers = drivers
-        self._transport = transport
-        self._source = source
-        self._fail_on_warnings = fail_on_warnings
+    _claims: SavedClaims
+    _turns: Turns[Hashable]
+    _drivers: DriverList
+    _transport: DriverTransport
+    _source: ClaimSource
+    _fail_on_warnings: bool = field(kw_only=True)
 
     def prepare(self, pod: Pod) -> PreparedPod:
         """Prepare all claims of a pod, each once. The caller has the pod's turn.

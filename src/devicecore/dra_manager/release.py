@@ -8,6 +8,8 @@ import logging
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import partial
 
+from attrs import define
+
 from devicecore.domain.dra.answers import check_unprepared
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.errors import DraStoppedError, DriverCallError, TurnTimeoutError
@@ -40,16 +42,14 @@ _log = logging.getLogger(__name__)
 _AT_ONCE = 32  # pods that need the same drivers and are saved with one write; until then they keep their turns
 
 
+@define(eq=False, repr=False)
 class Release:
     """Releases claims. It has no state of its own."""
 
-    def __init__(
-        self, claims: SavedClaims, turns: Turns[Hashable], drivers: DriverList, transport: DriverTransport
-    ) -> None:
-        self._claims = claims
-        self._turns = turns
-        self._drivers = drivers
-        self._transport = transport
+    _claims: SavedClaims
+    _turns: Turns[Hashable]
+    _drivers: DriverList
+    _transport: DriverTransport
 
     def release(self, pod: PodUid) -> None:
         """Release the claims that a pod uses. The caller has the pod's turn.

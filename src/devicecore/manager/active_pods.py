@@ -7,6 +7,8 @@ admission meanwhile.
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+from attrs import define, field
+
 from devicecore.domain.model import Container, ContainerKey, Pod, PodUid
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.notifications import Notification, Released
@@ -16,21 +18,15 @@ from devicecore.runtime.current_state import CurrentState
 from devicecore.runtime.observers import Observers
 
 
+@define(eq=False, repr=False)
 class ActivePods:
     """Owns the pod source, and the containers that were running when the run began."""
 
-    def __init__(
-        self,
-        pods: PodSource | None,
-        state: CurrentState[NodeState],
-        turns: AdmissionTurns,
-        observers: Observers[Notification],
-    ) -> None:
-        self._pods = pods
-        self._state = state
-        self._turns = turns
-        self._observers = observers
-        self._running: frozenset[ContainerKey] = frozenset()
+    _pods: PodSource | None
+    _state: CurrentState[NodeState]
+    _turns: AdmissionTurns
+    _observers: Observers[Notification]
+    _running: frozenset[ContainerKey] = field(default=frozenset(), init=False)
 
     def begin(self) -> None:
         """Ask the pod source which containers are running. This is done once, at the start of a run."""

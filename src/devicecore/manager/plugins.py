@@ -6,6 +6,8 @@ Law: no lock is held while a plugin is called.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from attrs import define
+
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import EndpointNotFoundError, NoDevicesAllocatedError, PluginCallError, PluginStoppedError
 from devicecore.domain.inventory import Plugin
@@ -18,16 +20,14 @@ from devicecore.runtime.current_state import CurrentState
 from devicecore.runtime.measuring import Clock, measured
 
 
+@define(eq=False, repr=False)
 class Plugins:
     """The plugins of one manager, by resource."""
 
-    def __init__(
-        self, transport: PluginTransport, state: CurrentState[NodeState], metrics: Metrics | None, clock: Clock
-    ) -> None:
-        self._transport = transport
-        self._state = state
-        self._metrics = metrics
-        self._clock = clock
+    _transport: PluginTransport
+    _state: CurrentState[NodeState]
+    _metrics: Metrics | None
+    _clock: Clock
 
     def allocate(self, resource: ResourceName, devices: Sequence[DeviceId], time_left: Callable[[], float]) -> Receipt:
         """Ask the plugin to prepare `devices` for one container.
