@@ -146,4 +146,6 @@ def test_the_view_shows_what_fits_and_says_what_it_leaves_out() -> None:
         ["n-002", "·#✗✗", "down", "2", "Running"],
     ]
     assert any("more nodes" in line for line in lines)
+    gone = [NodeView("n", is_up=True, is_cut=False, owners=(OwnerView("d", is_there=False, devices=cells),))]
+    assert "?#✗✗" in render_fleet(Totals.of(gone), gone, (), 70, None).plain
     assert "\x1b" not in "".join(lines)

@@ -139,3 +139,19 @@ def test_a_fleet_that_starts_again_writes_nothing_that_is_there(world: World, tm
     assert {id_ for name in world.names() for id_ in world.devices(name)} == {"gpu-0", "gpu-1", "gpu-2", "gpu-3"}
     written = {f"{one.verb} {one.resource}" for one in world.server.requests[last:]}
     assert not {"create resourceslices", "update resourceslices", "delete pods"} & written
+
+
+def test_what_happens_while_the_server_is_away_is_told_afterwards(world: World) -> None:
+    fleet = world.start()
+    world.until(world.is_settled)
+    world.pod("before")
+    world.until(lambda: world.phase("before") == "Running")
+    world.server.stop()
+    fleet.order_now("n-0", ("unhealthy", "gpu-0"))
+    world.until(lambda: fleet.nodes["n-0"].view().owners[0].devices[0][1].value == "held and unhealthy")
+    world.pod("meanwhile")
+    world.server.delete("Pod", "before")
+    world.server.start()
+    world.until(lambda: world.names() == ["meanwhile"] and world.phase("meanwhile") == "Running")
+    assert world.devices("meanwhile") == {"gpu-1": "Healthy"}
+    world.until(lambda: world.allocatable() == "3")

@@ -9,7 +9,7 @@ from itertools import islice
 from rich.text import Text
 
 from devicecore.domain.text import foreign_text
-from devicecore_tools.command.kubelet.view import FREE, HELD, UNHEALTHY, event_lines, fitted
+from devicecore_tools.command.kubelet.view import FREE, HELD, UNHEALTHY, UNKNOWN, event_lines, fitted
 from devicecore_tools.fleet.views import DeviceCell, NodeView, OwnerView, Totals
 
 _EVENTS = 6
@@ -74,12 +74,13 @@ def _rows(nodes: Sequence[NodeView]) -> Iterator[Text]:
 
 
 def _cells(owner: OwnerView) -> Text:
-    cells = Text(style="" if owner.is_there else "strike dim")
+    cells = Text(style="" if owner.is_there else "dim")
     if len(owner.devices) > _MAX_CELLS:
         held = sum(cell in (DeviceCell.HELD, DeviceCell.LOST) for _, cell in owner.devices)
         cells.append(f"{held} of {len(owner.devices)}")
     else:
         for _, cell in owner.devices:
-            cells.append(*_SQUARES[cell])
+            square, style = _SQUARES[cell]
+            cells.append(square if owner.is_there or cell is not DeviceCell.FREE else UNKNOWN, style)
     cells.pad_right(max(0, len(owner.name) - cells.cell_len))
     return cells
