@@ -249,13 +249,13 @@ def test_after_a_kill_at_any_request_no_device_is_doubled_or_leaked(
 def test_after_a_kill_a_pod_keeps_its_devices_before_its_plugin_is_back(server: LocalApiServer, tmp_path: Path) -> None:
     store = MemoryStore()
     with ClusterNode(server, tmp_path, store) as node:
-        node.bind(a_pod("a", 2))
-        node.run_until(is_shown(node, a="Running"))
+        node.bind(a_pod("a", 2), a_pod("ends", 1, run_for="0.5s"))
+        node.run_until(is_shown(node, a="Running", ends="Running"))
         held = node.held()
     again = ClusterNode(server, tmp_path, store)
     again.engine.start()
     with again.writer, again.watch:
         again.run_until(again.pods.sources_ready)
         assert again.held() == held
-        assert again.phases() == {"a": "Running"}
+        again.run_until(is_shown(again, a="Running", ends="Succeeded"))
     again.engine.stop()

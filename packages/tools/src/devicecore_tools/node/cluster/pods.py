@@ -240,8 +240,8 @@ class ClusterPods(PodFeed, PodReporter):
                 return
             before, record.report = record.report, report
             record.start_time = record.start_time or self._wall()
-            if report.kind is OutcomeKind.RUNS and record.started is None:
-                record.started = self._wall()
+            if report.kind is OutcomeKind.RUNS:
+                record.started = record.started or self._wall()
                 self._changed[pod.uid] = None  # its containers may end by themselves
             if before is None or (before.kind, before.message) != (report.kind, report.message):
                 self._say(record, *_said(report, record.containers))

@@ -1,0 +1,146 @@
+"""`devicecore kubelet` as a node of a cluster: a process that is killed and started again, its Node and its Lease."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from devicecore_tools.node.cluster.registration import RegisteredNode
+from devicecore_tools.node.cluster.words.nodes import NodeDescription
+from devicecore_tools.node.cluster.writer import ApiWriter
+from devicecore_tools.testing.api_server import LocalApiServer
+from devicecore_tools.testing.api_server.faults import Answer
+from tests.cluster.cluster_node import GPU, NODE, PATIENCE, SOON, Json, a_pod
+from tests.e2e.world import environment
+
+from devicecore import NodeStatus, ResourceName
+from devicecore.adapters.file import CHECKPOINT_NAME
+from devicecore.adapters.grpc_unix import serve_plugin
+from devicecore.adapters.kube_api.requests import KubeApiRequests
+from devicecore.domain.checkpoint import decode
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+
+
+@pytest.fixture
+def server() -> Iterator[LocalApiServer]:
+    with LocalApiServer(users={"token": f"system:node:{NODE}"}) as server:
+        yield server
+
+
+class Command:
+    """The process. `kill` ends it at once, as the kernel does when memory runs out."""
+
+    def __init__(self, server: LocalApiServer, directory: Path) -> None:
+        self.root = directory / "root"
+        self.root.mkdir(exist_ok=True)
+        kubeconfig = server.kubeconfig(directory / "kubeconfig", {"token": "token"})
+        options = ["--root", self.root, "--kubeconfig", kubeconfig, "--node-name", NODE, "--register-node"]
+        command = [sys.executable, "-m", "devicecore_tools", "kubelet", *map(str, options)]
+        with (directory / "log").open("a") as log:
+            self.process = subprocess.Popen(command, stderr=log, env=environment())
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def held(self) -> dict[str, list[str]]:
+        """The devices of each pod in the checkpoint, by the UID of the pod."""
+        data = decode((self.root / "device-plugins" / CHECKPOINT_NAME).read_bytes()).verified()
+        return {one.pod_uid: sorted(id_ for ids in one.device_ids.values() for id_ in ids) for one in data.entries or ()}
+
+
+def test_a_node_killed_twice_doubles_no_device(
+    server: LocalApiServer, tmp_path: Path
+) -> None:
+    """A pod is bound, and one is deleted, while it does not run. The last run makes every status true."""
+
+    def phases() -> dict[str, str]:
+        return {one["metadata"]["name"]: one["status"]["phase"] for one in server.objects("Pod")}
+
+    def bind(*pods: Json) -> None:
+        for pod in pods:
+            server.create(pod)
+            server.bind(pod["metadata"]["name"], NODE)
+
+    def capacity() -> bool:
+        nodes = server.objects("Node")
+        return bool(nodes) and nodes[0]["status"]["capacity"].get(GPU) == "4"
+
+    command = Command(server, tmp_path)
+    server.wait_for(lambda: server.objects("Node"))
+    plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 4, numa_nodes=[0]))
+    with serve_plugin(plugin, command.root / "device-plugins"):
+        server.wait_for(capacity)
+        bind(a_pod("a", 1), a_pod("c", 1), a_pod("d", 1), a_pod("ends", 1, run_for="1s"))
+        server.wait_for(lambda: set(phases().values()) == {"Running"})
+        command.kill()
+        bind(a_pod("too-large", 5))
+        command = Command(server, tmp_path)
+        server.wait_for(lambda: "ends" in phases() and phases()["ends"] == "Succeeded")
+        command.kill()
+        server.delete("Pod", "c")
+        command = Command(server, tmp_path)
+        expected = {"a": "Running", "d": "Running", "ends": "Succeeded", "too-large": "Failed"}
+        server.wait_for(lambda: phases() == expected)
+        shown = {
+            pod["metadata"]["uid"]: [one["resourceID"] for one in status["allocatedResourcesStatus"][0]["resources"]]
+            for pod in server.objects("Pod")
+            if pod["status"]["phase"] == "Running"
+            for status in pod["status"]["containerStatuses"]
+        }
+        assert len({device for devices in shown.values() for device in devices}) == len(shown) == 2
+        command.process.terminate()
+        assert command.process.wait(10) == 0
+    assert command.held() == shown
+    (lease,) = server.objects("Lease")
+    assert lease["spec"]["leaseDurationSeconds"] == 40
+    assert lease["metadata"]["ownerReferences"][0]["uid"] == server.get("Node", NODE)["metadata"]["uid"]
+    keys = [taint["key"] for taint in server.get("Node", NODE)["spec"]["taints"]]
+    assert "devicecore.io/virtual" in keys
+
+
+def wait_for_end(writer: ApiWriter) -> None:
+    """Wait until every job is done."""
+    end = time.monotonic() + PATIENCE
+    while writer.waiting and time.monotonic() < end:
+        time.sleep(0.005)
+    assert not writer.waiting, writer.problem
+
+
+def test_a_node_is_registered_renewed_and_not_made_again(server: LocalApiServer, tmp_path: Path) -> None:
+    resource = ResourceName(GPU)
+    times = [datetime(2026, 1, 1, tzinfo=UTC)]
+    requests = KubeApiRequests(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig", {"token": "token"}))
+    description = NodeDescription(NODE, {"cpu": "2", "memory": "1Gi", "pods": "110"})
+    server.inject(Answer(500), verb="create", resource="nodes", times=2)
+    server.inject(Answer(500), verb="create", resource="leases", times=2)
+    with ApiWriter(requests, backoff=SOON) as writer:
+        node = RegisteredNode(description, writer, lambda: times[-1])
+        node.tick()
+        server.wait_for(lambda: server.objects("Lease"))
+        wait_for_end(writer)
+
+        def tick(seconds: float) -> list[str]:
+            begun = len(server.requests)
+            times.append(times[-1] + timedelta(seconds=seconds))
+            node.tick()
+            wait_for_end(writer)
+            return [f"{request.verb} {request.resource}" for request in server.requests[begun:]]
+
+        assert tick(10) == ["update leases"]
+        node.publish(NodeStatus({resource: 4}, {resource: 3}))
+        wait_for_end(writer)
+        assert server.get("Node", NODE)["status"]["allocatable"][GPU] == "3"
+        node.publish(NodeStatus({}, {}, (resource,)))
+        server.wait_for(lambda: server.get("Node", NODE)["status"]["capacity"][GPU] == "0")
+        assert sorted(tick(301)) == ["patch nodes/status", "update leases"]
+        server.change("Lease", NODE, lambda lease: lease["spec"].update(holderIdentity="x"), "kube-node-lease")
+        assert tick(10) == ["update leases", "get leases", "update leases"]
+        server.delete("Node", NODE)
+        tick(301)
+        assert not server.objects("Node")
+        assert "NotFound" in json.dumps(str(node.problem)) or "not found" in str(node.problem)
