@@ -50,7 +50,8 @@ class Command:
     def held(self) -> dict[str, list[str]]:
         """The devices of each pod in the checkpoint, by the UID of the pod."""
         data = decode((self.root / "device-plugins" / CHECKPOINT_NAME).read_bytes()).verified()
-        return {one.pod_uid: sorted(id_ for ids in one.device_ids.values() for id_ in ids) for one in data.entries or ()}
+        held = {one.pod_uid: (one.device_ids or {}).values() for one in data.entries or ()}
+        return {pod: sorted(id_ for ids in by_numa for id_ in ids or ()) for pod, by_numa in held.items()}
 
 
 def test_a_node_killed_twice_doubles_no_device(
