@@ -54,9 +54,7 @@ class Command:
         return {pod: sorted(id_ for ids in by_numa for id_ in ids or ()) for pod, by_numa in held.items()}
 
 
-def test_a_node_killed_twice_doubles_no_device(
-    server: LocalApiServer, tmp_path: Path
-) -> None:
+def test_a_node_killed_twice_doubles_no_device(server: LocalApiServer, tmp_path: Path) -> None:
     """A pod is bound, and one is deleted, while it does not run. The last run makes every status true."""
 
     def phases() -> dict[str, str]:
