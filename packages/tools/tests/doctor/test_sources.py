@@ -413,6 +413,25 @@ def test_attributes_of_another_type_are_refused_with_their_place(tmp_path: Path,
     assert ".devices[0].attributes" in read_slices(str(tmp_path / "slices.json")).problem
 
 
+@pytest.mark.parametrize(
+    ("attributes", "numa_nodes"),
+    [
+        ({"numaNode": {"int": 1}}, (1,)),
+        ({"d.org/numaNode": {"int": 0}, "numaNode": {"int": 1}}, (0,)),
+        ({"resource.kubernetes.io/numaNode": {"ints": [1, 0]}, "numaNode": {"int": 2}}, (0, 1)),
+        ({"numaNode": {"string": "1"}, "other.org/numaNode": {"int": 1}}, None),
+    ],
+)
+def test_the_numa_node_of_a_published_device_is_read(
+    attributes: object, numa_nodes: tuple[int, ...] | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = {"driver": "d.org", "pool": {"name": "p"}, "devices": [{"name": "gpu-0", "attributes": attributes}]}
+    (tmp_path / "s.json").write_text(json.dumps({"kind": "ResourceSliceList", "items": [{"spec": spec}]}))
+    main(["doctor", "--checkpoint", str(tmp_path / "s.json"), "--slices", str(tmp_path / "s.json"), "--json"])
+    (row,) = json.loads(capsys.readouterr().out)["devices"]
+    assert row["numa_nodes"] == (None if numa_nodes is None else list(numa_nodes))
+
+
 def test_slices_of_older_versions_are_read(tmp_path: Path) -> None:
     path = tmp_path / "slices.json"
     basic = {"attributes": {"uuid": {"string": "u"}}}

@@ -41,6 +41,7 @@ class DraDevice:
     pending: tuple[str, ...] = ()
     health: str = "unknown"
     sources: tuple[Source, ...] = ()
+    numa_nodes: tuple[int, ...] | None = None
 
 
 @frozen
@@ -142,7 +143,7 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
     for allocation in look.allocations.value or ():
         for key in allocation.devices:
             allocated.setdefault(key, []).append(allocation.claim)
-    published = dict.fromkeys((one.driver, one.pool, one.device) for one in look.slices.value or ())
+    published = {(one.driver, one.pool, one.device): one.numa_nodes for one in look.slices.value or ()}
     here = {key[:2] for key in (*published, *in_api, *in_file)}
     health = look.health.value or {}
     for key in sorted({*published, *in_api, *in_file, *(key for key in allocated if key[:2] in here)}):
@@ -163,6 +164,7 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
                 pending,
                 health.get(key) or _told(owners, (cdi.get(key, ""), "/".join(key))),
                 sources,
+                published.get(key),
             ),
         )
 

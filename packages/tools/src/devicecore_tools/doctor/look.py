@@ -192,12 +192,16 @@ class StateFileSeen:
 
 @frozen
 class PublishedDeviceSeen:
-    """A device that a DRA driver has published, with its attributes that are texts."""
+    """A device that a DRA driver has published, with its attributes that are texts.
+
+    `numa_nodes` is what an attribute `numaNode` says, None if there is none.
+    """
 
     driver: str
     pool: str
     device: str
     attributes: Mapping[str, str] = field(factory=dict)
+    numa_nodes: tuple[int, ...] | None = None
 
 
 @frozen

@@ -191,9 +191,10 @@ def _without_owner(
 
 
 def _of_driver(dra: DraDevices, driver: str, pool: str, name: str, claimed: DraDevice) -> Iterator[DeviceRow]:
+    numa = claimed.numa_nodes
     for owner in claimed.owners:
         who = owner.identity, owner.uid, owner.container
-        yield DeviceRow(driver, name, None, claimed.health, *who, owner.sources, owner.state, pool)
+        yield DeviceRow(driver, name, numa, claimed.health, *who, owner.sources, owner.state, pool)
     if claimed.owners:
         return
     owner_text, state = UNKNOWN, OwnerState.UNKNOWN
@@ -201,4 +202,4 @@ def _of_driver(dra: DraDevices, driver: str, pool: str, name: str, claimed: DraD
         owner_text, state = f"claim {claims[0]}", OwnerState.LIVE
     elif not dra.why_not_free and dra.drivers.get(driver) is not DriverPresence.UNKNOWN:
         owner_text, state = FREE if dra.drivers.get(driver) is DriverPresence.ALIVE else NOBODY, OwnerState.LIVE
-    yield DeviceRow(driver, name, None, claimed.health, owner_text, "", "", claimed.sources, state, pool)
+    yield DeviceRow(driver, name, numa, claimed.health, owner_text, "", "", claimed.sources, state, pool)

@@ -97,9 +97,18 @@ def _published(item: Value, node: str) -> Iterator[PublishedDeviceSeen]:
     for device in spec["devices"].sequence():
         # Until v1beta1, the fields of a device are one level lower.
         fields = device if device["basic"].data is None else device["basic"]
-        attributes = {name: one["string"].text("") for name, one in fields["attributes"].mapping().items()}
-        texts = {name: text for name, text in attributes.items() if text}
-        yield PublishedDeviceSeen(driver, pool, device["name"].text(), texts)
+        attributes = fields["attributes"].mapping()
+        texts = {name: text for name, one in attributes.items() if (text := one["string"].text(""))}
+        yield PublishedDeviceSeen(driver, pool, device["name"].text(), texts, _numa_nodes(attributes, driver))
+
+
+def _numa_nodes(attributes: Mapping[str, Value], driver: str) -> tuple[int, ...] | None:
+    """Return the NUMA nodes that the standard attribute names, or else the driver's own; None if neither is there."""
+    for name in ("resource.kubernetes.io/numaNode", f"{driver}/numaNode", "numaNode"):
+        one = attributes.get(name)
+        if one is not None and (one["int"].data is not None or one["ints"].data is not None):
+            return tuple(sorted(one.integer() for one in one["ints"].sequence() or [one["int"]]))
+    return None
 
 
 def allocations_in(document: Value) -> tuple[AllocatedClaimSeen, ...]:
