@@ -220,9 +220,12 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = 600.
 
 def all_at_once(work: Callable[[int], None], numbers: range) -> None:
     """Do something for each number in a few threads."""
-    with ThreadPoolExecutor(4) as threads:
+    threads = ThreadPoolExecutor(4)
+    try:
         for _ in threads.map(work, numbers):
             pass
+    finally:
+        threads.shutdown(cancel_futures=True)  # an interrupt ends this soon
 
 
 def at_rate(work: Callable[[int], None], numbers: range, rate: float) -> None:
