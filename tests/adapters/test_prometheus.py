@@ -360,10 +360,17 @@ def test_dra_is_measured_as_by_a_kubelet() -> None:
         ClaimInfo(ClaimKey("default", "two"), ClaimUid("c-2"), drivers={DRIVER: None}),
     )
     metrics.count_claims(lambda: ClaimCache.of(claims))
+    metrics.count_plugins(lambda: {"/reg/a.sock": True, "/reg/b.sock": False})
     metrics.dra_operation("PrepareResources", 0.25, failed=True)
     path = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
     metrics.driver_call(DRIVER, path, "Unavailable", 45.0)
     read = metrics.registry.get_sample_value
+    plugins = [
+        (path, read("plugin_manager_total_plugins", {"socket_path": path, "state": f"{state}_state_of_world"}))
+        for path in ("/reg/a.sock", "/reg/b.sock")
+        for state in ("desired", "actual")
+    ]
+    assert plugins == [("/reg/a.sock", 1), ("/reg/a.sock", 1), ("/reg/b.sock", 1), ("/reg/b.sock", None)]
     operation = {"operation_name": "PrepareResources", "is_error": "true"}
     assert read("dra_operations_duration_seconds_bucket", {**operation, "le": "0.1"}) == 0
     assert read("dra_operations_duration_seconds_bucket", {**operation, "le": "40"}) == 1

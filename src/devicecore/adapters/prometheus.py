@@ -105,6 +105,7 @@ class PrometheusMetrics:
     def __init__(self, state: Callable[[], NodeState] | None = None) -> None:
         self.registry: CollectorRegistry = CollectorRegistry()
         self._state = state
+        self._plugin_sockets: Callable[[], Mapping[str, bool]] | None = None
         self._sink_problem: Callable[[], object] | None = None
         self._claims: Callable[[], ClaimCache] | None = None
         self._lock = threading.Lock()  # held while the fields below change
@@ -130,6 +131,10 @@ class PrometheusMetrics:
     def count_claims(self, claims: Callable[[], "ClaimCache"]) -> None:
         """Count the prepared claims of a DRA manager from now on, such as `lambda: dra_manager.claims`."""
         self._claims = claims
+
+    def count_plugins(self, sockets: Callable[[], Mapping[str, bool]]) -> None:
+        """Count the plugins of a registry from now on: by socket, whether the plugin is registered."""
+        self._plugin_sockets = sockets
 
     def device_plugin_registration(self, resource: str) -> None:
         """Count a Register call."""
@@ -198,6 +203,8 @@ class PrometheusMetrics:
         yield from _dra(operations, driver_calls)
         if self._claims is not None:
             yield _claims_in_use(self._claims())
+        if self._plugin_sockets is not None:
+            yield _total_plugins(self._plugin_sockets())
         yield _devices(devices_by_state(self._state()) if self._state else iter(()))
         if self._sink_problem is not None:
             yield GaugeMetricFamily(
@@ -492,6 +499,20 @@ def _claims_in_use(cache: "ClaimCache") -> Metric:
     )
     for driver, count in islice(cache.in_use().items(), MAX_RESOURCES):  # the first is that of all drivers
         metric.add_metric([foreign_text(driver, MAX_LABEL_LENGTH)], count)
+    return metric
+
+
+def _total_plugins(sockets: Mapping[str, bool]) -> Metric:
+    metric = GaugeMetricFamily(
+        "plugin_manager_total_plugins",
+        "[ALPHA] Number of plugins in Plugin Manager",
+        labels=("socket_path", "state"),
+    )
+    for path, is_registered in islice(sorted(sockets.items()), MAX_RESOURCES):
+        socket = foreign_text(path, MAX_LABEL_LENGTH)
+        metric.add_metric([socket, "desired_state_of_world"], 1)
+        if is_registered:
+            metric.add_metric([socket, "actual_state_of_world"], 1)
     return metric
 
 

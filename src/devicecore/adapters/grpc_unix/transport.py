@@ -107,6 +107,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         self._handlers = tuple(handlers)
         self._registry = None if plugins_registry is None else Path(plugins_registry).absolute()
         self._generations = itertools.count(1)
+        self._watcher: PluginWatcher | None = None
 
     def __repr__(self) -> str:
         run = self._run
@@ -215,7 +216,14 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         watcher = PluginWatcher(
             self._registry, handlers, self._limits, own_socket=own_socket, allow_shared=allow_shared
         )
+        self._watcher = watcher
         return server, (watcher,)
+
+    @property
+    def plugin_sockets(self) -> dict[str, bool]:
+        """The sockets in the plugins' registry, and whether the plugin of each is registered. Any thread may ask."""
+        watcher = self._watcher
+        return {} if watcher is None else watcher.sockets
 
     def refusal(self, event: Event, error: BaseException) -> DeviceCoreError | None:
         """Return a `PluginConnectError` for a registration."""

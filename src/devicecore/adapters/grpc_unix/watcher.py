@@ -128,6 +128,11 @@ class PluginWatcher:
         self._attempts = 0
         self._are_waiting = False
 
+    @property
+    def sockets(self) -> dict[str, bool]:
+        """The sockets of plugins, and whether the plugin of each is registered. Any thread may ask."""
+        return {one.path: one.plugin is not None for one in tuple(self._candidates.values())}
+
     async def start(self) -> None:
         """Make the directory if it is missing, and begin to watch it.
 

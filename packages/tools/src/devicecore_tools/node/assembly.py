@@ -176,6 +176,7 @@ def _manager(
     manager = DeviceManager(transport, store, sink, pods=pods, metrics=metrics, topology=options.topology)
     if metrics is not None:
         metrics.count_devices(lambda: manager.state)
+        metrics.count_plugins(lambda: transport.plugin_sockets)
         metrics.count_sink_problems(lambda: sink.problem)
     return manager
 
