@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos conformance clean FORCE
+.PHONY: help test quick lint types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos conformance cards clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -135,9 +135,12 @@ protos: $(VENV)/.dev ## compile the .proto files again
 conformance: $(VENV)/.dev ## write docs/conformance.md, which lists the conformance checks, again
 	@$(BIN)/python tools/make_conformance.py
 
+cards: $(VENV)/.dev ## write docs/cards.md: the conformance checks over plugins and drivers of others; up to 20 minutes
+	@$(BIN)/python -m tools.make_cards
+
 clean: ## remove the environment that make has made, and everything else that can be made again
 	@if [ -f $(VENV)/.made ] && ! grep -qx adopted $(VENV)/.made; then rm -rf $(VENV); fi
-	@rm -rf build dist devicecore.pyz .matrix .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf build dist devicecore.pyz .matrix .cards .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find src tests packages -name __pycache__ -prune -exec rm -rf {} +
 
 # --- the environment --------------------------------------------------------------------------------------------------

@@ -31,19 +31,22 @@ INTRODUCTION = """\
 
 def pages() -> dict[Path, str]:
     """Return the text of each page by its path."""
-    claims = [check for check in DRA_CHECKS if check.group in _CLAIMS]
-    parts: tuple[tuple[str, str, Sequence[Check[Any]]], ...] = (
+    all_checks: tuple[tuple[str, str, Sequence[Check[Any]]], ...] = (
         ("device-plugins", "Checks of device plugins", CHECKS),
-        (
-            "drivers",
-            "Checks of DRA drivers: registration, slices, health, process",
-            [c for c in DRA_CHECKS if c not in claims],
-        ),
-        ("claims", "Checks of DRA drivers: claims, CDI, state", claims),
+        ("drivers", "Checks of DRA drivers: registration, slices, health, process", DRA_CHECKS),
+        ("claims", "Checks of DRA drivers: claims, CDI, state", DRA_CHECKS),
     )
+    parts = [(name, title, [one for one in checks if page_of(one) == name]) for name, title, checks in all_checks]
     written = {DOCS / "conformance" / f"{name}.md": _page(title, checks) for name, title, checks in parts}
     contents = "\n".join(["```{toctree}", ":hidden:", "", *(f"conformance/{name}" for name, *_ in parts), "```"])
     return {DOCS / "conformance.md": f"{INTRODUCTION}{''.join(_row(*part) for part in parts)}\n{contents}\n", **written}
+
+
+def page_of(check: Check[Any]) -> str:
+    """Return the name of the page that has a check."""
+    if check in CHECKS:
+        return "device-plugins"
+    return "claims" if check.group in _CLAIMS else "drivers"
 
 
 def _row(name: str, title: str, checks: Sequence[Check[Any]]) -> str:

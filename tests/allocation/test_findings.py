@@ -1,0 +1,53 @@
+"""The texts of docs/findings.md: what they say of Kubernetes' allocator follows from one fault each."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from devicecore.domain.allocation import DeviceAllocation
+from tests.allocation.kubernetes_faults import KubernetesFault, outcome
+from tests.recorded import Json
+from tests.recorded_allocations import allocation_of, devices_of, results_of, situation_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "findings.md"
+TEXTS = re.findall(r"<!-- cause: ([a-z-]+) -->\n```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+GATES = ("AdminAccess", "ConsumableCapacity", "DeviceBindingAndStatus", "DeviceTaints", "PartitionableDevices")
+
+
+def recording_of(text: str) -> Json:
+    """The objects of a text, in the form of a recording."""
+    objects: dict[str, list[Json]] = {}
+    for one in yaml.safe_load_all(text):
+        objects.setdefault(one["kind"], []).append(one)
+    claims = objects["ResourceClaim"]
+    capacity = [
+        {**{name: one[name] for name in ("driver", "pool", "device")}, "consumed": one["consumedCapacity"]}
+        for claim in claims
+        if "status" in claim
+        for one in claim["status"]["allocation"]["devices"]["results"]
+    ]
+    return {
+        "claims": [claim for claim in claims if "status" not in claim],
+        "classes": objects["DeviceClass"],
+        "slices": objects["ResourceSlice"],
+        "node": {"metadata": {"name": "n1"}},
+        "features": {**dict.fromkeys(GATES, True), "PrioritizedList": True, "ListTypeAttributes": False},
+        "allocated": {"devices": [], "shared": [], "capacity": capacity},
+    }
+
+
+def test_the_page_has_the_faults_that_nobody_has_reported() -> None:
+    assert {cause for cause, _ in TEXTS} == {fault.value for fault in KubernetesFault if "#" not in fault.value}
+
+
+@pytest.mark.parametrize(("cause", "text"), TEXTS, ids=[cause for cause, _ in TEXTS])
+def test_the_case_of_a_text_is_decided_otherwise_with_its_fault_alone(cause: str, text: str) -> None:
+    recording = recording_of(text)
+    right = devices_of(results_of(allocation_of(recording)))
+    wrong = outcome(situation_of(recording), frozenset({KubernetesFault(cause)}))
+    assert wrong != right
+    expected = {"gpu-2"} if cause == "all-skips-full-shared" else None
+    assert (wrong and {device.device for _, _, device in wrong}) == expected
+    assert isinstance(allocation_of(recording), DeviceAllocation) == (cause != "all-skips-full-shared")

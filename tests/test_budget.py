@@ -1,0 +1,29 @@
+"""How many lines the repository has: a table of ceilings, so that growth is a decision and not an accident.
+
+A room that has outgrown its ceiling fails here. First look for what can go: a mechanism that exists twice, a test of
+what another one shows. If the lines earn their place, raise the ceiling in the commit that needs it, and say why there.
+Lower it when a room shrinks by more than a tenth.
+"""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LIBRARY = ROOT / "src" / "devicecore"
+TOOLS = ROOT / "packages" / "tools"
+PURE = [LIBRARY / name for name in ("domain", "ports", "runtime", "manager", "dra_manager")]
+
+CEILINGS = {
+    "the library": (33_000, [LIBRARY]),
+    "its pure part, the runtime and the managers": (15_300, PURE),
+    "the library and the tools": (76_000, [LIBRARY, TOOLS / "src"]),
+    "the tests of both": (57_000, [ROOT / "tests", TOOLS / "tests"]),
+}
+
+
+@pytest.mark.parametrize("room", CEILINGS)
+def test_a_room_has_at_most_as_many_lines_as_it_may(room: str) -> None:
+    ceiling, folders = CEILINGS[room]
+    lines = sum(len(path.read_bytes().splitlines()) for folder in folders for path in folder.rglob("*.py"))
+    assert ceiling // 2 < lines <= ceiling
