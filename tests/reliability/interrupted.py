@@ -40,7 +40,7 @@ from devicecore.ports.store import CheckpointStore
 
 GPU, NIC = ResourceName("example.com/gpu"), ResourceName("example.com/nic")
 THREADS = 8
-LIMIT = 60.0  # seconds for a call; after that the program prints where it hangs, and ends
+LIMIT = 300.0  # seconds for a hundred calls; after that the program prints where it hangs, and ends
 
 
 class Subject(Protocol):
