@@ -49,9 +49,9 @@ class _RunsByDefault(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=_RunsByDefault, short_help="Run many nodes in one process, for a cluster without machines.")
+@click.group(cls=_RunsByDefault)
 def fleet() -> None:
-    """Run many nodes in one process, for a cluster without machines.
+    """Run many nodes in one process, without machines.
 
     Each node has the real device managers, so pods get devices, are refused, and fail as on a machine. No container
     runs.
@@ -114,6 +114,9 @@ def run(**values: Any) -> int:  # noqa: ANN401 - click passes the value of each 
     The nodes register at the API server, take the pods that a scheduler sends them, and report what a kubelet would.
     On a terminal, a live view shows nodes as rows and devices as cells. SIGTERM or Ctrl-C ends the fleet: Nodes and
     pods stay, and a fleet that starts again goes on with them.
+
+    \b
+    $ devicecore fleet run fleet.yaml --kubeconfig ~/.kube/config --root /var/lib/fleet
     """
     return _run(_Options(**values))
 
@@ -125,7 +128,9 @@ def run(**values: Any) -> int:  # noqa: ANN401 - click passes the value of each 
 @click.argument("nodes")
 @click.argument("words", metavar="COMMAND...", nargs=-1, required=True)
 def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
-    """Do something to NODES of a fleet that runs: a name, or a pattern such as 'dgx-*'.
+    """Order a fault, or its end, on nodes of a fleet.
+
+    NODES is a name or a pattern such as 'dgx-*'.
 
     \b
     unhealthy DEVICE   healthy DEVICE        the health of a device
@@ -135,6 +140,9 @@ def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
     down   up   reboot                       stop and start the node
 
     The exit status is 1 if no node can obey.
+
+    \b
+    $ devicecore fleet do --control fleet.sock 'dgx-*' plugin-gone nvidia.com/gpu
     """
     from devicecore_tools.command.fleet.control import send_command
 
@@ -147,7 +155,11 @@ def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
 @fleet.command()
 @click.argument("name", required=False)
 def shapes(name: str | None) -> int:
-    """Print a file to start from, or the names of the files that there are."""
+    """Print a file to start from, or the names of those that there are.
+
+    \b
+    $ devicecore fleet shapes dgx-h100 > fleet.yaml
+    """
     from devicecore_tools.fleet.reading import shapes as known_shapes
 
     known = known_shapes()
