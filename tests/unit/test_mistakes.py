@@ -1,5 +1,6 @@
 """Mistakes of those who write programs, plugins and drivers: each is answered with one sentence, where it is made."""
 
+import inspect
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -359,6 +360,11 @@ def test_a_misspelt_resource_is_seen_in_the_verdict() -> None:
     assert repr(verdict) == (
         "<Admitted: pod p with 1 device, unhandled: Example/GPU/x of main, example.com/gpus of main, gpu of main>"
     )
+
+
+def test_the_help_of_admit_says_what_it_returns() -> None:
+    returned = (inspect.getdoc(DeviceManager.admit) or "").partition("Returns:")[2].partition("Raises:")[0]
+    assert all(verdict in returned for verdict in ("`Admitted`", "`Refused`", "`NotReady`"))
 
 
 # --- extras -----------------------------------------------------------------------------------------------------------

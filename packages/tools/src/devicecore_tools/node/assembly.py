@@ -17,6 +17,7 @@ from devicecore.adapters.grpc_unix import GrpcUnixTransport
 from devicecore.adapters.pod_resources import PodResourcesServer
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.inventory import Phase
+from devicecore.domain.policies import POLICIES
 from devicecore.domain.text import counted
 from devicecore.manager import DeviceManager
 from devicecore.system.directories import check_directory
@@ -173,7 +174,15 @@ def _manager(
         handlers=[claims.handler],
     )
     store = FileStore.in_directory(plugins)
-    manager = DeviceManager(transport, store, sink, pods=pods, metrics=metrics, topology=options.topology)
+    manager = DeviceManager(
+        transport,
+        store,
+        sink,
+        pods=pods,
+        metrics=metrics,
+        topology=options.topology,
+        policy=None if options.allocation_policy == "kubelet" else POLICIES[options.allocation_policy],
+    )
     if metrics is not None:
         metrics.count_devices(lambda: manager.state)
         metrics.count_plugins(lambda: transport.plugin_sockets)

@@ -84,6 +84,7 @@ class NodeSettings:
     numa_nodes: tuple[int, ...]
     policy: str
     scope: str
+    allocation_policy: str
     shared: bool
     metrics_port: int | None
     node_name: str = field(converter=_this_machine)

@@ -43,6 +43,14 @@ _OPTIONS = (
         help="For each container, or for the pod as a whole.",
     ),
     click.option(
+        "--policy",
+        "allocation_policy",
+        type=click.Choice(["kubelet", "packed", "spread", "distributed", "aligned"]),
+        default="kubelet",
+        show_default=True,
+        help="Which of the possible devices a container gets.",
+    ),
+    click.option(
         "--allow-shared-directory",
         "shared",
         is_flag=True,
