@@ -1,0 +1,37 @@
+"""A property test that finds a bug: an allocation policy that is wrong only where a container reuses a device."""
+
+from collections.abc import Collection
+
+import pytest
+from hypothesis import given, settings
+
+from devicecore import DeviceId
+from devicecore.domain.errors import PolicyError
+from devicecore.domain.policies import Choice, answer
+from devicecore.testing.strategies import choices
+
+
+def from_the_end(choice: Choice) -> Collection[DeviceId]:
+    """Take the last devices. The bug: `must_include` is not looked at, and is empty for most containers."""
+    return list(choice.available)[len(choice.available) - choice.size :]
+
+
+def corrected(choice: Choice) -> Collection[DeviceId]:
+    """Take the last devices, besides those that must be included."""
+    return choice.with_chosen(reversed(list(choice.free)))
+
+
+@settings(max_examples=500, derandomize=True, database=None)
+@given(choices())
+def check(choice: Choice) -> None:
+    answer(from_the_end, choice)
+
+
+def test_hypothesis_finds_the_bug() -> None:
+    with pytest.raises(PolicyError, match="expected the devices that must be included"):
+        check()
+
+
+@given(choices())
+def test_the_corrected_policy_is_good(choice: Choice) -> None:
+    assert answer(corrected, choice) == answer(corrected, choice)
