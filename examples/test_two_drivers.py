@@ -35,7 +35,4 @@ def test_a_restart_forgets_no_claim() -> None:
         kubelet.restart()  # the drivers are not restarted, and register again
         pod.prepare()
         assert pod.cdi_devices() == before == ("gpu.example.com/device=d-0", "nic.example.com/device=d-0")
-    assert [driver.prepared for driver in drivers] == [
-        2,
-        2,
-    ]  # so a driver must answer the same for a claim that it has prepared
+    assert [driver.prepared for driver in drivers] == [2, 2]  # each has answered the same again

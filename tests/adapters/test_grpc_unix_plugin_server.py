@@ -235,7 +235,9 @@ def test_an_exception_of_a_plugin_is_the_callers_error(directory: Path, recorder
     with running(directory, recorder) as transport, serve_plugin(Broken("d0"), directory):
         with pytest.raises(PluginCallError, match="code = Unknown desc = ValueError"):
             transport.allocate(recorder.plugin(), [D0, D0])
-        with pytest.raises(PluginCallError, match="code = Unknown desc = bad argument type"):
+        with pytest.raises(
+            PluginCallError, match=r"code = Unknown desc = ContainerAllocateResponse\.envs\['A'\]: expected str, got 1"
+        ):
             transport.allocate(recorder.plugin(), [D0])
 
 
