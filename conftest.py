@@ -66,6 +66,7 @@ MEASURED = {
     ROOT / "packages" / "tools" / "tests" / "command" / "test_checkpoint_repair.py",
     TESTS / "adapters" / "test_manifests.py",
     TESTS / "allocation" / "test_allocation_judge.py",
+    TESTS / "contract" / "test_policy.py",
     *(TESTS / "property" / f"test_{law}.py" for law in LAWS),
 } - {
     TESTS / "unit" / f"test_{name}.py"
