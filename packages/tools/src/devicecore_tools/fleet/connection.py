@@ -21,13 +21,10 @@ from devicecore_tools.node.cluster.registration import RegisteredNode
 from devicecore_tools.node.cluster.topology import TopologyPublisher
 from devicecore_tools.node.cluster.words.nodes import NodeDescription
 from devicecore_tools.node.cluster.writer import Writer
+from devicecore_tools.node.settings import TAINT
 
 LABEL = "devicecore.io/fleet"
 """The label of every node of a fleet, so that pods that need containers can keep away."""
-
-TAINT = {"key": LABEL, "value": "true", "effect": "NoSchedule"}
-"""The taint that keeps pods away that do not tolerate it: no container would run."""
-
 
 NO_HEARTBEAT = timedelta(days=365)
 """Instead of every five minutes: a fleet renews Leases, by which a cluster knows that nodes are alive, and no more."""
