@@ -143,9 +143,9 @@ def devices_are_not_chosen_again_after_the_plugin_was_asked(patch: Patch) -> Non
     decide = NodeState.devices_to_allocate
     asked: dict[tuple[ContainerKey, ResourceName], AskPlugin] = {}
 
-    def first_decision(self: NodeState, pod: Pod, request: ResourceRequest) -> Decision:
+    def first_decision(self: NodeState, pod: Pod, request: ResourceRequest, *, always_asks: bool) -> Decision:
         what = request.key, request.resource
-        decision = asked.pop(what, None) or decide(self, pod, request)
+        decision = asked.pop(what, None) or decide(self, pod, request, always_asks=always_asks)
         if isinstance(decision, AskPlugin):
             asked[what] = decision
         return decision

@@ -149,8 +149,14 @@ def test_a_driver_that_refuses_is_asked_again_only_when_something_has_changed(no
     assert driver.calls == [("prepare", "shared")] * 2
 
 
-def test_a_driver_that_hangs_delays_no_other_pod(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node that is made afterwards has 20 threads of a kind."""
     monkeypatch.setattr(lanes, "MAX_THREADS", 20)
+
+
+@pytest.mark.usefixtures("few_threads")
+def test_a_driver_that_hangs_delays_no_other_pod(node: Node) -> None:
     hung = CountingDriver()
     hung.answers.clear()
     node.register(hung)
@@ -176,8 +182,8 @@ def test_a_driver_that_hangs_delays_no_other_pod(node: Node, monkeypatch: pytest
     node.wait_until_settled()
 
 
-def test_pods_whose_drivers_are_not_known_delay_no_other(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "MAX_THREADS", 20)
+@pytest.mark.usefixtures("few_threads")
+def test_pods_whose_drivers_are_not_known_delay_no_other(node: Node) -> None:
     hung = CountingDriver()
     hung.answers.clear()
     node.register(hung)

@@ -15,6 +15,7 @@ import pytest
 from tests.command.terminal import Terminal
 
 from devicecore.adapters.grpc_unix import serve_plugin
+from devicecore.domain.checks import received
 from devicecore.domain.container_options import ContainerAllocateResponse, DeviceSpec, Mount
 from devicecore.domain.model import Device, DeviceId, PluginOptions
 from devicecore.plugins.simulated import SimulatedPlugin
@@ -37,8 +38,8 @@ class Hostile(SimulatedPlugin):
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
         return ContainerAllocateResponse(
             envs={SHORT: SHORT + "x" * 150_000, **{f"{number}": SHORT for number in range(2_000)}},
-            mounts=(Mount(SHORT, SHORT),),
-            devices=(DeviceSpec(SHORT, SHORT, SHORT),),
+            mounts=(received(Mount, SHORT, SHORT, False),),  # noqa: FBT003 - a plugin in Python could not make it
+            devices=(received(DeviceSpec, SHORT, SHORT, SHORT),),
             annotations={SHORT: SHORT},
             cdi_devices=(SHORT,),
         )
