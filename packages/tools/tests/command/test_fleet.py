@@ -85,6 +85,15 @@ def test_a_fleet_that_is_killed_goes_on_with_real_sockets_and_doubles_nothing(tm
             with PodResourcesClient(directory / "b" / "pod-resources" / "kubelet.sock") as client:
                 (listed,) = client.list().pod_resources
             assert [device.device_ids for device in listed.containers[0].devices] in ([["gpu-0"]], [["gpu-1"]])
+            for shared in (options[:4], (*options[:2], *options[4:])):
+                asked = len(server.requests)
+                with fleet(file, *shared) as second:
+                    _, log = second.communicate(timeout=60)
+                assert (second.returncode, log.count("another fleet runs already")) == (2, 1)
+                seen = {(one.verb, one.resource) for one in server.requests[asked:]}
+                assert not seen & {("get", "nodes"), ("create", "nodes"), ("watch", "pods")}, (
+                    "it began before it looked"
+                )
             process.kill()
         server.delete("Pod", "p0")
         pod(server, "p2", "a")

@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,11 @@ def test_at_rest_a_node_sends_its_lease_and_nothing_else(world: World) -> None:
     world.until(lambda: all(view.is_up for view in world.fleet.views()))
     assert Counter(f"{one.verb} {one.resource}" for one in world.server.requests[before:]) == {"update leases": 2}
     assert threading.active_count() < 30
-    samples = {
-        (one.name, *one.labels.values()): one.value for m in FleetCollector(fleet.views).collect() for one in m.samples
-    }
+    assert list(FleetCollector(lambda: fleet.totals(0)).collect()) == [], "only the loop may count"
+    with ThreadPoolExecutor(1) as scrape:
+        counted = scrape.submit(lambda: list(FleetCollector(fleet.totals).collect()))
+        world.until(counted.done)
+    samples = {(one.name, *one.labels.values()): one.value for metric in counted.result() for one in metric.samples}
     assert samples["devicecore_fleet_nodes", "up"] == 2
     assert samples["devicecore_fleet_devices", "example.com/gpu", "free"] == 8
 
@@ -155,3 +158,25 @@ def test_what_happens_while_the_server_is_away_is_told_afterwards(world: World) 
     world.until(lambda: world.names() == ["meanwhile"] and world.phase("meanwhile") == "Running")
     assert world.devices("meanwhile") == {"gpu-1": "Healthy"}
     world.until(lambda: world.allocatable() == "3")
+
+
+def test_a_node_forgets_claims_that_are_released_and_times_of_earlier_looks(world: World) -> None:
+    fleet = world.start()
+    world.until(world.is_settled)
+    world.give("claims", "nic-1")
+    world.until(lambda: world.phase("claims") == "Running")
+    node = fleet.nodes["n-0"]
+    remembered = node._drivers["nic.example.com"].claims._read  # noqa: SLF001 - memory is shown nowhere else
+    assert len(remembered) == 1
+    world.server.delete("Pod", "claims")
+    world.until(lambda: not remembered)
+    metadata = {"name": "long", "annotations": {"devicecore.io/run-for": "24h"}}
+    spec = {"nodeName": "n-0", "containers": [{"name": "main", "image": "none"}]}
+    world.server.create({"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec})
+    world.until(lambda: world.phase("long") == "Running")
+    for _ in range(50):
+        node._wake()  # noqa: SLF001 - as a pod or a plugin does
+        fleet.step()
+    times = fleet._due  # noqa: SLF001 - as above
+    assert max(times) == (max(at for at, _ in times), "n-0")
+    assert len(times) <= 4 * len(fleet.nodes)

@@ -3,7 +3,9 @@
 Law: everything that is started is stopped in the reverse order, even if a later start fails.
 """
 
+import fcntl
 import logging
+import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,6 +17,8 @@ from attrs import frozen
 from devicecore.adapters.kube_api.dra import KubeApiClaims
 from devicecore.adapters.kube_api.pods import KubeApiPods
 from devicecore.adapters.kube_api.requests import KubeApiRequests
+from devicecore.domain.errors import SetUpError
+from devicecore.domain.text import foreign_text
 from devicecore.runtime.saver_thread import SaverThread
 from devicecore_tools.fleet.connection import ServerConnection, SharedConnection
 from devicecore_tools.fleet.description import FleetDescription, GroupDescription
@@ -31,7 +35,18 @@ if TYPE_CHECKING:
 WORKERS = 16
 """Threads that read claims, and wait for the disk and the sockets of nodes that have some. They end when idle."""
 
+LOCK_NAME = ".lock"
+"""The file in the root that a fleet locks. No node has such a name."""
+
 _log = logging.getLogger(__name__)
+
+
+@frozen
+class RootInUseError(SetUpError):
+    """Another fleet keeps its files in the directory."""
+
+    root: str
+    _text = "another fleet runs already and keeps its files in {root}: stop it, or choose another --root"
 
 
 @frozen
@@ -59,9 +74,12 @@ def start(
     """Start a fleet, and then the watch of its pods.
 
     Raises:
+        RootInUseError: another fleet keeps its files in the root.
         SetUpError: the kubeconfig cannot be used, or a directory or a socket of a node.
         StoreError: there is an unusable checkpoint, and it cannot be set aside.
     """
+    if settings.root is not None:
+        _lock(settings.root, last_to_first)
     kubeconfig, context = settings.kubeconfig, settings.context
     claims = last_to_first.enter_context(KubeApiClaims(kubeconfig=kubeconfig, context=context))
     writer = ApiWriter(KubeApiRequests(kubeconfig=kubeconfig, context=context))
@@ -80,13 +98,23 @@ def start(
     if metrics is not None:
         from devicecore_tools.fleet.metrics import FleetCollector
 
-        metrics.registry.register(FleetCollector(fleet.views))
+        metrics.registry.register(FleetCollector(fleet.totals))
     last_to_first.enter_context(writer)
     last_to_first.enter_context(fleet)
     gates = NodePods({name: one.gate for name, one in connections.items()})
     pods = KubeApiPods(gates, kubeconfig=kubeconfig, context=context)
     last_to_first.enter_context(pods)
     return fleet
+
+
+def _lock(root: Path, last_to_first: ExitStack) -> None:
+    """Keep other fleets out of the root until the process ends, or until the stack closes."""
+    lock = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    last_to_first.callback(os.close, lock)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RootInUseError(foreign_text(str(root))) from None
 
 
 def _metrics(place: tuple[str, int] | None, last_to_first: ExitStack) -> "PrometheusMetrics | None":

@@ -25,11 +25,11 @@ from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_driver import DraDriver
 from devicecore_tools.fleet.description import DriverDescription
 
-_MAX_REMEMBERED = 1_000
+_MAX_REMEMBERED = 128  # of each node: claims that are being prepared, or are prepared
 
 
 class RememberedClaims(ClaimSource):
-    """Reads claims, and remembers each until the driver has asked for it, so that a preparation reads a claim once.
+    """Reads claims, and remembers each until it is unprepared, so that a preparation reads a claim once.
 
     Args:
         source: where claims are read.
@@ -49,7 +49,7 @@ class RememberedClaims(ClaimSource):
         claim = self._source.get(key)
         with self._lock:
             self._read[claim.uid] = claim
-            while len(self._read) > _MAX_REMEMBERED:  # those that no driver of the fleet was asked to prepare
+            while len(self._read) > _MAX_REMEMBERED:  # the oldest; it is read again if a driver asks for it
                 del self._read[next(iter(self._read))]
         return claim
 
@@ -62,6 +62,11 @@ class RememberedClaims(ClaimSource):
         with self._lock:
             claim = self._read.get(ref.uid)
         return claim or self.get(ref.key)
+
+    def forget(self, ref: ClaimRef) -> None:
+        """Forget the claim, if it is known."""
+        with self._lock:
+            self._read.pop(ref.uid, None)
 
 
 @frozen
@@ -90,7 +95,9 @@ class VirtualDriver(DraDriver):
         return {ref.uid: self._prepare(ref) for ref in claims}
 
     def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
-        """Release the claims, of which the driver keeps nothing."""
+        """Release the claims, of which nothing is kept."""
+        for ref in claims:
+            self.claims.forget(ref)
         return {ref.uid: UnprepareResult() for ref in claims}
 
     def health(self, unhealthy: frozenset[str]) -> list[ReportedHealth]:

@@ -9,7 +9,7 @@ import heapq
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from attrs import frozen
 
@@ -20,7 +20,7 @@ from devicecore.runtime.lifecycle import Lifecycle
 from devicecore_tools.fleet.commands import check_command
 from devicecore_tools.fleet.description import FleetDescription, GroupDescription
 from devicecore_tools.fleet.schedule import Schedule
-from devicecore_tools.fleet.views import NodeView
+from devicecore_tools.fleet.views import NodeView, Totals
 from devicecore_tools.fleet.virtual_node import NodeLink, SharedParts, VirtualNode
 
 PERIOD = 10.0
@@ -31,6 +31,9 @@ REBOOT = 30.0
 
 _TOGETHER = 0.05  # seconds in which ticks are done together, so that a large fleet sleeps between them
 _MAX_ANSWERS = 20  # sentences of a command that many nodes obey
+_MAX_TIMES = 4  # times of each node in the queue, of which one counts
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
@@ -56,15 +59,6 @@ Connect = Callable[[str, GroupDescription, Callable[[], None]], NodeConnection]
 
 
 @frozen
-class _Order:
-    """A command of a user, and where its answer goes."""
-
-    nodes: str
-    words: tuple[str, ...]
-    answer: "SimpleQueue[FleetAnswer]"
-
-
-@frozen
 class FleetAnswer:
     """What nodes say to a command, and how many obeyed."""
 
@@ -73,7 +67,7 @@ class FleetAnswer:
 
 
 class Fleet(Runs):
-    """Runs nodes in the thread that calls `step`. `wake` and `order` may be called from any thread.
+    """Runs nodes in the thread that calls `step`. `wake`, `order` and `totals` may be called from any thread.
 
     Args:
         description: the nodes and the faults.
@@ -93,7 +87,7 @@ class Fleet(Runs):
         self._wake = wake
         self._ready = SimpleQueue[str]()
         self._is_ready: set[str] = set()
-        self._orders = SimpleQueue[_Order]()
+        self._orders = SimpleQueue[Callable[[], None]]()
         self._due: list[tuple[float, str]] = []
         self._due_of: dict[str, float] = {}
         self._cut: set[str] = set()
@@ -185,6 +179,9 @@ class Fleet(Runs):
         self._due_of[name] = due = self.nodes[name].advance()
         if due < float("inf"):
             heapq.heappush(self._due, (due, name))
+        if len(self._due) > _MAX_TIMES * len(self.nodes):  # most are of an earlier look, and may be days ahead
+            self._due = [(at, one) for one, at in self._due_of.items() if at < float("inf")]
+            heapq.heapify(self._due)
         self.version += 1
 
     @property
@@ -212,18 +209,23 @@ class Fleet(Runs):
             words: the command.
             patience: seconds to wait for the answers.
         """
-        order = _Order(nodes, tuple(words), SimpleQueue())
-        self._orders.put(order)
+        answer = self._ask(lambda: self.order_now(nodes, tuple(words)), patience)
+        late = f"the fleet has not answered within {patience:g} s; it obeys as soon as it comes to it"
+        return answer or FleetAnswer((late,))
+
+    def _ask(self, what: Callable[[], _T], patience: float) -> _T | None:
+        """Have the thread that calls `step` do something. Return its result; None if there is none in time."""
+        answer = SimpleQueue[_T]()
+        self._orders.put(lambda: answer.put(what()))
         self._wake()
         try:
-            return order.answer.get(timeout=patience)
+            return answer.get(timeout=patience)
         except Empty:
-            return FleetAnswer((f"the fleet has not answered within {patience:g} s",))
+            return None
 
     def _obey_orders(self) -> None:
         while not self._orders.empty():
-            order = self._orders.get()
-            order.answer.put(self.order_now(order.nodes, order.words))
+            self._orders.get()()
 
     def order_now(self, pattern: str, words: tuple[str, ...]) -> FleetAnswer:
         """Do what `order` does, in the thread that calls `step`."""
@@ -286,6 +288,17 @@ class Fleet(Runs):
     # --- views --------------------------------------------------------------------------------------------------------
 
     def views(self) -> Iterator[NodeView]:
-        """Yield the nodes as they are now."""
+        """Yield the nodes as they are now. Only the thread that calls `step` may ask."""
         for name, node in self.nodes.items():
             yield node.view(is_cut=name in self._cut)
+
+    def totals(self, patience: float = 5.0) -> Totals | None:
+        """Have the thread that calls `step` count nodes, pods and devices.
+
+        Args:
+            patience: seconds to wait for it.
+
+        Returns:
+            The counts; None if there are none in time.
+        """
+        return self._ask(lambda: Totals.of(self.views()), patience)

@@ -1,24 +1,30 @@
 """The metrics of a fleet beside those of its managers.
 
-Law: they are counted when they are read, so nobody pays for metrics that nobody reads.
+Law: they are counted when they are read, so nobody pays for metrics that nobody reads, and by the thread of the nodes.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import logging
+from collections.abc import Callable, Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from devicecore_tools.fleet.views import NodeView, Totals
+from devicecore_tools.fleet.views import Totals
+
+_log = logging.getLogger(__name__)
 
 
 class FleetCollector:
-    """Counts nodes, pods and devices for Prometheus. `views` returns the nodes now."""
+    """Counts nodes, pods and devices for Prometheus. `totals` returns the counts; None if the fleet does not answer."""
 
-    def __init__(self, views: Callable[[], Iterable[NodeView]]) -> None:
-        self._views = views
+    def __init__(self, totals: Callable[[], Totals | None]) -> None:
+        self._totals = totals
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics."""
-        totals = Totals.of(self._views())
+        """Yield the metrics; none if the fleet does not answer, as while it starts."""
+        totals = self._totals()
+        if totals is None:
+            _log.warning("the metrics of the fleet are left out, because it has not answered in time")
+            return
         nodes = GaugeMetricFamily("devicecore_fleet_nodes", "Nodes of the fleet, by state.", labels=["state"])
         for state, count in sorted(totals.nodes.items()):
             nodes.add_metric([state], count)

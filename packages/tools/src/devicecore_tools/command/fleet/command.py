@@ -180,7 +180,12 @@ def _run(options: _Options) -> int:
     # Signals first: every thread has to inherit that they are blocked.
     with Signals(*kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         events = last_to_first.enter_context(screens.logged(live=live))
-        running = assembly.start(
+        running: list[Fleet] = []
+        if options.control is not None:  # first, so that a second fleet ends before it registers nodes
+            from devicecore_tools.command.fleet.control import FleetSocket
+
+            last_to_first.enter_context(FleetSocket(options.control, _ordered(running)))
+        started = assembly.start(
             description,
             assembly.FleetSettings(
                 options.kubeconfig,
@@ -192,13 +197,11 @@ def _run(options: _Options) -> int:
             signals.wake,
             last_to_first,
         )
-        if options.control is not None:
-            from devicecore_tools.command.fleet.control import FleetSocket
-
-            last_to_first.enter_context(FleetSocket(options.control, _ordered(running)))
+        running.append(started)
+        last_to_first.callback(running.clear)
         shown = kind()
         last_to_first.callback(shown.close)
-        loop = _Loop(signals, running, shown, options, events)
+        loop = _Loop(signals, started, shown, options, events)
         loop.run()
         _log.info("%s", signals.ended_by)
         if shown.is_broken:
@@ -206,10 +209,14 @@ def _run(options: _Options) -> int:
     return 0
 
 
-def _ordered(running: "Fleet") -> "Order":
+def _ordered(running: "Sequence[Fleet]") -> "Order":
+    """Return what gives orders to the fleet, if one is running."""
+
     def order(nodes: str, words: Sequence[str]) -> tuple[Sequence[str], int]:
-        answer = running.order(nodes, words)
-        return answer.sentences, answer.obeyed
+        for one in tuple(running):
+            answer = one.order(nodes, words)
+            return answer.sentences, answer.obeyed
+        return ["the fleet is starting or ending"], 0
 
     return order
 
