@@ -1,5 +1,6 @@
 """Pods of a cluster's node: `ClusterPods`, the engine, the watch and the writer, with the API server for tests."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -150,6 +151,37 @@ def test_a_pod_deleted_while_it_is_admitted_leaks_nothing(server: LocalApiServer
         node.run_until(is_shown(node, b="Running"))
 
 
+class SilentOnce(SimulatedPlugin):
+    """Does not answer to the first PreStartContainer in time."""
+
+    calls = 0
+
+    def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
+        self.calls += 1
+        if self.calls == 1:
+            message = "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
+            raise RuntimeError(message)
+
+
+def test_a_pod_whose_start_is_not_answered_waits_and_runs_later(
+    server: LocalApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devicecore_tools.node.attempts.SILENCE", 0.5)
+    monkeypatch.setattr("devicecore_tools.node.engine.SILENCE", 0.5)
+    with ClusterNode(server, tmp_path, plugin=SilentOnce(GPU, simulated_devices("gpu", 4, numa_nodes=[0]))) as node:
+        node.bind(a_pod("a", 4))
+        phases = set()
+
+        def runs() -> bool:
+            phases.add(node.phases()["a"])
+            return bool(node.events("a")) and phases >= {"Running"}
+
+        node.run_until(lambda: runs() or "Failed" in phases)
+        assert phases == {"Pending", "Running"}
+        ((reason, message),) = node.events("a")
+        assert (reason, "DeadlineExceeded" in message) == ("Failed", True)
+
+
 # --- faults of the server ---------------------------------------------------------------------------------------------
 
 HTML = Answer(404, "404 page not found")
@@ -177,6 +209,32 @@ def test_after_a_fault_every_status_is_true(server: LocalApiServer, tmp_path: Pa
         node.server.cut_watches()
         node.server.delete("Pod", "a")
         node.run_until(is_shown(node, b="Failed"))
+
+
+def test_a_line_separator_in_a_text_does_not_end_an_event(node: ClusterNode) -> None:
+    node.bind(a_pod("a", 1))
+    node.run_until(is_shown(node, a="Running"))
+    pod = node.server.get("Pod", "a")
+    pod["metadata"] |= {"name": "b", "uid": "u", "annotations": {"text": "one\x85two"}}
+    event = json.dumps({"type": "ADDED", "object": pod}, ensure_ascii=False).encode()
+    node.server.inject(Chunks([event[:-9], event[-9:] + b"\n"]), verb="watch")
+    node.server.cut_watches()
+    node.run_until(lambda: [one for one in node.pods.objects if one["metadata"]["uid"] == "u"])
+
+
+def test_after_an_event_that_cannot_be_read_the_pods_are_listed_anew(node: ClusterNode) -> None:
+    node.bind(a_pod("a", 1))
+    node.run_until(is_shown(node, a="Running"))
+    asked = len(node.server.requests)
+    node.server.inject(Chunks([b'{"type": "ADDED"\n']), verb="watch")
+    node.server.inject(Chunks([b" " * (9 << 20)]), verb="list")
+    node.server.cut_watches()
+
+    def limits() -> list[str]:
+        return [one.query["limit"] for one in node.server.requests[asked:] if one.verb == "list"]
+
+    node.run_until(lambda: len(limits()) >= 2)
+    assert limits() == ["500", "250"]  # the first page was too large
 
 
 def test_while_the_server_is_away_nothing_is_released(node: ClusterNode, tmp_path: Path) -> None:
@@ -244,6 +302,20 @@ def test_after_a_kill_at_any_request_no_device_is_doubled_or_leaked(
         assert again.held() == {**again.held(), **kept}
         taken = [device for ids in again.held().values() for device in ids]
         assert len(taken) == len(set(taken))
+
+
+def test_after_a_kill_a_deleted_pod_that_goes_on_keeps_its_devices(server: LocalApiServer, tmp_path: Path) -> None:
+    store = MemoryStore()
+    with ClusterNode(server, tmp_path, store) as node:
+        node.bind(a_pod("slow", 4, stop_after="100s"))
+        node.run_until(is_shown(node, slow="Running"))
+        node.server.delete("Pod", "slow", grace=200)
+        node.run_until(lambda: node.pods.objects[0]["metadata"].get("deletionTimestamp"))
+    with ClusterNode(server, tmp_path, store) as again:
+        again.bind(a_pod("other", 1))
+        again.run_until(is_shown(again, slow="Running", other="Failed"))
+        again.server.delete("Pod", "slow", grace=0)
+        again.run_until(lambda: not again.held())
 
 
 def test_after_a_kill_a_pod_keeps_its_devices_before_its_plugin_is_back(server: LocalApiServer, tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ class ApiServer:
         request = ApiRequest(permission, "GET", path, query)
         answer = self.ask(permission, lambda client: _sent(client, request, is_stream=True))
         with closing(answer):
-            lines = answer.iter_lines()
+            lines = _lines(answer)
             while True:
                 try:
                     line = next(lines, None)
@@ -314,7 +314,20 @@ def _sent(client: Client, request: ApiRequest, *, is_stream: bool = False) -> ht
     return answer
 
 
-def _event(line: str) -> tuple[str, Json]:
+def _lines(answer: httpx2.Response) -> Iterator[bytes]:
+    """Yield the lines of an answer. Only a line feed ends one: the text of an object may have other separators."""
+    begun: list[bytes] = []
+    for part in answer.iter_bytes():
+        end, *lines = part.split(b"\n")
+        begun.append(end)
+        for line in lines:
+            yield b"".join(begun)
+            begun = [line]
+    if rest := b"".join(begun):
+        yield rest
+
+
+def _event(line: bytes) -> tuple[str, Json]:
     """Return the kind of an event of a watch, and its object.
 
     Raises:

@@ -28,6 +28,12 @@ _SLOWEST = 2  # how many slowest pages
 
 _SocketOption = Any  # as in httpcore2
 
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+_SOCKET_OPTIONS: list[_SocketOption] = [  # so that a watch whose connection is lost silently ends in half a minute
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *((socket.IPPROTO_TCP, getattr(socket, name), n) for name, n in _KEEPALIVE.items() if hasattr(socket, name)),
+]
+
 
 class AnswerTooLargeError(Exception):
     """The server sent more than is read."""
@@ -194,6 +200,7 @@ class Transport(httpx2.BaseTransport):
             proxy=_proxy(proxy) if proxy else None,
             network_backend=self._backend,
             max_connections=1,
+            socket_options=_SOCKET_OPTIONS,
         )
 
         self.begin_all()

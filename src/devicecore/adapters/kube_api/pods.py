@@ -1,7 +1,8 @@
 """The pods that a scheduler has bound to nodes: a list, and then a watch from its version.
 
 Laws: A list counts only when it is whole. While the server is away, or refuses, nothing is said of any pod, so what was
-known stays known. After `410 Gone` the pods are listed anew, never from a cache that may be older than what is known.
+known stays known. After `410 Gone`, or an event that cannot be read, the pods are listed anew, never from a cache that
+may be older than what is known.
 """
 
 import logging
@@ -16,6 +17,7 @@ from typing import Protocol
 from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, NodeNameError, Problem
 from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
+from devicecore.adapters.kube_api.http import AnswerTooLargeError
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.adapters.kube_api.requests import MAX_PAGES, PAGE, PODS, RequestError, page_of
 from devicecore.domain.names import is_dns_subdomain
@@ -135,7 +137,7 @@ class KubeApiPods(Runs):
             except Problem as problem:
                 if stopping.is_set():
                     break
-                if problem.kind == HTTPStatus.GONE:
+                if _is_lost(problem):
                     version = ""
                 self._is_ill(problem)
                 failures, pause = failures + 1, problem.pause
@@ -145,12 +147,17 @@ class KubeApiPods(Runs):
         self._lister.disconnect()
         self._watched.disconnect()
 
-    def _list(self) -> str:
-        """Give all pods to the handler. Return the version of the list."""
+    def _list(self, limit: int = PAGE) -> str:
+        """Give all pods to the handler. Return the version of the list. If a page is too large, try smaller ones."""
         found: list[Json] = []
-        query = {"fieldSelector": self._selector, "limit": str(PAGE)}
+        query = {"fieldSelector": self._selector, "limit": str(limit)}
         for _ in range(MAX_PAGES):
-            answer = self._lister.send(ApiRequest("list pods", "GET", PODS.path(), query))
+            try:
+                answer = self._lister.send(ApiRequest("list pods", "GET", PODS.path(), query))
+            except Problem as problem:
+                if problem.kind is not AnswerTooLargeError or limit == 1:
+                    raise
+                return self._list(limit // 2)
             try:
                 items, version, token = page_of(answer)
                 found += [pod for pod in map(_pod, items) if self._handler.wants(_node(_whole(pod)))]
@@ -176,6 +183,14 @@ class KubeApiPods(Runs):
         if self._problem is not None:
             self._problem = None
             _log.warning("the pods are watched again")
+
+
+def _is_lost(problem: Problem) -> bool:
+    """Whether a watch cannot go on after its last event: versions are unknown, or the next event cannot be read."""
+    kind = problem.kind
+    if isinstance(kind, type):
+        return issubclass(kind, ValueError | RecursionError) and not problem.is_unreachable
+    return kind in (HTTPStatus.GONE, HTTPStatus.BAD_REQUEST, "pod", None)
 
 
 def _pod(sent: Json) -> Json:
