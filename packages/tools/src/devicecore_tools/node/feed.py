@@ -60,7 +60,7 @@ class PodReport:
 
     Attributes:
         kind: the outcome of the last attempt.
-        reason: the reason in a kubelet's words; empty if the pod runs.
+        reason: the reason in a kubelet's words; empty if the pod is not refused.
         message: the message in a kubelet's words, without the prefix that the status of a refused pod has.
         health: by container, the devices of each resource and claim with their health; init containers are left out.
     """
@@ -69,6 +69,16 @@ class PodReport:
     reason: str
     message: str
     health: "Mapping[str, Sequence[ResourceHealth | ClaimHealth]]"
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether a kubelet would not admit the pod. Others that do not run are tried again."""
+        return bool(self.reason)
+
+    @property
+    def is_start_failure(self) -> bool:
+        """Whether the pod is admitted, and a container cannot start, perhaps because a plugin has not answered."""
+        return self.kind in (OutcomeKind.START_FAILED, OutcomeKind.NO_ANSWER) and not self.is_refusal
 
 
 class PodReporter(Protocol):

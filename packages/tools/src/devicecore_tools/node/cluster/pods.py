@@ -22,7 +22,7 @@ from devicecore.adapters.kube_api.pods import PodHandler
 from devicecore.adapters.kube_api.requests import EVENTS, PODS, KubeApiRequests, RequestError
 from devicecore.adapters.manifests import Changes, ManifestError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
-from devicecore_tools.node.cluster.records import REFUSALS, PodRecord, Step, reduced, uid_of, version_of
+from devicecore_tools.node.cluster.records import MIRROR, PodRecord, Step, reduced, uid_of, version_of
 from devicecore_tools.node.cluster.words import events as words_of_events
 from devicecore_tools.node.cluster.words.events import Said
 from devicecore_tools.node.cluster.words.patches import Json
@@ -124,6 +124,8 @@ class ClusterPods(PodFeed, PodReporter):
         """Take a pod as the server has it, unless a newer version of it is known."""
         uid = uid_of(pod)
         record = self._records.get(uid)
+        if MIRROR in (pod["metadata"].get("annotations") or {}):
+            return
         if record is None:
             record = self._records[uid] = PodRecord(reduced(pod))
             record.recall()
@@ -352,9 +354,9 @@ class NodePods(PodHandler):
 
 def _said(report: PodReport, containers: Sequence[str]) -> Iterator[Said]:
     """The events that a kubelet sends when this becomes of a pod."""
-    if report.kind in REFUSALS:
+    if report.is_refusal:
         yield words_of_events.refused(report.reason, report.message)
     elif report.kind in (OutcomeKind.CLAIMS_FAILED, OutcomeKind.CLAIM_UNUSABLE):
         yield words_of_events.not_prepared(report.message)
-    elif report.kind is OutcomeKind.START_FAILED:
+    elif report.is_start_failure:
         yield from (words_of_events.not_started(name, report.message) for name in containers[:1])

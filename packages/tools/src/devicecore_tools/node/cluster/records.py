@@ -29,8 +29,8 @@ RUN_FOR = "devicecore.io/run-for"
 STOP_AFTER = "devicecore.io/stop-after"
 """The annotation that says how long the containers of a deleted pod go on, at most its grace period; by default not."""
 
-REFUSALS = (OutcomeKind.REFUSED, OutcomeKind.TOO_FEW, OutcomeKind.NO_ANSWER)
-"""The outcomes after which a pod has failed."""
+MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of a pod that only shows a static pod of a kubelet. A kubelet never runs it."""
 
 _COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: by itself, by SIGTERM, by SIGKILL
 _DIGITS = 19  # of a version, which is a number of 63 bits
@@ -99,7 +99,7 @@ class PodRecord:
     @property
     def is_refused(self) -> bool:
         """Whether the engine has refused it."""
-        return self.report is not None and self.report.kind in REFUSALS
+        return self.report is not None and self.report.is_refusal
 
     @property
     def containers(self) -> list[str]:
@@ -115,7 +115,11 @@ class PodRecord:
         if self.pod is None:
             self._read()
         if self.is_given or self.is_deleting or self.ended is not None:
-            return self._next_of_given(now, wall)
+            step = self._next_of_given(now, wall)
+            if step is Step.RELEASE or self.is_given or not self.has_run or self.pod is None:
+                return step
+            self.is_given = True  # it ran before a restart, and has not stopped yet, so it keeps its devices
+            return Step.RUN
         if self.pod is None or self.phase in FINAL:
             return Step.NOTHING
         self.is_given = True
@@ -166,19 +170,23 @@ class PodRecord:
         """Decide when the containers end, and with which exit code."""
         annotations = self.object["metadata"].get("annotations") or {}
         end, code = math.inf, _COMPLETED
-        lasts = _seconds(annotations.get(RUN_FOR))
+        # A kubelet starts the containers of such a pod again, so the pod never ends by itself.
+        is_endless = self.object["spec"].get("restartPolicy", "Always") == "Always"
+        lasts = None if is_endless else _seconds(annotations.get(RUN_FOR))
         if self.started is not None and lasts is not None:
             end = now + lasts - (wall - self.started).total_seconds()
-        if self.is_deleting and (stop := self._stop_at(now, _seconds(annotations.get(STOP_AFTER)) or 0.0)) < end:
+        if self.is_deleting and (stop := self._stop_at(now, wall, _seconds(annotations.get(STOP_AFTER)) or 0.0)) < end:
             end, code = stop, self._stop_code
         self.end_at, self.exit_code = end, code
 
-    def _stop_at(self, now: float, goes_on: float) -> float:
+    def _stop_at(self, now: float, wall: datetime, goes_on: float) -> float:
         """When the containers of the deleted pod stop. A second deletion may shorten the grace period."""
         if self.started is None:
             return now
         grace = float(self.object["metadata"].get("deletionGracePeriodSeconds") or 0)
-        self.deleted_at = min(self.deleted_at, now)
+        ends = None if self.is_given else _parsed(self.object["metadata"].get("deletionTimestamp"))
+        age = 0.0 if ends is None else max(0.0, grace + (wall - ends).total_seconds())  # of a deletion before a restart
+        self.deleted_at = min(self.deleted_at, now - age)
         self._stop_code = _KILLED if goes_on > grace else _TERMINATED
         return max(now, self.deleted_at + min(goes_on, grace)) if goes_on else now
 
@@ -195,9 +203,9 @@ class PodRecord:
             phase = SUCCEEDED if self.exit_code == _COMPLETED and self.started is not None else FAILED
         elif self.started is not None:
             phase = RUNNING
-        elif report is not None and report.kind is OutcomeKind.START_FAILED:
+        elif report is not None and report.is_start_failure:
             waiting = dict.fromkeys(self.containers, ("CreateContainerConfigError", foreign_text(report.message)))
-        prepared = report is not None and report.kind in (OutcomeKind.RUNS, OutcomeKind.START_FAILED)
+        prepared = report is not None and (report.kind is OutcomeKind.RUNS or report.is_start_failure)
         return PodFacts(
             phase=phase,
             start_time=self.start_time or self.ended or now,
@@ -226,7 +234,11 @@ def version_of(pod: Json) -> int:
 
 def _time(state: Json, name: str) -> datetime | None:
     """Return a time in the state of a container; None if it has none, or no text that is a time."""
-    text = next((found.get(name) for key in ("running", "terminated") if (found := state.get(key))), None)
+    return _parsed(next((found.get(name) for key in ("running", "terminated") if (found := state.get(key))), None))
+
+
+def _parsed(text: object) -> datetime | None:
+    """Return the time that a text says; None for another text."""
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
