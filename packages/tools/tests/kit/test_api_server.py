@@ -36,7 +36,7 @@ def server() -> Iterator[LocalApiServer]:
 @frozen
 class Reply:
     code: int
-    body: Json
+    body: Any  # JSON or text
     headers: dict[str, str]
 
 
@@ -46,7 +46,9 @@ def ask(server: LocalApiServer, method: str, path: str, body: Any = None, conten
         data = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
         connection.request(method, path, data, {"Content-Type": content, "User-Agent": "tests/1"})
         answer = connection.getresponse()
-        return Reply(answer.status, json.loads(answer.read()), dict(answer.headers))
+        text = answer.read()
+        body = text.decode() if answer.headers["Content-Type"] == "text/plain" else json.loads(text)
+        return Reply(answer.status, body, dict(answer.headers))
     finally:
         connection.close()
 
@@ -565,11 +567,16 @@ def test_a_delay_ends_when_the_server_stops(server: LocalApiServer) -> None:
     assert replies.get(timeout=60) is not None
 
 
+@pytest.mark.parametrize("path", ["/nowhere", "/apis/a.example.com/v1", "/apis/resource.k8s.io/v1beta1/resourceslices"])
+def test_a_group_or_version_that_is_not_served_has_no_status(server: LocalApiServer, path: str) -> None:
+    reply = ask(server, "GET", path)
+    assert (reply.code, reply.body) == (404, "404 page not found\n")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "content", "code"),
     [
-        ("GET", "/nowhere", None, "application/json", 404),
-        ("GET", "/apis/resource.k8s.io/v1beta1/resourceslices", None, "application/json", 404),
+        ("GET", "/apis/resource.k8s.io/v1/nowhere", None, "application/json", 404),
         ("GET", f"{SLICES}/a/b/c", None, "application/json", 404),
         ("POST", SLICES, b"{", "application/json", 400),
         ("POST", SLICES, b"[]", "application/json", 400),

@@ -184,7 +184,8 @@ class ApiServer:
         Raises:
             Problem: the server refuses, or there is no answer, or it is not JSON.
         """
-        return self.ask(request.permission, lambda client: _sent(client, request).json())
+        is_core = request.path.startswith("api/")
+        return self.ask(request.permission, lambda client: _sent(client, request).json(), is_core=is_core)
 
     def events(
         self,
@@ -240,21 +241,23 @@ class ApiServer:
         if client is not None:
             client.close()
 
-    def ask(self, permission: str, request: Callable[[Client], T]) -> T:
+    def ask(self, permission: str, request: Callable[[Client], T], *, is_core: bool = True) -> T:
         """Return what `request` returns, which needs `permission`. If credentials have expired, ask once more.
+
+        `is_core` is whether it asks for a resource of the core group, which every API server has.
 
         Raises:
             Problem: `request` has raised.
         """
         is_new = self._client is None
         try:
-            return self._try(permission, request)
+            return self._try(permission, request, is_core=is_core)
         except Problem as problem:
             if problem.kind != HTTPStatus.UNAUTHORIZED or is_new:
                 raise
-            return self._try(permission, request)  # the credentials have expired: these are new ones
+            return self._try(permission, request, is_core=is_core)  # the credentials have expired: these are new ones
 
-    def _try(self, permission: str, request: Callable[[Client], T]) -> T:
+    def _try(self, permission: str, request: Callable[[Client], T], *, is_core: bool) -> T:
         if self.stopped:
             raise Problem(kind="stopped", cause="the connection was closed")
         try:
@@ -263,14 +266,14 @@ class ApiServer:
                 self._transport.begin_all()
             return request(client)
         except Exception as error:
-            problem = self._problem(error, permission)
+            problem = self._problem(error, permission, is_core=is_core)
             if not isinstance(problem.kind, int) or problem.kind == HTTPStatus.UNAUTHORIZED:
                 self.disconnect()
             raise problem from error
 
-    def _problem(self, error: Exception, permission: str) -> Problem:
+    def _problem(self, error: Exception, permission: str, *, is_core: bool = True) -> Problem:
         sentences = self.sentences or _node_sentences(self.node)
-        return _problem(error, sentences, permission, names_missing=not self.sentences)
+        return _problem(error, sentences, permission, names_missing=is_core and not self.sentences)
 
     def _connect(self) -> Client:
         connection = self.access.connection()

@@ -40,7 +40,7 @@ def discovery(path: str, kinds: Kinds) -> Json:
         case ["apis", group, version] if version in versions.get(group, ()):
             return _resources(kinds, group, version)
         case _:
-            raise status.unknown_path()
+            raise status.unknown_group()
 
 
 def _group(group: str, versions: tuple[str, ...]) -> Json:

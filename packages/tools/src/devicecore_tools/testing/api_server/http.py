@@ -199,7 +199,7 @@ class Handler(BaseHTTPRequestHandler):
             self._serve_as_usual(request, target)
         except ApiError as error:
             extra = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-            self._send(error.code, error.status, extra)
+            self._send(error.code, f"{error.message}\n" if error.is_text else error.status, extra)
 
     def _serve_as_usual(self, request: Request, target: Target | None) -> None:
         api = self.server.api

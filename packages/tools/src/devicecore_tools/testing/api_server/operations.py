@@ -83,7 +83,9 @@ def target_of(path: str, kinds: Kinds) -> Target:
         case ["apis", group, version, *rest]:
             pass
         case _:
-            raise status.unknown_path()
+            raise status.unknown_group()
+    if version not in kinds.versions.get(group, ()):
+        raise status.unknown_group()
     namespace, (plural, name, subresource) = _place_and_rest(rest)
     kind = kinds.of(plural, group, version)
     if kind is None or (namespace is not None and not kind.namespaced):

@@ -1,6 +1,7 @@
 """What an API server says when it cannot do what a client asks.
 
-Law: every refusal is a `Status` object with the code, the reason and the sentence that kube-apiserver 1.36 uses.
+Law: every refusal is a `Status` object with the code, the reason and the sentence that kube-apiserver 1.36 uses. Only a
+path of a group or version that is not served is answered with a plain text, as there.
 """
 
 from typing import Any, TypeVar
@@ -41,13 +42,14 @@ class Cause:
 
 @frozen
 class ApiError(DeviceCoreError):
-    """A request that is answered with a Status. `retry_after` is in seconds."""
+    """A request that is answered with a Status, or with a plain text. `retry_after` is in seconds."""
 
     code: int
     reason: str
     message: str
     causes: tuple[Cause, ...] = ()
     retry_after: int | None = None
+    is_text: bool = False
     _text = "{message}"
 
     @property
@@ -89,8 +91,13 @@ def not_found(resource: str, name: str) -> ApiError:
     return ApiError(404, "NotFound", f'{resource} "{name}" not found')
 
 
+def unknown_group() -> ApiError:
+    """The server has no such group or version, so no part of it answers with a Status."""
+    return ApiError(404, "NotFound", "404 page not found", is_text=True)
+
+
 def unknown_path() -> ApiError:
-    """The server has nothing at this path."""
+    """The server has nothing at this path of a group that it has."""
     return ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
