@@ -1,6 +1,5 @@
 """`devicecore kubelet` as a node of a cluster: a process that is killed and started again, its Node and its Lease."""
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -144,10 +143,31 @@ def test_a_node_is_registered_renewed_and_not_made_again(server: LocalApiServer,
         assert server.get("Node", NODE)["status"]["allocatable"][GPU] == "3"
         node.publish(NodeStatus({}, {}, (resource,)))
         server.wait_for(lambda: server.get("Node", NODE)["status"]["capacity"][GPU] == "0")
-        assert sorted(tick(301)) == ["patch nodes/status", "update leases"]
+        asked = [request for _ in range(30) for request in tick(10)]
+        assert sorted(asked) == ["patch nodes/status", *["update leases"] * 30]
         server.change("Lease", NODE, lambda lease: lease["spec"].update(holderIdentity="x"), "kube-node-lease")
         assert tick(10) == ["update leases", "get leases", "update leases"]
+
+        def lose(node: Json) -> None:  # as the node lifecycle controller does
+            for one in node["status"]["conditions"]:
+                one["status"] = "Unknown"
+
+        assert "get nodes" in tick(61)
+        server.change("Node", NODE, lose)  # the controller is one round behind
+        assert "patch nodes/status" in tick(10)
+        (ready,) = (one for one in server.get("Node", NODE)["status"]["conditions"] if one["type"] == "Ready")
+        assert ready["status"] == "True"
+        assert "get nodes" in tick(10)
+        assert tick(10) == ["update leases"]
+
         server.delete("Node", NODE)
-        tick(301)
-        assert not server.objects("Node")
-        assert "NotFound" in json.dumps(str(node.problem)) or "not found" in str(node.problem)
+        server.delete("Lease", NODE, "kube-node-lease")
+        assert tick(10) == ["update leases", "get leases", "get nodes"]
+        assert "not found" in str(node.problem)
+        assert [tick(seconds) for seconds in (10, 10, 10, 40)] == [["get nodes"], [], [], ["get nodes"]]
+        assert not server.objects("Node") + server.objects("Lease")
+        server.create({"kind": "Node", "metadata": {"name": NODE}})
+        tick(60)
+        tick(10)
+        assert node.problem is None
+        assert server.get("Lease", NODE, "kube-node-lease")["metadata"]["ownerReferences"][0]["uid"] == node.uid

@@ -53,6 +53,12 @@ class RequestError(DeviceCoreError):
     pause: float = 0.0
     _text = "{cause}"
 
+    @property
+    def is_passing(self) -> bool:
+        """Whether the request may succeed soon: the server has not answered, is busy or has failed."""
+        busy = self.status == HTTPStatus.TOO_MANY_REQUESTS
+        return self.status is None or busy or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
 
 @frozen
 class ApiResource:

@@ -1,8 +1,9 @@
 """The Node of a node, and its Lease: made, kept true, and renewed.
 
-Laws: A Node that was there and was deleted is not made again, as by a kubelet, because somebody wanted it gone. A Lease
-that cannot be made because there is no Node yet is tried again as soon as there is one. Nothing is sent unless `tick`
-or `publish` was called.
+Laws: A Node that was there and was deleted is not made again, as by a kubelet, because somebody wanted it gone; until
+somebody else makes it, it is looked for once a minute, and has no Lease. After a Lease that was renewed late, the Node
+is read again, because the node lifecycle controller may have written that it is not known whether the node is ready.
+Nothing is sent unless `tick` or `publish` was called.
 """
 
 import threading
@@ -20,6 +21,7 @@ from devicecore_tools.node.cluster.words import events
 from devicecore_tools.node.cluster.words.nodes import (
     HEARTBEAT,
     LEASE_NAMESPACE,
+    RENEW_SECONDS,
     NodeDescription,
     lease,
     node_object,
@@ -28,6 +30,10 @@ from devicecore_tools.node.cluster.words.nodes import (
 )
 from devicecore_tools.node.cluster.words.patches import Json
 from devicecore_tools.node.cluster.writer import Writer
+
+_LATE = timedelta(seconds=2 * RENEW_SECONDS)
+_LOOKS = 3  # after a late Lease, one each tick: the controller may not have seen the new Lease at the first
+_GONE_LOOK = timedelta(minutes=1)
 
 
 def _now() -> datetime:
@@ -65,6 +71,9 @@ class RegisteredNode(NodeStatusSink):
         self._status = NodeStatus()
         self._node: Json | None = None  # as the server has shown it last
         self._lease: Json | None = None
+        self._renewed: datetime | None = None
+        self._looks = 0  # how often the Node is still to be read again
+        self._next_look: datetime | None = None  # for a Node that is gone
         self._problem: str | None = "the Node is not registered yet"
 
     @property
@@ -99,8 +108,10 @@ class RegisteredNode(NodeStatusSink):
 
     def tick(self) -> None:
         """Renew the Lease, and report the conditions of the Node if that is due. This does not wait."""
-        self._writer.put(("node", self.name), self._write)
-        if self._node is not None:
+        is_gone = self._next_look is not None
+        if self._next_look is None or self._wall() >= self._next_look:
+            self._writer.put(("node", self.name), self._write)
+        if self._node is not None and not is_gone:
             self._writer.put(("lease", self.name), self._renew, urgent=True)
 
     # --- what the writer calls ----------------------------------------------------------------------------------------
@@ -113,15 +124,20 @@ class RegisteredNode(NodeStatusSink):
                 node = self._register(requests)
                 self._take(node)
                 self._writer.put(("lease", self.name), self._renew, urgent=True)
+            elif self._looks or self._next_look is not None:
+                node = requests.get(NODES, self.name)
+                self._looks = max(0, self._looks - 1)
+                self._take(node)
+            self._next_look = None
             patch = node_patch(node, self._wanted(), self._wall(), self._heartbeat)
             if patch is not None:
                 self._take(requests.patch(NODES, self.name, patch, subresource="status"))
         except RequestError as error:
+            if error.reason == "NotFound":
+                self._is_gone(error)
+                return
             self._problem = str(error)
             self._changed()
-            if error.reason == "NotFound":  # somebody has deleted the Node
-                self._look_again(requests)
-                return
             raise
         if self._problem is not None:
             self._problem = None
@@ -157,13 +173,12 @@ class RegisteredNode(NodeStatusSink):
         changes = {part: values for part, values in missing.items() if values}
         return requests.patch(NODES, self.name, {"metadata": changes}) if changes else found
 
-    def _look_again(self, requests: KubeApiRequests) -> None:
-        """Take a Node that somebody has made anew in the place of a deleted one."""
-        try:
-            self._take(requests.get(NODES, self.name))
-        except RequestError as error:
-            if error.reason != "NotFound":
-                raise
+    def _is_gone(self, error: RequestError) -> None:
+        """Note that somebody has deleted the Node. It is looked for at the next tick, and then once a minute."""
+        now = self._wall()
+        self._next_look = now if self._next_look is None else now + _GONE_LOOK
+        self._problem = str(error)
+        self._changed()
 
     def _say(self, requests: KubeApiRequests, node: Json, said: events.Said, now: datetime) -> None:
         # A kubelet's events about its Node have its name as UID.
@@ -171,7 +186,7 @@ class RegisteredNode(NodeStatusSink):
         try:
             requests.create(EVENTS, event, event["metadata"]["namespace"])
         except RequestError as error:
-            if error.status is None:
+            if error.is_passing:
                 raise
 
     def _take(self, node: Json) -> None:
@@ -180,6 +195,8 @@ class RegisteredNode(NodeStatusSink):
 
     def _renew(self, requests: KubeApiRequests) -> None:
         """Renew the Lease, or make it."""
+        if self._next_look is not None:
+            return
         now = self._wall()
         try:
             if self._lease is None:
@@ -191,12 +208,27 @@ class RegisteredNode(NodeStatusSink):
             if error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                 raise
             self._lease = self._first_lease(requests, now)
+        if self._lease is None:
+            return
+        if self._renewed is not None and now - self._renewed > _LATE:
+            self._looks = _LOOKS
+            self._writer.put(("node", self.name), self._write)
+        self._renewed = now
 
-    def _first_lease(self, requests: KubeApiRequests, now: datetime) -> Json:
+    def _first_lease(self, requests: KubeApiRequests, now: datetime) -> Json | None:
+        """Make the Lease, or take the one there is; None if there is no Node to own it."""
         try:
             found = requests.get(LEASES, self.name, LEASE_NAMESPACE)
         except RequestError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
+            if self._renewed is not None:  # it was deleted, perhaps with its Node
+                try:
+                    self._take(requests.get(NODES, self.name))
+                except RequestError as missing:
+                    if missing.reason != "NotFound":
+                        raise
+                    self._is_gone(missing)
+                    return None
             return requests.create(LEASES, lease(self.name, self.uid, now), LEASE_NAMESPACE)
         return requests.update(LEASES, lease(self.name, self.uid, now, found), LEASE_NAMESPACE)
