@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _MAX_EVENTS = 20  # events of one pod that wait for the server
 _MAX_REPEATS = 5  # of a patch that another writer undoes
+_CONFLICT_LOOK = 1.0  # seconds; a busy server also answers Conflict
 _LOOK_AGAIN = (
     30.0  # seconds after which a pod is compared again that the server did not know, or that others keep changing
 )
@@ -287,7 +288,7 @@ class ClusterPods(PodFeed, PodReporter):
                 self._shown(uid, requests.patch(PODS, body=patch, subresource="status", **place))
             while events:
                 said, then = events[0]
-                self._send(requests, words_of_events.event(shown, self._node, said, then))
+                self._send(requests, words_of_events.event(shown, self._node, said, then), is_last=removes)
                 events.pop(0)
             if removes:
                 requests.delete(PODS, uid=uid, grace=0, **place)
@@ -295,17 +296,21 @@ class ClusterPods(PodFeed, PodReporter):
         except RequestError as error:
             with self._lock:
                 record.events[:0] = events
-            if error.reason in ("NotFound", "Conflict"):  # it is gone, or another pod has its name: the watch will say
+            if error.reason == "Conflict":  # others are changing it, or another pod has its name: the watch will say
+                record.conflicts += 1
+                return _CONFLICT_LOOK if record.conflicts <= _MAX_REPEATS else _LOOK_AGAIN
+            if error.reason == "NotFound":
                 return _LOOK_AGAIN
             raise
+        record.conflicts = 0
         return None
 
-    def _send(self, requests: KubeApiRequests, event: Json) -> None:
-        """Send an event. One that the server refuses is not sent again."""
+    def _send(self, requests: KubeApiRequests, event: Json, *, is_last: bool) -> None:
+        """Send an event. One that the server refuses is not sent again; nor one that delays the end of a pod."""
         try:
             requests.create(EVENTS, event, event["metadata"]["namespace"])
         except RequestError as error:
-            if error.status is None:
+            if error.status is None or (error.is_passing and not is_last):
                 raise
             _log.debug("an event was refused: %s", error)
 

@@ -75,6 +75,7 @@ class PodRecord:
     last_patch: Json | None = None
     repeats: int = 0
     """How often `last_patch` was sent again, because another writer had undone it."""
+    conflicts: int = 0  # in a row
 
     @property
     def name(self) -> str:

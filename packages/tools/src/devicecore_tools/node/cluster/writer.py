@@ -1,7 +1,8 @@
 """Writes to an API server: many keys, few threads.
 
 Laws: Of each key one job runs at a time, and only the newest that was put waits. A job that fails is tried again until
-it succeeds or is replaced. If the server does not answer or asks for a pause, nothing is sent for a while.
+it succeeds or is replaced. If the server does not answer or asks for a pause, nothing is sent for a while; only the
+answer to a job that was begun later and has asked the server ends that.
 """
 
 import heapq
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from http import HTTPStatus
-from typing import Protocol
+from typing import Protocol, cast
 
 from attrs import define
 
@@ -29,6 +30,8 @@ THREADS = 4
 """Threads, each with a connection of its own: 50 pods a second need one or two."""
 
 _BACKOFF = Backoff(0.5, 10.0)
+_DENIED = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
+_DENIED_SECONDS = 60.0  # after a second denial: only a change of the object or of a policy helps
 _LAST_SECONDS = 2.0  # for the threads to end after their requests were ended
 
 _log = logging.getLogger(__name__)
@@ -54,6 +57,18 @@ class _Entry:
     is_running: bool = False
     is_replaced: bool = False  # while it runs
     problem: object = None
+
+
+class _Asked:
+    """Requests that remember whether any was sent."""
+
+    def __init__(self, requests: KubeApiRequests) -> None:
+        self._requests = requests
+        self.has_asked = False
+
+    def __getattr__(self, name: str) -> object:
+        self.has_asked = True
+        return getattr(self._requests, name)
 
 
 class ApiWriter(Runs, Writer):
@@ -84,6 +99,7 @@ class ApiWriter(Runs, Writer):
         self._order = itertools.count()
         self._outages = 0
         self._not_before = 0.0
+        self._failed_at = float("-inf")
         self._problem: str | None = None
         self._lifecycle = Lifecycle("the writer to the API server")
         self._threads: tuple[SupervisedThread, ...] = ()
@@ -157,11 +173,13 @@ class ApiWriter(Runs, Writer):
                     continue
                 entry.is_running, entry.is_replaced = True, False
                 job = entry.job
-            again, error = self._run(job)
+                begun = self._clock()
+            asked = _Asked(self._requests)
+            again, error = self._run(job, cast("KubeApiRequests", asked))
             if stopping.is_set():
                 return
             with self._condition:
-                self._ended(entry, again, error)
+                self._ended(entry, again, error, is_answer=asked.has_asked and begun >= self._failed_at)
 
     def _next(self) -> tuple[_Entry | None, float | None]:
         """Return the next job that is due, or after how many seconds one is."""
@@ -178,17 +196,19 @@ class ApiWriter(Runs, Writer):
                 soonest = queue[0][0] - now if soonest is None else min(soonest, queue[0][0] - now)
         return None, soonest
 
-    def _run(self, job: Job) -> tuple[float | None, Exception | None]:
+    def _run(self, job: Job, requests: KubeApiRequests) -> tuple[float | None, Exception | None]:
         try:
-            return job(self._requests), None
+            return job(requests), None
         except Exception as error:  # noqa: BLE001 - no caller would notice the end of this thread
             return None, error
 
-    def _ended(self, entry: _Entry, again: float | None, error: Exception | None) -> None:
+    def _ended(self, entry: _Entry, again: float | None, error: Exception | None, *, is_answer: bool) -> None:
+        """Note the end of a job; `is_answer` is whether the server has answered since the last outage."""
         now = self._clock()
         entry.is_running = False
-        if error is None:
+        if is_answer and (error is None or (isinstance(error, RequestError) and not _is_outage(error))):
             self._is_well()
+        if error is None:
             entry.failures, entry.problem = 0, None
             if entry.is_replaced:
                 again = 0.0
@@ -207,7 +227,8 @@ class ApiWriter(Runs, Writer):
         if not isinstance(error, RequestError):
             _log.error("a request for %s failed: a bug in devicecore: %r", entry.key, error, exc_info=error)
             return self._backoff.maximum
-        if error.status is None or error.status == HTTPStatus.TOO_MANY_REQUESTS:
+        if _is_outage(error):
+            self._failed_at = now
             if now >= self._not_before:
                 self._outages += 1
                 delay = self._backoff.delay(self._outages, random.random())  # noqa: S311 - no secret
@@ -216,18 +237,23 @@ class ApiWriter(Runs, Writer):
                 _log.error("cannot write to the API server: %s; it is tried again until it succeeds", error)
             self._problem = str(error)
         else:
-            self._is_well()
             kind = error.status, error.reason
             if entry.problem != kind and entry.failures > 1:  # the first may be a permission that is about to come
                 _log.error("%s: %s; it is tried again until it succeeds", " ".join(map(str, _parts(entry.key))), error)
             if entry.failures > 1:
                 entry.problem = kind
+            if error.status in _DENIED and entry.failures > 1:
+                return max(error.pause, _DENIED_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - no secret
         return error.pause
 
     def _is_well(self) -> None:
         if self._problem is not None:
             _log.warning("the API server is written to again")
         self._outages, self._not_before, self._problem = 0, 0.0, None
+
+
+def _is_outage(error: RequestError) -> bool:
+    return error.status is None or error.status == HTTPStatus.TOO_MANY_REQUESTS
 
 
 def _parts(key: Hashable) -> tuple[object, ...]:
