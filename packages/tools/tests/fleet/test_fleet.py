@@ -171,7 +171,7 @@ def test_a_node_forgets_claims_that_are_released_and_times_of_earlier_looks(worl
     world.server.delete("Pod", "claims")
     world.until(lambda: not remembered)
     metadata = {"name": "long", "annotations": {"devicecore.io/run-for": "24h"}}
-    spec = {"nodeName": "n-0", "containers": [{"name": "main", "image": "none"}]}
+    spec = {"nodeName": "n-0", "restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
     world.server.create({"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec})
     world.until(lambda: world.phase("long") == "Running")
     for _ in range(50):
