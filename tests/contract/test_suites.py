@@ -33,7 +33,7 @@ from devicecore.testing.contracts import (
     transport,
 )
 
-Checks = tuple[Callable[..., None], ...]
+Checks = list[Callable[..., None]]
 
 SUITES: dict[ModuleType, Checks] = {
     store: CHECKPOINT_STORE + DURABLE_CHECKPOINT_STORE,

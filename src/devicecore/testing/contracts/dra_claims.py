@@ -12,7 +12,7 @@ from attrs import evolve
 from devicecore.domain.dra.errors import ClaimSourceError
 from devicecore.domain.dra.model import AllocatedDevice, ClaimKey, ClaimUid, DriverName, ResourceClaim
 from devicecore.ports.claims import ClaimSource
-from devicecore.testing.contracts.expect import expect, expect_error, port_check
+from devicecore.testing.contracts.expect import Suite, expect, expect_error
 
 ALLOCATED_CLAIM = ResourceClaim(
     ClaimKey("default", "claim"),
@@ -43,8 +43,11 @@ class ClaimSourceHarness(Protocol):
 MakeClaimSource = Callable[[], AbstractContextManager[ClaimSourceHarness]]
 """Makes a source without claims."""
 
+CLAIM_SOURCE: Suite[MakeClaimSource] = Suite()
+"""For every claim source."""
 
-@port_check
+
+@CLAIM_SOURCE.check
 def reads_every_field(make: MakeClaimSource) -> None:
     """UID, owner, allocation and reservations come back as they were written."""
     with make() as harness:
@@ -52,7 +55,7 @@ def reads_every_field(make: MakeClaimSource) -> None:
         expect("the claim", harness.source.get(ALLOCATED_CLAIM.key), ALLOCATED_CLAIM)
 
 
-@port_check
+@CLAIM_SOURCE.check
 def tells_no_allocation_from_an_empty_one(make: MakeClaimSource) -> None:
     """A claim that is not allocated differs from one whose allocation has no results."""
     with make() as harness:
@@ -61,7 +64,7 @@ def tells_no_allocation_from_an_empty_one(make: MakeClaimSource) -> None:
             expect("the allocation", harness.source.get(ALLOCATED_CLAIM.key).allocation, allocation)
 
 
-@port_check
+@CLAIM_SOURCE.check
 def reads_what_was_written_last(make: MakeClaimSource) -> None:
     """A claim that was deleted and created again is the new one."""
     with make() as harness:
@@ -72,7 +75,7 @@ def reads_what_was_written_last(make: MakeClaimSource) -> None:
         expect("the UID", harness.source.get(ALLOCATED_CLAIM.key).uid, ClaimUid("uid-2"))
 
 
-@port_check
+@CLAIM_SOURCE.check
 def says_that_a_claim_does_not_exist(make: MakeClaimSource) -> None:
     """A claim of that name in another namespace is another claim."""
     with make() as harness:
@@ -80,12 +83,3 @@ def says_that_a_claim_does_not_exist(make: MakeClaimSource) -> None:
         for key in (ClaimKey("default", "other"), ClaimKey("other", "claim")):
             failed = expect_error(f"get {key}", ClaimSourceError, lambda: harness.source.get(key))  # noqa: B023 - called at once
             expect("the cause", failed.cause, f'resourceclaims.resource.k8s.io "{key.name}" not found')
-
-
-CLAIM_SOURCE: tuple[Callable[[MakeClaimSource], None], ...] = (
-    reads_every_field,
-    tells_no_allocation_from_an_empty_one,
-    reads_what_was_written_last,
-    says_that_a_claim_does_not_exist,
-)
-"""For every claim source."""

@@ -23,7 +23,7 @@ from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.ports.drivers import DriverTransport
-from devicecore.testing.contracts.expect import EVENT_TIMEOUT, expect, expect_error, port_check
+from devicecore.testing.contracts.expect import EVENT_TIMEOUT, Suite, expect, expect_error
 
 GPU_DRIVER = DriverName("gpu.example.com")
 NIC_DRIVER = DriverName("nic.example.com")
@@ -61,6 +61,9 @@ class DriverTransportHarness(Protocol):
 
 MakeDriverTransport = Callable[[], AbstractContextManager[DriverTransportHarness]]
 """Makes a transport with which no driver is registered."""
+
+DRIVER_TRANSPORT: Suite[MakeDriverTransport] = Suite()
+"""For every transport."""
 
 
 class AnsweringDriver(DraDriver):
@@ -134,7 +137,7 @@ def _started(make: MakeDriverTransport) -> Iterator[tuple[DriverTransportHarness
             harness.transport.stop()
 
 
-@port_check
+@DRIVER_TRANSPORT.check
 def reports_a_driver_that_registers(make: MakeDriverTransport) -> None:
     """A driver is registered first, and then connected."""
     with _started(make) as (harness, heard):
@@ -144,7 +147,7 @@ def reports_a_driver_that_registers(make: MakeDriverTransport) -> None:
         expect("its driver and service", (instance.driver, instance.service), (GPU_DRIVER, SERVICES[0]))
 
 
-@port_check
+@DRIVER_TRANSPORT.check
 def uses_the_first_service_of_the_driver_that_is_known(make: MakeDriverTransport) -> None:
     """A driver that lists `v1beta1.DRAPlugin` first is called by it."""
     with _started(make) as (harness, heard):
@@ -153,7 +156,7 @@ def uses_the_first_service_of_the_driver_that_is_known(make: MakeDriverTransport
         expect("the service", instance.service, SERVICES[1])
 
 
-@port_check
+@DRIVER_TRANSPORT.check
 def refuses_a_driver_without_a_known_service(make: MakeDriverTransport) -> None:
     """A driver that lists no known service is refused, and causes no event."""
     with _started(make) as (harness, heard):
@@ -167,7 +170,7 @@ def refuses_a_driver_without_a_known_service(make: MakeDriverTransport) -> None:
         expect("drivers that are registered", heard.of(DriverRegistered), [])
 
 
-@port_check
+@DRIVER_TRANSPORT.check
 def refuses_a_driver_that_the_listener_refuses(make: MakeDriverTransport) -> None:
     """If the listener raises on `DriverRegistered`, the driver gets that sentence."""
     with _started(make) as (harness, heard):
@@ -181,7 +184,7 @@ def refuses_a_driver_that_the_listener_refuses(make: MakeDriverTransport) -> Non
         expect("drivers that are connected", heard.of(DriverConnected), [])
 
 
-@port_check
+@DRIVER_TRANSPORT.check
 def asks_and_answers_word_for_word(make: MakeDriverTransport) -> None:
     """The driver is asked for the claims in their order; every field of its answer comes back."""
     with _started(make) as (harness, heard):
@@ -199,7 +202,7 @@ def asks_and_answers_word_for_word(make: MakeDriverTransport) -> None:
         expect("what the driver was asked", driver.asked, [(PREPARE, CLAIMS_ASKED), (UNPREPARE, CLAIMS_ASKED)])
 
 
-@port_check
+@DRIVER_TRANSPORT.check
 def has_no_share_ids_with_v1beta1(make: MakeDriverTransport) -> None:
     """Over `v1beta1`, a device has no share id; its other fields come back."""
     with _started(make) as (harness, heard):
@@ -212,7 +215,7 @@ def has_no_share_ids_with_v1beta1(make: MakeDriverTransport) -> None:
         expect("names", [device.name for device in devices], [device.name for device in DEVICES_ANSWERED])
 
 
-@port_check
+@DRIVER_TRANSPORT.check
 def says_that_a_driver_failed(make: MakeDriverTransport) -> None:
     """What a driver raises is a `DriverCallError` with its text, and the driver has answered."""
     with _started(make) as (harness, heard):
@@ -227,7 +230,7 @@ def says_that_a_driver_failed(make: MakeDriverTransport) -> None:
             expect("unanswered", failed.unanswered, expected=False)
 
 
-@port_check
+@DRIVER_TRANSPORT.check
 def keeps_the_code_of_a_drivers_error(make: MakeDriverTransport) -> None:
     """A `DriverCallError` that a driver raises comes back with its code and text."""
     with _started(make) as (harness, heard):
@@ -239,7 +242,7 @@ def keeps_the_code_of_a_drivers_error(make: MakeDriverTransport) -> None:
         expect("code and message", (failed.code, failed.message), ("ResourceExhausted", "all in use"))
 
 
-@port_check
+@DRIVER_TRANSPORT.check
 def tells_instances_apart(make: MakeDriverTransport) -> None:
     """Two instances of one driver are two, the later one has the larger generation, and each is called itself."""
     with _started(make) as (harness, heard):
@@ -253,7 +256,7 @@ def tells_instances_apart(make: MakeDriverTransport) -> None:
         expect("calls of the two", [len(driver.asked) for driver in drivers], [0, 1])
 
 
-@port_check
+@DRIVER_TRANSPORT.check
 def does_not_call_an_instance_that_is_gone(make: MakeDriverTransport) -> None:
     """After the end of a registration its event has come, and calls to the instance fail."""
     with _started(make) as (harness, heard):
@@ -266,7 +269,7 @@ def does_not_call_an_instance_that_is_gone(make: MakeDriverTransport) -> None:
         expect("what the driver was asked", driver.asked, [])
 
 
-@port_check
+@DRIVER_TRANSPORT.check
 def stops_once(make: MakeDriverTransport) -> None:
     """Stopping twice, or before the start, is no error, and after a stop no event comes."""
     with make() as harness:
@@ -278,19 +281,3 @@ def stops_once(make: MakeDriverTransport) -> None:
         harness.transport.stop()
         harness.transport.stop()
         expect("instances that are removed", heard.of(DriverRemoved), [])
-
-
-DRIVER_TRANSPORT: tuple[Callable[[MakeDriverTransport], None], ...] = (
-    reports_a_driver_that_registers,
-    uses_the_first_service_of_the_driver_that_is_known,
-    refuses_a_driver_without_a_known_service,
-    refuses_a_driver_that_the_listener_refuses,
-    asks_and_answers_word_for_word,
-    has_no_share_ids_with_v1beta1,
-    says_that_a_driver_failed,
-    keeps_the_code_of_a_drivers_error,
-    tells_instances_apart,
-    does_not_call_an_instance_that_is_gone,
-    stops_once,
-)
-"""For every transport."""

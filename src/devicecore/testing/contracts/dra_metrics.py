@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from devicecore.ports.dra_metrics import DraMetrics
-from devicecore.testing.contracts.expect import expect, port_check
+from devicecore.testing.contracts.expect import Suite, expect
 
 
 class DraMetricsHarness(Protocol):
@@ -24,8 +24,11 @@ class DraMetricsHarness(Protocol):
 MakeDraMetrics = Callable[[], DraMetricsHarness]
 """Makes an adapter that has counted nothing yet."""
 
+DRA_METRICS: Suite[MakeDraMetrics] = Suite()
+"""For every adapter that counts."""
 
-@port_check
+
+@DRA_METRICS.check
 def measures_every_operation(make: MakeDraMetrics) -> None:
     """An operation is one sample of its name and its result, and of no other."""
     harness = make()
@@ -39,7 +42,3 @@ def measures_every_operation(make: MakeDraMetrics) -> None:
     expect("prepared", harness.operations("PrepareResources", failed=False), (2, 0.75))
     expect("not prepared", harness.operations("PrepareResources", failed=True), (1, 2.0))
     expect("released", harness.operations("UnprepareResources", failed=False), (1, 0.125))
-
-
-DRA_METRICS: tuple[Callable[[MakeDraMetrics], None], ...] = (measures_every_operation,)
-"""For every adapter that counts."""

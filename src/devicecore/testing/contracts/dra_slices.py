@@ -10,7 +10,7 @@ from typing import Protocol
 from devicecore.domain.dra.model import DriverName
 from devicecore.ports.slices import ResourceSlices
 from devicecore.testing.contracts.dra_drivers import GPU_DRIVER, NIC_DRIVER
-from devicecore.testing.contracts.expect import expect, port_check
+from devicecore.testing.contracts.expect import Suite, expect
 
 
 class SlicesHarness(Protocol):
@@ -30,8 +30,11 @@ class SlicesHarness(Protocol):
 MakeSlices = Callable[[], AbstractContextManager[SlicesHarness]]
 """Makes a node without slices."""
 
+RESOURCE_SLICES: Suite[MakeSlices] = Suite()
+"""For every kind of ResourceSlices."""
 
-@port_check
+
+@RESOURCE_SLICES.check
 def deletes_the_slices_of_one_driver(make: MakeSlices) -> None:
     """Slices of other drivers stay."""
     with make() as harness:
@@ -41,7 +44,7 @@ def deletes_the_slices_of_one_driver(make: MakeSlices) -> None:
         expect("what is left", harness.names(), {"nic-0"})
 
 
-@port_check
+@RESOURCE_SLICES.check
 def deletes_the_slices_of_all_drivers(make: MakeSlices) -> None:
     """None means every driver."""
     with make() as harness:
@@ -51,7 +54,7 @@ def deletes_the_slices_of_all_drivers(make: MakeSlices) -> None:
         expect("what is left", harness.names(), set())
 
 
-@port_check
+@RESOURCE_SLICES.check
 def deletes_nothing_where_there_is_nothing(make: MakeSlices) -> None:
     """Deleting slices that do not exist is no error."""
     with make() as harness:
@@ -59,11 +62,3 @@ def deletes_nothing_where_there_is_nothing(make: MakeSlices) -> None:
         harness.slices.delete(None)
         harness.publish(GPU_DRIVER, ["gpu-0"])
         expect("what is there", harness.names(), {"gpu-0"})
-
-
-RESOURCE_SLICES: tuple[Callable[[MakeSlices], None], ...] = (
-    deletes_the_slices_of_one_driver,
-    deletes_the_slices_of_all_drivers,
-    deletes_nothing_where_there_is_nothing,
-)
-"""For every kind of ResourceSlices."""

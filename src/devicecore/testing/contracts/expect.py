@@ -1,4 +1,4 @@
-"""Comparisons for checks: their errors have the expected and the actual value.
+"""Suites of checks, and comparisons for these: their errors have the expected and the actual value.
 
 Law: a check ends without an exception or with an `AssertionError`.
 """
@@ -19,21 +19,25 @@ E = TypeVar("E", bound=Exception)
 Make = TypeVar("Make")
 
 
-def port_check(check: Callable[[Make], None]) -> Callable[[Make], None]:
-    """Turn every exception of a check into an `AssertionError` that names the sentence of the contract."""
+class Suite(list[Callable[[Make], None]]):
+    """The checks of one contract. `@SUITE.check` adds a function to the suite."""
 
-    @wraps(check)
-    def run(make: Make) -> None:
-        __tracebackhide__ = True
-        try:
-            check(make)
-        except AssertionError:
-            raise
-        except Exception as error:
-            message = f"{check.__doc__} Expected no error, got {error!r}"
-            raise AssertionError(message) from error
+    def check(self, check: Callable[[Make], None]) -> Callable[[Make], None]:
+        """Turn every exception of a check into an `AssertionError` that names the sentence of the contract."""
 
-    return run
+        @wraps(check)
+        def run(make: Make) -> None:
+            __tracebackhide__ = True
+            try:
+                check(make)
+            except AssertionError:
+                raise
+            except Exception as error:
+                message = f"{check.__doc__} Expected no error, got {error!r}"
+                raise AssertionError(message) from error
+
+        self.append(run)
+        return run
 
 
 def expect(what: str, actual: object, expected: object) -> None:

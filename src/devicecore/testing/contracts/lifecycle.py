@@ -24,7 +24,7 @@ from attrs import frozen
 from devicecore.domain.errors import CalledFromInsideError, DeviceCoreError
 from devicecore.ports.context import Runs
 from devicecore.runtime import lifecycle
-from devicecore.testing.contracts.expect import EVENT_TIMEOUT, expect, expect_error, port_check
+from devicecore.testing.contracts.expect import EVENT_TIMEOUT, Suite, expect, expect_error
 from devicecore.testing.interrupts import Interrupts
 
 _PAUSE = 0.005  # seconds between two looks at what is left
@@ -60,8 +60,11 @@ class LifecycleHarness(Protocol):
 MakeLifecycle = Callable[[], AbstractContextManager[LifecycleHarness]]
 """Makes a harness. All its objects are stopped in the end."""
 
+LIFECYCLE: Suite[MakeLifecycle] = Suite()
+"""The checks for everything that starts."""
 
-@port_check
+
+@LIFECYCLE.check
 def a_constructor_starts_nothing(make: MakeLifecycle) -> None:
     """Making an object takes no thread, descriptor, process or file."""
     with make() as harness:
@@ -72,7 +75,7 @@ def a_constructor_starts_nothing(make: MakeLifecycle) -> None:
         subject.stop()
 
 
-@port_check
+@LIFECYCLE.check
 def a_second_start_does_nothing(make: MakeLifecycle) -> None:
     """A start of an object that runs takes nothing that one stop does not release, and what runs goes on."""
     with make() as harness:
@@ -85,7 +88,7 @@ def a_second_start_does_nothing(make: MakeLifecycle) -> None:
         _expect_nothing_left("after two starts and one stop", harness, before)
 
 
-@port_check
+@LIFECYCLE.check
 def starts_in_many_threads_are_one_start(make: MakeLifecycle) -> None:
     """When any of several starts at once has returned, the object runs, and one stop ends it."""
     with make() as harness:
@@ -98,19 +101,19 @@ def starts_in_many_threads_are_one_start(make: MakeLifecycle) -> None:
         _expect_nothing_left("after one stop", harness, before)
 
 
-@port_check
+@LIFECYCLE.check
 def a_start_inside_a_start_does_not_hang(make: MakeLifecycle) -> None:
     """A start from inside a start or a stop of the same object works or is a named error."""
     _call_inside(make, _start)
 
 
-@port_check
+@LIFECYCLE.check
 def a_stop_inside_a_start_does_not_hang(make: MakeLifecycle) -> None:
     """A stop from inside a start or a stop of the same object works or is a named error."""
     _call_inside(make, _stop)
 
 
-@port_check
+@LIFECYCLE.check
 def a_stop_in_a_callback_does_not_hang(make: MakeLifecycle) -> None:
     """A stop from inside a function that the object was given works or is a named error."""
     with make() as harness:
@@ -122,7 +125,7 @@ def a_stop_in_a_callback_does_not_hang(make: MakeLifecycle) -> None:
         _expect_nothing_left("after the stop", harness, before)
 
 
-@port_check
+@LIFECYCLE.check
 def a_failed_start_leaves_nothing(make: MakeLifecycle) -> None:
     """A start that fails leaves nothing running, and it may be tried again."""
     with make() as harness:
@@ -141,7 +144,7 @@ def a_failed_start_leaves_nothing(make: MakeLifecycle) -> None:
         _expect_nothing_left("after the stop", harness, before)
 
 
-@port_check
+@LIFECYCLE.check
 def a_stop_releases_everything(make: MakeLifecycle) -> None:
     """After a stop, the threads, descriptors, processes and files are those from before the start."""
     with make() as harness:
@@ -154,7 +157,7 @@ def a_stop_releases_everything(make: MakeLifecycle) -> None:
             _expect_nothing_left("after the stop", harness, before)
 
 
-@port_check
+@LIFECYCLE.check
 def a_second_stop_is_no_error(make: MakeLifecycle) -> None:
     """A stop before the start does nothing, and so does a second stop."""
     with make() as harness:
@@ -166,7 +169,7 @@ def a_second_stop_is_no_error(make: MakeLifecycle) -> None:
         subject.stop()
 
 
-@port_check
+@LIFECYCLE.check
 def a_stop_during_a_start_makes_it_fail(make: MakeLifecycle) -> None:
     """If a stop comes from another thread while a start is under way, the start fails and nothing is left."""
     with make() as harness:
@@ -184,7 +187,7 @@ def a_stop_during_a_start_makes_it_fail(make: MakeLifecycle) -> None:
         expect("what a stop during a start made of it", "failed" if failed else "succeeded", "failed")
 
 
-@port_check
+@LIFECYCLE.check
 def use_without_a_start_is_an_error(make: MakeLifecycle) -> None:
     """What needs a run raises an error that says so, before the first start and after a stop."""
     with make() as harness:
@@ -202,7 +205,7 @@ def use_without_a_start_is_an_error(make: MakeLifecycle) -> None:
             subject.stop()
 
 
-@port_check
+@LIFECYCLE.check
 def a_context_starts_and_stops(make: MakeLifecycle) -> None:
     """Entering the context starts, and leaving it stops, even if the block has failed."""
     with make() as harness:
@@ -214,35 +217,16 @@ def a_context_starts_and_stops(make: MakeLifecycle) -> None:
             _expect_nothing_left("after the context", harness, before)
 
 
-@port_check
+@LIFECYCLE.check
 def an_interrupted_start_leaves_nothing(make: MakeLifecycle) -> None:
     """After a start that was interrupted at any place, a stop releases everything, and a start works."""
     _interrupt(make, _start)
 
 
-@port_check
+@LIFECYCLE.check
 def an_interrupted_stop_leaves_nothing(make: MakeLifecycle) -> None:
     """After a stop that was interrupted at any place, another one releases everything, and a start works."""
     _interrupt(make, _stop)
-
-
-LIFECYCLE: tuple[Callable[[MakeLifecycle], None], ...] = (
-    a_constructor_starts_nothing,
-    a_second_start_does_nothing,
-    starts_in_many_threads_are_one_start,
-    a_start_inside_a_start_does_not_hang,
-    a_stop_inside_a_start_does_not_hang,
-    a_stop_in_a_callback_does_not_hang,
-    a_failed_start_leaves_nothing,
-    a_stop_releases_everything,
-    a_second_stop_is_no_error,
-    a_stop_during_a_start_makes_it_fail,
-    use_without_a_start_is_an_error,
-    a_context_starts_and_stops,
-    an_interrupted_start_leaves_nothing,
-    an_interrupted_stop_leaves_nothing,
-)
-"""The checks for everything that starts."""
 
 
 # --- what is taken ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from devicecore.ports.metrics import Metrics
-from devicecore.testing.contracts.expect import GPU, RDMA, expect, port_check
+from devicecore.testing.contracts.expect import GPU, RDMA, Suite, expect
 
 
 class MetricsHarness(Protocol):
@@ -30,8 +30,11 @@ class MetricsHarness(Protocol):
 MakeMetrics = Callable[[], MetricsHarness]
 """Makes an adapter that has counted nothing yet."""
 
+METRICS: Suite[MakeMetrics] = Suite()
+"""The checks for every `Metrics` adapter."""
 
-@port_check
+
+@METRICS.check
 def counts_every_registration(make: MakeMetrics) -> None:
     """One call is one registration of that resource and of no other."""
     harness = make()
@@ -40,7 +43,7 @@ def counts_every_registration(make: MakeMetrics) -> None:
     expect("registrations", (harness.registrations(GPU), harness.registrations(RDMA)), (3, 1))
 
 
-@port_check
+@METRICS.check
 def counts_registrations_of_invalid_names(make: MakeMetrics) -> None:
     """An invalid resource name is counted like any other, and never raises."""
     harness = make()
@@ -49,7 +52,7 @@ def counts_registrations_of_invalid_names(make: MakeMetrics) -> None:
         expect(f"registrations of {name[:20]!r}", harness.registrations(name), 1)
 
 
-@port_check
+@METRICS.check
 def measures_every_allocation(make: MakeMetrics) -> None:
     """One call is one Allocate call of that many seconds, of that resource and of no other."""
     harness = make()
@@ -59,19 +62,10 @@ def measures_every_allocation(make: MakeMetrics) -> None:
     expect("registrations, when there were only Allocate calls", harness.registrations(GPU), 0)
 
 
-@port_check
+@METRICS.check
 def measures_every_admission(make: MakeMetrics) -> None:
     """One call is one admission of that many seconds, failed or not."""
     harness = make()
     for seconds, failed in ((0.0, False), (0.25, True), (60.0, False)):
         harness.metrics.topology_manager_admission(seconds, failed=failed)
     expect("admissions", harness.admissions(), (3, 1, 60.25))
-
-
-METRICS: tuple[Callable[[MakeMetrics], None], ...] = (
-    counts_every_registration,
-    counts_registrations_of_invalid_names,
-    measures_every_allocation,
-    measures_every_admission,
-)
-"""The checks for every `Metrics` adapter."""

@@ -10,20 +10,23 @@ from typing import Protocol
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.model import DeviceId, Health, resource_name
 from devicecore.ports.plugin import DevicePlugin
-from devicecore.testing.contracts.expect import EVENT_TIMEOUT, expect, port_check
+from devicecore.testing.contracts.expect import EVENT_TIMEOUT, Suite, expect
 
 MakePlugin = Callable[[], DevicePlugin]
 """Makes a plugin that lists at least one healthy device."""
 
+DEVICE_PLUGIN: Suite[MakePlugin] = Suite()
+"""The checks for every plugin."""
 
-@port_check
+
+@DEVICE_PLUGIN.check
 def has_a_valid_resource_name(make: MakePlugin) -> None:
     """`resource` is a valid extended resource name."""
     name = make().resource
     expect("the resource name after parsing", resource_name(name), name)
 
 
-@port_check
+@DEVICE_PLUGIN.check
 def lists_each_device_once(make: MakePlugin) -> None:
     """`devices` returns the complete list: at least one healthy device, and no device twice."""
     ids = [device.id for device in make().devices()]
@@ -31,7 +34,7 @@ def lists_each_device_once(make: MakePlugin) -> None:
     _healthy(make())
 
 
-@port_check
+@DEVICE_PLUGIN.check
 def lists_the_same_while_nothing_changes(make: MakePlugin) -> None:
     """Calling `devices` or `allocate` does not change the list."""
     plugin = make()
@@ -40,7 +43,7 @@ def lists_the_same_while_nothing_changes(make: MakePlugin) -> None:
     expect("the list after a call of devices and of allocate", tuple(plugin.devices()), before)
 
 
-@port_check
+@DEVICE_PLUGIN.check
 def prepares_every_healthy_device(make: MakePlugin) -> None:
     """`allocate` answers for each healthy device alone and for all of them together."""
     plugin = make()
@@ -50,7 +53,7 @@ def prepares_every_healthy_device(make: MakePlugin) -> None:
         expect(f"the type of the answer to allocate({devices!r})", type(answer), ContainerAllocateResponse)
 
 
-@port_check
+@DEVICE_PLUGIN.check
 def prepares_the_same_devices_again(make: MakePlugin) -> None:
     """Allocating the same devices again is no error. A kubelet does so after a failed start."""
     plugin = make()
@@ -59,7 +62,7 @@ def prepares_the_same_devices_again(make: MakePlugin) -> None:
     plugin.allocate(devices)
 
 
-@port_check
+@DEVICE_PLUGIN.check
 def prefers_what_it_may_choose_from(make: MakePlugin) -> None:
     """If the plugin offers preferences, it names `size` of the available devices, with those it must include."""
     plugin = make()
@@ -75,7 +78,7 @@ def prefers_what_it_may_choose_from(make: MakePlugin) -> None:
             expect(f"devices missing from {question}", set(must_include) - set(preferred), set())
 
 
-@port_check
+@DEVICE_PLUGIN.check
 def accepts_a_start(make: MakePlugin) -> None:
     """If the plugin requires `pre_start_container`, it accepts devices that were allocated."""
     plugin = make()
@@ -85,7 +88,7 @@ def accepts_a_start(make: MakePlugin) -> None:
         plugin.pre_start_container(devices)
 
 
-@port_check
+@DEVICE_PLUGIN.check
 def answers_several_threads_at_once(make: MakePlugin) -> None:
     """Several threads may call the methods at once; each gets its own answer."""
     plugin = make()
@@ -114,7 +117,7 @@ def answers_several_threads_at_once(make: MakePlugin) -> None:
     expect("answers that differ from those to a single thread", problems, [])
 
 
-@port_check
+@DEVICE_PLUGIN.check
 def ends_a_subscription(make: MakePlugin) -> None:
     """`subscribe` returns a function that ends the subscription."""
     plugin = make()
@@ -131,20 +134,6 @@ def _healthy(plugin: DevicePlugin) -> list[DeviceId]:
     return healthy
 
 
-DEVICE_PLUGIN: tuple[Callable[[MakePlugin], None], ...] = (
-    has_a_valid_resource_name,
-    lists_each_device_once,
-    lists_the_same_while_nothing_changes,
-    prepares_every_healthy_device,
-    prepares_the_same_devices_again,
-    prefers_what_it_may_choose_from,
-    accepts_a_start,
-    answers_several_threads_at_once,
-    ends_a_subscription,
-)
-"""The checks for every plugin."""
-
-
 class ChangingPlugin(Protocol):
     """A plugin whose list can change, and the way to change it."""
 
@@ -159,8 +148,11 @@ class ChangingPlugin(Protocol):
 MakeChangingPlugin = Callable[[], ChangingPlugin]
 """Makes a plugin that lists at least one healthy device, and whose list can be changed."""
 
+CHANGING_DEVICE_PLUGIN: Suite[MakeChangingPlugin] = Suite()
+"""Further checks for plugins whose list may change."""
 
-@port_check
+
+@CHANGING_DEVICE_PLUGIN.check
 def notifies_its_subscribers_of_a_change(make: MakeChangingPlugin) -> None:
     """Every subscriber is called when the list changes, and `devices` returns the new list by then."""
     harness = make()
@@ -178,7 +170,7 @@ def notifies_its_subscribers_of_a_change(make: MakeChangingPlugin) -> None:
         end()
 
 
-@port_check
+@CHANGING_DEVICE_PLUGIN.check
 def does_not_notify_after_a_subscription_has_ended(make: MakeChangingPlugin) -> None:
     """After the end of its subscription, a subscriber is not called. Other subscribers are not affected."""
     harness = make()
@@ -211,10 +203,3 @@ class _Subscriber:
                 message = f"expected {what} within {EVENT_TIMEOUT:g} s, and there was none"
                 raise AssertionError(message)
             self._seen = self.calls
-
-
-CHANGING_DEVICE_PLUGIN: tuple[Callable[[MakeChangingPlugin], None], ...] = (
-    notifies_its_subscribers_of_a_change,
-    does_not_notify_after_a_subscription_has_ended,
-)
-"""Further checks for plugins whose list may change."""

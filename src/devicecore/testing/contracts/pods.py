@@ -9,7 +9,7 @@ from typing import Protocol
 
 from devicecore.domain.model import Container, ContainerKey, Pod, PodUid
 from devicecore.ports.pods import PodSource
-from devicecore.testing.contracts.expect import expect, port_check
+from devicecore.testing.contracts.expect import Suite, expect
 
 
 class PodsHarness(Protocol):
@@ -26,11 +26,14 @@ class PodsHarness(Protocol):
 MakePods = Callable[[Collection[Pod]], AbstractContextManager[PodsHarness]]
 """Makes a source as it is when a manager starts: the containers of these pods run, and no source has delivered yet."""
 
+POD_SOURCE: Suite[MakePods] = Suite()
+"""The checks for every pod source."""
+
 _POD_A = Pod(PodUid("uid-a"), name="a", containers=(Container("app"), Container("other")))
 _POD_B = Pod(PodUid("uid-b"), name="b", containers=(Container("app"),))
 
 
-@port_check
+@POD_SOURCE.check
 def lists_the_pods_that_are_active(make: MakePods) -> None:
     """`active_pods` returns the pods that may hold devices, and no others."""
     with make(()) as harness:
@@ -39,7 +42,7 @@ def lists_the_pods_that_are_active(make: MakePods) -> None:
             expect("the active pods", set(harness.source.active_pods()), {pod.uid for pod in pods})
 
 
-@port_check
+@POD_SOURCE.check
 def forgets_pods_that_have_gone(make: MakePods) -> None:
     """A pod that is no longer active is not returned; a pod that becomes active again is returned again."""
     with make(()) as harness:
@@ -48,14 +51,14 @@ def forgets_pods_that_have_gone(make: MakePods) -> None:
             expect("the active pods", set(harness.source.active_pods()), {pod.uid for pod in pods})
 
 
-@port_check
+@POD_SOURCE.check
 def is_not_ready_before_every_source_has_delivered(make: MakePods) -> None:
     """`sources_ready` returns False until every source has delivered."""
     with make(()) as harness:
         expect("sources_ready before anything was delivered", harness.source.sources_ready(), expected=False)
 
 
-@port_check
+@POD_SOURCE.check
 def is_ready_once_every_source_has_delivered(make: MakePods) -> None:
     """After that, `sources_ready` always returns True, even if no pods were delivered."""
     with make(()) as harness:
@@ -64,20 +67,10 @@ def is_ready_once_every_source_has_delivered(make: MakePods) -> None:
             expect("sources_ready after a delivery", harness.source.sources_ready(), expected=True)
 
 
-@port_check
+@POD_SOURCE.check
 def names_the_containers_that_were_running_at_start(make: MakePods) -> None:
     """`running_containers` returns the containers that ran when the manager started, and no others."""
     for pods in ((), (_POD_A,), (_POD_A, _POD_B)):
         with make(pods) as harness:
             expected: set[ContainerKey] = {pod.key(container) for pod in pods for container in pod.containers}
             expect("the running containers", set(harness.source.running_containers()), expected)
-
-
-POD_SOURCE: tuple[Callable[[MakePods], None], ...] = (
-    lists_the_pods_that_are_active,
-    forgets_pods_that_have_gone,
-    is_not_ready_before_every_source_has_delivered,
-    is_ready_once_every_source_has_delivered,
-    names_the_containers_that_were_running_at_start,
-)
-"""The checks for every pod source."""

@@ -16,10 +16,13 @@ from devicecore.domain.model import ContainerKey, DeviceId, NumaNode, PodUid
 from devicecore.domain.policies import Choice
 from devicecore.domain.text import counted
 from devicecore.ports.policy import AllocationPolicy
-from devicecore.testing.contracts.expect import GPU, RDMA, expect, port_check
+from devicecore.testing.contracts.expect import GPU, RDMA, Suite, expect
 
 MakePolicy = Callable[[], AllocationPolicy]
 """Makes a policy. A function is made by `lambda: it`."""
+
+ALLOCATION_POLICY: Suite[MakePolicy] = Suite()
+"""The whole contract."""
 
 _OWN, _OTHER = PodUid("own"), PodUid("other")
 
@@ -59,7 +62,7 @@ def _check_each(make: MakePolicy, what: str, wrong: Callable[[Choice, tuple[Devi
             raise AssertionError(message)
 
 
-@port_check
+@ALLOCATION_POLICY.check
 def answers_as_many_as_are_asked_for(make: MakePolicy) -> None:
     """A policy answers `size` devices."""
 
@@ -69,13 +72,13 @@ def answers_as_many_as_are_asked_for(make: MakePolicy) -> None:
     _check_each(make, "expected `size` devices", wrong)
 
 
-@port_check
+@ALLOCATION_POLICY.check
 def answers_different_devices(make: MakePolicy) -> None:
     """A policy answers each device once."""
     _check_each(make, "expected each device once", lambda _, answer: repeated(answer))
 
 
-@port_check
+@ALLOCATION_POLICY.check
 def answers_what_is_available(make: MakePolicy) -> None:
     """A policy answers only devices of `available`."""
 
@@ -85,7 +88,7 @@ def answers_what_is_available(make: MakePolicy) -> None:
     _check_each(make, "expected devices of `available`", wrong)
 
 
-@port_check
+@ALLOCATION_POLICY.check
 def includes_what_must_be_included(make: MakePolicy) -> None:
     """A policy answers all devices of `must_include`."""
 
@@ -96,7 +99,7 @@ def includes_what_must_be_included(make: MakePolicy) -> None:
     _check_each(make, "expected all devices of `must_include`", wrong)
 
 
-@port_check
+@ALLOCATION_POLICY.check
 def answers_the_same_question_the_same(make: MakePolicy) -> None:
     """A policy gives the same answer to the same question: after others, and if it is made again."""
     policy = make()
@@ -104,13 +107,3 @@ def answers_the_same_question_the_same(make: MakePolicy) -> None:
     for choice, devices in zip(CASES, first, strict=True):
         expect(f"the answer to the same question again, {choice}", set(policy(choice)), devices)
         expect(f"the answer of another policy of the same kind to {choice}", set(make()(choice)), devices)
-
-
-ALLOCATION_POLICY: tuple[Callable[[MakePolicy], None], ...] = (
-    answers_as_many_as_are_asked_for,
-    answers_different_devices,
-    answers_what_is_available,
-    includes_what_must_be_included,
-    answers_the_same_question_the_same,
-)
-"""The whole contract."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from devicecore.domain.capacity import NodeStatus
 from devicecore.ports.sink import NodeStatusSink
-from devicecore.testing.contracts.expect import GPU, RDMA, expect, port_check
+from devicecore.testing.contracts.expect import GPU, RDMA, Suite, expect
 
 
 class SinkHarness(Protocol):
@@ -29,8 +29,11 @@ class SinkHarness(Protocol):
 MakeSink = Callable[[], AbstractContextManager[SinkHarness]]
 """Makes a sink to which nothing was published yet."""
 
+NODE_STATUS_SINK: Suite[MakeSink] = Suite()
+"""The checks for every sink."""
 
-@port_check
+
+@NODE_STATUS_SINK.check
 def shows_what_was_published(make: MakeSink) -> None:
     """Readers see capacity and allocatable of every resource in the status."""
     with make() as harness:
@@ -38,7 +41,7 @@ def shows_what_was_published(make: MakeSink) -> None:
         expect("what readers see", _of(harness, GPU, RDMA), ({GPU: 8, RDMA: 2}, {GPU: 6, RDMA: 0}))
 
 
-@port_check
+@NODE_STATUS_SINK.check
 def shows_what_was_published_last(make: MakeSink) -> None:
     """A later status replaces an earlier one, up and down."""
     with make() as harness:
@@ -47,7 +50,7 @@ def shows_what_was_published_last(make: MakeSink) -> None:
             expect("what readers see after another status", _of(harness, GPU), ({GPU: 8}, {GPU: count}))
 
 
-@port_check
+@NODE_STATUS_SINK.check
 def leaves_alone_what_a_status_does_not_name(make: MakeSink) -> None:
     """Resources that are not in the status do not change, whether they are native or extended."""
     capacity, allocatable = {"cpu": 8, "other.com/fpga": 4}, {"cpu": 7, "other.com/fpga": 3}
@@ -58,7 +61,7 @@ def leaves_alone_what_a_status_does_not_name(make: MakeSink) -> None:
         expect("what readers see of other resources", _of(harness, *capacity), (capacity, allocatable))
 
 
-@port_check
+@NODE_STATUS_SINK.check
 def keeps_showing_what_a_later_status_does_not_name(make: MakeSink) -> None:
     """A status changes only the resources it names; the others stay as an earlier status has set them."""
     with make() as harness:
@@ -67,7 +70,7 @@ def keeps_showing_what_a_later_status_does_not_name(make: MakeSink) -> None:
         expect("what readers see", _of(harness, GPU, RDMA), ({GPU: 8, RDMA: 2}, {GPU: 7, RDMA: 2}))
 
 
-@port_check
+@NODE_STATUS_SINK.check
 def shows_none_of_a_removed_resource(make: MakeSink) -> None:
     """Readers see 0 or nothing of a removed resource. It can be published again later."""
     with make() as harness:
@@ -80,7 +83,7 @@ def shows_none_of_a_removed_resource(make: MakeSink) -> None:
         expect("what readers see after it was published again", _of(harness, GPU), ({GPU: 4}, {GPU: 4}))
 
 
-@port_check
+@NODE_STATUS_SINK.check
 def takes_the_same_status_twice(make: MakeSink) -> None:
     """Publishing the same status twice is no error and changes nothing."""
     status = NodeStatus({GPU: 8}, {GPU: 6}, removed=(RDMA,))
@@ -94,14 +97,3 @@ def takes_the_same_status_twice(make: MakeSink) -> None:
 def _of(harness: SinkHarness, *names: str) -> tuple[dict[str, int], dict[str, int]]:
     capacity, allocatable = harness.seen()
     return {name: capacity.get(name, 0) for name in names}, {name: allocatable.get(name, 0) for name in names}
-
-
-NODE_STATUS_SINK: tuple[Callable[[MakeSink], None], ...] = (
-    shows_what_was_published,
-    shows_what_was_published_last,
-    leaves_alone_what_a_status_does_not_name,
-    keeps_showing_what_a_later_status_does_not_name,
-    shows_none_of_a_removed_resource,
-    takes_the_same_status_twice,
-)
-"""The checks for every sink."""

@@ -9,19 +9,22 @@ from typing import Protocol
 
 from devicecore.domain.errors import StoreError
 from devicecore.ports.store import CheckpointStore
-from devicecore.testing.contracts.expect import expect, expect_error, port_check
+from devicecore.testing.contracts.expect import Suite, expect, expect_error
 
 MakeStore = Callable[[], CheckpointStore]
 """Makes a store in which nothing was saved yet."""
 
+CHECKPOINT_STORE: Suite[MakeStore] = Suite()
+"""The checks for every store."""
 
-@port_check
+
+@CHECKPOINT_STORE.check
 def loads_none_before_anything_was_saved(make: MakeStore) -> None:
     """`load` returns None if nothing was saved."""
     expect("load before any save", make().load(), None)
 
 
-@port_check
+@CHECKPOINT_STORE.check
 def loads_the_blob_that_was_saved_last(make: MakeStore) -> None:
     """`load` returns the blob that was saved last, on every call."""
     store = make()
@@ -31,7 +34,7 @@ def loads_the_blob_that_was_saved_last(make: MakeStore) -> None:
             expect(f"load after save({blob!r})", store.load(), blob)
 
 
-@port_check
+@CHECKPOINT_STORE.check
 def keeps_any_bytes_as_they_are(make: MakeStore) -> None:
     """The store neither encodes nor verifies: it returns empty, binary and large blobs byte for byte."""
     store = make()
@@ -43,7 +46,7 @@ def keeps_any_bytes_as_they_are(make: MakeStore) -> None:
             raise AssertionError(message)
 
 
-@port_check
+@CHECKPOINT_STORE.check
 def replaces_the_whole_blob(make: MakeStore) -> None:
     """A shorter blob replaces a longer one completely."""
     store = make()
@@ -52,7 +55,7 @@ def replaces_the_whole_blob(make: MakeStore) -> None:
     expect("load after a shorter blob was saved", store.load(), b"short")
 
 
-@port_check
+@CHECKPOINT_STORE.check
 def loads_none_once_the_blob_was_set_aside(make: MakeStore) -> None:
     """After `set_aside`, `load` returns None."""
     store = make()
@@ -61,7 +64,7 @@ def loads_none_once_the_blob_was_set_aside(make: MakeStore) -> None:
     expect("load after set_aside", store.load(), None)
 
 
-@port_check
+@CHECKPOINT_STORE.check
 def tells_where_each_blob_was_set_aside(make: MakeStore) -> None:
     """`set_aside` returns the place of the blob, and every blob gets a place of its own."""
     store = make()
@@ -74,7 +77,7 @@ def tells_where_each_blob_was_set_aside(make: MakeStore) -> None:
         raise AssertionError(message)
 
 
-@port_check
+@CHECKPOINT_STORE.check
 def sets_nothing_aside_where_there_is_nothing(make: MakeStore) -> None:
     """`set_aside` returns None if there is no blob."""
     store = make()
@@ -84,7 +87,7 @@ def sets_nothing_aside_where_there_is_nothing(make: MakeStore) -> None:
     expect("set_aside a second time", store.set_aside(), None)
 
 
-@port_check
+@CHECKPOINT_STORE.check
 def saves_again_after_setting_aside(make: MakeStore) -> None:
     """After `set_aside`, the next blob can be saved and loaded."""
     store = make()
@@ -96,19 +99,6 @@ def saves_again_after_setting_aside(make: MakeStore) -> None:
 
 def _short(blob: bytes | None) -> str:
     return "None" if blob is None else f"{len(blob)} bytes that begin with {blob[:20]!r}"
-
-
-CHECKPOINT_STORE: tuple[Callable[[MakeStore], None], ...] = (
-    loads_none_before_anything_was_saved,
-    loads_the_blob_that_was_saved_last,
-    keeps_any_bytes_as_they_are,
-    replaces_the_whole_blob,
-    loads_none_once_the_blob_was_set_aside,
-    tells_where_each_blob_was_set_aside,
-    sets_nothing_aside_where_there_is_nothing,
-    saves_again_after_setting_aside,
-)
-"""The checks for every store."""
 
 
 class StorePlace(Protocol):
@@ -130,8 +120,11 @@ class StorePlace(Protocol):
 MakePlace = Callable[[], StorePlace]
 """Makes a place where nothing was saved yet."""
 
+DURABLE_CHECKPOINT_STORE: Suite[MakePlace] = Suite()
+"""Further checks for stores that keep their blob outside of the process."""
 
-@port_check
+
+@DURABLE_CHECKPOINT_STORE.check
 def keeps_the_blob_across_restarts(make: MakePlace) -> None:
     """After `save` has returned, the next process loads the blob."""
     place = make()
@@ -140,7 +133,7 @@ def keeps_the_blob_across_restarts(make: MakePlace) -> None:
         expect(f"load by the next process after save({blob!r})", place.open().load(), blob)
 
 
-@port_check
+@DURABLE_CHECKPOINT_STORE.check
 def keeps_the_blob_it_sets_aside(make: MakePlace) -> None:
     """`set_aside` keeps every blob completely."""
     place = make()
@@ -154,7 +147,7 @@ def keeps_the_blob_it_sets_aside(make: MakePlace) -> None:
     expect("load by the next process after set_aside", place.open().load(), None)
 
 
-@port_check
+@DURABLE_CHECKPOINT_STORE.check
 def has_the_old_or_the_new_blob_at_any_moment(make: MakePlace) -> None:
     """A reader during a save sees the old blob or the new one, so after a crash one of the two is there."""
     place = make()
@@ -183,13 +176,13 @@ def has_the_old_or_the_new_blob_at_any_moment(make: MakePlace) -> None:
     expect("what a reader saw during a save, beside the old and the new blob", seen, set())
 
 
-@port_check
+@DURABLE_CHECKPOINT_STORE.check
 def says_so_when_the_blob_cannot_be_read(make: MakePlace) -> None:
     """`load` raises `StoreError` if a blob exists and cannot be read. It does not return None then."""
     expect_error("load of an unreadable blob", StoreError, make().unreadable().load)
 
 
-@port_check
+@DURABLE_CHECKPOINT_STORE.check
 def keeps_the_old_blob_when_it_cannot_save(make: MakePlace) -> None:
     """If `save` raises `StoreError`, the old blob is still there, complete."""
     store = make().unwritable(b"old")
@@ -197,20 +190,9 @@ def keeps_the_old_blob_when_it_cannot_save(make: MakePlace) -> None:
     expect("load after a save that failed", store.load(), b"old")
 
 
-@port_check
+@DURABLE_CHECKPOINT_STORE.check
 def keeps_the_blob_when_it_cannot_set_it_aside(make: MakePlace) -> None:
     """If `set_aside` raises `StoreError`, the blob is still there."""
     store = make().unwritable(b"old")
     expect_error("set_aside where nothing can be moved", StoreError, store.set_aside)
     expect("load after a set_aside that failed", store.load(), b"old")
-
-
-DURABLE_CHECKPOINT_STORE: tuple[Callable[[MakePlace], None], ...] = (
-    keeps_the_blob_across_restarts,
-    keeps_the_blob_it_sets_aside,
-    has_the_old_or_the_new_blob_at_any_moment,
-    says_so_when_the_blob_cannot_be_read,
-    keeps_the_old_blob_when_it_cannot_save,
-    keeps_the_blob_when_it_cannot_set_it_aside,
-)
-"""Further checks for stores that keep their blob outside of the process."""

@@ -36,10 +36,13 @@ from devicecore.testing.contracts.connected import (
     calls_to,
     started,
 )
-from devicecore.testing.contracts.expect import EVENT_TIMEOUT, GPU, RDMA, expect, expect_error, port_check
+from devicecore.testing.contracts.expect import EVENT_TIMEOUT, GPU, RDMA, Suite, expect, expect_error
+
+PLUGIN_TRANSPORT: Suite[MakeTransport] = Suite()
+"""The checks for every transport."""
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def reports_every_registration_before_checking_it(make: MakeTransport) -> None:
     """`RegistrationRequested` comes first, with any name. A plugin with an invalid name is not registered."""
     with started(make) as running:
@@ -54,7 +57,7 @@ def reports_every_registration_before_checking_it(make: MakeTransport) -> None:
         expect("registered resources", [plugin.resource for plugin in running.log.registered()], [GPU])
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def reports_the_options_of_a_plugin(make: MakeTransport) -> None:
     """`PluginRegistered` names the resource and has the plugin's options."""
     for options in (PluginOptions(), BOTH_OPTIONS, evolve(BOTH_OPTIONS, pre_start_required=False)):
@@ -66,7 +69,7 @@ def reports_the_options_of_a_plugin(make: MakeTransport) -> None:
             expect("the first event of the plugin", running.log.of(id_)[0], PluginRegistered(id_, options))
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def reports_the_complete_list_in_its_order(make: MakeTransport) -> None:
     """`DevicesReported` has every device as the plugin has it: health, NUMA nodes, and no topology or an empty one."""
     for listed in (DEVICES, tuple(reversed(DEVICES)), ()):
@@ -75,7 +78,7 @@ def reports_the_complete_list_in_its_order(make: MakeTransport) -> None:
             expect("the first list of the plugin", running.log.of(id_)[1], DevicesReported(id_, listed))
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def reports_every_change_of_the_list(make: MakeTransport) -> None:
     """Every new list of the plugin is reported and replaces the list before."""
     with started(make) as running:
@@ -86,7 +89,7 @@ def reports_every_change_of_the_list(make: MakeTransport) -> None:
             running.log.wait_for_last(DevicesReported(id_, listed))
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def reports_a_loss_once_and_last(make: MakeTransport) -> None:
     """When a plugin disconnects, `PluginLost` is reported once, and is the last event of this instance."""
     with started(make) as running:
@@ -99,7 +102,7 @@ def reports_a_loss_once_and_last(make: MakeTransport) -> None:
         expect("the last event of a plugin that is lost", kinds[-1], PluginLost)
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def gives_every_instance_an_identity_of_its_own(make: MakeTransport) -> None:
     """Every registration is a new instance with a larger generation, for the same and for another resource."""
     with started(make) as running:
@@ -114,7 +117,7 @@ def gives_every_instance_an_identity_of_its_own(make: MakeTransport) -> None:
             raise AssertionError(message)
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def keeps_two_instances_of_one_resource_apart(make: MakeTransport) -> None:
     """Events and calls of one instance never reach another instance of the same resource."""
     with started(make) as running:
@@ -131,7 +134,7 @@ def keeps_two_instances_of_one_resource_apart(make: MakeTransport) -> None:
         expect("whether the second plugin is lost", PluginLost(second) in running.log.events, expected=False)
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def refuses_a_plugin_with_the_listeners_reason(make: MakeTransport) -> None:
     """If the listener raises on `PluginRegistered`, the plugin gets the reason, and has no later events."""
     refusal = PluginOptionsError(GPU, "not today")
@@ -146,7 +149,7 @@ def refuses_a_plugin_with_the_listeners_reason(make: MakeTransport) -> None:
         expect("events of a plugin that was refused", later, [])
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def reports_one_event_of_an_instance_at_a_time(make: MakeTransport) -> None:
     """The listener is never called from two threads at once for one plugin instance."""
     plugin = Probe()
@@ -177,7 +180,7 @@ def reports_one_event_of_an_instance_at_a_time(make: MakeTransport) -> None:
         change.join(EVENT_TIMEOUT)
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def hands_devices_to_the_plugin_in_their_order(make: MakeTransport) -> None:
     """A plugin is asked for exactly the devices of the call, in their order."""
     with started(make) as running:
@@ -188,7 +191,7 @@ def hands_devices_to_the_plugin_in_their_order(make: MakeTransport) -> None:
             expect("the call that the plugin got", plugin.calls[-1], ("allocate", devices))
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def reads_what_the_plugin_answered(make: MakeTransport) -> None:
     """A receipt contains the complete answer of the plugin, even if it is empty."""
     with started(make) as running:
@@ -199,7 +202,7 @@ def reads_what_the_plugin_answered(make: MakeTransport) -> None:
             expect("the answer in the receipt", running.transport.read(running.transport.allocate(id_, IDS)), answer)
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def reads_receipts_of_an_earlier_process(make: MakeTransport) -> None:
     """Any transport can read a receipt of an earlier process, without the plugin."""
     with started(make) as running:
@@ -209,7 +212,7 @@ def reads_receipts_of_an_earlier_process(make: MakeTransport) -> None:
         expect("the receipt read by another transport", harness.transport.read(Receipt(bytes(receipt))), ANSWER)
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def refuses_to_read_what_is_no_receipt(make: MakeTransport) -> None:
     """`read` raises `UnreadableReceiptError` for bytes that are no answer of a plugin."""
     with make() as harness:
@@ -218,7 +221,7 @@ def refuses_to_read_what_is_no_receipt(make: MakeTransport) -> None:
             expect_error(f"read({junk!r})", UnreadableReceiptError, read)
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def passes_on_preferences_unchecked(make: MakeTransport) -> None:
     """Preferred devices are passed on in their order, even if they are too few, too many, repeated or unavailable."""
     with started(make) as running:
@@ -231,7 +234,7 @@ def passes_on_preferences_unchecked(make: MakeTransport) -> None:
             expect("the call that the plugin got", plugin.calls[-1], ("get_preferred_allocation", IDS, IDS[:1], 2))
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def calls_pre_start_container(make: MakeTransport) -> None:
     """`pre_start_container` calls the plugin with the container's devices."""
     with started(make) as running:
@@ -241,7 +244,7 @@ def calls_pre_start_container(make: MakeTransport) -> None:
         expect("the calls of the plugin", plugin.calls, [("pre_start_container", IDS)])
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def sends_nothing_to_a_disconnected_plugin(make: MakeTransport) -> None:
     """A call to a disconnected instance raises `PluginStoppedError`, even if its resource has another instance."""
     with started(make) as running:
@@ -256,7 +259,7 @@ def sends_nothing_to_a_disconnected_plugin(make: MakeTransport) -> None:
         expect("calls that were sent to a plugin", (gone.calls, successor.calls), ([], []))
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def says_why_a_call_failed(make: MakeTransport) -> None:
     """An exception of a plugin becomes `PluginCallError`, with the resource and the plugin's text."""
     with started(make) as running:
@@ -273,7 +276,7 @@ def says_why_a_call_failed(make: MakeTransport) -> None:
         expect("the next answer", running.transport.read(running.transport.allocate(id_, IDS)), ANSWER)
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def treats_a_missing_answer_as_a_failed_call(make: MakeTransport) -> None:
     """If a plugin returns no answer to Allocate, the call raises the error of a failed call."""
     with started(make) as running:
@@ -284,7 +287,7 @@ def treats_a_missing_answer_as_a_failed_call(make: MakeTransport) -> None:
         expect_error("allocate without an answer", kinds, lambda: running.transport.allocate(id_, IDS))
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def stops_without_further_events(make: MakeTransport) -> None:
     """After `stop` there are no events, not even `PluginLost`, and every call raises `PluginStoppedError`."""
     with started(make) as running:
@@ -298,7 +301,7 @@ def stops_without_further_events(make: MakeTransport) -> None:
         expect("events of loss", [event for event in running.log.events if isinstance(event, PluginLost)], [])
 
 
-@port_check
+@PLUGIN_TRANSPORT.check
 def can_be_stopped_twice_or_unstarted(make: MakeTransport) -> None:
     """A second `stop`, or a `stop` before the start, does nothing."""
     with make() as harness:
@@ -306,31 +309,6 @@ def can_be_stopped_twice_or_unstarted(make: MakeTransport) -> None:
         harness.transport.start(EventLog())
         harness.transport.stop()
         harness.transport.stop()
-
-
-PLUGIN_TRANSPORT: tuple[Callable[[MakeTransport], None], ...] = (
-    reports_every_registration_before_checking_it,
-    reports_the_options_of_a_plugin,
-    reports_the_complete_list_in_its_order,
-    reports_every_change_of_the_list,
-    reports_a_loss_once_and_last,
-    gives_every_instance_an_identity_of_its_own,
-    keeps_two_instances_of_one_resource_apart,
-    refuses_a_plugin_with_the_listeners_reason,
-    reports_one_event_of_an_instance_at_a_time,
-    hands_devices_to_the_plugin_in_their_order,
-    reads_what_the_plugin_answered,
-    reads_receipts_of_an_earlier_process,
-    refuses_to_read_what_is_no_receipt,
-    passes_on_preferences_unchecked,
-    calls_pre_start_container,
-    sends_nothing_to_a_disconnected_plugin,
-    says_why_a_call_failed,
-    treats_a_missing_answer_as_a_failed_call,
-    stops_without_further_events,
-    can_be_stopped_twice_or_unstarted,
-)
-"""The checks for every transport."""
 
 
 class RemoteTransportHarness(TransportHarness, Protocol):
@@ -346,6 +324,9 @@ class RemoteTransportHarness(TransportHarness, Protocol):
 MakeRemoteTransport = Callable[[float], AbstractContextManager[RemoteTransportHarness]]
 """Makes a transport to which no plugin is connected. The argument is the limit of every call, in seconds."""
 
+REMOTE_PLUGIN_TRANSPORT: Suite[MakeRemoteTransport] = Suite()
+"""Further checks for transports to plugins in other processes."""
+
 
 class _SleepingPlugin(Probe):
     """A plugin that does not answer before `awake` is set."""
@@ -359,7 +340,7 @@ class _SleepingPlugin(Probe):
         self.awake.wait(EVENT_TIMEOUT)
 
 
-@port_check
+@REMOTE_PLUGIN_TRANSPORT.check
 def ends_every_call_within_its_limit(make: MakeRemoteTransport) -> None:
     """A call to a plugin that does not answer ends at the limit given to the adapter."""
     plugin = _SleepingPlugin()
@@ -372,7 +353,7 @@ def ends_every_call_within_its_limit(make: MakeRemoteTransport) -> None:
             plugin.awake.set()
 
 
-@port_check
+@REMOTE_PLUGIN_TRANSPORT.check
 def ends_a_call_within_its_timeout(make: MakeRemoteTransport) -> None:
     """`timeout` ends a call before the limit of the adapter. A later answer is dropped."""
     plugin = _SleepingPlugin()
@@ -394,7 +375,7 @@ def ends_a_call_within_its_timeout(make: MakeRemoteTransport) -> None:
         expect("the next answer", transport.read(transport.allocate(id_, IDS)), ANSWER)
 
 
-@port_check
+@REMOTE_PLUGIN_TRANSPORT.check
 def leaves_nothing_behind_when_it_cannot_start(make: MakeRemoteTransport) -> None:
     """If the sockets or directories cannot be used, `start` raises `SetUpError` and changes nothing."""
     with make(EVENT_TIMEOUT) as harness:
@@ -428,11 +409,3 @@ def _outcome(call: Callable[[], object]) -> object:
         return call()
     except Exception as error:  # noqa: BLE001 - the waiting thread raises it
         return error
-
-
-REMOTE_PLUGIN_TRANSPORT: tuple[Callable[[MakeRemoteTransport], None], ...] = (
-    ends_every_call_within_its_limit,
-    ends_a_call_within_its_timeout,
-    leaves_nothing_behind_when_it_cannot_start,
-)
-"""Further checks for transports to plugins in other processes."""
