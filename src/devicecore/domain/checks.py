@@ -24,11 +24,7 @@ def expected(what: str, wanted: str, value: object) -> str:
 
 
 def checked(value: object, wanted: type[T], what: str) -> T:
-    """Return `value` if it is a `wanted`.
-
-    Raises:
-        TypeError: it is of another type.
-    """
+    """Return `value` if it is a `wanted`. Raises TypeError if it is of another type."""
     if not isinstance(value, wanted):
         raise TypeError(expected(what, wanted.__name__, value))
     return value
@@ -59,11 +55,7 @@ def tuple_of(value: Iterable[T], kind: type[T], what: str) -> tuple[T, ...]:
 
 
 def one_of(value: Choice | str, kind: type[Choice], what: str) -> Choice:
-    """Return the member of an enumeration, which may be given by its text.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Return the member of an enumeration, which may be given by its text. Raises ValueError if there is none."""
     try:
         return kind(value)
     except ValueError:

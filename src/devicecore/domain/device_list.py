@@ -26,11 +26,7 @@ class DeviceList(Sequence[Device]):
 
     @classmethod
     def of(cls, devices: Iterable[Device]) -> "DeviceList":
-        """Return the list of `devices`.
-
-        Raises:
-            TypeError: an item is not a `Device`.
-        """
+        """Return the list of `devices`. Raises TypeError if an item is not a `Device`."""
         if isinstance(devices, DeviceList):
             return devices
         listed = tuple(devices)

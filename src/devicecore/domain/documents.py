@@ -100,11 +100,7 @@ class Value:
         return {key: Value(data, self, key) for key, data in self.data.items()}
 
     def sequence(self) -> "list[Value]":
-        """Return the items of a list; empty if the value is missing.
-
-        Raises:
-            DocumentError: it is not a list.
-        """
+        """Return the items of a list; empty if the value is missing. Raises DocumentError if it is not a list."""
         if self.data is None:
             return []
         if not isinstance(self.data, list):
@@ -126,11 +122,7 @@ class Value:
         return self.refuse(f"expected a text, got {described(self.data)}{_how_to_make_a_text(self.data)}")
 
     def boolean(self) -> bool:
-        """Return whether it is true; False if it is missing.
-
-        Raises:
-            DocumentError: it is neither true nor false.
-        """
+        """Return whether it is true; False if it is missing. Raises DocumentError if it is neither true nor false."""
         if not isinstance(self.data, bool | None):
             self.refuse(f"expected true or false, got {described(self.data)}")
         return bool(self.data)
@@ -169,11 +161,7 @@ class Value:
         return count
 
     def amount(self) -> Quantity:
-        """Return the exact quantity, which may be negative.
-
-        Raises:
-            DocumentError: it is no quantity.
-        """
+        """Return the exact quantity, which may be negative. Raises DocumentError if it is no quantity."""
         if isinstance(self.data, bool) or not isinstance(self.data, str | int | float):
             self.refuse(f"expected a quantity such as 2, 500m or 1.5Gi, got {described(self.data)}")
         try:

@@ -55,11 +55,7 @@ class DriverList:
         return self._state.replace(lambda registry: registry.apply(event, now), run=run)
 
     def choose(self, driver: DriverName) -> InstanceId:
-        """Return the instance that is called.
-
-        Raises:
-            DriverNotRegisteredError: there is none.
-        """
+        """Return the instance that is called. Raises DriverNotRegisteredError if there is none."""
         return self.registry.choose(driver)
 
     def wipe_slices(self, run: Run) -> dict[DriverName | None, SliceError]:

@@ -96,11 +96,7 @@ class _Record:
 
     @classmethod
     def from_bytes(cls, blob: bytes, uid: ClaimUid) -> "_Record":
-        """Read such a file.
-
-        Raises:
-            ValueError: the bytes are not such a file, or that of another claim than `uid`.
-        """
+        """Read such a file. Raises ValueError if the bytes are not such a file, or that of another claim than `uid`."""
         try:
             record = from_json(json.loads(blob), cls)
         except RecursionError as error:

@@ -24,11 +24,7 @@ def check_adapter(what: str, given: object, port: type, *, optional: bool = Fals
 
 
 def check_callable(what: str, given: object) -> None:
-    """Refuse what cannot be called.
-
-    Raises:
-        TypeError: it is not callable.
-    """
+    """Refuse what cannot be called. Raises TypeError if it is not callable."""
     if not callable(given):
         raise TypeError(expected(what, "a function", given))
 

@@ -38,11 +38,7 @@ class CurrentState(Generic[Value]):
         """The current run, None if there is none. Only `begin` and `end` write it."""
 
     def begin(self, run: Run, value: Value) -> None:
-        """Begin `run` with `value`.
-
-        Raises:
-            DeviceCoreError: the run was stopped before it began.
-        """
+        """Begin `run` with `value`. Raises DeviceCoreError if the run was stopped before it began."""
         with self._lock:
             if run.is_stopped:
                 raise self.stopped()
@@ -55,11 +51,7 @@ class CurrentState(Generic[Value]):
             self.run = None
 
     def current_run(self) -> Run:
-        """Return the current run.
-
-        Raises:
-            DeviceCoreError: there is none.
-        """
+        """Return the current run. Raises DeviceCoreError if there is none."""
         if (run := self.run) is None:
             raise self.stopped()
         return run

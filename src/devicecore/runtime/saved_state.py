@@ -102,11 +102,7 @@ class SavedState(Generic[Value]):
         """Whether the state has changes that are not saved yet."""
 
     def begin(self, run: Run, value: Value) -> None:
-        """Begin `run` with the restored value.
-
-        Raises:
-            DeviceCoreError: the run was stopped before it began.
-        """
+        """Begin `run` with the restored value. Raises DeviceCoreError if the run was stopped before it began."""
         with self._lock:
             self._state.begin(run, value)
             self._saved, self.is_behind = None, False
@@ -129,11 +125,7 @@ class SavedState(Generic[Value]):
             thread.end()
 
     def load(self) -> bytes | None:
-        """Return the content of the store.
-
-        Raises:
-            StoreError: it cannot be read.
-        """
+        """Return the content of the store. Raises StoreError if it cannot be read."""
         return self._store.load()
 
     def set_aside(self, run: Run) -> str | None:

@@ -41,11 +41,7 @@ def socket_identity(path: str) -> SocketIdentity | None:
 
 
 def check_socket_path(path: str) -> None:
-    """Refuse a path that cannot be bound.
-
-    Raises:
-        SocketPathTooLongError: it has too many bytes.
-    """
+    """Refuse a path that cannot be bound. Raises SocketPathTooLongError if it has too many bytes."""
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise SocketPathTooLongError(path, MAX_SOCKET_PATH)
 

@@ -74,11 +74,7 @@ class PluginClient:
         return to_options(options)
 
     async def reports(self) -> AsyncIterator[bytes]:
-        """Yield each list the plugin sends, unread, until its stream ends.
-
-        Raises:
-            grpc.RpcError: the stream broke.
-        """
+        """Yield each list the plugin sends, unread, until its stream ends. Raises grpc.RpcError if the stream broke."""
         assert self._channel is not None, "connect comes first"  # noqa: S101  # for mypy
         if self._stream_ended:
             return

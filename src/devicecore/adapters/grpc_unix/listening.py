@@ -90,19 +90,11 @@ class TransportRun(Generic[Reported, Peers]):
 
     @property
     def loop(self) -> LoopThread:
-        """The event loop.
-
-        Raises:
-            LoopStoppedError: the run has ended.
-        """
+        """The event loop. Raises LoopStoppedError if the run has ended."""
         return self._user.loop
 
     def begin(self) -> None:
-        """Start all parts.
-
-        Raises:
-            OSError: no event loop can be made.
-        """
+        """Start all parts. Raises OSError if no event loop can be made."""
         self._user.begin()
 
     def end(self) -> None:

@@ -215,11 +215,7 @@ class LoopUser:
 
     @property
     def loop(self) -> LoopThread:
-        """The loop.
-
-        Raises:
-            LoopStoppedError: it was not begun, or has ended.
-        """
+        """The loop. Raises LoopStoppedError if it was not begun, or has ended."""
         loop = self._loop
         if loop is None:
             raise LoopStoppedError

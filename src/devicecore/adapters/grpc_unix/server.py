@@ -83,11 +83,7 @@ class RegistrationServer:
         self._keeper: asyncio.Task[NoReturn] | None = None
 
     async def start(self) -> None:
-        """Serve, and serve again if the socket is deleted.
-
-        Raises:
-            DirectoryError: the socket cannot be bound.
-        """
+        """Serve, and serve again if the socket is deleted. Raises DirectoryError if the socket cannot be bound."""
         await self._serve()
         self._keeper = asyncio.create_task(supervise("the registration server's socket", self._keep_socket))
 
@@ -131,11 +127,7 @@ class RegistrationServer:
         return len(self._clients)
 
     def find(self, plugin: PluginId) -> PluginClient:
-        """Return the connection to `plugin`. Any thread may call this.
-
-        Raises:
-            PluginStoppedError: it has ended.
-        """
+        """Return the connection to `plugin`. Any thread may call this. Raises PluginStoppedError if it has ended."""
         client = self._clients.get(plugin)
         if client is None:
             raise PluginStoppedError(plugin.resource)

@@ -73,11 +73,7 @@ class Decoded:
         return ""
 
     def verified(self) -> CheckpointData:
-        """Return the data.
-
-        Raises:
-            CorruptCheckpointError: the checksum is wrong.
-        """
+        """Return the data. Raises CorruptCheckpointError if the checksum is wrong."""
         if self.stored != self.computed:
             raise CorruptCheckpointError(self.stored or 0, self.computed or 0, self.explanation)
         return self.data
@@ -139,11 +135,7 @@ def decode_entry(value: Json, *, is_flat: bool = False) -> tuple[int, PodDevices
 
 
 def decode_registered(name: str, value: Json) -> tuple[str, ...] | None:
-    """Read the registered devices of one resource.
-
-    Raises:
-        RefusedError: it is no list of names.
-    """
+    """Read the registered devices of one resource. Raises RefusedError if it is no list of names."""
     return (_into_registered(None, Object(((name, value),))) or {}).get(name)
 
 

@@ -30,11 +30,7 @@ _SEPARATORS = tuple((char.encode(), f"\\u{ord(char):04x}".encode()) for char in 
 
 
 def utf8(text: str) -> bytes:
-    """Return the bytes of `text`.
-
-    Raises:
-        UnencodableCheckpointError: it holds a lone surrogate.
-    """
+    """Return the bytes of `text`. Raises UnencodableCheckpointError if it holds a lone surrogate."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:

@@ -41,11 +41,7 @@ class RefusedError(Exception):
 
 
 def refuse(value: Json, wanted: str) -> NoReturn:
-    """Refuse `value` where the Go type `wanted` is expected.
-
-    Raises:
-        RefusedError: always.
-    """
+    """Refuse `value` where the Go type `wanted` is expected. Always raises RefusedError."""
     raise RefusedError(why=f"cannot use {kind(value)} as {wanted}")
 
 

@@ -61,11 +61,7 @@ def _json(device: DeviceHealth) -> dict[str, object]:
 
 
 def decode(blob: bytes) -> HealthCache:
-    """Read a file.
-
-    Raises:
-        MalformedCheckpointError: it is not a file of health.
-    """
+    """Read a file. Raises MalformedCheckpointError if it is not a file of health."""
     try:
         drivers = into_map(None, parse(blob), DriverName, _new_driver, "map[string]DriverHealthState") or {}
     except RefusedError as refusal:

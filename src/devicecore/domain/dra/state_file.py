@@ -154,11 +154,7 @@ class StateWriter:
         self._blocks: tuple[_Block, ...] = ()
 
     def encode(self, cache: ClaimCache) -> bytes:
-        """Return the file for `cache`.
-
-        Raises:
-            UnencodableCheckpointError: a string is no Unicode text.
-        """
+        """Return the file for `cache`. Raises UnencodableCheckpointError if a string is no Unicode text."""
         former = {id(block.claims): block for block in self._blocks}
         kept = [former.pop(id(claims), None) for claims in cache.claims.blocks]
         texts: dict[ClaimKey, tuple[ClaimInfo, bytes, bytes]] = {}

@@ -41,11 +41,7 @@ class Suite(list[Callable[[Make], None]]):
 
 
 def expect(what: str, actual: object, expected: object) -> None:
-    """Compare a value with the expected one.
-
-    Raises:
-        AssertionError: they differ.
-    """
+    """Compare a value with the expected one. Raises AssertionError if they differ."""
     __tracebackhide__ = True
     if actual != expected:
         message = f"{what}: expected {expected!r}, got {actual!r}"

@@ -332,11 +332,7 @@ class _Call:
             time.sleep(_PAUSE)
 
     def error(self) -> BaseException | None:
-        """Return what it has raised, or None.
-
-        Raises:
-            AssertionError: it has not ended in time.
-        """
+        """Return what it has raised, or None. Raises AssertionError if it has not ended in time."""
         if self._thread.ident is None:
             return None
         self._thread.join(EVENT_TIMEOUT)

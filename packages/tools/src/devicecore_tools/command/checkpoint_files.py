@@ -89,11 +89,7 @@ def refuse_to_overwrite(old: str, new: str, *, force: bool) -> None:
 
 
 def write_new(path: str, blob: bytes) -> None:
-    """Write a file durably, or leave what was there.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a file durably, or leave what was there. Raises OSError if it cannot be written."""
     from devicecore.system.files import DurableFile
 
     file = DurableFile(Path(path), _MODE)

@@ -36,11 +36,7 @@ def with_options(
 
 
 def refuse_missing_devices(option: str, devices: Iterable[int], count: int) -> None:
-    """Refuse a number that no device has.
-
-    Raises:
-        click.UsageError: a number is not below the count of devices.
-    """
+    """Refuse a number that no device has. Raises click.UsageError if a number is not below the count of devices."""
     if missing := [number for number in devices if number >= count]:
         are = "is only" if count == 1 else "are only"
         message = f"{option} {missing[0]}: there {are} {counted(count, 'device')}, numbered from 0."

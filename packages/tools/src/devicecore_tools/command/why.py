@@ -177,11 +177,7 @@ def _read(message: str) -> tuple[list[str], "Pod | None"]:
 
 
 def check_message(message: str) -> None:
-    """Refuse what is neither a text nor a file.
-
-    Raises:
-        click.UsageError: it is empty or a directory.
-    """
+    """Refuse what is neither a text nor a file. Raises click.UsageError if it is empty or a directory."""
     if not message.strip():
         problem = "MESSAGE is empty: expected the message of a pod or an event, the name of a file, or -."
         raise click.UsageError(problem)

@@ -306,19 +306,11 @@ class FirstDriverHandler:
         self._claims = claims
 
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
-        """Check the answer of a driver.
-
-        Raises:
-            DeviceCoreError: it cannot be registered.
-        """
+        """Check the answer of a driver. Raises DeviceCoreError if it cannot be registered."""
         self._of_sockets().validate(name, endpoint, versions)
 
     async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> RegisteredPlugin:
-        """Register the driver.
-
-        Raises:
-            DeviceCoreError: it is refused, or the DRA manager cannot start.
-        """
+        """Register the driver. Raises DeviceCoreError if it is refused, or the DRA manager cannot start."""
         await asyncio.to_thread(self._claims.start)
         registered = await self._of_sockets().register(name, endpoint, versions)
         self._claims.notify(None)

@@ -36,11 +36,7 @@ class NodeClaimSource(ClaimSource):
     server: ClaimSource | None
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """The claim.
-
-        Raises:
-            ClaimSourceError: there is no such claim, or it cannot be read.
-        """
+        """The claim. Raises ClaimSourceError if there is no such claim, or it cannot be read."""
         claim = self.pods.claims.get(key) if self.pods else None
         if claim is not None:
             return claim

@@ -52,11 +52,7 @@ class LoggedSink(NodeStatusSink):
             self._refused = error
 
     def publish(self, status: NodeStatus) -> None:
-        """Log and hand on.
-
-        Raises:
-            SinkError: the other sink refuses.
-        """
+        """Log and hand on. Raises SinkError if the other sink refuses."""
         for resource, count in status.capacity.items():
             now = count, status.allocatable[resource]
             # At first, counts of 0 say only that the plugin has not listed its devices yet, or is not back yet.

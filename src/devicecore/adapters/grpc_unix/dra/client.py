@@ -106,11 +106,7 @@ class DriverClient:
         ]
 
     async def call(self, method: calls.Method, request: Message) -> Message:
-        """Call the driver.
-
-        Raises:
-            DriverCallError: the call failed.
-        """
+        """Call the driver. Raises DriverCallError if the call failed."""
         channel = self._channel
         if channel is None:
             raise calls.closing(method.name)

@@ -80,11 +80,7 @@ class Drivers:
         return self._clients.get(instance)
 
     async def register(self, name: str, endpoint: str, services: Sequence[str]) -> "RegisteredDriver":
-        """Register a driver and begin to connect.
-
-        Raises:
-            DeviceCoreError: the listener refuses the driver.
-        """
+        """Register a driver and begin to connect. Raises DeviceCoreError if the listener refuses the driver."""
         service = choose_service(name, endpoint, services)
         id_ = InstanceId(DriverName(name), endpoint, service, self._next_generation())
         self._clients[id_] = client = DriverClient(id_, services, self._limits, self._notify, self._large_reports)
