@@ -28,8 +28,7 @@ from devicecore.domain.errors import SetUpError
 from devicecore.domain.model import ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.text import foreign_text
-from devicecore.ports.context import Runs
-from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.extras import missing_extra
 
 try:
@@ -294,8 +293,8 @@ class _Listener(ThreadingWSGIServer):
             _log.exception("a scrape failed")
 
 
-class MetricsServer(Runs):
-    """Answers scrapes from its start to its stop.
+class MetricsServer(HasLifecycle):
+    """Answers scrapes from its start to its stop. The start raises OSError if the address cannot be bound.
 
     Args:
         registry: what a scrape reads.
@@ -310,23 +309,6 @@ class MetricsServer(Runs):
         self._lifecycle = Lifecycle("the metrics server")
         self._listener: _Listener | None = None
         self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Listen. A second start does nothing.
-
-        Raises:
-            OSError: the address cannot be bound.
-            OverflowError: no port has this number.
-        """
-        self._lifecycle.start(self._begin, self._end)
-
-    def stop(self) -> None:
-        """Stop listening. A second stop does nothing.
-
-        Raises:
-            CalledFromInsideError: it is called from inside a collector during a scrape.
-        """
-        self._lifecycle.stop(self._end)
 
     @property
     def port(self) -> int:

@@ -2,10 +2,10 @@
 
 Law: whatever interrupts a start or a stop, the next one first releases what is left, and no call waits for itself.
 
-A class that runs derives from `ports.context.Runs` and keeps a `Lifecycle`. Its `start` and `stop` pass two functions.
-`begin` takes what a run needs: threads, sockets, files, processes. `end` releases all that `begin` may have taken. A
-`Lifecycle` calls `end` after each start that fails, so `end` has to cope with a `begin` that did not come far, and with
-a former `end` that was interrupted.
+A class that runs derives from `HasLifecycle` and has two functions. `_begin` takes what a run needs: threads, sockets,
+files, processes. `_end` releases all that `_begin` may have taken. It is called after each start that fails, so it has
+to cope with a `_begin` that did not come far, and with a former `_end` that was interrupted. A class whose start or
+stop needs more derives from `ports.context.Runs`, and passes the two functions to a `Lifecycle` itself.
 
 Only one start is under way at a time, and only one `begin` or `end`. The order of what they do is this:
 
@@ -19,6 +19,7 @@ called meanwhile, and what is done there has to check `Run.is_stopped` with the 
 """
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -29,6 +30,7 @@ from devicecore.domain.errors import (
     NotStartedError,
     StoppedWhileStartingError,
 )
+from devicecore.ports.context import Runs
 from devicecore.runtime.open_call import OpenCall
 from devicecore.runtime.run import Run
 
@@ -198,3 +200,25 @@ class Lifecycle:
         """Return the name of the call that encloses the caller, or None."""
         name, call = self._calls.get(thread, (None, None))
         return name if call is not None and call.encloses_caller else None
+
+
+class HasLifecycle(Runs):
+    """Something that runs from its `_begin` to its `_end`. A subclass sets `_lifecycle`."""
+
+    _lifecycle: Lifecycle
+
+    def start(self) -> None:
+        """Start. A second call does nothing."""
+        self._lifecycle.start(self._begin, self._end)
+
+    def stop(self) -> None:
+        """Stop, and release everything. A second call does nothing. Afterwards it may be started again."""
+        self._lifecycle.stop(self._end)
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Take what a run needs."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Release all that `_begin` may have taken."""

@@ -20,8 +20,7 @@ from devicecore.adapters.grpc_unix.loop import LoopUser
 from devicecore.adapters.grpc_unix.service import Methods, Service
 from devicecore.domain.errors import DirectoryError, SetUpError
 from devicecore.domain.text import foreign_text
-from devicecore.ports.context import Runs
-from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import end, supervise
 from devicecore.system.sockets import OwnedSocket, check_socket_path
 
@@ -46,7 +45,7 @@ class MissingDirectoryError(DirectoryError):
     """The directory of a socket does not exist yet."""
 
 
-class ServedSockets(Runs, Generic[ServiceT]):
+class ServedSockets(HasLifecycle, Generic[ServiceT]):
     """A plugin or driver that is served; a context manager that stops it at the end.
 
     Args:
@@ -84,19 +83,6 @@ class ServedSockets(Runs, Generic[ServiceT]):
         self._service: ServiceT | None = None
         self._servers: dict[str, grpc.aio.Server] = {}
         self._keeper: asyncio.Task[NoReturn] | None = None
-
-    def start(self) -> None:
-        """Begin to serve. A second call does nothing.
-
-        Raises:
-            SocketPathTooLongError: a socket's path is too long.
-            DirectoryError: a socket cannot be made in its directory.
-        """
-        self._lifecycle.start(self._begin, self._end)
-
-    def stop(self) -> None:
-        """End all streams, stop serving and remove the sockets. A second call does nothing."""
-        self._lifecycle.stop(self._end)
 
     @property
     @abstractmethod

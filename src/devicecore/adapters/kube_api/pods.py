@@ -21,8 +21,7 @@ from devicecore.adapters.kube_api.http import AnswerTooLargeError
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.adapters.kube_api.requests import MAX_PAGES, PAGE, PODS, RequestError, page_of
 from devicecore.domain.names import is_dns_subdomain
-from devicecore.ports.context import Runs
-from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
 
 _SHORT = 1.0  # seconds; a server that ends watches sooner is left alone for a while
@@ -44,7 +43,7 @@ class PodHandler(Protocol):
         """Take one change: `ADDED`, `MODIFIED` or `DELETED`, and the pod."""
 
 
-class KubeApiPods(Runs):
+class KubeApiPods(HasLifecycle):
     """Lists and watches pods, in one thread, and gives them to a handler. Use it as a context manager.
 
     Args:
@@ -92,14 +91,6 @@ class KubeApiPods(Runs):
         """Why the pods are not known as they are now; None if no problem is known."""
         problem = self._problem
         return None if problem is None else f"the pods cannot be watched: {problem}"
-
-    def start(self) -> None:
-        """Start the thread. A second start does nothing."""
-        self._lifecycle.start(self._begin, self._end)
-
-    def stop(self) -> None:
-        """End the request that is under way, and call the handler no more. A second stop does nothing."""
-        self._lifecycle.stop(self._end)
 
     def _begin(self) -> None:
         self._lister, self._watched = (ApiServer("", self._access, "", is_watch=is_watch) for is_watch in (False, True))

@@ -21,8 +21,7 @@ from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.domain.errors import DeviceCoreError, NotStartedError
 from devicecore.domain.text import foreign_text
-from devicecore.ports.context import Runs
-from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 
 T = TypeVar("T")
 
@@ -90,8 +89,8 @@ class Refusal:
     message: str
 
 
-class ApiServers(Runs):
-    """Connections to one API server, one for each call that is under way."""
+class ApiServers(HasLifecycle):
+    """Connections to one API server, one for each call that is under way. A stop ends the requests."""
 
     def __init__(self, name: str, node: str, access: Access) -> None:
         access.connection()  # files are read now, so that errors are raised
@@ -102,13 +101,8 @@ class ApiServers(Runs):
         self._used: list[ApiServer] = []
         self._lifecycle = Lifecycle(name)
 
-    def start(self) -> None:
-        """Accept calls, each of which connects if it must. A second start does nothing."""
-        self._lifecycle.start(lambda: None, self._end)
-
-    def stop(self) -> None:
-        """End the requests that are under way; later ones fail. A second stop does nothing."""
-        self._lifecycle.stop(self._end)
+    def _begin(self) -> None:
+        pass  # each call connects if it must
 
     def _end(self) -> None:
         with self._lock:

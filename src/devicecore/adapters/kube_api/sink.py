@@ -24,8 +24,7 @@ from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import NotStartedError, SinkError
 from devicecore.domain.model import ResourceName
 from devicecore.domain.names import is_dns_subdomain
-from devicecore.ports.context import Runs
-from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
 
 _log = logging.getLogger(__name__)
@@ -64,7 +63,7 @@ class _State:
         return self.published == self.wanted
 
 
-class KubeApiSink(Runs):
+class KubeApiSink(HasLifecycle):
     """Publishes a node's device resources in the status of its Node object.
 
     A thread publishes what `publish` was given last, and tries again after a failure. Another thread watches the Node:
@@ -140,10 +139,6 @@ class KubeApiSink(Runs):
         self._lifecycle = Lifecycle("the sink")
         self._publisher: threading.Thread | None = None
         self._watcher: SupervisedThread | None = None
-
-    def start(self) -> None:
-        """Start the two threads, which do nothing before `publish`. A second start does nothing."""
-        self._lifecycle.start(self._begin, self._end)
 
     def stop(self, timeout: float = 5.0) -> None:
         """Stop, after a last attempt if something is not published yet. A second stop does nothing.

@@ -28,8 +28,7 @@ from devicecore.domain.dra.slices import DevicePool, PublishedDevice, SliceChang
 from devicecore.domain.errors import NotStartedError
 from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
-from devicecore.ports.context import Runs
-from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread, bounded_backoff
 
 _log = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ class _Slice(GlobalResource, dict[str, Any]):
     )
 
 
-class KubeApiSlicePublisher(Runs):
+class KubeApiSlicePublisher(HasLifecycle):
     """Publishes the devices of one driver on one node. Thread-safe.
 
     Use it as a context manager, or call `start` and `stop`. What was published before a stop is published again after a
@@ -126,10 +125,6 @@ class KubeApiSlicePublisher(Runs):
         self._lifecycle = Lifecycle("the publisher of slices")
         self._publisher = self._new_publisher()
         self._watcher = self._new_watcher()
-
-    def start(self) -> None:
-        """Start the two threads, which do nothing before `publish`. A second start does nothing."""
-        self._lifecycle.start(self._begin, self._end)
 
     def stop(self, timeout: float = 5.0) -> None:
         """Stop publishing; the slices stay. A second stop does nothing.

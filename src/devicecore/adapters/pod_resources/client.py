@@ -18,8 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from devicecore.adapters.pod_resources.api import SERVICE_V1, SERVICE_V1ALPHA1
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import foreign_text
-from devicecore.ports.context import Runs
-from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.grpc_settings import channel_options, target
 from devicecore.system.in_time import NOTICED, in_time
 from devicecore.wire import podresources, podresources_v1alpha1
@@ -42,7 +41,7 @@ class PodResourcesError(DeviceCoreError):
     _text = "{method} at {socket!r} failed with {code}: {cause}"
 
 
-class PodResourcesClient(Runs):
+class PodResourcesClient(HasLifecycle):
     """Asks a kubelet, which need not run yet when the client is started. Thread-safe.
 
     A call waits for the socket. It is repeated while the kubelet is unavailable or rejects it because of its rate
@@ -56,14 +55,6 @@ class PodResourcesClient(Runs):
         self._timeout = timeout
         self._lifecycle = Lifecycle("the client of the pod-resources API")
         self._channel: grpc.Channel | None = None
-
-    def start(self) -> None:
-        """Begin to connect. A second start does nothing."""
-        self._lifecycle.start(self._begin, self._end)
-
-    def stop(self) -> None:
-        """Close the connection. A second stop does nothing."""
-        self._lifecycle.stop(self._end)
 
     def _begin(self) -> None:
         where = target(str(Path(self.socket).absolute()))

@@ -28,8 +28,7 @@ from devicecore.adapters.pod_resources.api import (
 )
 from devicecore.domain.errors import DirectoryError, DirectoryInUseError, SetUpError
 from devicecore.domain.text import foreign_text
-from devicecore.ports.context import Runs
-from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
 from devicecore.system.directories import KeptDirectory
 from devicecore.system.grpc_settings import target
@@ -51,8 +50,11 @@ _LOOK_INTERVAL = 1.0  # seconds between two looks at our own socket
 _log = logging.getLogger(__name__)
 
 
-class PodResourcesServer(Runs):
+class PodResourcesServer(HasLifecycle):
     """Serves the API, v1 and v1alpha1, on a unix socket.
+
+    The start raises `SetUpError` if the socket cannot be made, or if another process serves it. The stop removes our
+    socket, and not another process's at its path.
 
     Args:
         socket: the path of the socket. The server makes the socket's directory if only its last part is missing.
@@ -93,24 +95,6 @@ class PodResourcesServer(Runs):
 
     def __repr__(self) -> str:
         return f"PodResourcesServer({str(self.socket)!r}, {'stopped' if self._server is None else 'running'})"
-
-    def start(self) -> None:
-        """Serve. A second start does nothing.
-
-        Raises:
-            SocketPathTooLongError: the socket's path cannot be bound.
-            DirectoryError: its directory cannot be made or used.
-            DirectoryInUseError: another process serves this socket.
-        """
-        self._lifecycle.start(self._begin, self._end)
-
-    def stop(self) -> None:
-        """Stop serving and remove our socket, not another process's at its path. A second call does nothing.
-
-        Raises:
-            CalledFromInsideError: `look`, `sweep` or `observe` calls this.
-        """
-        self._lifecycle.stop(self._end)
 
     def _begin(self) -> None:
         check_socket_path(str(self.socket))

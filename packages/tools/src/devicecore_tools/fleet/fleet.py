@@ -15,8 +15,7 @@ from attrs import frozen
 
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import counted, foreign_text
-from devicecore.ports.context import Runs
-from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore_tools.fleet.commands import check_command
 from devicecore_tools.fleet.description import FleetDescription, GroupDescription
 from devicecore_tools.fleet.schedule import Schedule
@@ -66,7 +65,7 @@ class FleetAnswer:
     obeyed: int = 0
 
 
-class Fleet(Runs):
+class Fleet(HasLifecycle):
     """Runs nodes in the thread that calls `step`. `wake`, `order` and `totals` may be called from any thread.
 
     Args:
@@ -107,18 +106,6 @@ class Fleet(Runs):
         self._order_of_ticks = tuple(self.nodes)
         self.version: int = 0
         """Another number than before if a view may have changed."""
-
-    def start(self) -> None:
-        """Start all nodes.
-
-        Raises:
-            DeviceCoreError: a node cannot start. None runs.
-        """
-        self._lifecycle.start(self._begin, self._end)
-
-    def stop(self) -> None:
-        """Stop all nodes. Pods and Nodes stay as they are, for the next start."""
-        self._lifecycle.stop(self._end)
 
     def _begin(self) -> None:
         self._began = self._clock()

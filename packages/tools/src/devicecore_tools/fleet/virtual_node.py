@@ -23,11 +23,10 @@ from devicecore.dra_manager import DraManager
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore.ports.claims import ClaimSource
-from devicecore.ports.context import Runs
 from devicecore.ports.sink import NodeStatusSink
 from devicecore.ports.slices import ResourceSlices
 from devicecore.ports.store import CheckpointStore
-from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.runtime.saver_thread import SaverThread
 from devicecore.system.directories import make_directory
 from devicecore_tools.fleet.commands import check_command, places_of
@@ -80,7 +79,7 @@ class SharedParts:
     metrics: "PrometheusMetrics | None" = None
 
 
-class VirtualNode(Runs):
+class VirtualNode(HasLifecycle):
     """A node that is not a machine. After a stop, a start continues with what was saved.
 
     Args:
@@ -120,19 +119,6 @@ class VirtualNode(Runs):
         self._viewed, self._viewed_version = NodeView(name, is_up=False, is_cut=False, owners=()), object()
         self.engine: NodeEngine | None = None
         """The engine while the node runs."""
-
-    def start(self) -> None:
-        """Restore what was saved, connect plugins and drivers, and take pods.
-
-        Raises:
-            StoreError: there is an unusable checkpoint, and it cannot be set aside.
-            SetUpError: a directory or a socket cannot be used.
-        """
-        self._lifecycle.start(self._begin, self._end)
-
-    def stop(self) -> None:
-        """Stop as a kubelet does that is killed: pods and devices stay as they are saved."""
-        self._lifecycle.stop(self._end)
 
     @property
     def is_running(self) -> bool:

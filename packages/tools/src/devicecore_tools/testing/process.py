@@ -19,8 +19,7 @@ from typing import IO
 from attrs import frozen
 
 from devicecore.domain.errors import DeviceCoreError
-from devicecore.ports.context import Runs
-from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 
 POD_UID = "11111111-1111-4111-8111-111111111111"
 """The UID of the pod in which a DRA driver is said to run, unless a test gives another."""
@@ -107,8 +106,11 @@ class NotPrintedError(PluginProcessError, TimeoutError):
         return f"expected the plugin to print {self.text!r} within {self.timeout:g} s, {last}"
 
 
-class PluginProcess(Runs):
+class PluginProcess(HasLifecycle):
     """A command that runs from `start` to `stop`. Afterwards its status and its output can still be read.
+
+    The start raises `CannotRunError` if the program does not exist or may not be run. A second start does nothing, even
+    if the process has ended by itself.
 
     In the command, `{dir}` is replaced by `directory` and `{socket}` by the kubelet's socket in it. The environment
     variables `DEVICE_PLUGIN_PATH` and `KUBELET_SOCKET` are set to the same paths.
@@ -155,14 +157,6 @@ class PluginProcess(Runs):
         self._expected_to_end = False
         self._popen: subprocess.Popen[bytes] | None = None
         self._threads: list[threading.Thread] = []
-
-    def start(self) -> None:
-        """Run the command. A second start does nothing, even if the process has ended by itself.
-
-        Raises:
-            CannotRunError: the program does not exist or may not be run.
-        """
-        self._lifecycle.start(self._begin, self._end)
 
     def stop(self, grace: float = 5.0) -> None:
         """End the process with SIGTERM, and after `grace` seconds with SIGKILL. A second stop does nothing.

@@ -16,8 +16,7 @@ from attrs import frozen
 
 from devicecore.domain.errors import SetUpError
 from devicecore.domain.text import foreign_text
-from devicecore.ports.context import Runs
-from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.sockets import OwnedSocket, is_served
 
 PATIENCE = 5.0
@@ -43,8 +42,8 @@ class FleetSocketError(SetUpError):
     _text = "{problem}"
 
 
-class FleetSocket(Runs):
-    """Takes commands at a path, one at a time."""
+class FleetSocket(HasLifecycle):
+    """Takes commands at a path, one at a time. The start raises `SetUpError` if the path cannot be used."""
 
     def __init__(self, path: Path, order: Order) -> None:
         self._path = path.absolute()
@@ -53,19 +52,6 @@ class FleetSocket(Runs):
         self._listening: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._lifecycle = Lifecycle("the socket of the fleet")
-
-    def start(self) -> None:
-        """Listen.
-
-        Raises:
-            FleetSocketError: another fleet has the socket, or it cannot be made.
-            SetUpError: the path is too long, or something else lies there.
-        """
-        self._lifecycle.start(self._begin, self._end)
-
-    def stop(self) -> None:
-        """Stop listening, and remove the socket."""
-        self._lifecycle.stop(self._end)
 
     def _begin(self) -> None:
         try:

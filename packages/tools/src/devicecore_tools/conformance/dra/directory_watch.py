@@ -8,33 +8,20 @@ import os
 import struct
 from pathlib import Path
 
-from devicecore.ports.context import Runs
-from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 
 _MODIFY = 0x2  # inotify(7)
 _EVENT = struct.Struct("iIII")
 _BUFFER = 64 * 1024  # bytes
 
 
-class WatchedDirectory(Runs):
+class WatchedDirectory(HasLifecycle):
     """The files in a directory into which something is written while this runs."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._descriptor = -1
         self._lifecycle = Lifecycle("the watch of a directory")
-
-    def start(self) -> None:
-        """Begin to watch.
-
-        Raises:
-            OSError: the directory cannot be watched.
-        """
-        self._lifecycle.start(self._begin, self._end)
-
-    def stop(self) -> None:
-        """End the watch."""
-        self._lifecycle.stop(self._end)
 
     def _begin(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)

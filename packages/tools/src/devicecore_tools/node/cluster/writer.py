@@ -19,8 +19,7 @@ from attrs import define
 
 from devicecore.adapters.kube_api import Backoff
 from devicecore.adapters.kube_api.requests import KubeApiRequests, RequestError
-from devicecore.ports.context import Runs
-from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
 
 Job = Callable[[KubeApiRequests], float | None]
@@ -71,7 +70,7 @@ class _Asked:
         return getattr(self._requests, name)
 
 
-class ApiWriter(Runs, Writer):
+class ApiWriter(HasLifecycle, Writer):
     """Runs jobs in a few threads. Use it as a context manager.
 
     Args:
@@ -103,14 +102,6 @@ class ApiWriter(Runs, Writer):
         self._problem: str | None = None
         self._lifecycle = Lifecycle("the writer to the API server")
         self._threads: tuple[SupervisedThread, ...] = ()
-
-    def start(self) -> None:
-        """Start the threads. A second start does nothing."""
-        self._lifecycle.start(self._begin, self._end)
-
-    def stop(self) -> None:
-        """End the requests that are under way, and begin no others. A second stop does nothing."""
-        self._lifecycle.stop(self._end)
 
     def _begin(self) -> None:
         self._requests.start()
