@@ -11,26 +11,25 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
 
-from attrs import define, evolve, field, frozen
+from attrs import Factory, define, evolve, frozen
 
 from devicecore.domain.checkpoint.encoding import NEWEST, checksum
 from devicecore.domain.checkpoint.entries import MAX_RESPONSE_TEXT, CheckpointData, ExtraFields, PodDevicesEntry
 from devicecore.domain.checkpoint.go_json import Json, Object, parse, unparse
 from devicecore.domain.checkpoint.go_values import (
     INT64,
-    Field,
-    Fields,
     RefusedError,
     Slice,
-    field_called,
-    fields_of,
+    attribute_called,
     integer,
     into_map,
     into_slice,
     into_string,
     into_strings,
     into_struct,
+    into_structs,
     into_uint,
+    member,
     new_strings,
 )
 from devicecore.domain.checkpoint.plain_file import read_plain
@@ -106,17 +105,17 @@ def extra_fields(value: Json) -> ExtraFields:
     fields: tuple[dict[str, str], ...] = ({}, {}, {})
     place = 0
     for name, item in value if isinstance(value, Object) else ():
-        known = field_called(_BY_NUMA_NODE, name)
+        known = attribute_called(_File, name)
         if known is None:
             places.setdefault(name, fields[place])[name] = unparse(item)
         else:
-            place = 2 if known is _CHECKSUM else max(place, 1)
+            place = 2 if known[0] == "checksum" else max(place, 1)
     return ExtraFields(*fields)
 
 
 def is_entry_field(name: str) -> bool:
     """Return whether a kubelet reads the field of an entry that has this name."""
-    return field_called(_FLAT_ENTRY, name) is not None
+    return attribute_called(_FlatEntry, name) is not None
 
 
 def decode_entry(value: Json, *, is_flat: bool = False) -> tuple[int, PodDevicesEntry]:
@@ -126,9 +125,9 @@ def decode_entry(value: Json, *, is_flat: bool = False) -> tuple[int, PodDevices
         RefusedError: it is in neither format. The error is that of format 2, unless `is_flat` is set.
     """
     refusal: RefusedError | None = None
-    for number, fields in ((1, _FLAT_ENTRY),) if is_flat else ((NEWEST, _ENTRY), (1, _FLAT_ENTRY)):
+    for number, entry in ((1, _FlatEntry),) if is_flat else ((NEWEST, _Entry), (1, _FlatEntry)):
         try:
-            return number, into_struct(_Entry(), value, fields).frozen()
+            return number, into_struct(entry(), value).frozen()
         except RefusedError as error:
             refusal = refusal or error
     raise refusal or RefusedError(why="there is no format")
@@ -145,29 +144,29 @@ def _decode_file(value: Json) -> Decoded:
     Only a file without devices is readable as both; then its checksum decides.
     """
     try:
-        newest = _decode_as(NEWEST, value, _BY_NUMA_NODE)
+        newest = _decode_as(NEWEST, value, _File())
     except RefusedError as refusal:
         try:
-            return _decode_as(1, value, _FLAT)
+            return _decode_as(1, value, _FlatFile())
         except RefusedError:
             raise refusal from None  # nearly every file has format 2, so its problem helps most
     if newest.valid:
         return newest
     with suppress(RefusedError):
-        older = _decode_as(1, value, _FLAT)
+        older = _decode_as(1, value, _FlatFile())
         return older if older.valid else newest
     return newest
 
 
-def _decode_as(format: int, value: Json, fields: "Fields") -> Decoded:  # noqa: A002 - the word of `encode`
-    file = into_struct(_File(), value, fields)
+def _decode_as(format: int, value: Json, empty: "_File") -> Decoded:  # noqa: A002 - the word of `encode`
+    file = into_struct(empty, value)
     entries = None if file.data.entries is None else tuple(entry.frozen() for entry in file.data.entries.items)
     data = CheckpointData(entries, file.data.registered)
     return Decoded(format, data, file.checksum, checksum(data, format))
 
 
 def _decode_list(value: list[Json]) -> Decoded:
-    entries = into_slice(None, value, _Entry, _into_flat_entry, "[]PodDevicesEntry")
+    entries = _into_flat_entries(None, value)
     return Decoded(0, CheckpointData(tuple(entry.frozen() for entry in entries.items) if entries else None, {}))
 
 
@@ -201,13 +200,18 @@ def _numa_node(name: str) -> int:
 # --- the kubelet's structs, before anything is decoded into them ------------------------------------------------------
 
 
+_Devices = dict[int, tuple[str, ...] | None] | Slice[str] | None
+_into_by_numa_node = partial(into_map, key=_numa_node, new=new_strings, wanted="map[int64][]string")
+_into_registered = partial(into_map, key=str, new=new_strings, wanted="map[string][]string")
+
+
 @define
 class _Entry:
-    pod_uid: str = ""
-    container_name: str = ""
-    resource_name: str = ""
-    device_ids: "dict[int, tuple[str, ...] | None] | Slice[str] | None" = None
-    alloc_resp: "bytes | Slice[int] | None" = None
+    pod_uid: str = member("PodUID", into_string, "")
+    container_name: str = member("ContainerName", into_string, "")
+    resource_name: str = member("ResourceName", into_string, "")
+    device_ids: _Devices = member("DeviceIDs", _into_by_numa_node, None)
+    alloc_resp: bytes | Slice[int] | None = member("AllocResp", _into_bytes, None)
 
     def frozen(self) -> PodDevicesEntry:
         flat, response = self.device_ids, self.alloc_resp
@@ -218,49 +222,41 @@ class _Entry:
 
 
 @define
+class _FlatEntry(_Entry):
+    device_ids: _Devices = member("DeviceIDs", into_strings, None)
+
+
+_Entries = Slice[_Entry] | None
+_Registered = dict[str, tuple[str, ...] | None] | None
+_into_entries: Callable[[_Entries, Json], _Entries] = into_structs(_Entry, "[]PodDevicesEntry")
+_into_flat_entries: Callable[[_Entries, Json], _Entries] = into_structs(_FlatEntry, "[]PodDevicesEntry")
+
+
+def _no_entries() -> _Entries:
+    return Slice()
+
+
+def _no_registered() -> _Registered:
+    return {}
+
+
+@define
 class _Data:
-    entries: Slice[_Entry] | None = field(factory=Slice)
-    registered: dict[str, tuple[str, ...] | None] | None = field(factory=dict)
+    entries: _Entries = member("PodDeviceEntries", _into_entries, Factory(_no_entries))
+    registered: _Registered = member("RegisteredDevices", _into_registered, Factory(_no_registered))
+
+
+@define
+class _FlatData(_Data):
+    entries: _Entries = member("PodDeviceEntries", _into_flat_entries, Factory(_no_entries))
 
 
 @define
 class _File:
-    data: _Data = field(factory=_Data)
-    checksum: int = 0
+    data: _Data = member("Data", into_struct, Factory(_Data))
+    checksum: int = member("Checksum", partial(into_uint, allowed=_UINT64), 0)
 
 
-def _entry_fields(into_devices: Callable[..., object]) -> Fields:
-    return fields_of(
-        {
-            "PodUID": ("pod_uid", into_string),
-            "ContainerName": ("container_name", into_string),
-            "ResourceName": ("resource_name", into_string),
-            "DeviceIDs": ("device_ids", into_devices),
-            "AllocResp": ("alloc_resp", _into_bytes),
-        }
-    )
-
-
-_into_registered = partial(into_map, key=str, new=new_strings, wanted="map[string][]string")
-
-
-def _file_fields(entry_fields: Fields) -> Fields:
-    into_entry = partial(into_struct, fields=entry_fields)
-    into_entries = partial(into_slice, zero=_Entry, into=into_entry, wanted="[]PodDevicesEntry")
-    data_fields = fields_of(
-        {"PodDeviceEntries": ("entries", into_entries), "RegisteredDevices": ("registered", _into_registered)}
-    )
-    return fields_of(
-        {
-            "Data": ("data", partial(into_struct, fields=data_fields)),
-            "Checksum": _CHECKSUM,
-        }
-    )
-
-
-_CHECKSUM: Field = ("checksum", partial(into_uint, allowed=_UINT64))
-_FLAT_ENTRY = _entry_fields(into_strings)
-_into_flat_entry = partial(into_struct, fields=_FLAT_ENTRY)
-_FLAT = _file_fields(_FLAT_ENTRY)
-_ENTRY = _entry_fields(partial(into_map, key=_numa_node, new=new_strings, wanted="map[int64][]string"))
-_BY_NUMA_NODE = _file_fields(_ENTRY)
+@define
+class _FlatFile(_File):
+    data: _Data = member("Data", into_struct, Factory(_FlatData))

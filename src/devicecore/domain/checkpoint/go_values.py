@@ -7,14 +7,16 @@ and a value of a map is always decoded into a new one.
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Generic, NoReturn, TypeAlias, TypeVar, cast
+from functools import cache, partial
+from typing import Generic, NoReturn, TypeVar, cast
 
-from attrs import field, frozen
+from attrs import AttrsInstance, field, fields, frozen
 
 from devicecore.domain.checkpoint.go_json import Json, Literal, Object, kind
 
 K = TypeVar("K")
 T = TypeVar("T")
+S = TypeVar("S", bound=AttrsInstance)
 
 INT64 = range(-(2**63), 2**63)
 MAX_ITEMS = 100_000
@@ -22,6 +24,7 @@ MAX_ITEMS = 100_000
 
 _TOO_LARGE = 2**64
 _ONLY_STRINGS = {str}
+_MEMBER = "go"
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,20})")
 
 
@@ -133,36 +136,49 @@ def into_map(
     return merged
 
 
-Field: TypeAlias = tuple[str, Callable[..., object]]
-Fields: TypeAlias = Mapping[str, Field]
-"""The fields of a struct: attribute and decoder by name. Make one with `fields_of`, find one with `field_called`."""
+def member(name: str, into: Callable[[T, Json], T], default: T) -> T:
+    """Return the attrs field of a struct that `into` decodes from the JSON field called `name`."""
+    return field(default=default, metadata={_MEMBER: (name, into)})
 
 
-def fields_of(by_name: Fields) -> Fields:
-    """Return the fields of a struct, by name and by the name as `field_called` folds it."""
-    return {**{name.lower(): known for name, known in by_name.items()}, **by_name}
+@cache
+def _members(cls: type[AttrsInstance]) -> Mapping[str, tuple[str, Callable[..., object]]]:
+    """Return attribute and decoder of each field, by its name and by the name as `attribute_called` folds it."""
+    found = {one.metadata[_MEMBER][0]: (one.name, one.metadata[_MEMBER][1]) for one in fields(cls)}
+    return {**{name.lower(): known for name, known in found.items()}, **found}
 
 
-def field_called(fields: Fields, name: str) -> Field | None:
-    """Return the field called `name`: an exact match first, else one that differs in case only.
+def attribute_called(cls: type[AttrsInstance], name: str) -> tuple[str, Callable[..., object]] | None:
+    """Return attribute and decoder of the field called `name`: an exact match, else one that differs in case only.
 
     Like Go, this also matches the two letters outside ASCII whose lower case is ASCII: U+017F and the Kelvin sign,
     which `lower()` handles.
     """
-    return fields.get(name) or fields.get(name.replace("\u017f", "s").lower())
+    members = _members(cls)
+    return members.get(name) or members.get(name.replace("\u017f", "s").lower())
 
 
-def into_struct(struct: T, value: Json, fields: Fields) -> T:
+def into_struct(struct: S, value: Json) -> S:
     """Return a struct, which is a mutable object here; keys that are none of its fields are passed over."""
     if value is None:
         return struct
     if not isinstance(value, Object):
         refuse(value, "struct")
     for name, item in value:
-        if known := field_called(fields, name):
+        if known := attribute_called(type(struct), name):
             attribute, into = known
             try:
                 setattr(struct, attribute, into(getattr(struct, attribute), item))
             except RefusedError as refusal:
                 raise refusal.under(place=f".{name}") from None
     return struct
+
+
+def into_structs(zero: Callable[[], S], wanted: str) -> Callable[[Slice[S] | None, Json], Slice[S] | None]:
+    """Return the decoder of a slice of structs."""
+    return partial(into_slice, zero=zero, into=into_struct, wanted=wanted)
+
+
+def into_map_of(zero: Callable[[], S], wanted: str) -> Callable[[dict[str, S] | None, Json], dict[str, S] | None]:
+    """Return the decoder of a map from names to structs."""
+    return partial(into_map, key=str, new=lambda value: into_struct(zero(), value), wanted=wanted)

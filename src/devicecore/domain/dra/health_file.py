@@ -5,9 +5,7 @@ the manager starts without the file. What `decode` returns can be encoded again.
 """
 
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta
-from functools import partial
 
 from attrs import define
 
@@ -15,13 +13,11 @@ from devicecore.domain.checkpoint.go_json import Json, Literal, parse
 from devicecore.domain.checkpoint.go_text import json_text
 from devicecore.domain.checkpoint.go_values import (
     INT64,
-    Fields,
     RefusedError,
-    fields_of,
     integer,
-    into_map,
+    into_map_of,
     into_string,
-    into_struct,
+    member,
     refuse,
 )
 from devicecore.domain.dra.health import DEFAULT_LIMIT, SECOND, DeviceHealth, DraHealth, HealthCache
@@ -63,11 +59,14 @@ def _json(device: DeviceHealth) -> dict[str, object]:
 def decode(blob: bytes) -> HealthCache:
     """Read a file. Raises MalformedCheckpointError if it is not a file of health."""
     try:
-        drivers = into_map(None, parse(blob), DriverName, _new_driver, "map[string]DriverHealthState") or {}
+        drivers = _into_drivers(None, parse(blob)) or {}
     except RefusedError as refusal:
         raise MalformedCheckpointError(problem=str(refusal)) from None
     return HealthCache(
-        {driver: {key: item.frozen() for key, item in state.items()} for driver, state in drivers.items()}
+        {
+            DriverName(driver): {key: item.frozen() for key, item in (state.devices or {}).items()}
+            for driver, state in drivers.items()
+        }
     )
 
 
@@ -101,27 +100,6 @@ def _time_of(text: str) -> int:
     return seconds * SECOND + int((fraction or "")[:9].ljust(9, "0"))
 
 
-@define
-class _Device:
-    pool: str = ""
-    device: str = ""
-    health: str = ""
-    updated: str = _NEVER
-    limit: int = 0
-    message: str = ""
-
-    def frozen(self) -> DeviceHealth:
-        health = _HEALTHS.get(self.health, DraHealth.UNKNOWN)
-        # A file of a kubelet before 1.35 has no limits.
-        limit = self.limit or DEFAULT_LIMIT
-        return DeviceHealth(self.pool, self.device, health, _time_of(self.updated), limit, self.message)
-
-
-@define
-class _DriverHealth:
-    devices: dict[str, _Device] | None = None
-
-
 def _into_time(old: str, value: Json) -> str:
     text = into_string(old, value)
     try:
@@ -138,25 +116,25 @@ def _into_int64(old: int, value: Json) -> int:
     return number if number in INT64 and number is not None else refuse(value, "int64")
 
 
-_DEVICE_FIELDS: Fields = fields_of(
-    {
-        "PoolName": ("pool", into_string),
-        "DeviceName": ("device", into_string),
-        "Health": ("health", into_string),
-        "LastUpdated": ("updated", _into_time),
-        "HealthCheckTimeout": ("limit", _into_int64),
-        "Message": ("message", into_string),
-    }
-)
+@define
+class _Device:
+    pool: str = member("PoolName", into_string, "")
+    device: str = member("DeviceName", into_string, "")
+    health: str = member("Health", into_string, "")
+    updated: str = member("LastUpdated", _into_time, _NEVER)
+    limit: int = member("HealthCheckTimeout", _into_int64, 0)
+    message: str = member("Message", into_string, "")
+
+    def frozen(self) -> DeviceHealth:
+        health = _HEALTHS.get(self.health, DraHealth.UNKNOWN)
+        # A file of a kubelet before 1.35 has no limits.
+        limit = self.limit or DEFAULT_LIMIT
+        return DeviceHealth(self.pool, self.device, health, _time_of(self.updated), limit, self.message)
 
 
-def _new_device(value: Json) -> _Device:
-    return into_struct(_Device(), value, _DEVICE_FIELDS)
+@define
+class _DriverHealth:
+    devices: dict[str, _Device] | None = member("Devices", into_map_of(_Device, "map[string]DeviceHealth"), None)
 
 
-_into_devices: Callable[..., object] = partial(into_map, key=str, new=_new_device, wanted="map[string]DeviceHealth")
-_DRIVER_FIELDS: Fields = fields_of({"Devices": ("devices", _into_devices)})
-
-
-def _new_driver(value: Json) -> dict[str, _Device]:
-    return into_struct(_DriverHealth(), value, _DRIVER_FIELDS).devices or {}
+_into_drivers = into_map_of(_DriverHealth, "map[string]DriverHealthState")

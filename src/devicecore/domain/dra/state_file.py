@@ -6,7 +6,6 @@ what a kubelet from 1.32 on would have read, or a `CheckpointError` where it wou
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TypeVar
 from zlib import crc32
 
 from attrs import define, evolve, field, frozen
@@ -14,16 +13,17 @@ from attrs import define, evolve, field, frozen
 from devicecore.domain.checkpoint.go_json import Json, Object, parse
 from devicecore.domain.checkpoint.go_text import json_text
 from devicecore.domain.checkpoint.go_values import (
-    Fields,
     RefusedError,
+    S,
     Slice,
-    fields_of,
     into_map,
-    into_slice,
+    into_map_of,
     into_string,
     into_strings,
     into_struct,
+    into_structs,
     into_uint,
+    member,
     new_strings,
 )
 from devicecore.domain.dra.answer_size import devices_json
@@ -31,8 +31,6 @@ from devicecore.domain.dra.claims import ClaimBlock, ClaimCache, ClaimInfo
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 from devicecore.domain.model import PodUid
-
-Struct = TypeVar("Struct")
 
 FILE_NAME = "dra_manager_state"
 """What a kubelet calls the file, in its root directory."""
@@ -230,24 +228,24 @@ def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
     if data != _EMPTY:
         del document  # a large file is not kept twice
         return _entries(data)
-    former = _struct(_FormerFile(), document, _FORMER_FILE_FIELDS)
+    former = _struct(_FormerFile(), document)
     return tuple(entry.frozen() for entry in former.entries.items) if former.entries else ()
 
 
 def _sealed(document: Json) -> tuple[bytes, int]:
     """Return the data of a file, as bytes, and the checksum that is stored in it."""
-    file = _struct(_File(), document, _FILE_FIELDS)
+    file = _struct(_File(), document)
     return file.data.encode(), file.checksum  # a lone surrogate became U+FFFD in `parse`, so the text has bytes
 
 
 def _entries(data: bytes) -> tuple[ClaimEntry, ...]:
-    read = _struct(_Data(), parse(data), _DATA_FIELDS)
+    read = _struct(_Data(), parse(data))
     return tuple(entry.frozen() for entry in read.entries.items) if read.entries else ()
 
 
-def _struct(struct: Struct, value: Json, fields: Fields) -> Struct:
+def _struct(struct: S, value: Json) -> S:
     try:
-        return into_struct(struct, value, fields)
+        return into_struct(struct, value)
     except RefusedError as refusal:
         raise MalformedCheckpointError(problem=str(refusal)) from None
 
@@ -258,13 +256,32 @@ def _explain(data: bytes, stored: int) -> str:
     return "the file has no checksum" if not stored else ""
 
 
+def _tuple(strings: Slice[str] | None) -> tuple[str, ...] | None:
+    return None if strings is None else tuple(strings.items)
+
+
+def _into_optional_string(old: str | None, value: Json) -> str | None:
+    return None if value is None else into_string(old or "", value)
+
+
+@define
+class _Nothing:
+    """Go's `struct{}`, the value of a set."""
+
+
+def _into_operations(_: frozenset[str], value: Json) -> frozenset[str]:
+    """A list of names, or a set as Go writes one. The field is alpha, so another form is no operation to skip."""
+    names = value if isinstance(value, list) else [name for name, _ in value] if isinstance(value, Object) else []
+    return frozenset(name for name in names if isinstance(name, str))
+
+
 @define
 class _Device:
-    pool: str = ""
-    name: str = ""
-    share_id: str | None = None
-    requests: Slice[str] | None = None
-    cdi_ids: Slice[str] | None = None
+    pool: str = member("PoolName", into_string, "")
+    name: str = member("DeviceName", into_string, "")
+    share_id: str | None = member("ShareID", _into_optional_string, None)
+    requests: Slice[str] | None = member("RequestNames", into_strings, None)
+    cdi_ids: Slice[str] | None = member("CDIDeviceIDs", into_strings, None)
 
     def frozen(self) -> PreparedDevice:
         return PreparedDevice(self.pool, self.name, self.share_id, _tuple(self.requests), _tuple(self.cdi_ids))
@@ -272,17 +289,22 @@ class _Device:
 
 @define
 class _DriverState:
-    devices: Slice[_Device] | None = None
-    skips: frozenset[str] = frozenset()
+    devices: Slice[_Device] | None = member("Devices", into_structs(_Device, "[]state.Device"), None)
+    skips: frozenset[str] = member("SkipNodeOperations", _into_operations, frozenset())
+
+
+_into_pods = into_map_of(_Nothing, "sets.Set[string]")
+_into_driver_states = into_map_of(_DriverState, "map[string]state.DriverState")
+_into_cdi_names = partial(into_map, key=str, new=new_strings, wanted="map[string][]string")
 
 
 @define
 class _Entry:
-    uid: str = ""
-    name: str = ""
-    namespace: str = ""
-    pods: dict[str, None] | None = None
-    drivers: dict[str, _DriverState] | None = None
+    uid: str = member("ClaimUID", into_string, "")
+    name: str = member("ClaimName", into_string, "")
+    namespace: str = member("Namespace", into_string, "")
+    pods: dict[str, _Nothing] | None = member("PodUIDs", _into_pods, None)
+    drivers: dict[str, _DriverState] | None = member("DriverState", _into_driver_states, None)
 
     def frozen(self) -> ClaimEntry:
         drivers = None
@@ -298,7 +320,7 @@ class _Entry:
 
 @define
 class _FormerEntry(_Entry):
-    cdi_names: dict[str, tuple[str, ...] | None] | None = None
+    cdi_names: dict[str, tuple[str, ...] | None] | None = member("CDIDevices", _into_cdi_names, None)
 
     def frozen(self) -> ClaimEntry:
         entry = super().frozen()
@@ -310,103 +332,19 @@ class _FormerEntry(_Entry):
 
 @define
 class _FormerFile:
-    entries: Slice[_FormerEntry] | None = None
+    entries: Slice[_FormerEntry] | None = member(
+        "entries", into_structs(_FormerEntry, "state.ClaimInfoStateList"), None
+    )
 
 
 @define
 class _Data:
-    kind: str = ""
-    api_version: str = ""
-    entries: Slice[_Entry] | None = None
+    kind: str = member("kind", into_string, "")
+    api_version: str = member("apiVersion", into_string, "")
+    entries: Slice[_Entry] | None = member("ClaimInfoStateList", into_structs(_Entry, "state.ClaimInfoStateList"), None)
 
 
 @define
 class _File:
-    data: str = _EMPTY.decode()
-    checksum: int = crc32(_EMPTY)
-
-
-def _tuple(strings: Slice[str] | None) -> tuple[str, ...] | None:
-    return None if strings is None else tuple(strings.items)
-
-
-def _into_optional_string(old: str | None, value: Json) -> str | None:
-    return None if value is None else into_string(old or "", value)
-
-
-def _new_nothing(value: Json) -> None:
-    """Go's `struct{}`, the value of a set."""
-    into_struct(None, value, {})
-
-
-def _into_operations(_: frozenset[str], value: Json) -> frozenset[str]:
-    """A list of names, or a set as Go writes one. The field is alpha, so another form is no operation to skip."""
-    names = value if isinstance(value, list) else [name for name, _ in value] if isinstance(value, Object) else []
-    return frozenset(name for name in names if isinstance(name, str))
-
-
-_DEVICE_FIELDS: Fields = fields_of(
-    {
-        "PoolName": ("pool", into_string),
-        "DeviceName": ("name", into_string),
-        "ShareID": ("share_id", _into_optional_string),
-        "RequestNames": ("requests", into_strings),
-        "CDIDeviceIDs": ("cdi_ids", into_strings),
-    }
-)
-_into_devices = partial(
-    into_slice, zero=_Device, into=partial(into_struct, fields=_DEVICE_FIELDS), wanted="[]state.Device"
-)
-_DRIVER_FIELDS: Fields = fields_of(
-    {"Devices": ("devices", _into_devices), "SkipNodeOperations": ("skips", _into_operations)}
-)
-
-
-def _new_driver_state(value: Json) -> _DriverState:
-    return into_struct(_DriverState(), value, _DRIVER_FIELDS)
-
-
-_ENTRY_FIELDS: Fields = fields_of(
-    {
-        "ClaimUID": ("uid", into_string),
-        "ClaimName": ("name", into_string),
-        "Namespace": ("namespace", into_string),
-        "PodUIDs": ("pods", partial(into_map, key=str, new=_new_nothing, wanted="sets.Set[string]")),
-        "DriverState": (
-            "drivers",
-            partial(into_map, key=str, new=_new_driver_state, wanted="map[string]state.DriverState"),
-        ),
-    }
-)
-_FORMER_ENTRY_FIELDS: Fields = {
-    **_ENTRY_FIELDS,
-    **fields_of(
-        {"CDIDevices": ("cdi_names", partial(into_map, key=str, new=new_strings, wanted="map[string][]string"))}
-    ),
-}
-_FORMER_FILE_FIELDS: Fields = fields_of(
-    {
-        "entries": (
-            "entries",
-            partial(
-                into_slice,
-                zero=_FormerEntry,
-                into=partial(into_struct, fields=_FORMER_ENTRY_FIELDS),
-                wanted="state.ClaimInfoStateList",
-            ),
-        )
-    }
-)
-_into_entries = partial(
-    into_slice, zero=_Entry, into=partial(into_struct, fields=_ENTRY_FIELDS), wanted="state.ClaimInfoStateList"
-)
-_DATA_FIELDS: Fields = fields_of(
-    {
-        "kind": ("kind", into_string),
-        "apiVersion": ("api_version", into_string),
-        "ClaimInfoStateList": ("entries", _into_entries),
-    }
-)
-_FILE_FIELDS: Fields = fields_of(
-    {"Data": ("data", into_string), "Checksum": ("checksum", partial(into_uint, allowed=_UINT32))}
-)
+    data: str = member("Data", into_string, _EMPTY.decode())
+    checksum: int = member("Checksum", partial(into_uint, allowed=_UINT32), crc32(_EMPTY))
