@@ -9,6 +9,7 @@ in place of the others. Any function that takes a `Call` is a fault.
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from attrs import define, evolve, field, frozen
@@ -384,7 +385,32 @@ class Delayed:
 # --- adapters --------------------------------------------------------------------------------------------------------
 
 
-class FaultyTransport(PluginTransport):
+class _Faulty:
+    """What the adapters below share: a wrapped adapter, a script, and a clock."""
+
+    def __init__(self, adapter: object, script: Script, clock: ManualClock | None, timeout: float = CALL_LIMIT) -> None:
+        self._adapter = adapter
+        self._script = script
+        self._clock = ManualClock() if clock is None else clock
+        self._timeout = timeout
+
+    def _run(
+        self,
+        method: str,
+        answer: Callable[..., Answer],
+        arguments: tuple[object, ...],
+        failure: Callable[[str], Exception],
+        *,
+        nothing: Callable[[], Answer] = lambda: None,
+        timeout: float | None = None,
+        plugin: PluginId | None = None,
+    ) -> Answer:
+        limit = self._timeout if timeout is None else timeout
+        given = method, arguments, self._adapter, self._clock, limit, plugin
+        return self._script.run(Call(*given, answer=answer, nothing=nothing, failure=failure))
+
+
+class FaultyTransport(_Faulty, PluginTransport):
     """Wraps a transport; `script` says which calls and events have faults.
 
     `timeout` is in seconds of `clock` and limits every call, unless its caller gives a shorter timeout.
@@ -398,10 +424,8 @@ class FaultyTransport(PluginTransport):
         *,
         timeout: float = CALL_LIMIT,
     ) -> None:
+        super().__init__(transport, script, clock, timeout)
         self._transport = transport
-        self._script = script
-        self._clock = ManualClock() if clock is None else clock
-        self._timeout = timeout
         self._listener: Listener | None = None
         self._dropped: set[PluginId] = set()
 
@@ -420,17 +444,11 @@ class FaultyTransport(PluginTransport):
         plugin = None if isinstance(event, RegistrationRequested) else event.plugin
         if self._listener is None or plugin in self._dropped:
             return
-        call = Call(
-            type(event).__name__,
-            (event,),
-            self._transport,
-            self._clock,
-            plugin=plugin,
-            answer=self._listener,
-            nothing=lambda: None,
-            failure=lambda cause: PluginOptionsError(plugin.resource if plugin else "", cause),
-        )
-        self._script.run(call)
+
+        def failure(cause: str) -> Exception:
+            return PluginOptionsError(plugin.resource if plugin else "", cause)
+
+        self._run(type(event).__name__, self._listener, (event,), failure, plugin=plugin)
 
     def drop(self, plugin: PluginId) -> None:
         """Disconnect `plugin`: the listener gets `PluginLost` and no later event, and calls to it fail."""
@@ -479,42 +497,28 @@ class FaultyTransport(PluginTransport):
             raise PluginStoppedError(plugin.resource)
         limit = self._timeout if timeout is None else min(self._timeout, timeout)
 
+        def answer(*changed: object) -> Answer:
+            return ask(plugin, *changed, timeout=limit)
+
         def nothing() -> Answer:
             if method == ALLOCATE:
                 raise EmptyAllocateResponseError(plugin.resource)
             return () if method == GET_PREFERRED_ALLOCATION else None
 
-        call = Call(
-            method,
-            arguments,
-            self._transport,
-            self._clock,
-            limit,
-            plugin,
-            answer=lambda *changed: ask(plugin, *changed, timeout=limit),
-            nothing=nothing,
-            failure=lambda cause: PluginCallError(plugin.resource, method, cause),
-        )
-        return self._script.run(call)
+        failure = partial(PluginCallError, plugin.resource, method)
+        return self._run(method, answer, arguments, failure, nothing=nothing, timeout=limit, plugin=plugin)
 
 
-class FaultyPlugin(DevicePlugin):
+class FaultyPlugin(_Faulty, DevicePlugin):
     """Wraps a plugin; `script` says which answers have faults. Its callers are assumed to wait `timeout` seconds."""
 
     def __init__(
-        self,
-        plugin: DevicePlugin,
-        script: Script,
-        clock: ManualClock | None = None,
-        *,
-        timeout: float = CALL_LIMIT,
+        self, plugin: DevicePlugin, script: Script, clock: ManualClock | None = None, *, timeout: float = CALL_LIMIT
     ) -> None:
+        super().__init__(plugin, script, clock, timeout)
         self.resource: ResourceName = plugin.resource
         self.options: PluginOptions = plugin.options
         self._plugin = plugin
-        self._script = script
-        self._clock = ManualClock() if clock is None else clock
-        self._timeout = timeout
 
     def devices(self) -> tuple[Device, ...]:
         """List the devices of the wrapped plugin."""
@@ -542,71 +546,39 @@ class FaultyPlugin(DevicePlugin):
         self._call(PRE_START_CONTAINER, self._plugin.pre_start_container, devices, nothing=None)
 
     def _call(self, method: str, answer: Callable[..., Answer], *arguments: object, nothing: Answer) -> Answer:
-        call = Call(
-            method,
-            arguments,
-            self._plugin,
-            self._clock,
-            self._timeout,
-            answer=answer,
-            nothing=lambda: nothing,
-            failure=RuntimeError,
-        )
-        return self._script.run(call)
+        return self._run(method, answer, arguments, RuntimeError, nothing=lambda: nothing)
 
 
-class FaultyStore(CheckpointStore):
+class FaultyStore(_Faulty, CheckpointStore):
     """Wraps a store; `script` says which calls of `load`, `save` and `set_aside` have faults."""
 
     def __init__(self, store: CheckpointStore, script: Script, clock: ManualClock | None = None) -> None:
+        super().__init__(store, script, clock)
         self._store = store
-        self._script = script
-        self._clock = ManualClock() if clock is None else clock
 
     def load(self) -> bytes | None:
         """Load the blob."""
-        blob: bytes | None = self._call("load", "read", self._store.load)
+        blob: bytes | None = self._run("load", self._store.load, (), partial(StoreError, "checkpoint", "read"))
         return blob
 
     def save(self, blob: bytes) -> None:
         """Save the blob."""
-        self._call("save", "write", self._store.save, blob)
+        self._run("save", self._store.save, (blob,), partial(StoreError, "checkpoint", "write"))
 
     def set_aside(self) -> str | None:
         """Set the blob aside."""
-        place: str | None = self._call("set_aside", "set aside", self._store.set_aside)
+        failure = partial(StoreError, "checkpoint", "set aside")
+        place: str | None = self._run("set_aside", self._store.set_aside, (), failure)
         return place
 
-    def _call(self, method: str, action: str, answer: Callable[..., Answer], *arguments: object) -> Answer:
-        call = Call(
-            method,
-            arguments,
-            self._store,
-            self._clock,
-            answer=answer,
-            nothing=lambda: None,
-            failure=lambda cause: StoreError("checkpoint", action, cause),
-        )
-        return self._script.run(call)
 
-
-class FaultySink(NodeStatusSink):
+class FaultySink(_Faulty, NodeStatusSink):
     """Wraps a sink; `script` says which calls of `publish` have faults."""
 
     def __init__(self, sink: NodeStatusSink, script: Script, clock: ManualClock | None = None) -> None:
+        super().__init__(sink, script, clock)
         self._sink = sink
-        self._script = script
-        self._clock = ManualClock() if clock is None else clock
 
     def publish(self, status: NodeStatus) -> None:
         """Publish to the wrapped sink."""
-        call = Call(
-            "publish",
-            (status,),
-            self._sink,
-            self._clock,
-            answer=self._sink.publish,
-            nothing=lambda: None,
-            failure=lambda cause: SinkError("a faulty sink", cause),
-        )
-        self._script.run(call)
+        self._run("publish", self._sink.publish, (status,), partial(SinkError, "a faulty sink"))
