@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import partial, reduce
 from itertools import accumulate, islice
 from operator import sub
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from wsgiref.simple_server import WSGIRequestHandler
 
 from attrs import Factory, define, field, frozen
@@ -401,38 +401,46 @@ class _Calls:
     durations: _Histogram = Factory(lambda: _Histogram(BUCKETS))
 
 
+MetricT = TypeVar("MetricT", CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily)
+
+
+def _family(
+    kind: type[MetricT], name: str, text: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], Any]]
+) -> MetricT:
+    """Return a metric with labels. Each sample has their values, and a number or what `_Histogram.read` returns."""
+    metric = kind(name, text, labels=labels)
+    for values, sample in samples:
+        metric.add_metric(values, *(sample if isinstance(sample, tuple) else (sample,)))
+    return metric
+
+
 def _plugins(registrations: Mapping[str, int], durations: "Mapping[str, tuple[_Buckets, float]]") -> Iterator[Metric]:
     """Registrations of plugins, and the durations of their answers to Allocate, by resource."""
-    counter = CounterMetricFamily(
+    yield _family(
+        CounterMetricFamily,
         "kubelet_device_plugin_registration_total",
         "[ALPHA] Cumulative number of device plugin registrations. Broken down by resource name.",
-        labels=_LABELS,
+        _LABELS,
+        (([resource], count) for resource, count in sorted(registrations.items()) if count),
     )
-    for resource, count in sorted(registrations.items()):
-        if count:
-            counter.add_metric([resource], count)
-    yield counter
-    histogram = HistogramMetricFamily(
+    yield _family(
+        HistogramMetricFamily,
         "kubelet_device_plugin_alloc_duration_seconds",
         "[ALPHA] Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
-        labels=_LABELS,
+        _LABELS,
+        (([resource], read) for resource, read in sorted(durations.items()) if read[0][-1][1]),
     )
-    for resource, (buckets, total) in sorted(durations.items()):
-        if buckets[-1][1]:
-            histogram.add_metric([resource], buckets, total)
-    yield histogram
 
 
 def _devices(counts: Iterable[tuple[str, str, int]]) -> Metric:
     """Devices by resource and state."""
-    devices = GaugeMetricFamily(
+    return _family(
+        GaugeMetricFamily,
         "devicecore_devices",
         "Devices by state. A device that is allocated and unhealthy is counted in both.",
-        labels=(*_LABELS, "state"),
+        (*_LABELS, "state"),
+        (((resource, state), number) for resource, state, number in islice(counts, MAX_RESOURCES * len(_STATES))),
     )
-    for resource, state, number in islice(counts, MAX_RESOURCES * len(_STATES)):
-        devices.add_metric([resource, state], number)
-    return devices
 
 
 def _topology_manager(buckets: _Buckets, total: float, failed: int) -> Iterator[Metric]:
@@ -447,36 +455,34 @@ def _dra(
     operations: "Mapping[tuple[str, bool], tuple[_Buckets, float]]",
     driver_calls: "Mapping[tuple[str, str, str], tuple[_Buckets, float]]",
 ) -> Iterator[Metric]:
-    """Return a program without dynamic resource allocation shows none of this."""
+    """Operations and calls of drivers. A program without dynamic resource allocation shows none of this."""
     if operations:
-        metric = HistogramMetricFamily(
+        yield _family(
+            HistogramMetricFamily,
             "dra_operations_duration_seconds",
             "[ALPHA] Duration in seconds to prepare or release the ResourceClaims of a pod.",
-            labels=("operation_name", "is_error"),
+            ("operation_name", "is_error"),
+            (((operation, str(failed).lower()), read) for (operation, failed), read in sorted(operations.items())),
         )
-        for (operation, failed), (buckets, total) in sorted(operations.items()):
-            metric.add_metric([operation, str(failed).lower()], buckets, total)
-        yield metric
     if driver_calls:
-        metric = HistogramMetricFamily(
+        yield _family(
+            HistogramMetricFamily,
             "dra_grpc_operations_duration_seconds",
             "[ALPHA] Duration in seconds of calls to DRA drivers.",
-            labels=("driver_name", "method_name", "grpc_status_code"),
+            ("driver_name", "method_name", "grpc_status_code"),
+            sorted(driver_calls.items()),
         )
-        for labels, (buckets, total) in sorted(driver_calls.items()):
-            metric.add_metric(labels, buckets, total)
-        yield metric
 
 
 def _claims_in_use(cache: "ClaimCache") -> Metric:
-    metric = GaugeMetricFamily(
+    counts = islice(cache.in_use().items(), MAX_RESOURCES)  # the first is that of all drivers
+    return _family(
+        GaugeMetricFamily,
         "dra_resource_claims_in_use",
         "[ALPHA] ResourceClaims that are prepared, by driver; <any> is the number of all.",
-        labels=("driver_name",),
+        ("driver_name",),
+        (([foreign_text(driver, MAX_LABEL_LENGTH)], count) for driver, count in counts),
     )
-    for driver, count in islice(cache.in_use().items(), MAX_RESOURCES):  # the first is that of all drivers
-        metric.add_metric([foreign_text(driver, MAX_LABEL_LENGTH)], count)
-    return metric
 
 
 def _total_plugins(sockets: Mapping[str, bool]) -> Metric:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import ClassVar
 
-from devicecore.domain.checks import checked
+from devicecore.domain.checks import check_adapter, checked
 from devicecore.domain.dra import devices, health
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.devices import DynamicResource
@@ -40,7 +40,6 @@ from devicecore.ports.drivers import DriverTransport
 from devicecore.ports.pods import PodSource
 from devicecore.ports.slices import ResourceSlices
 from devicecore.ports.store import CheckpointStore
-from devicecore.runtime.arguments import check_adapter
 from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.runtime.measuring import measured
 from devicecore.runtime.observers import Observers

@@ -13,7 +13,7 @@ from devicecore.domain import container_options
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.checkpoint import CheckpointWriter
-from devicecore.domain.checks import checked, items, tuple_of
+from devicecore.domain.checks import check_adapter, check_callable, check_seconds, checked, items, tuple_of
 from devicecore.domain.container_options import ContainerOptions
 from devicecore.domain.errors import ManagerNotStartedError, ManagerStoppedError
 from devicecore.domain.events import DevicesReported, Event, PluginRegistered, RegistrationRequested
@@ -39,7 +39,6 @@ from devicecore.ports.policy import AllocationPolicy
 from devicecore.ports.sink import NodeStatusSink
 from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import PluginTransport
-from devicecore.runtime.arguments import check_adapter, check_callable, check_seconds
 from devicecore.runtime.current_state import CurrentState
 from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.runtime.observers import Observers

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
+from devicecore.domain.checks import check_callable, check_seconds
 from devicecore.domain.errors import DeviceCoreError, ManagerStoppedError
-from devicecore.runtime.arguments import check_callable, check_seconds
 from devicecore.runtime.run import Run
 
 Value = TypeVar("Value")

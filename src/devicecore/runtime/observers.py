@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from devicecore.runtime.arguments import check_callables
+from devicecore.domain.checks import check_callables
 
 _log = logging.getLogger(__name__)
 

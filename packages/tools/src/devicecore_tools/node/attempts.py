@@ -93,36 +93,18 @@ class Done:
     facts: Facts
 
 
+@define(eq=False)
 class Attempts:
-    """Makes attempts, in threads.
+    """Makes attempts, in threads."""
 
-    Args:
-        manager: allocates the devices.
-        claims: prepares the claims.
-        before: returns what is known of a pod from before the start of this process.
-        threads: a lane for each set of resources.
-        wake: called from other threads when there is a result.
-        clock: monotonic seconds.
-    """
-
-    def __init__(
-        self,
-        manager: DeviceManager,
-        claims: NodeClaims,
-        before: Callable[[PodUid], Before],
-        threads: Lanes,
-        wake: Callable[[], None],
-        *,
-        clock: Callable[[], float],
-    ) -> None:
-        self._clock = clock
-        self._manager = manager
-        self._claims = claims
-        self._before = before
-        self._threads = threads
-        self._wake = wake
-        self._done: queue.SimpleQueue[Done] = queue.SimpleQueue()
-        self._admitted: queue.SimpleQueue[PodEntry] = queue.SimpleQueue()
+    _manager: DeviceManager
+    _claims: NodeClaims
+    _before: Callable[[PodUid], Before]
+    _threads: Lanes  # a lane for each set of resources
+    _wake: Callable[[], None]  # called from other threads when there is a result
+    _clock: Callable[[], float]  # monotonic seconds
+    _done: "queue.SimpleQueue[Done]" = field(factory=queue.SimpleQueue, init=False)
+    _admitted: "queue.SimpleQueue[PodEntry]" = field(factory=queue.SimpleQueue, init=False)
 
     # --- what the main loop calls -------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attrs import define
+from attrs import define, field
 
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import PodUid
@@ -37,32 +37,19 @@ class _Leaving:
     problem: str = ""
 
 
+@define(eq=False)
 class ClaimReleases:
-    """Releases claims in threads. One thread uses it.
+    """Releases claims in threads. One thread uses it."""
 
-    Args:
-        manager: returns the DRA manager; None if it has not started.
-        threads: a lane for each set of drivers.
-        wake: called from other threads when there is something to do for `advance`.
-        clock: monotonic seconds.
-    """
-
-    def __init__(
-        self,
-        manager: "Callable[[], DraManager | None]",
-        threads: Lanes,
-        wake: Callable[[], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._clock = clock
-        self._manager = manager
-        self._threads = threads
-        self._wake = wake
-        self._leaving: dict[PodUid, _Leaving] = {}
-        self._left: queue.SimpleQueue[tuple[PodUid, str]] = queue.SimpleQueue()
-        self._served: object = None  # which drivers there were at the last look
-        self.version: object = object()
-        """Replaced when `problems` may have changed."""
+    _manager: "Callable[[], DraManager | None]"  # returns None if it has not started
+    _threads: Lanes  # a lane for each set of drivers
+    _wake: Callable[[], None]  # called from other threads when there is something to do for `advance`
+    _clock: Callable[[], float]  # monotonic seconds
+    _leaving: dict[PodUid, _Leaving] = field(factory=dict, init=False)
+    _left: "queue.SimpleQueue[tuple[PodUid, str]]" = field(factory=queue.SimpleQueue, init=False)
+    _served: object = None  # which drivers there were at the last look
+    version: object = field(factory=object)
+    """Replaced when `problems` may have changed."""
 
     def __contains__(self, pod: PodUid) -> bool:
         """Whether the claims of a pod of this UID that has gone are not released yet."""

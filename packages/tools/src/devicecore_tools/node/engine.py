@@ -92,7 +92,7 @@ class NodeEngine:
         self._entries: dict[PodUid, PodEntry] = {}
         self._threads = Lanes(workers=workers)
         self._evictions = Evictions(manager, self._threads, wake)
-        self._attempts = Attempts(manager, claims, self._before, self._threads, wake, clock=clock)
+        self._attempts = Attempts(manager, claims, self._before, self._threads, wake, clock)
         self._keeps_refused = pods is None or pods.keeps_refused
         self._held: frozenset[PodUid] = frozenset()
         self._leaving: set[PodUid] = set()

@@ -6,6 +6,8 @@ Law: each change of a resource's published counts is one line in the log.
 import logging
 from collections.abc import Callable
 
+from attrs import define, field
+
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.domain.text import foreign_text
@@ -14,29 +16,18 @@ from devicecore.ports.sink import NodeStatusSink
 _log = logging.getLogger(__name__)
 
 
+@define(eq=False)
 class LoggedSink(NodeStatusSink):
-    """Logs what changes, hands it to another sink, and calls `wake`.
+    """Logs what changes, hands it to another sink, and calls `wake`."""
 
-    Args:
-        sink: publishes the status.
-        wake: called after every publication.
-        still_failing: gives what keeps a sink that publishes later from doing so; None if nothing does.
-        wait: waits so many seconds for a sink that publishes later, and raises SinkError if it has not published.
-    """
-
-    def __init__(
-        self,
-        sink: NodeStatusSink,
-        wake: Callable[[], None],
-        still_failing: Callable[[], SinkError | None] = lambda: None,
-        wait: Callable[[float], None] = lambda _seconds: None,
-    ) -> None:
-        self._sink = sink
-        self._wake = wake
-        self._still_failing = still_failing
-        self._wait = wait
-        self._refused: SinkError | None = None
-        self._last = NodeStatus()
+    _sink: NodeStatusSink
+    _wake: Callable[[], None]  # called after every publication
+    _still_failing: Callable[[], SinkError | None] = lambda: None
+    """Returns what keeps a sink that publishes later from doing so; None if nothing does."""
+    _wait: Callable[[float], None] = lambda _seconds: None
+    """Waits so many seconds for a sink that publishes later. Raises SinkError if it has not published."""
+    _refused: SinkError | None = None
+    _last: NodeStatus = field(factory=NodeStatus)
 
     @property
     def problem(self) -> str | None:
