@@ -32,22 +32,14 @@ def checked(value: object, wanted: type[T], what: str) -> T:
 
 
 def items(value: Iterable[T], what: str) -> Iterable[T]:
-    """Return `value` if it has several items. A text is one.
-
-    Raises:
-        TypeError: it is a text, or nothing that can be iterated over.
-    """
+    """Return `value` if it has several items. Raises TypeError if it is a text, or cannot be iterated over."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise TypeError(expected(what, "several values, such as a tuple", value))
     return value
 
 
 def tuple_of(value: Iterable[T], kind: type[T], what: str) -> tuple[T, ...]:
-    """Return the items of `value`, each of which is a `kind`.
-
-    Raises:
-        TypeError: `value` has no items, or one of another type.
-    """
+    """Return the items of `value`. Raises TypeError if it has no items, or one that is not a `kind`."""
     found = tuple(items(value, what))
     if not {kind}.issuperset(map(type, found)):
         for one in found:
@@ -102,14 +94,13 @@ def _place(instance: object, field: "Attribute[T]") -> str:
     return f"{type(instance).__name__}.{field.name}"
 
 
-# --- arguments of managers ----------------------------------------------------------------------------------------------
+# --- arguments of managers --------------------------------------------------------------------------------------------
 
 
 def check_adapter(what: str, given: object, port: type, *, optional: bool = False) -> None:
-    """Refuse what cannot be the adapter of a port. `what` names the argument for the error.
+    """Refuse what cannot be the adapter of a port. `what` names the argument.
 
-    Raises:
-        TypeError: `given` is a class, or lacks a method of the protocol `port`.
+    Raises TypeError if `given` is a class, or lacks a method of the protocol `port`.
     """
     if given is None and optional:
         return
@@ -126,22 +117,13 @@ def check_callable(what: str, given: object) -> None:
 
 
 def check_callables(what: str, given: Iterable[object]) -> None:
-    """Refuse what is not several functions, such as observers.
-
-    Raises:
-        TypeError: `given` cannot be iterated over, or has something in it that cannot be called.
-    """
+    """Refuse what is not several functions, such as observers. Raises TypeError."""
     for one in items(given, what):
         check_callable(what, one)
 
 
 def check_seconds(what: str, given: object) -> None:
-    """Refuse what is not a number of seconds.
-
-    Raises:
-        TypeError: it is no number.
-        ValueError: it is below 0, or not a number.
-    """
+    """Refuse what is not a number of seconds. Raises TypeError, or ValueError for a number below 0 and for nan."""
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise TypeError(expected(what, "a number of seconds", given))
     if not given >= 0:

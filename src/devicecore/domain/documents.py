@@ -88,10 +88,9 @@ class Value:
         return Value(None, self, key)
 
     def mapping(self) -> "dict[str, Value]":
-        """Return the values of an object by key; empty if the value is missing.
+        """Return the values of an object by key.
 
-        Raises:
-            DocumentError: it is not an object.
+        It is empty if the value is missing. Raises DocumentError for other values.
         """
         if self.data is None:
             return {}
@@ -108,11 +107,7 @@ class Value:
         return [Value(data, self, number) for number, data in enumerate(self.data)]
 
     def text(self, default: str | None = None) -> str:
-        """Return the text; `default` if it is missing or empty.
-
-        Raises:
-            DocumentError: it is not a text, or it is missing or empty and there is no default.
-        """
+        """Return the text; `default` if it is missing or empty. Raises DocumentError if it is none, or is needed."""
         if isinstance(self.data, str) and self.data:
             return self.data
         if default is not None and (self.data is None or self.data == ""):
@@ -128,24 +123,16 @@ class Value:
         return bool(self.data)
 
     def integer(self, default: int | None = None) -> int:
-        """Return the whole number; `default` if it is missing.
-
-        Raises:
-            DocumentError: it is not a whole number, or it is missing and there is no default.
-        """
+        """Return the whole number; `default` if it is missing. Raises DocumentError if it is none, or is needed."""
         value = default if self.data is None else self.data
         if isinstance(value, bool) or not isinstance(value, int):
             self.refuse(f"expected a whole number, got {described(value)}")
         return value
 
     def quantity(self, *, whole: bool = False) -> int:
-        """Return the quantity, rounded up to a whole number.
+        """Return the quantity, rounded up to a whole number unless `whole` is set.
 
-        Args:
-            whole: refuse a fraction instead of rounding it.
-
-        Raises:
-            DocumentError: it is no quantity, or below 0.
+        Raises DocumentError if it is no quantity, is below 0, or is a fraction where `whole` is set.
         """
         if isinstance(self.data, bool) or not isinstance(self.data, str | int | float):
             self.refuse(f"expected a quantity such as 2, 500m or 1.5Gi, got {described(self.data)}")

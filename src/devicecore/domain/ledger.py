@@ -170,8 +170,7 @@ class Ledger:
     ) -> "Ledger":
         """Turn a reservation into an allocation, because the plugin has prepared its devices.
 
-        Raises:
-            KeyError: the container has no reservation of the resource.
+        Raises KeyError without one.
         """
         reservation = self._reservation(key, resource)
         nodes = {device: sorted_numa_nodes(numa_nodes_of(device)) for device in reservation.devices}
@@ -181,11 +180,7 @@ class Ledger:
         return Ledger(allocations, _without(self.reservations, reservation), self._in_use, self._shared_by_error)
 
     def release(self, key: ContainerKey, resource: ResourceName) -> "Ledger":
-        """Remove a reservation, because its admission has failed.
-
-        Raises:
-            KeyError: the container has no reservation of the resource.
-        """
+        """Remove a reservation, because its admission has failed. Raises KeyError if there is none."""
         reservation = self._reservation(key, resource)
         return self._freed((reservation,), evolve(self, reservations=_without(self.reservations, reservation)))
 

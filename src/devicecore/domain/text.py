@@ -18,16 +18,11 @@ def counted(number: float, noun: str) -> str:
 
 
 def foreign_text(text: str, limit: int = MAX_FOREIGN_TEXT) -> str:
-    """Bound and escape a text from outside.
+    """Bound and escape a text from outside. It may have any length; `limit` is at least 40.
 
-    Args:
-        text: any string, of any length.
-        limit: the most characters that the result may have; at least 40, which leaves room for the note below.
-
-    Returns:
-        `text` itself if it is printable and short enough. Otherwise characters that are not printable (line feeds,
-        terminal escapes, direction marks, lone surrogates) are escaped as Python does, and what is too long is cut
-        and ends with a note of how many characters there were.
+    A text that is printable and has at most `limit` characters is returned as it is. Otherwise characters that are not
+    printable (line feeds, terminal escapes, direction marks, lone surrogates) are escaped as Python does, and what is
+    too long is cut and ends with a note of how many characters there were.
     """
     if len(text) <= limit and text.isprintable():
         return text
@@ -41,15 +36,9 @@ def foreign_text(text: str, limit: int = MAX_FOREIGN_TEXT) -> str:
 
 
 def shortened(text: str, room: float, width_of: Callable[[str], float] = len) -> str:
-    """Leave out the middle of a name that is too wide, because names of one family differ most at their ends.
+    """Leave out the middle of a name that is wider than `room`, because names of one family differ most at their ends.
 
-    Args:
-        text: the name.
-        room: the most that the result may be wide, in the unit of `width_of`.
-        width_of: the width of one character.
-
-    Returns:
-        `text` itself if there is room for it; otherwise its start, an ellipsis, and its end, which gets two thirds.
+    `width_of` returns the width of a character, in the unit of `room`. The end of the name gets two thirds of the room.
     """
     widths = [width_of(letter) for letter in text]
     if sum(widths) <= room:

@@ -39,17 +39,15 @@ class DriverList:
     def begin(self, run: Run) -> None:
         """Begin a run without drivers; the slices of all drivers are due to be deleted (kubelet-dra.md 11).
 
-        Raises:
-            DraStoppedError: the run was stopped meanwhile.
+        Raises DraStoppedError if the run was stopped meanwhile.
         """
         self._state.begin(run, DriverRegistry(wipes={None: Wipe(self._clock())}))
 
     def apply(self, run: Run, event: DriverEvent) -> tuple[DriverRegistry, DriverRegistry]:
-        """Apply an event; the registry before it and the registry after it.
+        """Apply an event. Return the registry before it and the registry after it.
 
-        Raises:
-            DraStoppedError: the run is over; nothing was changed.
-            DriverAlreadyRegisteredError: an instance registers at an endpoint where its driver is registered.
+        Raises DraStoppedError if the run is over, and DriverAlreadyRegisteredError if an instance registers at an
+        endpoint where its driver is registered. Nothing is changed then.
         """
         now = self._clock()
         return self._state.replace(lambda registry: registry.apply(event, now), run=run)

@@ -49,16 +49,14 @@ class HealthRecord:
     def begin(self, run: Run) -> None:
         """Begin a run with the health that was saved. A file that cannot be used counts as empty, as in a kubelet.
 
-        Raises:
-            DraStoppedError: the run was stopped meanwhile.
+        Raises DraStoppedError if the run was stopped meanwhile.
         """
         (self._saved or self._state).begin(run, self._read())
 
     def report(self, run: Run, driver: DriverName, devices: Sequence[ReportedHealth]) -> HealthUpdate:
-        """Store a report. If it changes the health of a device, it is saved.
+        """Store a report.
 
-        Raises:
-            DraStoppedError: the run is over; nothing was changed.
+        If it changes the health of a device, it is saved. Raises DraStoppedError if the run is over.
         """
         now = self.now
         update = self._state.take(lambda cache: _with_cache(cache.report(driver, devices, now)), run=run)
@@ -74,11 +72,7 @@ class HealthRecord:
         return update
 
     def clear(self, run: Run, driver: DriverName) -> None:
-        """Forget the health of a driver's devices.
-
-        Raises:
-            DraStoppedError: the run is over; nothing was changed.
-        """
+        """Forget the health of a driver's devices. Raises DraStoppedError if the run is over."""
         self._state.replace(lambda cache: cache.cleared(driver), run=run)
         self._too_large.discard(driver)
         self._save()

@@ -55,7 +55,8 @@ RECONCILE_PERIOD = 60.0
 class DraManager(Runs):
     """Prepares claims for pods, and remembers which pod uses which: the kubelet's DRA manager.
 
-    Thread-safe. Use it as a context manager, or call `start` and `stop`.
+    Thread-safe. Use it as a context manager, or call `start` and `stop`. In a fork of the process that started it, each
+    method raises `ForkedError`.
 
     Args:
         transport: connects the manager with drivers.
@@ -133,7 +134,6 @@ class DraManager(Runs):
             SetUpError: the transport cannot start.
             DraStoppedError: `stop` was called meanwhile. Nothing is running.
             CalledFromInsideError: it is called from inside a start, a store or an event of the transport.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         self._check_call("start")
         # A stop does not wait for the stores, because a disk may hang.
@@ -157,7 +157,6 @@ class DraManager(Runs):
         Raises:
             CalledFromInsideError: it is called from inside a start, a store or an event of the transport, and would
                 wait for itself.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         self._check_call("stop")
         self._lifecycle.stop(self._end)
@@ -204,7 +203,6 @@ class DraManager(Runs):
         Raises:
             TypeError: `pod` is not a `Pod`.
             PrepareError: a claim is not prepared. Trying again is safe; the pod uses the claims until `unprepare`.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         checked(pod, Pod, "DraManager.prepare")
         self._lifecycle.check_process()
@@ -228,7 +226,6 @@ class DraManager(Runs):
         Raises:
             TypeError: `pod` is not a UID, such as a `Pod`.
             UnprepareError: a claim is not released, and the pod still uses it. Trying again is safe.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         checked(pod, str, "DraManager.unprepare: the uid of a pod")
         self._lifecycle.check_process()
@@ -286,7 +283,6 @@ class DraManager(Runs):
         Raises:
             DraNotStartedError: the manager was never started.
             DraStoppedError: the manager is stopped.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         self.wipe_slices()
         now = self._clock()
@@ -303,7 +299,6 @@ class DraManager(Runs):
         Raises:
             DraNotStartedError: the manager was never started.
             DraStoppedError: the manager is stopped.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         self._lifecycle.check_started()
         run = self._saved.run()
@@ -321,7 +316,6 @@ class DraManager(Runs):
         Raises:
             DraNotStartedError: the manager was never started.
             DraStoppedError: the manager is stopped.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         self._lifecycle.check_started()
         return self._drivers.wipe_slices(self._saved.run())

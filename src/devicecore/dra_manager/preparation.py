@@ -71,8 +71,7 @@ class Preparation:
     def prepare(self, pod: Pod) -> PreparedPod:
         """Prepare all claims of a pod, each once. The caller has the pod's turn.
 
-        Raises:
-            DeviceCoreError: a claim is not prepared, in the kubelet's sentence without its prefix.
+        Raises DeviceCoreError with the kubelet's sentence, without its prefix.
         """
         run = self._claims.run()
         claims = self._checked(pod)

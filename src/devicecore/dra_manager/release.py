@@ -54,8 +54,7 @@ class Release:
     def release(self, pod: PodUid) -> None:
         """Release the claims that a pod uses. The caller has the pod's turn.
 
-        Raises:
-            DeviceCoreError: a claim is not released, in the kubelet's sentence without its prefix.
+        Raises DeviceCoreError with the kubelet's sentence, without its prefix.
         """
         run = self._claims.run()
         last, released = self._ask_all(run, pod, self._claims.cache.of_pod(pod))

@@ -63,9 +63,7 @@ class SavedClaims:
     def begin(self, run: Run) -> RestoredClaims:
         """Begin a run with the claims of the store.
 
-        Raises:
-            StoreError: the file cannot be used, and it cannot be set aside.
-            DraStoppedError: the run was stopped meanwhile.
+        Raises StoreError if the file can be neither used nor set aside, and DraStoppedError if the run was stopped.
         """
         cache, restored = self._read(run)
         self._saved.begin(run, cache)
@@ -74,9 +72,8 @@ class SavedClaims:
     def save(self, run: Run, what: str, change: Callable[[ClaimCache], Step]) -> Step:
         """Make a change durable, and then visible. If the file would stay the same, it is not written.
 
-        Raises:
-            DraStoppedError: the run is over; nothing was changed.
-            SaveClaimsError: it cannot be saved; nothing was changed. Its text contains `what`.
+        Raises DraStoppedError if the run is over, and SaveClaimsError with `what` if it cannot be saved. Nothing is
+        changed then.
         """
         try:
             return self._saved.commit(run, lambda cache: _with_cache(change(cache)))
@@ -84,11 +81,7 @@ class SavedClaims:
             raise SaveClaimsError(what, error.cause) from error
 
     def note(self, run: Run, change: Callable[[ClaimCache], Step]) -> Step:
-        """Make a change of phases visible.
-
-        Raises:
-            DraStoppedError: the run is over; nothing was changed.
-        """
+        """Make a change of phases visible. Raises DraStoppedError if the run is over."""
         return self._state.take(lambda cache: _with_cache(change(cache)), run=run)
 
     def _read(self, run: Run) -> tuple[ClaimCache, RestoredClaims]:

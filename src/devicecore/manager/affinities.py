@@ -34,12 +34,10 @@ class Affinities:
         return self._topology.policy is not Policy.NONE and not admitted
 
     def chooser(self, pod: Pod, containers: Sequence[Container]) -> Callable[[Container], Affinity]:
-        """A function that chooses the affinity of each of `containers` of `pod`, from the state when it is called.
+        """Return a function that chooses the affinity of each of `containers`, from the state when it is called.
 
-        With the scope `pod`, all containers have one affinity, also if they are admitted one by one.
-
-        Raises:
-            TopologyAffinityError: the policy admits no set of NUMA nodes. The function returned raises it too.
+        With the scope `pod`, all containers have one affinity, also if they are admitted one by one. The function and
+        this raise TopologyAffinityError if the policy admits no set of NUMA nodes.
         """
         if self._topology.policy is Policy.NONE:
             return lambda _: None

@@ -52,7 +52,8 @@ _log = logging.getLogger(__name__)
 class DeviceManager(Runs):
     """Allocates devices to containers, and remembers which container has which: the kubelet's device manager.
 
-    Thread-safe. Use it as a context manager, or call `start` and `stop`.
+    Thread-safe. Use it as a context manager, or call `start` and `stop`. In a fork of the process that started it, each
+    method raises `ForkedError`.
 
     Args:
         transport: connects the manager with plugins.
@@ -149,7 +150,6 @@ class DeviceManager(Runs):
             SetUpError: the transport cannot start.
             ManagerStoppedError: `stop` was called meanwhile. Nothing is running.
             CalledFromInsideError: it is called from inside a start, the store, the sink or an event of the transport.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         self._check_call("start")
         # Start the transport first: it claims the directory, and only the owner may read the checkpoint. Events wait
@@ -179,7 +179,6 @@ class DeviceManager(Runs):
         Raises:
             CalledFromInsideError: it is called from inside a start, the store, the sink or an event of the transport,
                 and would wait for itself.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         self._check_call("stop")
         self._lifecycle.stop(self._end)
@@ -212,7 +211,6 @@ class DeviceManager(Runs):
 
         Raises:
             TimeoutError: the condition was not met within `timeout` seconds.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         self._lifecycle.check_process()
         return self._state.wait_for(condition, timeout)
@@ -264,7 +262,6 @@ class DeviceManager(Runs):
             TypeError: `pod` is not a `Pod`, or `affinity` not several numbers.
             ManagerNotStartedError: the manager was never started.
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         checked(pod, Pod, "DeviceManager.admit")
         _check_affinity(affinity, "DeviceManager.admit")
@@ -285,7 +282,6 @@ class DeviceManager(Runs):
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
             ManagerNotStartedError: the manager was never started.
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         checked(pod, Pod, "DeviceManager.allocate")
         _check_affinity(affinity, "DeviceManager.allocate")
@@ -306,7 +302,6 @@ class DeviceManager(Runs):
             AdmissionError: the container has no allocation, and the devices cannot be allocated now.
             StoreError: the container has no allocation, and the checkpoint cannot be saved.
             ManagerNotStartedError: the manager was never started.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         checked(pod, Pod, "DeviceManager.start_container")
         self._lifecycle.check_started()
@@ -335,7 +330,6 @@ class DeviceManager(Runs):
             ManagerNotStartedError: the manager was never started. Nothing is forgotten.
             ManagerStoppedError: the manager is stopped. Nothing is forgotten.
             TypeError: `pods` is one uid, or has an item that is no uid.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         uids = _uids(pods)
         self._lifecycle.check_started()
@@ -349,7 +343,6 @@ class DeviceManager(Runs):
 
         Raises:
             ManagerNotStartedError: the manager was never started. After a stop, this saves and publishes nothing.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         self._lifecycle.check_started()
         self._turns.end_abandoned()
@@ -365,7 +358,6 @@ class DeviceManager(Runs):
         Raises:
             ManagerNotStartedError: the manager was never started.
             ManagerStoppedError: the manager is stopped.
-            ForkedError: this process is a fork of the one in which the manager was started.
         """
         self._lifecycle.check_started()
         self._state.current_run()

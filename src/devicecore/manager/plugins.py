@@ -30,11 +30,7 @@ class Plugins:
     _clock: Clock
 
     def allocate(self, resource: ResourceName, devices: Sequence[DeviceId], time_left: Callable[[], float]) -> Receipt:
-        """Ask the plugin to prepare `devices` for one container.
-
-        Raises:
-            PluginError: there is no plugin, or its call failed.
-        """
+        """Ask the plugin to prepare `devices` for one container. Raises PluginError if there is none, or it fails."""
         metrics = self._metrics
         if metrics is None:
             return self._transport.allocate(self._instance(resource).id, devices, timeout=time_left())
@@ -42,11 +38,7 @@ class Plugins:
             return self._transport.allocate(self._instance(resource).id, devices, timeout=time_left())
 
     def preferred(self, resource: ResourceName, question: AskPlugin, timeout: float) -> Sequence[DeviceId]:
-        """Return the devices that the plugin prefers.
-
-        Raises:
-            PluginError: there is no plugin, or it does not answer.
-        """
+        """Return the devices that the plugin prefers. Raises PluginError if there is none, or it does not answer."""
         with _stopped_plugin_as_failed_call(resource, "GetPreferredAllocation"):
             return self._transport.get_preferred_allocation(
                 self._instance(resource).id,
@@ -57,19 +49,14 @@ class Plugins:
             )
 
     def offers_preference(self, resource: ResourceName) -> bool:
-        """Return whether the plugin of `resource` offers GetPreferredAllocation.
-
-        Raises:
-            EndpointNotFoundError: there is no plugin.
-        """
+        """Return whether the plugin offers GetPreferredAllocation. Raises EndpointNotFoundError without a plugin."""
         return self._instance(resource).options.get_preferred_allocation_available
 
     def pre_start(self, key: ContainerKey, resource: ResourceName) -> None:
         """Call PreStartContainer if the plugin requires it.
 
-        Raises:
-            PluginError: there is no plugin, or it does not answer.
-            NoDevicesAllocatedError: the plugin requires the call, and the container has no devices.
+        Raises PluginError if there is no plugin or it fails, and NoDevicesAllocatedError if the container has no
+        devices.
         """
         state = self._state.value
         known = state.inventory.resources.get(resource)

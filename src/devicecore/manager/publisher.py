@@ -35,8 +35,7 @@ class Publisher:
     def publish(self, removed: Iterable[ResourceName] = ()) -> NodeStatus:
         """Publish the status if it has changed, and return it. `removed` are resources that the node no longer has.
 
-        Raises:
-            CalledFromInsideError: the sink calls this while it publishes.
+        Raises CalledFromInsideError if the sink calls this while it publishes.
         """
         self.check_call("publishing")
         with self._lock:
@@ -58,10 +57,6 @@ class Publisher:
             return status
 
     def check_call(self, method: str) -> None:
-        """Check that `method` is not called from inside the sink: it would wait for events that wait to publish.
-
-        Raises:
-            CalledFromInsideError: it is.
-        """
+        """Raise CalledFromInsideError inside the sink: `method` would wait for events that wait to publish."""
         if self._call is not None and self._call.encloses_caller:
             raise CalledFromInsideError(method, "NodeStatusSink.publish")

@@ -75,12 +75,7 @@ class DevicePlugin(Protocol):
 def check_plugin(plugin: DevicePlugin, function: str) -> None:
     """Refuse what is no plugin: a class instead of an instance of it, or an object without what a plugin needs.
 
-    Args:
-        plugin: what a caller has passed.
-        function: the name of the function that it was passed to, for the error.
-
-    Raises:
-        TypeError: it cannot be served.
+    `function` is the function that got it, which the error names. Raises TypeError.
     """
     given: object = plugin
     if isinstance(given, type):
@@ -92,20 +87,12 @@ def check_plugin(plugin: DevicePlugin, function: str) -> None:
 
 
 def listed(plugin: DevicePlugin) -> tuple[Device, ...]:
-    """Return what `devices` of a plugin returns.
-
-    Raises:
-        TypeError: it has returned something else than devices.
-    """
+    """Return what `devices` of a plugin returns. Raises TypeError if these are no devices."""
     return tuple_of(plugin.devices(), Device, f"{_name(plugin)}.devices")
 
 
 def allocated(plugin: DevicePlugin, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-    """Return what `allocate` of a plugin returns.
-
-    Raises:
-        TypeError: it has returned something else than a ContainerAllocateResponse.
-    """
+    """Return what `allocate` of a plugin returns. Raises TypeError if it is no ContainerAllocateResponse."""
     return checked(plugin.allocate(devices), ContainerAllocateResponse, f"{_name(plugin)}.allocate")
 
 
@@ -114,8 +101,7 @@ def preferred(
 ) -> tuple[DeviceId, ...]:
     """Return what `get_preferred_allocation` of a plugin returns. A kubelet does not check which ids these are.
 
-    Raises:
-        TypeError: it has returned something else than ids.
+    Raises TypeError if it returns something else than ids.
     """
     answer = plugin.get_preferred_allocation(available, must_include, size)
     tuple_of(answer, str, f"{_name(plugin)}.get_preferred_allocation")

@@ -59,10 +59,8 @@ class CurrentState(Generic[Value]):
     def replace(self, change: Callable[[Value], Value], *, run: Run | None = None) -> tuple[Value, Value]:
         """Replace the value by the result of `change`. Return the value before and the value after.
 
-        If `change` raises an error, the value stays and the caller gets the error.
-
-        Raises:
-            DeviceCoreError: `run` is given and is not the current run.
+        If `change` raises an error, the value stays. Raises DeviceCoreError if `run` is given and is not the current
+        run.
         """
         with self._lock:
             if run is not None and run is not self.run:

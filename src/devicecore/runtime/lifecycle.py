@@ -70,33 +70,19 @@ class Lifecycle:
         return run is not None and run.is_started and not run.is_stopped
 
     def check_process(self) -> None:
-        """Check that this process is the one in which it was started, if it was.
-
-        Raises:
-            ForkedError: this process is a fork of that one.
-        """
+        """Raise ForkedError if this process is a fork of the one in which it was started."""
         if self._run is not None:
             self._run.check_process()
 
     def check_started(self) -> Run:
-        """Return the last run, which may be over.
-
-        Raises:
-            DeviceCoreError: there never was a start.
-            ForkedError: this process is a fork of the one in which it was started.
-        """
+        """Return the last run, which may be over. Raises DeviceCoreError if there is none, or after a fork."""
         if self._run is None:
             raise self._not_started()
         self._run.check_process()
         return self._run
 
     def check_running(self) -> None:
-        """Refuse a call that needs a run.
-
-        Raises:
-            DeviceCoreError: it does not run.
-            ForkedError: this process is a fork of the one in which it was started.
-        """
+        """Refuse a call that needs a run. Raises DeviceCoreError if it does not run, or after a fork."""
         self.check_process()
         if not self.is_running:
             raise self._not_started()
@@ -111,13 +97,8 @@ class Lifecycle:
     ) -> bool:
         """Call `before`, `begin` and `after`, unless it runs already. A start in another thread is awaited first.
 
-        If one of them fails or is interrupted, `end` is called. Return whether they were called.
-
-        Args:
-            begin: takes what the run needs. A stop waits for it.
-            end: releases everything.
-            before: is called before `begin`. A stop does not wait for it.
-            after: is called after `begin`. A stop does not wait for it.
+        If one of them fails or is interrupted, `end` is called. Return whether they were called. A stop waits for
+        `begin`, and not for the other two.
 
         Raises:
             DeviceCoreError: a stop was called meanwhile. Nothing is running.
@@ -141,11 +122,7 @@ class Lifecycle:
     def call(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what `function` returns, which belongs to somebody else and may try to start or stop the object.
 
-        Args:
-            name: what an error calls the function, such as `an observer`.
-            function: a start or a stop inside it is an error, because it would wait for itself.
-            args: of the function.
-            kwargs: of the function.
+        A start or a stop inside it is an error that has `name`, because it would wait for itself.
         """
         thread = threading.get_ident()
         if self._enclosing(thread) is not None:

@@ -24,11 +24,9 @@ class Run:
         self._process = os.getpid()
 
     def check_process(self) -> None:
-        """Check that this process is the one that started the run, unless the run is over.
+        """Raise ForkedError if this process is a fork of the one that started the run, unless the run is over.
 
-        Raises:
-            ForkedError: this is not the process that started the run. Threads and locks do not survive a fork, and the
-                directory belongs to the first process.
+        Threads and locks do not survive a fork, and the directory belongs to the first process.
         """
         if not self.is_over and (process := os.getpid()) != self._process:
             raise ForkedError(self._process, process)

@@ -112,8 +112,7 @@ class SavedState(Generic[Value]):
     def end(self) -> None:
         """Wait for the save that is under way, save what is not saved yet, then end the current run.
 
-        Raises:
-            CalledFromInsideError: the store calls this while it saves.
+        Raises CalledFromInsideError if the store calls this while it saves.
         """
         self.check_call("stop")
         with self._lock:
@@ -131,9 +130,7 @@ class SavedState(Generic[Value]):
     def set_aside(self, run: Run) -> str | None:
         """Ask the store to set its content aside. Return the new place.
 
-        Raises:
-            StoreError: it cannot be moved.
-            DeviceCoreError: `run` was stopped, so the store may be another manager's.
+        Raises StoreError if it cannot be moved, and DeviceCoreError after a stop: the store may be another manager's.
         """
         with self._lock:
             if run.is_stopped:
@@ -226,11 +223,7 @@ class SavedState(Generic[Value]):
             _log.warning("the store has been busy for %g s: the newest state is saved when it has finished", PATIENCE)
 
     def check_call(self, method: str) -> None:
-        """Check that `method` is not called from inside the store.
-
-        Raises:
-            CalledFromInsideError: it is, and would wait for itself.
-        """
+        """Raise CalledFromInsideError if `method` is called from inside the store, where it would wait for itself."""
         if self._call is not None and self._call.encloses_caller:
             raise CalledFromInsideError(method, "CheckpointStore.save")
 

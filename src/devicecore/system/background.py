@@ -18,13 +18,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def bounded_backoff(failures: int, first: float, longest: float) -> float:
-    """Return the pause after `failures` failures in a row: `first`, doubled with each further one, at most `longest`.
-
-    Args:
-        failures: at least 1; any number, however large.
-        first: seconds.
-        longest: seconds.
-    """
+    """Return the seconds of pause after so many failures in a row: `first`, doubled with each, at most `longest`."""
     return min(first * 2.0 ** min(failures - 1, 64), longest)  # a larger exponent would overflow a float
 
 
@@ -50,9 +44,7 @@ class _Restarts:
 async def supervise(name: str, run: Callable[[], Awaitable[None]]) -> NoReturn:
     """Keep `run` running until this coroutine is cancelled. Make a task of it: `asyncio.create_task(supervise(...))`.
 
-    Args:
-        name: what the log calls the task.
-        run: makes the coroutine to run, anew for each start.
+    `run` makes the coroutine anew for each start. The log calls it `name`.
     """
     restarts = _Restarts(name)
     while True:
@@ -79,9 +71,7 @@ async def end(task: "asyncio.Task[NoReturn]") -> None:
 class SupervisedThread:
     """A daemon thread that keeps `run` running until `stop`.
 
-    Args:
-        name: of the thread, and in the log.
-        run: called with an event that is set by `stop`, after which `run` has to return soon.
+    `run` is called with an event that is set by `stop`, after which it has to return soon. The log has the `name`.
     """
 
     def __init__(self, name: str, run: Callable[[threading.Event], None]) -> None:
@@ -91,17 +81,13 @@ class SupervisedThread:
         self._thread = threading.Thread(target=self._keep_running, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin to run. This can be done once.
-
-        Raises:
-            RuntimeError: the thread cannot be started, or was started before.
-        """
+        """Begin to run. This can be done once. Raises RuntimeError if the thread cannot be started."""
         self._thread.start()
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Set the event, and wait `timeout` seconds for the thread to end; whether it has. A second call does nothing.
+        """Set the event, and wait `timeout` seconds for the thread to end. Return whether it has ended.
 
-        The thread itself may call this; it does not wait for itself then.
+        A second call does nothing. The thread itself may call this; it does not wait for itself then.
         """
         self._stopping.set()
         if self._thread.ident is not None and self._thread is not threading.current_thread():

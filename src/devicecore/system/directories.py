@@ -23,8 +23,7 @@ _ALLOW = "or allow it: --allow-shared-directory, in Python allow_shared_director
 def make_directory(path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
     """Make the last part of `path` if it is missing, with exactly `mode` (the umask is ignored), and check it.
 
-    Raises:
-        DirectoryError: it cannot be made, is not a directory, or does not follow the rule.
+    Raises DirectoryError if it cannot be made, is not a directory, or does not follow the rule.
     """
     directory = Path(path)
     try:
@@ -37,14 +36,10 @@ def make_directory(path: str | os.PathLike[str], mode: int = 0o750, *, allow_sha
 
 
 class KeptDirectory:
-    """A directory that is made again if it is deleted while we use it.
+    """A directory that is made again if it is deleted while we use it. Thread-safe.
 
-    One that was renamed is not: it may come back, and then nothing must be in its place. Thread-safe.
-
-    Args:
-        path: the directory.
-        mode: its permissions if it is made; the umask does not change them.
-        allow_shared: whether other users may write to it.
+    One that was renamed is not: it may come back, and then nothing must be in its place. `mode` are its permissions if
+    it is made; the umask does not change them. `allow_shared` is whether other users may write to it.
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
@@ -57,8 +52,7 @@ class KeptDirectory:
     def make(self) -> None:
         """Make its last part if it is missing, check it, and remember which directory it is until `close`.
 
-        Raises:
-            DirectoryError: it cannot be made, is not a directory, or does not follow the rule.
+        Raises DirectoryError if it cannot be made, is not a directory, or does not follow the rule.
         """
         with self._lock:
             make_directory(self._path, self._mode, allow_shared=self._allow_shared)
@@ -67,8 +61,7 @@ class KeptDirectory:
     def look(self) -> None:
         """Check it again, and make it again if it was deleted. After `close`, this does nothing.
 
-        Raises:
-            DirectoryError: it was renamed away, cannot be made again, or does not follow the rule any more.
+        Raises DirectoryError if it was renamed away, cannot be made, or does not follow the rule any more.
         """
         with self._lock:
             if self._descriptor is None:
@@ -100,14 +93,9 @@ class KeptDirectory:
 
 
 def check_directory(path: str | os.PathLike[str], *, allow_shared: bool = False) -> None:
-    """Refuse a directory to which other users may write.
+    """Refuse a directory to which other users may write, unless `allow_shared` accepts any directory or link to one.
 
-    Args:
-        path: the directory.
-        allow_shared: accept any directory, of any owner and mode, and a symbolic link to one.
-
-    Raises:
-        DirectoryError: it is missing, is not a directory, or does not follow the rule and `allow_shared` is False.
+    Raises DirectoryError if it is missing, is not a directory, or does not follow the rule.
     """
     try:
         found = Path(path).stat() if allow_shared else Path(path).lstat()
@@ -119,12 +107,7 @@ def check_directory(path: str | os.PathLike[str], *, allow_shared: bool = False)
 
 
 def directory_problem(found: os.stat_result, *, allow_shared: bool = False) -> str | None:
-    """Return why a directory cannot be used, or None if it can.
-
-    Args:
-        found: what `lstat` said about it.
-        allow_shared: whether any owner and mode will do.
-    """
+    """Return why a directory cannot be used, of which `found` is what `lstat` said. Return None if it can."""
     us = os.geteuid()
     if stat.S_ISLNK(found.st_mode):
         return f"it is a symbolic link: name the directory that it leads to, {_ALLOW}"

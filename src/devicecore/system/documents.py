@@ -46,15 +46,9 @@ Data = Any  # what JSON can hold: dict, list, str, int, float, bool or None
 
 
 def read_documents(text: str, file: str, *, error: type[DocumentError] = DocumentError) -> list[Value]:
-    """Read the documents of a text, which is YAML, or JSON values one after the other.
+    """Return the documents of a text that are not empty: YAML, or JSON values one after the other.
 
-    Args:
-        text: the text.
-        file: the name of its file, for errors.
-        error: the type of error that is raised.
-
-    Returns:
-        The documents that are not empty.
+    `file` is the name of its file, and `error` the type of error that is raised.
 
     Raises:
         DocumentError: the text is not YAML, or too large.

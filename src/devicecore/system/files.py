@@ -30,14 +30,11 @@ _Identity = tuple[int, int, int, int]
 
 
 def open_into(opened: list[int], path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
-    """Open a file as `os.open` does, append its descriptor to `opened`, and return it.
+    """Open a file as `os.open` does, append its descriptor to `opened`, and return it. Raises OSError.
 
     An interrupt (Ctrl-C) may come between any two instructions of Python, so also between a call of `os.open` and the
     assignment of its result; then nothing would ever close the descriptor. Here it is in the list before Python goes
     on, and the caller closes what is in the list, in a `finally`.
-
-    Raises:
-        OSError: the file cannot be opened.
     """
     opened.extend(map(os.open, (path,), (flags,), (mode,)))
     return opened[-1]
@@ -46,14 +43,8 @@ def open_into(opened: list[int], path: str | os.PathLike[str], flags: int, mode:
 def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES, *, follow_links: bool = False) -> bytes:
     """Read a regular file of at most `max_bytes` bytes. This never waits: pipes and devices are refused.
 
-    Args:
-        path: the file.
-        max_bytes: how many bytes the file may have.
-        follow_links: whether `path` may be a symbolic link. Links in its directories are always followed.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        OSError: the file cannot be opened or read, is not a regular file, or is too long. `strerror` is a sentence.
+    Only with `follow_links`, `path` may be a symbolic link. Links in its directories are always followed. Raises
+    OSError with a sentence as its `strerror`, and FileNotFoundError if there is no file.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     opened: list[int] = []
@@ -87,13 +78,8 @@ def _opened_for_reading(opened: list[int], path: str | os.PathLike[str], flags: 
 def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
     """Read what a user names on the command line: a file, or a pipe such as a shell makes of `<(...)`.
 
-    Args:
-        path: the file or pipe. Symbolic links are followed.
-        max_bytes: how many bytes it may have.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        OSError: it cannot be read, is too long, or a pipe to which nothing is written. `strerror` is a sentence.
+    It may have `max_bytes` bytes. Symbolic links are followed. Raises OSError with a sentence as its `strerror` if it
+    cannot be read, is too long, or is a pipe to which nothing is written.
     """
     opened: list[int] = []
     try:

@@ -20,8 +20,7 @@ NOTICED = 1.0
 def in_time(work: Callable[[], Result], seconds: float) -> Result:
     """Do the work in a thread of its own and return its result. Work that takes longer does not keep the process alive.
 
-    Raises:
-        TimeoutError: the work takes longer than `seconds`.
+    Raises TimeoutError if the work takes longer than `seconds`.
     """
     outcome: Future[Result] = Future()
 

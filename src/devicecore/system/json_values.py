@@ -34,8 +34,7 @@ def to_json(value: object) -> Any:  # noqa: ANN401 - JSON has no better type
 def from_json(document: object, cls: type[T]) -> T:
     """Return the value of type `cls` that a parsed JSON document describes.
 
-    Raises:
-        ValueError: the document describes no such value. The text names the place and what was expected.
+    Raises ValueError with the place and what was expected if the document describes no such value.
     """
     try:
         return _CONVERTER.structure(document, cls)

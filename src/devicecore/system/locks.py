@@ -22,13 +22,10 @@ _POLL = 0.02  # seconds between two attempts, because no call of the system wait
 
 
 class NamedLocks:
-    """Locks by name. The file is made if it is missing, and stays empty.
+    """Locks by name. The file is made if it is missing, and stays empty. Its directory must exist.
 
     Each name locks one byte of the file, through an open file of its own. So it excludes the threads of this process as
     well, and the system frees it when the process ends.
-
-    Args:
-        path: the file. Its directory must exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,13 +37,8 @@ class NamedLocks:
     def held(self, name: str, timeout: float) -> Iterator[None]:
         """Hold the lock `name` until the end of the block.
 
-        Args:
-            name: which lock.
-            timeout: seconds to wait for other processes; threads of this process are waited for in any case.
-
-        Raises:
-            LockedError: another process held it all the time.
-            OSError: the file cannot be made or locked.
+        Other processes are waited for `timeout` seconds, threads of this process in any case. Raises LockedError after
+        that time, and OSError if the file cannot be made or locked.
         """
         ticket = object()
         with self._condition:

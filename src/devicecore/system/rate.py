@@ -10,13 +10,7 @@ from collections.abc import Callable
 class TokenBucket:
     """Holds at most `burst` tokens, and gains `per_second` of them each second. Thread-safe.
 
-    Args:
-        per_second: calls in the long run.
-        burst: calls at once.
-        clock: monotonic seconds.
-
-    Raises:
-        ValueError: the bucket could never hold a token.
+    `clock` gives monotonic seconds. Raises ValueError if the bucket could never hold a token.
     """
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:

@@ -47,21 +47,13 @@ def check_socket_path(path: str) -> None:
 
 
 def check_not_in_the_way(path: str) -> None:
-    """Refuse a path at which something other than a socket lies, such as a link to one.
-
-    Raises:
-        DirectoryError: something else lies there.
-    """
+    """Raise DirectoryError if something other than a socket lies at a path, such as a link to one."""
     if os.path.lexists(path) and socket_identity(path) is None:
         raise DirectoryError(str(Path(path).parent), f"{Path(path).name} is in the way and is not a socket")
 
 
 def is_served(path: str) -> bool:
-    """Return whether a process serves the socket at `path`. gRPC would replace it without an error.
-
-    Raises:
-        OSError: the socket cannot be tried.
-    """
+    """Return whether a process serves the socket at `path`. gRPC would replace it without an error. Raises OSError."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1)
         try:

@@ -101,11 +101,7 @@ def write_receipt(response: ContainerAllocateResponse) -> Receipt:
 
 
 def read_receipt(receipt: Receipt) -> ContainerAllocateResponse:
-    """Read a receipt. An empty receipt is an answer without any settings.
-
-    Raises:
-        UnreadableReceiptError: the bytes are not a ContainerAllocateResponse.
-    """
+    """Read a receipt. An empty one is an answer without settings. Raises UnreadableReceiptError for other bytes."""
     try:
         return to_response(deviceplugin.ContainerAllocateResponse.FromString(receipt))
     except (DecodeError, UnicodeDecodeError) as error:  # the second from protobuf's pure Python implementation

@@ -44,12 +44,7 @@ class ListReader:
         self._last = DeviceList()
 
     def read(self, data: bytes) -> DeviceList:
-        """Read the next ListAndWatchResponse, in its order.
-
-        Raises:
-            DecodeError: the bytes are not such a message.
-            UnicodeDecodeError: likewise, from protobuf's pure Python implementation.
-        """
+        """Read the next ListAndWatchResponse, in its order. The errors are those of `read_devices`."""
         before, front, at, end = self._portions, 0, 0, len(data)
         back = len(before)
         while front < back and data.startswith(before[front].data, at):
@@ -74,9 +69,7 @@ class ListReader:
 def read_devices(data: bytes) -> DeviceList:
     """Read a ListAndWatchResponse, in its order.
 
-    Raises:
-        DecodeError: the bytes are not such a message.
-        UnicodeDecodeError: likewise, from protobuf's pure Python implementation.
+    Raises DecodeError if it is none; protobuf's pure Python implementation raises UnicodeDecodeError.
     """
     return read_plain(data) or DeviceList.of(to_devices(deviceplugin.ListAndWatchResponse.FromString(data)))
 
@@ -98,12 +91,7 @@ def _joined(portions: Iterable[_Portion]) -> DeviceList:
 
 
 def _portions(data: bytes) -> list[_Portion]:
-    """Read a list without anything unusual.
-
-    Raises:
-        DecodeError: there is something unusual in it.
-        ValueError: likewise.
-    """
+    """Read a list without anything unusual. Raises DecodeError or ValueError if there is something unusual in it."""
     text = data.decode("latin-1")  # one letter for one byte; making a text of each id takes longer
     spans: dict[bytes, tuple[int, int]] = {}
     states: dict[bytes, DeviceState] = {}
@@ -133,8 +121,7 @@ def _portions(data: bytes) -> list[_Portion]:
 def _span(head: bytes) -> tuple[int, int]:
     """Return how many bytes it is from the beginning of `head` to the end of the id, and of the device.
 
-    Raises:
-        ValueError: it is not a device, or one that is too long for this.
+    Raises ValueError if it is not a device, or one that is too long for this.
     """
     if len(head) < _HEAD or not head[0] == head[2] == _FIRST or not head[3] + 2 <= head[1] <= _MAX_SHORT:
         raise ValueError
@@ -142,11 +129,7 @@ def _span(head: bytes) -> tuple[int, int]:
 
 
 def _state(rest: bytes) -> DeviceState:
-    """Read the fields of a device after its id.
-
-    Raises:
-        ValueError: they are not written as protobuf writes them, or there is another id among them.
-    """
+    """Read the fields of a device after its id. Raises ValueError if protobuf would not write them so."""
     message = deviceplugin.Device.FromString(rest)
     if message.ID or message.SerializeToString() != rest:
         raise ValueError

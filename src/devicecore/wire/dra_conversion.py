@@ -57,11 +57,7 @@ def from_claims(claims: Iterable[ClaimRef]) -> list[dict[str, object]]:
 
 
 def to_prepared(answer: PrepareAnswer) -> dict[ClaimUid, PrepareResult]:
-    """Read an answer to NodePrepareResources.
-
-    Raises:
-        TooMuchError: it holds too many claims, devices or names, or a name is too long.
-    """
+    """Read an answer to NodePrepareResources. Raises TooMuchError if it has too many parts, or a name is too long."""
     _limit("claims", len(answer.claims), MAX_CLAIMS)
     _limit("devices", sum(len(result.devices) for result in answer.claims.values()), MAX_DEVICES)
     devices = [device for result in answer.claims.values() for device in result.devices]
@@ -83,11 +79,7 @@ def from_prepared(results: Mapping[ClaimUid, PrepareResult]) -> dra_v1.NodePrepa
 
 
 def to_unprepared(answer: UnprepareAnswer) -> dict[ClaimUid, UnprepareResult]:
-    """Read an answer to NodeUnprepareResources.
-
-    Raises:
-        TooMuchError: it holds too many claims, or a UID is too long.
-    """
+    """Read an answer to NodeUnprepareResources. Raises TooMuchError for too many claims or a long UID."""
     _limit("claims", len(answer.claims), MAX_CLAIMS)
     return {ClaimUid(_name(uid)): UnprepareResult(result.error) for uid, result in answer.claims.items()}
 
@@ -101,11 +93,7 @@ def from_unprepared(results: Mapping[ClaimUid, UnprepareResult]) -> dra_v1.NodeU
 
 
 def to_report(message: health.NodeWatchResourcesResponse) -> tuple[ReportedHealth, ...]:
-    """Read a health report. A device without an identifier has empty names.
-
-    Raises:
-        TooMuchError: it holds too many devices, or a name is too long.
-    """
+    """Read a health report. A device without an identifier has empty names. Raises TooMuchError if it is too large."""
     _limit("devices", len(message.devices), MAX_DEVICES)
     return tuple(
         ReportedHealth(

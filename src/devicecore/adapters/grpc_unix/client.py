@@ -55,9 +55,7 @@ class PluginClient:
     async def connect(self) -> PluginOptions:
         """Dial, and ask for the options.
 
-        Raises:
-            PluginConnectError: no process answers at the socket.
-            PluginOptionsError: the call failed.
+        Raises PluginConnectError if no process answers at the socket, and PluginOptionsError if the call failed.
         """
         try:
             async with asyncio.timeout(self._limits.dial):
@@ -99,9 +97,7 @@ class PluginClient:
     async def call(self, method: rpc.Method[Request, Response], request: Request, seconds: float) -> Response:
         """Call the plugin.
 
-        Raises:
-            PluginStoppedError: the instance has gone; nothing was sent.
-            PluginCallError: the call failed.
+        Raises PluginStoppedError if the instance has gone, so nothing was sent, and PluginCallError if the call failed.
         """
         channel = self._channel
         if channel is None:

@@ -46,12 +46,7 @@ class DevicePluginHandler:
         return rpc.DEVICE_PLUGIN_TYPE
 
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:  # noqa: ARG002  # see PluginHandler
-        """Look at versions and name.
-
-        Raises:
-            NoSupportedVersionError: none of the versions is supported.
-            InvalidPluginNameError: the name is not a resource name.
-        """
+        """Look at versions and name. Raises NoSupportedVersionError or InvalidPluginNameError."""
         if not set(SUPPORTED_VERSIONS) & set(versions):
             offered = tuple(foreign_text(version, MAX_NAME) for version in versions[:_MAX_VERSIONS])
             raise NoSupportedVersionError(SUPPORTED_VERSIONS, offered)
@@ -61,12 +56,7 @@ class DevicePluginHandler:
             raise InvalidPluginNameError(error) from error
 
     async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> "RegisteredDevicePlugin":  # noqa: ARG002  # see PluginHandler
-        """Connect to the plugin at `endpoint`.
-
-        Raises:
-            InvalidEndpointError: a plugin's socket cannot be there.
-            DeviceCoreError: the plugin cannot be reached, or is refused.
-        """
+        """Connect to the plugin at `endpoint`. Raises DeviceCoreError if it cannot be reached, or is refused."""
         if not endpoint.startswith("/") or not endpoint.isprintable() or socket_identity(endpoint) is None:
             raise InvalidEndpointError(foreign_text(endpoint, MAX_NAME), "it is not the absolute path of a socket")
         self.directory.check_endpoint(endpoint, endpoint)

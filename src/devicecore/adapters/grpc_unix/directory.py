@@ -43,10 +43,8 @@ class SocketDirectory:
     def claim(self) -> None:
         """Make the directory if it is missing, become its only owner, and clean it (kubelet.md 2.3).
 
-        Raises:
-            SocketPathTooLongError: its name is so long that no socket in it can be bound.
-            DirectoryError: it cannot be made, locked or cleaned, or others may write into it.
-            DirectoryInUseError: it has an owner.
+        Raises DirectoryError if it cannot be made, locked or cleaned, or others may write into it, DirectoryInUseError
+        if it has an owner, and SocketPathTooLongError if no socket in it can be bound.
         """
         check_socket_path(self.socket)
         try:
@@ -63,9 +61,7 @@ class SocketDirectory:
     def hold(self) -> None:
         """Make the directory again if it was deleted, check it, and lock it if it is not the one that was claimed.
 
-        Raises:
-            DirectoryError: it is missing, cannot be locked, or others may write into it.
-            DirectoryInUseError: it has another owner.
+        Raises DirectoryError or DirectoryInUseError.
         """
         self._directory.look()
         if self._locks and not self._is_locked(self._locks[0]):
@@ -89,8 +85,7 @@ class SocketDirectory:
     def endpoint(self, name: str) -> str:
         """Return the path of the plugin's socket called `name`.
 
-        Raises:
-            InvalidEndpointError: `name` would leave the directory, or the file is not a plugin's socket.
+        Raises InvalidEndpointError if `name` would leave the directory, or the file is not a plugin's socket.
         """
         check_endpoint_name(name, Path(self.socket).name)
         path = str(self.path / name)
@@ -100,12 +95,8 @@ class SocketDirectory:
     def check_endpoint(self, path: str, name: str) -> None:
         """Refuse an absolute path that a plugin's socket cannot have. A path without a file is not refused.
 
-        Args:
-            path: the path.
-            name: what the plugin calls it, for the error.
-
-        Raises:
-            InvalidEndpointError: it is too long, is the kubelet's own socket, a symbolic link, or not a socket.
+        Raises InvalidEndpointError, with what the plugin calls it as `name`, if it is too long, is the kubelet's own
+        socket, a symbolic link, or not a socket.
         """
         if problem := self._endpoint_problem(path):
             raise InvalidEndpointError(foreign_text(name, MAX_NAME), problem)
@@ -173,8 +164,7 @@ class SocketDirectory:
 def check_endpoint_name(name: str, kubelet_socket: str | None) -> None:
     """Refuse a name that a plugin's socket cannot have beside the kubelet's `kubelet_socket`.
 
-    Raises:
-        InvalidEndpointError: it would leave the directory, is the kubelet's own, or cannot be printed.
+    Raises InvalidEndpointError if it would leave the directory, is the kubelet's own, or cannot be printed.
     """
     if not name or "/" in name or "\0" in name or name in (".", ".."):
         problem = "it is not the name of a file in the plugin directory"

@@ -49,11 +49,7 @@ class Limits(ConnectionLimits):
 
 
 def parsed_resource_name(text: str) -> ResourceName:
-    """Parse a resource name.
-
-    Raises:
-        InvalidResourceNameError: it is invalid; the error has it cut and escaped.
-    """
+    """Parse a resource name. Raises InvalidResourceNameError, which has the name cut and escaped."""
     try:
         return resource_name(text)
     except InvalidResourceNameError:
@@ -133,11 +129,7 @@ class RegistrationRate:
         self._many = _MANY_BUCKETS
 
     def take(self, resource: ResourceName) -> None:
-        """Let `resource` register now.
-
-        Raises:
-            TooManyRegistrationsError: not now; the error says when.
-        """
+        """Let `resource` register now. Raises TooManyRegistrationsError, which says when it may register."""
         if len(self._buckets) >= self._many:
             self._forget_full_buckets()
         if resource not in self._buckets:
@@ -165,10 +157,7 @@ class ListCheck:
     def look(self, size: int, devices: DeviceList) -> None:
         """Look at the next list, which came in `size` bytes.
 
-        Raises:
-            TooManyNumaNodesError: it names more than `MAX_NUMA_NODES`.
-            DeviceIdTooLongError: an id has more than `MAX_DEVICE_ID` characters.
-            DeviceListTooLargeError: the checkpoint would have more than `MAX_OF_OWNER` bytes of it.
+        Raises DeviceListTooLargeError, DeviceIdTooLongError or TooManyNumaNodesError.
         """
         if devices is self._last:
             return

@@ -106,8 +106,7 @@ class TransportRun(Generic[Reported, Peers]):
     async def notify(self, make_event: Callable[[], Reported]) -> None:
         """Build an event and pass it to the listener, both in a worker thread.
 
-        Raises:
-            DeviceCoreError: the event is a registration, which the listener refuses.
+        Raises DeviceCoreError if the event is a registration, which the listener refuses.
         """
         try:
             notified = asyncio.get_running_loop().run_in_executor(self._threads, self._notify_now, make_event)
@@ -144,12 +143,7 @@ class TransportRun(Generic[Reported, Peers]):
 
 
 class ListeningTransport(ABC, Generic[Reported, Peers]):
-    """A transport with a listener. Subclasses say what is open while it runs.
-
-    Args:
-        name: what errors call the transport.
-        directory: what errors call the directory that it uses.
-    """
+    """A transport with a listener. Subclasses say what is open while it runs. Errors have `name` and `directory`."""
 
     expected: ClassVar[tuple[type[Exception], ...]] = ()
     """What a listener raises that was stopped and is about to stop this transport; it is not logged."""

@@ -50,9 +50,7 @@ class LoopThread:
     def acquire(cls, close: Close) -> "LoopThread":
         """Return the loop, and start it if it does not run. `close` is called if the program ends without `release`.
 
-        Raises:
-            OSError: no loop can be made, such as with too many open files.
-            ForkedError: this process is a fork of the one in which the loop runs: gRPC cannot begin anew in it.
+        Raises OSError if no loop can be made, and ForkedError in a fork: gRPC cannot begin anew in it.
         """
         if (running := cls._shared) is not None:
             running._check_process()  # noqa: SLF001  # before the lock, which a fork may have copied while it was held
@@ -72,8 +70,7 @@ class LoopThread:
     def release(self, close: Close) -> None:
         """Run `close` on the loop, then give the loop back. If this was its last user, its thread has ended on return.
 
-        Raises:
-            ForkedError: this process is a fork of the one in which the loop runs.
+        Raises ForkedError in a fork of the process in which the loop runs.
         """
         with suppress(LoopStoppedError):  # the program is ending, and the loop has called `close`
             self.run(close())
@@ -97,11 +94,8 @@ class LoopThread:
         """Run `coroutine` on the loop and wait for it; an interrupt cancels it. Any other thread may call this.
 
         `asyncio.run_coroutine_threadsafe` would leave the coroutine running if the caller is interrupted before it has
-        the future: the coroutine may begin before that.
-
-        Raises:
-            LoopStoppedError: the loop has stopped, or stops while this waits.
-            ForkedError: this process is a fork of the one in which the loop runs.
+        the future: the coroutine may begin before that. Raises LoopStoppedError if the loop stops while this waits, and
+        ForkedError in a fork.
         """
         task: asyncio.Task[Result] | None = None
         done = threading.Lock()
@@ -203,9 +197,8 @@ class LoopThread:
 class LoopUser:
     """One object that uses the shared loop between its start and its stop.
 
-    Args:
-        open_: called on the loop by `begin`.
-        close: called on the loop by `end`, also if `open_` has failed, and again if an interrupt has ended it.
+    `begin` calls `open_` on the loop, and `end` calls `close`: also if `open_` has failed, and again after an
+    interrupt.
     """
 
     def __init__(self, open_: Close, close: Close) -> None:
@@ -222,12 +215,7 @@ class LoopUser:
         return loop
 
     def begin(self) -> None:
-        """Take the loop, and open. If this fails, `end` gives the loop back.
-
-        Raises:
-            OSError: no loop can be made.
-            ForkedError: this process is a fork of the one in which the loop runs.
-        """
+        """Take the loop, and open. If this fails, `end` gives the loop back. Raises OSError and ForkedError."""
         try:
             self._loop = LoopThread.acquire(self._close)
         except BaseException:
@@ -236,11 +224,7 @@ class LoopUser:
         self._loop.run(self._open())
 
     def end(self) -> None:
-        """Close, and give the loop back. A second call does nothing.
-
-        Raises:
-            ForkedError: this process is a fork of the one in which the loop runs.
-        """
+        """Close, and give the loop back. A second call does nothing. Raises ForkedError."""
         if self._loop is not None:
             self._loop.release(self._close)
             self._loop = None

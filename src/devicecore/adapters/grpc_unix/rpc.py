@@ -90,9 +90,7 @@ async def serve(
 ) -> grpc.aio.Server:
     """Start a server of `methods`, then put its socket in place. A failure leaves nothing behind.
 
-    Raises:
-        SocketPathTooLongError: the socket's path is too long.
-        DirectoryError: the socket cannot be made in its directory.
+    Raises SocketPathTooLongError, or DirectoryError if the socket cannot be made in its directory.
     """
     server: grpc.aio.Server | None = None
     try:
@@ -133,8 +131,7 @@ class UnreadableMessageError(grpc.RpcError):
 def parse(read: Callable[[bytes], Parsed], data: bytes) -> Parsed:
     """Read a message. grpc.aio does not do this, because it would log an unreadable one and go on with None.
 
-    Raises:
-        grpc.RpcError: the bytes are not such a message; in Go's words.
+    Raises grpc.RpcError in Go's words if the bytes are not such a message.
     """
     try:
         return read(data)
@@ -148,8 +145,7 @@ async def unary(
 ) -> Response:
     """Call `method` and wait for its one answer.
 
-    Raises:
-        grpc.RpcError: the status is not OK, its time is over, or the answer cannot be read.
+    Raises grpc.RpcError if the status is not OK, its time is over, or the answer cannot be read.
     """
     call: grpc.aio.UnaryUnaryMultiCallable[Request, bytes] = channel.unary_unary(
         method.path, request_serializer=method.request.SerializeToString

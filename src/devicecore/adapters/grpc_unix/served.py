@@ -48,13 +48,8 @@ class MissingDirectoryError(DirectoryError):
 class ServedSockets(HasLifecycle, Generic[ServiceT]):
     """A plugin or driver that is served; a context manager that stops it at the end.
 
-    Args:
-        name: of the resource or the driver.
-        sockets: the paths of its sockets. They are removed in the reverse order.
-        meets_at: the kubelet's socket, or the one that a kubelet finds; for errors.
-        kubelet: what the log calls the kubelet.
-        poll_interval: seconds between two looks at the sockets.
-        max_message_bytes: how long a message of the kubelet may be.
+    Its `sockets` are removed in the reverse order. `meets_at` is the kubelet's socket, or the one that a kubelet finds.
+    The log calls the two `name` and `kubelet`. `poll_interval` is in seconds between two looks at the sockets.
     """
 
     _NOT_ASKED = "no kubelet has asked yet"
@@ -119,9 +114,8 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
     async def _serve(self, socket: OwnedSocket) -> None:
         """Serve at `socket`, for the first time or again.
 
-        Raises:
-            MissingDirectoryError: its directory does not exist yet, and is waited for.
-            DirectoryError: it cannot be made in its directory.
+        Raises MissingDirectoryError if its directory does not exist yet, and is waited for, and DirectoryError if the
+        socket cannot be made in its directory.
         """
 
     @abstractmethod
@@ -151,8 +145,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
     async def _serve_methods(self, methods: Methods, socket: OwnedSocket, service: ServiceT) -> None:
         """Serve `methods` of `service` at a socket, and only then stop what was served there before.
 
-        Raises:
-            DirectoryError: the socket cannot be made in its directory; what was served before goes on.
+        Raises DirectoryError if the socket cannot be made; what was served before goes on.
         """
         server = await rpc.serve(methods, socket, self._max_message_bytes)
         former, self._servers[socket.path] = self._servers.get(socket.path), server
@@ -186,9 +179,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
 def check_directory(socket: str) -> None:
     """Refuse a path in whose directory no socket can be made.
 
-    Raises:
-        MissingDirectoryError: the directory is missing.
-        DirectoryError: it is not a directory.
+    Raises MissingDirectoryError if it is missing, and DirectoryError if it is no directory.
     """
     directory = Path(socket).parent
     if not directory.is_dir():

@@ -160,8 +160,7 @@ class RegistrationServer:
     async def connect(self, resource: ResourceName, path: str) -> PluginClient:
         """Connect to the plugin at `path`; if another call already does, wait for that.
 
-        Raises:
-            DeviceCoreError: it cannot be reached, or is refused.
+        Raises DeviceCoreError if it cannot be reached, or is refused.
         """
         client = self._newest.get((resource, path))
         if client is not None and client.identity in {None, socket_identity(path)}:

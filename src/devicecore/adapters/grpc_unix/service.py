@@ -100,9 +100,8 @@ def registration_methods(
 ) -> Methods:
     """Return the two methods that a plugin watcher calls.
 
-    Args:
-        info: returns what this plugin or driver is.
-        answered: called with "" if a kubelet has registered it, else with the reason why not.
+    `info` returns what this plugin or driver is. `answered` is called with "" if a kubelet has registered it, else with
+    the reason why not.
     """
 
     async def get_info(_: pluginregistration.InfoRequest, __: Context) -> pluginregistration.PluginInfo:

@@ -124,10 +124,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         """Ask `plugin` to prepare `devices` for one container.
 
-        Raises:
-            PluginStoppedError: this instance has gone; nothing was sent.
-            EmptyAllocateResponseError: it answered for no container.
-            PluginCallError: the call failed or took too long, or the answer is longer than `max_allocate_bytes`.
+        An answer may have `max_allocate_bytes`. See the port.
         """
         request = deviceplugin.AllocateRequest(
             container_requests=[deviceplugin.ContainerAllocateRequest(devices_ids=devices)]
@@ -154,12 +151,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         *,
         timeout: float | None = None,
     ) -> tuple[DeviceId, ...]:
-        """Ask `plugin` which `size` of `available` it prefers; nothing if it answers for no container.
-
-        Raises:
-            PluginStoppedError: this instance has gone; nothing was sent.
-            PluginCallError: the call failed or took too long.
-        """
+        """Ask `plugin` which `size` of `available` it prefers; nothing if it answers for no container. See the port."""
         container = deviceplugin.ContainerPreferredAllocationRequest(
             available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
         )
@@ -172,21 +164,12 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
     def pre_start_container(
         self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None
     ) -> None:
-        """Announce to `plugin` that a container with `devices` is about to start.
-
-        Raises:
-            PluginStoppedError: this instance has gone; nothing was sent.
-            PluginCallError: the call failed or took too long.
-        """
+        """Announce to `plugin` that a container with `devices` is about to start. See the port."""
         request = deviceplugin.PreStartContainerRequest(devices_ids=devices)
         self._call(plugin, rpc.PRE_START_CONTAINER, request, self._limits.pre_start, timeout)
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
-        """Read a receipt.
-
-        Raises:
-            UnreadableReceiptError: the bytes are not a ContainerAllocateResponse.
-        """
+        """Read a receipt. See the port."""
         return read_receipt(receipt)
 
     def _call(

@@ -63,15 +63,13 @@ class PluginHandler(Protocol):
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
         """Look at what a plugin answered to GetInfo; `endpoint` is an absolute path.
 
-        Raises:
-            DeviceCoreError: it cannot be registered; the plugin is notified of that sentence.
+        Raises DeviceCoreError, of which the plugin is notified, if it cannot be registered.
         """
 
     async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> RegisteredPlugin:
         """Connect to a plugin that was validated.
 
-        Raises:
-            DeviceCoreError: it cannot be reached or is refused; the plugin is notified of that sentence.
+        Raises DeviceCoreError, of which the plugin is notified, if it cannot be reached or is refused.
         """
 
 
@@ -136,8 +134,7 @@ class PluginWatcher:
     async def start(self) -> None:
         """Make the directory if it is missing, and begin to watch it.
 
-        Raises:
-            DirectoryError: it cannot be made, or other users may write to it.
+        Raises DirectoryError if it cannot be made, or other users may write to it.
         """
         self._kept.make()
         self._watching = asyncio.create_task(supervise("the plugin watcher", self._watch))

@@ -76,10 +76,7 @@ class Difference:
 def difference(before: CheckpointData, after: CheckpointData, *, with_numa: bool = True) -> Difference:
     """Compare two checkpoints by pod, container, resource and device.
 
-    Args:
-        before: the data of the first.
-        after: the data of the second.
-        with_numa: whether the NUMA nodes are compared. They mean nothing in format 0 and 1.
+    With `with_numa`, NUMA nodes are compared. They mean nothing in format 0 and 1.
     """
     these, those = _holdings(before), _holdings(after)
     removed, added = these - those, those - these

@@ -56,11 +56,7 @@ Json: TypeAlias = "bool | str | Literal | Object | list[Json] | None"
 
 
 def parse(blob: bytes) -> Json:
-    """Return the JSON value that is all of `blob`.
-
-    Raises:
-        MalformedCheckpointError: Go would not take it for JSON, or it is too large.
-    """
+    """Return the JSON value of `blob`. Raises MalformedCheckpointError if Go would refuse it, or if it is too large."""
     if not blob.strip():
         raise MalformedCheckpointError(problem="it is empty")
     if problem := size_problem(blob):

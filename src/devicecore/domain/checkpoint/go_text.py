@@ -39,10 +39,9 @@ def utf8(text: str) -> bytes:
 
 
 def json_text(value: object) -> bytes:
-    """JSON in the order of `value`, with Go's escapes.
+    """Return JSON in the order of `value`, with Go's escapes.
 
-    Raises:
-        UnencodableCheckpointError: a string holds a lone surrogate.
+    Raises UnencodableCheckpointError for a lone surrogate.
     """
     return with_escapes(_plain_json(value))
 
@@ -65,11 +64,7 @@ def _plain_json(value: object) -> bytes:
 
 
 def numa_nodes(device_ids: Mapping[int, Strings | None]) -> list[int]:
-    """Return the NUMA nodes of an entry, as numbers in order.
-
-    Raises:
-        UnencodableCheckpointError: one is not an int64.
-    """
+    """Return the NUMA nodes of an entry in order. Raises UnencodableCheckpointError if one is not an int64."""
     in_order = sorted(device_ids)
     if in_order and not _MIN_INT64 <= in_order[0] <= in_order[-1] <= _MAX_INT64:
         numa_node = in_order[0] if in_order[0] < _MIN_INT64 else in_order[-1]

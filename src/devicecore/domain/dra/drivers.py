@@ -41,10 +41,9 @@ class InstanceId:
 
 
 def choose_service(driver: str, endpoint: str, offered: Sequence[str]) -> str:
-    """Return the first service of the driver's list that is known (kubelet: `validateSupportedServices`).
+    """Return the first known service that the driver lists (kubelet: `validateSupportedServices`).
 
-    Raises:
-        UnsupportedServicesError: none of them is.
+    Raises UnsupportedServicesError if none of them is known.
     """
     for service in offered:
         if service in SERVICES:

@@ -98,10 +98,9 @@ def _devices(devices: tuple[PreparedDevice, ...] | None, skips: frozenset[str] |
 
 
 def encode(entries: Iterable[ClaimEntry] | None) -> bytes:
-    """Return the file that a kubelet would write for these entries; None is what it writes before its first claim.
+    """Return the file that a kubelet would write for these entries. None is what it writes before its first claim.
 
-    Raises:
-        UnencodableCheckpointError: a string is no Unicode text.
+    Raises UnencodableCheckpointError if a string is no Unicode text.
     """
     if entries is None:
         return _seal(_EMPTY)
@@ -128,8 +127,8 @@ _Texts = Mapping[ClaimKey, tuple[ClaimInfo, bytes, bytes]]
 class _Block:
     """A block of claims that was written: each claim with its text, and the texts joined.
 
-    Each text is there twice: as it is, for the checksum, and with the escapes of the file, because escaping thousands
-    of claims for each save costs more than the rest of it.
+    The text is kept as it is, for the checksum, and with the escapes of the file. Escaping thousands of claims for each
+    save would cost more than the rest of it.
     """
 
     claims: ClaimBlock

@@ -28,10 +28,9 @@ def path_of(file: str) -> str:
 
 
 def load(path: str) -> bytes | None:
-    """Return the content of a file, of standard input if the path is `-`; None if there is no file.
+    """Return the content of a file, or of standard input if the path is `-`. Return None if there is no file.
 
-    Raises:
-        StoreError: it cannot be read.
+    Raises StoreError if it cannot be read.
     """
     from devicecore.domain.errors import StoreError
     from devicecore.domain.json_size import MAX_BYTES
@@ -74,8 +73,7 @@ def lost_fields(blob: bytes) -> list[str]:
 def refuse_to_overwrite(old: str, new: str, *, force: bool) -> None:
     """Make sure that a command may write the file `new`.
 
-    Raises:
-        click.UsageError: it is the file that was read, or it exists and `force` is False.
+    Raises click.UsageError if it is the file that was read, or if it exists and `force` is False.
     """
     if os.path.exists(new) and os.path.exists(old) and os.path.samefile(old, new):  # noqa: PTH110, PTH121 - as typed
         message = f"{new} is the file that is read. This command writes a new file only: name another one."

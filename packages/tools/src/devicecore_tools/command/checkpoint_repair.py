@@ -119,11 +119,7 @@ def _refused(file: str, problem: str, *, as_json: bool) -> int:
 
 
 def _uids(pods_file: str) -> set[str]:
-    """Return the UIDs under which a kubelet may know the pods in a file. Pods that have ended are left out.
-
-    Raises:
-        click.ClickException: it is not a list of pods.
-    """
+    """Return the UIDs under which a kubelet may know the pods in a file. Pods that have ended are left out."""
     return {
         uid
         for seen in given_pods(pods_file).value or ()

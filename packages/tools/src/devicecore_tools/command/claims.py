@@ -26,11 +26,7 @@ _NO_CLASSES = (
 
 
 def _claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "ClaimTrial":
-    """Return a trial with the objects of files, and of an API server if one is given.
-
-    Raises:
-        ValueError: something cannot be read.
-    """
+    """Return a trial with the objects of files and of an API server. Raises ValueError if one cannot be read."""
     from devicecore.domain.documents import Value
     from devicecore_tools.doctor.claim_trial import ClaimTrial, objects_of
     from devicecore_tools.doctor.sources.large_documents import read_document_file
@@ -51,7 +47,7 @@ def _claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "Claim
 
 
 def claim_in(place: str) -> "Value | None":
-    """Return the ResourceClaim in a file, None if `place` is no file, or something else is in it."""
+    """Return the ResourceClaim in a file. Return None if `place` is no file, or something else is in it."""
     from devicecore.domain.errors import DocumentError
     from devicecore_tools.doctor.sources.large_documents import read_document_file
 
@@ -65,12 +61,7 @@ def claim_in(place: str) -> "Value | None":
 def explain_claim(document: "Value", sources: Mapping[str, object]) -> "Answers | ClaimDevices":
     """Return what the ResourceClaim in a document has, or what the nodes say of it if it has nothing.
 
-    Args:
-        document: the ResourceClaim.
-        sources: the options `slices`, `claims`, `kubeconfig` and `node_name`.
-
-    Raises:
-        ValueError: something cannot be read.
+    `sources` has the options `slices`, `claims`, `kubeconfig` and `node_name`. Raises ValueError if one cannot be read.
     """
     from devicecore.domain.allocation import claim_of
     from devicecore_tools.doctor.claim_trial import allocated_claim
@@ -98,10 +89,9 @@ def _text(option: object) -> str | None:
 
 
 def claims_of_pod(pod: "Pod", node: str, slices: str | None, claims: str | None) -> "ClaimAnswer | None":
-    """Return whether a node has the devices for the claims of a pod; None if it has none, or no file says.
+    """Return whether a node has the devices for the claims of a pod. Return None if it has none, or no file says.
 
-    Raises:
-        ValueError: something cannot be read, or the node is not known.
+    Raises ValueError if something cannot be read, or the node is not known.
     """
     if not pod.claims or not (slices or claims):
         return None

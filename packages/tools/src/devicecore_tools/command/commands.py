@@ -41,7 +41,7 @@ class _CommandTree(click.Group):
     """A group that knows the names and summaries of its commands, and imports a command when it is used."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name, imported; None if there is none."""
+        """Return the command of that name, imported. Return None if there is none."""
         del ctx
         if cmd_name not in PLACES:
             return None

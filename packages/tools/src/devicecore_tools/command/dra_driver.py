@@ -42,11 +42,7 @@ def dra_driver() -> None:
 
 @frozen(kw_only=True)
 class _Options:
-    """The options of `simulated`.
-
-    Raises:
-        click.UsageError: an option cannot be used.
-    """
+    """The options of `simulated`. Raises click.UsageError if one cannot be used."""
 
     name: str
     node: str

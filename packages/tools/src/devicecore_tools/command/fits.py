@@ -141,9 +141,7 @@ def _node(
 ) -> "TrialNode":
     """Return a node to try the pod on. A description names its holders itself, so `pods` are not compared with it.
 
-    Raises:
-        OSError: the place cannot be read.
-        ValueError: it says nothing of devices.
+    Raises OSError if the place cannot be read, and ValueError if it says nothing of devices.
     """
     from devicecore_tools.doctor import Facts
     from devicecore_tools.doctor.claim_trial import ClaimTrial
@@ -173,7 +171,7 @@ def _node(
 
 
 def _description(path: Path) -> "Value | None":
-    """Return the description in a file; None if the file is something else."""
+    """Return the description in a file. Return None if the file is something else."""
     from devicecore.domain.errors import DocumentError
     from devicecore_tools.doctor.sources.large_documents import read_document_file
 

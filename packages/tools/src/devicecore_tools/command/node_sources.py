@@ -108,8 +108,7 @@ def source_options(command: Callable[P, R]) -> Callable[P, R]:
 def node_sources(**options: object) -> "NodeSources":
     """Return the sources that the options name.
 
-    Raises:
-        click.UsageError: options contradict each other, or name what is no file.
+    Raises click.UsageError if options contradict each other, or name what is no file.
     """
     from devicecore_tools.doctor.sources.node import NodeSources, SourcesError
 
@@ -127,12 +126,9 @@ def node_sources(**options: object) -> "NodeSources":
 
 
 def check_places(options: Mapping[str, object]) -> None:
-    """Refuse options that name what is not there, or a directory in place of a file, or the other way round.
+    """Refuse options that name nothing, or something of the wrong kind, with click.UsageError.
 
     Why a file cannot be read otherwise is for its reader to say.
-
-    Raises:
-        click.UsageError: an option names nothing, or something of the wrong kind.
     """
     for option, what_to_name in _FILES.items():
         place = options.get(option)
@@ -153,11 +149,7 @@ def check_places(options: Mapping[str, object]) -> None:
 
 
 def given_pods(place: str) -> "Reading[tuple[PodSeen, ...]]":
-    """Return the pods that a command needs and `--pods` names; `-` is standard input.
-
-    Raises:
-        click.ClickException: it is not a list of pods.
-    """
+    """Return the pods that a command needs and `--pods` names; `-` is standard input. Raises click.ClickException."""
     from devicecore_tools.doctor.sources.node import MAX_INPUT
     from devicecore_tools.doctor.sources.objects import pods_of_bytes, read_pods
 

@@ -71,7 +71,7 @@ PLACE = _Place()
 
 
 def missing_file(path: str) -> str | None:
-    """Return why there is nothing at `path`; None if there is something, or if nobody can tell."""
+    """Return why there is nothing at `path`. Return None if there is something, or if nobody can tell."""
     try:
         Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):

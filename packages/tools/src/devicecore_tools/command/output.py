@@ -77,10 +77,7 @@ def fold(text: str, width: int) -> str:
 
 
 def console_on(file: TextIO, unfolded: int = _UNFOLDED) -> "Console":
-    """Return a console that prints text as it is, in colour on terminals that have it.
-
-    `unfolded` is the number of columns if `file` is no terminal.
-    """
+    """Return a console that prints text as it is, in colour on terminals. Elsewhere it has `unfolded` columns."""
     from rich.console import Console
 
     width = None if file.isatty() else unfolded

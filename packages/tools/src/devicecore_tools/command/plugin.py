@@ -190,9 +190,7 @@ def simulated(
 def obey_input(obey: Callable[[list[str]], str], signals: Signals) -> None:
     """Let a thread obey lines on standard input until it ends; then so does the process.
 
-    Args:
-        obey: does what the words of a line say, and returns a sentence that says what was done.
-        signals: what the process waits for.
+    `obey` does what the words of a line say, and returns a sentence that says what was done.
     """
 
     def run() -> None:

@@ -23,10 +23,8 @@ class _Piece:
 class Stream:
     """Writes texts to a file descriptor from a thread of its own. It does not close the descriptor.
 
-    Args:
-        descriptor: where to write, such as 2 for standard error.
-        latest_only: whether a text that has not been written yet is replaced by the next one, as suits pictures. If
-            not, texts wait, and those that come while `MAX_WAITING` bytes wait are dropped.
+    With `latest_only`, a text that has not been written yet is replaced by the next one, as suits pictures. Otherwise
+    texts wait, and those that come while `MAX_WAITING` bytes wait are dropped.
     """
 
     def __init__(self, descriptor: int, *, latest_only: bool = False) -> None:

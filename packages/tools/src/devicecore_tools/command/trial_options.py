@@ -66,9 +66,7 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
 def pod_in_file(place: str) -> "Pod":
     """Return the one pod of a manifest, or of what `kubectl get pod NAME -o json` prints; `-` is standard input.
 
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no manifest of one pod.
+    Raises OSError if it cannot be read, and ValueError if it is no manifest of one pod.
     """
     from devicecore.adapters.manifests import read_pods
     from devicecore.system.files import read_input

@@ -228,7 +228,7 @@ def _pod_of(document: "Value") -> "Pod":
 
 
 def _facts(options: dict[str, object], pod: "Pod | None") -> "tuple[Facts | None, dict[str, Any]]":
-    """Return what the sources say that the options name, and the objects that were read; None if they name none."""
+    """Return what the named sources say, and the objects that were read. Return None if the options name no source."""
     from devicecore_tools.doctor import Facts
 
     named = [name for name in _SOURCES if options[name]]

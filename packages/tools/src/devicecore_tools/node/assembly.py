@@ -48,9 +48,7 @@ _log = logging.getLogger(__name__)
 def sink(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitStack) -> LoggedSink:
     """Publish the node's status to an API server if one is named, else into a file.
 
-    Raises:
-        ContradictionError: `in_cluster` is set, and there is no service account.
-        SetUpError: the kubeconfig cannot be used.
+    Raises ContradictionError if there is no service account, and SetUpError if the kubeconfig cannot be used.
     """
     if not options.has_server:
         return LoggedSink(JsonFileSink(options.root / NODE_NAME), wake)
@@ -80,11 +78,9 @@ def _check_service_account(options: NodeSettings) -> None:
 
 
 def cluster(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitStack) -> "InCluster | None":
-    """Start what writes to the API server, and register the node; None if the options ask for neither.
+    """Start what writes to the API server, and register the node. Return None if the options ask for neither.
 
-    Raises:
-        ContradictionError: `in_cluster` is set, and there is no service account.
-        SetUpError: the kubeconfig cannot be used.
+    Raises ContradictionError if there is no service account, and SetUpError if the kubeconfig cannot be used.
     """
     if not options.runs_pods_of_server and not options.topology_objects:
         return None
@@ -103,9 +99,7 @@ def start(
 ) -> NodeEngine:
     """Start the manager, and then the pod-resources API, which lists its allocations.
 
-    Raises:
-        SetUpError: a directory or socket cannot be used.
-        StoreError: there is an unusable checkpoint, and it cannot be set aside.
+    Raises SetUpError and StoreError.
     """
     root, metrics = options.root, _metrics(options.metrics_port, last_to_first)
     check_directory(root, allow_shared=options.shared)

@@ -144,7 +144,7 @@ class Attempts:
         self._wake()
 
     def _admit(self, entry: PodEntry) -> Outcome | None:
-        """Admit a pod, in the thread of its lane; None if no attempt is made."""
+        """Admit a pod, in the thread of its lane. Return None if no attempt is made."""
         if entry.is_gone or entry.lane.silent_until > self._clock():
             return None
         pod, before = entry.pod, self._before(entry.pod.uid)
@@ -162,7 +162,7 @@ class Attempts:
         return outcome
 
     def _prepare(self, entry: PodEntry) -> Outcome | None:
-        """Prepare the claims of a pod that is admitted, and start its containers; None if it has gone meanwhile."""
+        """Prepare the claims of an admitted pod, and start its containers. Return None if it has gone meanwhile."""
         if entry.is_gone:
             return None
         try:

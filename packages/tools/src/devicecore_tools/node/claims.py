@@ -98,9 +98,7 @@ class NodeClaims:
     def parts(self) -> DraParts:
         """Return the manager, which need not be started.
 
-        Raises:
-            DraStoppedError: the process is ending.
-            SetUpError: there are no credentials for the API server.
+        Raises DraStoppedError if the process is ending, and SetUpError without credentials for the API server.
         """
         with self._making:
             if self._is_stopped:
@@ -114,9 +112,8 @@ class NodeClaims:
     def start(self) -> "DraManager":
         """Return the manager, and start it if it is not.
 
-        Raises:
-            DraStoppedError: the process is ending.
-            DeviceCoreError: it cannot be started; the next call tries again.
+        Raises DraStoppedError if the process is ending, and DeviceCoreError if it cannot be started. Then the next call
+        tries again.
         """
         with self._starting:
             parts = self.parts()
@@ -153,11 +150,7 @@ class NodeClaims:
             self._preparing_unknown.submit(pod, work)
 
     def prepare(self, pod: Pod) -> None:
-        """Prepare the claims of a pod, which may take as long as its drivers.
-
-        Raises:
-            DeviceCoreError: a claim is not prepared.
-        """
+        """Prepare the claims of a pod, which may take as long as its drivers. Raises DeviceCoreError."""
         self.start().prepare(pod)
 
     def is_of_driver(self, error: DeviceCoreError) -> bool:
@@ -167,11 +160,7 @@ class NodeClaims:
         return is_of_driver(error)
 
     def cdi_devices(self, pod: Pod, container: str) -> tuple[str, ...]:
-        """Return the CDI names that a container gets of its claims.
-
-        Raises:
-            DeviceCoreError: a claim of the container is not known.
-        """
+        """Return the CDI names that a container gets of its claims. Raises DeviceCoreError if one is not known."""
         return self.start().claim_devices(pod, container)
 
     def are_entered(self, pod: Pod) -> bool:

@@ -54,10 +54,8 @@ def make(
 ) -> DraParts:
     """Make a DRA manager with the adapters of a node, and do not start it.
 
-    It reads claims, and deletes slices, on the API server if the options name one.
-
-    Raises:
-        SetUpError: there are no credentials for the API server.
+    It reads claims, and deletes slices, on the API server if the options name one. Raises SetUpError without
+    credentials.
     """
     with ExitStack() as closing:
         claims, slices = None, None

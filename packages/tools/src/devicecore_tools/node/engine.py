@@ -111,9 +111,7 @@ class NodeEngine:
     def start(self) -> None:
         """Start the device manager.
 
-        Raises:
-            StoreError: there is an unusable checkpoint, and it cannot be set aside.
-            SetUpError: the transport cannot start.
+        Raises StoreError if a checkpoint can be neither used nor set aside, and SetUpError.
         """
         self._manager.start()
         self._held = frozenset(self._manager.state.ledger.allocations)
@@ -171,11 +169,7 @@ class NodeEngine:
         return self._pods.next_poll if self._pods else math.inf
 
     def poll(self) -> bool:
-        """Ask the feed: release the pods that have gone and note the new ones.
-
-        Returns:
-            Whether all pods are read. If not, the next look need not wait.
-        """
+        """Ask the feed: release the pods that have gone and note the new ones. Return whether all pods are read."""
         if self._pods is None:
             return True
         changes = self._pods.poll()

@@ -37,8 +37,7 @@ class _Queue:
 class Workers:
     """Threads while there is work, which many `Lanes` may share. They are daemons: they never delay the process's end.
 
-    Args:
-        limit: threads at once, by default `MAX_THREADS`. If it is 0, the caller of `submit` does the work.
+    There are at most `limit` at once. If it is 0, the caller of `submit` does the work.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -77,11 +76,9 @@ class Workers:
 
 
 class Lanes:
-    """Queues of work.
+    """Queues of work, whose threads other lanes may share.
 
-    Args:
-        of_lane: threads of a lane at most, while no more than 100 pieces of work wait in it.
-        workers: the threads, which other lanes may share; without it, threads of its own.
+    A lane has `of_lane` threads at most, while no more than 100 pieces of work wait in it.
     """
 
     def __init__(self, of_lane: int = 1, workers: Workers | None = None) -> None:

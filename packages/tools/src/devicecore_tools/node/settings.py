@@ -73,10 +73,9 @@ def _this_machine(name: str | None) -> str:
 
 @frozen(kw_only=True)
 class NodeSettings:
-    """What the user of a node has chosen. Times are in seconds.
+    """What the user of a node has chosen.
 
-    Raises:
-        ContradictionError: the settings contradict each other.
+    Times are in seconds. Raises ContradictionError if they contradict each other.
     """
 
     root: Path
@@ -150,8 +149,7 @@ class NodeSettings:
     def describe(self) -> "NodeDescription":
         """Return what the Node of this node says.
 
-        Raises:
-            ContradictionError: an option has not the form that it needs.
+        Raises ContradictionError if an option has not the form that it needs.
         """
         from devicecore_tools.node.cluster.words.nodes import NodeDescription
 

@@ -84,10 +84,8 @@ class DriverClient:
     async def register(self) -> None:
         """Begin to connect, and notify the listener that the instance is registered.
 
-        The instance can be called before the listener knows it, because the listener may call it at once.
-
-        Raises:
-            DeviceCoreError: the listener refuses the instance, which is closed then.
+        The instance can be called before the listener knows it, because the listener may call it at once. If the
+        listener refuses it, the instance is closed, and this raises what the listener has raised.
         """
         try:
             async with self._turn:

@@ -142,19 +142,11 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
         """Registers drivers that a plugin watcher has found: a `PluginHandler`."""
 
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-        """Ask a driver to prepare claims.
-
-        Raises:
-            DriverCallError: the call failed as a whole, or its answer holds too much.
-        """
+        """Ask a driver to prepare claims. Raises DriverCallError also if its answer holds too much."""
         return self._ask(instance, calls.PREPARE_METHODS, claims, to_prepared)
 
     def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
-        """Ask a driver to release claims.
-
-        Raises:
-            DriverCallError: the call failed as a whole, or its answer holds too much.
-        """
+        """Ask a driver to release claims. Raises DriverCallError also if its answer holds too much."""
         return self._ask(instance, calls.UNPREPARE_METHODS, claims, to_unprepared)
 
     def disconnect(self, instance: InstanceId) -> None:
@@ -232,10 +224,7 @@ class DriverHandler:
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
         """Look at what a driver answered to GetInfo (kubelet: `ValidatePlugin` of the DRA manager).
 
-        Raises:
-            InvalidDriverNameError: the name is empty, too long or not printable.
-            InvalidEndpointError: no socket can have that path.
-            UnsupportedServicesError: none of the services is known.
+        Raises InvalidDriverNameError, InvalidEndpointError or UnsupportedServicesError.
         """
         if not 0 < len(name) <= MAX_DRIVER_NAME or not name.isprintable():
             raise InvalidDriverNameError(name)
@@ -248,8 +237,7 @@ class DriverHandler:
     async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> "RegisteredDriver":
         """Register the driver and begin to connect. It need not listen yet, as for a kubelet.
 
-        Raises:
-            DeviceCoreError: the listener refuses the driver.
+        Raises DeviceCoreError if the listener refuses the driver.
         """
         registered: RegisteredDriver = await self._register(name, endpoint, versions)
         return registered

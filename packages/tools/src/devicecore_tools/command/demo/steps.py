@@ -68,21 +68,13 @@ class StepRun:
         self.facts.update(facts)
 
     def check(self, what: str, actual: object, expected: object) -> None:
-        """Compare a value with the expected one; `what` says in a sentence that they are equal.
-
-        Raises:
-            CheckFailedError: they differ.
-        """
+        """Compare two values; `what` says in a sentence that they are equal. Raises CheckFailedError if they differ."""
         if actual != expected:
             raise CheckFailedError(what, expected, actual)
         self.passed.append(what)
 
     def wait(self, what: str, look: Callable[[], object], expected: object) -> None:
-        """Call `look` until it returns what is expected or the time is over; then `check`.
-
-        Raises:
-            CheckFailedError: the last value differs.
-        """
+        """Call `look` until it returns what is expected or the time is over; then `check` its last result."""
         self.check(what, self.cluster.wait_for(look, expected), expected)
 
     def print_checks(self, failure: Record) -> None:

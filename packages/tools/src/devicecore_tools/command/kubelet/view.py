@@ -67,18 +67,10 @@ class _Owner:
 
 
 def render(state: KubeletState, node_name: str, events: Sequence[str], width: int, height: int | None) -> Text:
-    """Draw a state.
+    """Draw a state in lines of at most `width` columns.
 
-    Args:
-        state: what to draw.
-        node_name: the name of the node.
-        events: lines of the log, the latest last.
-        width: columns.
-        height: lines; None for no limit.
-
-    Returns:
-        Lines of at most `width` columns, at most `height` of them. If not everything fits, devices, containers and
-        events are left out step by step, and a line says how many.
+    There are at most `height` lines; None is no limit. If not everything fits, devices, containers and events are left
+    out step by step, and a line says how many. The latest of `events` is the last.
     """
     owners = _owners(state.pods)
     drawing = _Drawing(state, node_name, events, owners, width)
@@ -104,7 +96,7 @@ def _owners(pods: Iterable[PodState]) -> dict[PodUid, _Owner]:
 
 
 def fitted(sections: Sequence[list[Text]], height: int, units: Sequence[str]) -> list[Text]:
-    """Return the sections cut to `height` lines in all; the shortest sections stay complete.
+    """Cut sections to `height` lines in all, and return the lines. The shortest sections stay complete.
 
     `units` has for each section what one line of it shows.
     """
@@ -323,7 +315,7 @@ def _place(device: ClaimedDevice) -> str:
 
 
 def _counts(devices: Sequence[DeviceState]) -> str:
-    """Return how many devices are free, held and unhealthy; a device that is both held and unhealthy counts twice."""
+    """Return the numbers of free, held and unhealthy devices. A device that is held and unhealthy counts in both."""
     free = sum(device.health == "Healthy" and not device.owners for device in devices)
     counts = {
         "free": free,
