@@ -69,7 +69,7 @@ class ListReader:
 def read_devices(data: bytes) -> DeviceList:
     """Read a ListAndWatchResponse, in its order.
 
-    Raises DecodeError if it is none; protobuf's pure Python implementation raises UnicodeDecodeError.
+    Raises DecodeError for other bytes; protobuf's pure Python implementation raises UnicodeDecodeError.
     """
     return read_plain(data) or DeviceList.of(to_devices(deviceplugin.ListAndWatchResponse.FromString(data)))
 
