@@ -26,12 +26,18 @@ from attrs import define, field, frozen
 
 from devicecore.adapters.kube_api.access import ApiRequest
 from devicecore.adapters.kube_api.pods import KubeApiPods
-from devicecore.adapters.kube_api.requests import NODES, PODS, ApiResource, KubeApiRequests, RequestError
+from devicecore.adapters.kube_api.requests import (
+    CLAIMS,
+    NODES,
+    PODS,
+    SLICES,
+    ApiResource,
+    KubeApiRequests,
+    RequestError,
+)
 
 HERE = Path(__file__).parent
 NAMESPACE = ApiResource("", "v1", "namespaces")
-CLAIMS = ApiResource("resource.k8s.io", "v1", "resourceclaims")
-SLICES = ApiResource("resource.k8s.io", "v1", "resourceslices")
 PLACE = "devicecore-bench"
 TOLERATIONS = [{"operator": "Exists"}]
 GPUS, NICS = 8, 4

@@ -11,6 +11,7 @@ from contextlib import closing
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 import httpcore2
 import httpx2  # lightkube's HTTP client: its errors are part of lightkube's interface
@@ -185,7 +186,32 @@ class ApiServer:
             Problem: the server refuses, or there is no answer, or it is not JSON.
         """
         is_core = request.path.startswith("api/")
-        return self.ask(request.permission, lambda client: _sent(client, request).json(), is_core=is_core)
+        return self.ask(request.permission, lambda _: self.answer(request), is_core=is_core)
+
+    def answer(self, request: ApiRequest) -> Json:
+        """Send a request and return the parsed answer. Only what is asked by `ask` may call this.
+
+        Raises:
+            httpx2.HTTPStatusError: the server refuses.
+        """
+        client, transport = self._client, self._transport
+        assert client is not None, "`ask` has connected"  # noqa: S101 - for mypy
+        assert transport is not None, "as well"  # noqa: S101 - for mypy
+        base = client._client._client.base_url  # noqa: SLF001 - lightkube has no public name for it
+        target = base.raw_path + request.path.encode("ascii")
+        if request.query:
+            target += b"?" + urlencode(request.query).encode("ascii")
+        url = httpcore2.URL(scheme=base.raw_scheme, host=base.raw_host, port=base.port, target=target)
+        headers = [(b"Host", base.netloc), (b"Accept", b"*/*")]
+        content = None
+        if request.body is not None:
+            headers.append((b"Content-Type", request.kind.encode("ascii")))
+            content = json.dumps(request.body).encode()
+        answer, found = transport.send(request.method, url, headers, content)
+        if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+            asked = httpx2.Request(request.method, base)
+            httpx2.Response(answer.status, headers=answer.headers, content=found, request=asked).raise_for_status()
+        return json.loads(found)
 
     def events(
         self,
@@ -213,7 +239,7 @@ class ApiServer:
         if bookmarks:
             query["allowWatchBookmarks"] = "true"
         request = ApiRequest(permission, "GET", path, query)
-        answer = self.ask(permission, lambda client: _sent(client, request, is_stream=True))
+        answer = self.ask(permission, lambda client: _watched(client, request))
         with closing(answer):
             lines = _lines(answer)
             while True:
@@ -300,19 +326,14 @@ class ApiServer:
         return self._client
 
 
-def _sent(client: Client, request: ApiRequest, *, is_stream: bool = False) -> httpx2.Response:
-    """Send a request and return the answer; lightkube knows no preconditions, and only objects of its own classes.
+def _watched(client: Client, request: ApiRequest) -> httpx2.Response:
+    """Send a request and return the answer, which is not read yet; lightkube knows only objects of its own classes.
 
     Raises:
         httpx2.HTTPStatusError: the server refuses.
     """
     http: httpx2.Client = client._client._client  # noqa: SLF001 - as above
-    headers = {} if request.body is None else {"Content-Type": request.kind}
-    content = None if request.body is None else json.dumps(request.body).encode()
-    built = http.build_request(
-        request.method, request.path, params=dict(request.query), content=content, headers=headers
-    )
-    answer = http.send(built, stream=is_stream)
+    answer = http.send(http.build_request(request.method, request.path, params=dict(request.query)), stream=True)
     answer.raise_for_status()
     return answer
 

@@ -7,32 +7,16 @@ if a driver's name is made to change it. A call that waits for the server delays
 import os
 import re
 from http import HTTPStatus
-from typing import Any
 
-from lightkube import Client
-from lightkube.core.resource import ApiInfo, GlobalResource, NamespacedResource, ResourceDef
-
-from devicecore.adapters.kube_api.access import Access, NodeNameError, Problem
+from devicecore.adapters.kube_api.access import Access, ApiRequest, NodeNameError, Problem
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
-from devicecore.adapters.kube_api.requests import ApiServers, Refusal
+from devicecore.adapters.kube_api.requests import CLAIMS, SLICES, ApiServers, Refusal
 from devicecore.domain.dra.errors import ClaimSourceError, SliceError
 from devicecore.domain.dra.model import ClaimKey, DriverName, ResourceClaim
 from devicecore.domain.dra.objects import resource_claim_of
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
-
-_GROUP, _VERSION = "resource.k8s.io", "v1"
-
-
-class _ResourceClaim(NamespacedResource, dict[str, Any]):
-    _api_info = ApiInfo(ResourceDef(_GROUP, _VERSION, "ResourceClaim"), plural="resourceclaims", verbs=["get"])
-
-
-class _ResourceSlice(GlobalResource, dict[str, Any]):
-    _api_info = ApiInfo(
-        ResourceDef(_GROUP, _VERSION, "ResourceSlice"), plural="resourceslices", verbs=["deletecollection"]
-    )
 
 
 class KubeApiClaims(ApiServers):
@@ -74,9 +58,7 @@ class KubeApiClaims(ApiServers):
                 cause = f"expected a name of a-z, 0-9, '-' and '.', got {foreign_text(part)!r}"
                 raise ClaimSourceError(cause)
         try:
-            answer = self._ask(
-                "get resourceclaims", lambda client: client.get(_ResourceClaim, key.name, namespace=key.namespace)
-            )
+            answer = self._ask(ApiRequest("get resourceclaims", "GET", CLAIMS.path(key.namespace, key.name)))
         except Problem as problem:
             raise ClaimSourceError(str(problem)) from problem
         if isinstance(answer, Refusal):
@@ -132,15 +114,12 @@ class KubeApiSlices(ApiServers):
         if driver is not None:
             selector += f",spec.driver={_escaped(driver)}"
 
-        def delete(client: Client) -> None:
-            # lightkube's own `deletecollection` takes no selector, and would delete the slices of every node.
-            client._client.request("deletecollection", _ResourceSlice, params={"fieldSelector": selector})  # noqa: SLF001  # as above
-
+        request = ApiRequest("deletecollection resourceslices", "DELETE", SLICES.path(), {"fieldSelector": selector})
         try:
-            answer = self._ask("deletecollection resourceslices", delete)
+            answer = self._ask(request)
         except Problem as problem:
             raise SliceError(str(problem)) from problem
-        if answer is not None and answer.status != HTTPStatus.NOT_FOUND:  # a server without slices has none
+        if isinstance(answer, Refusal) and answer.status != HTTPStatus.NOT_FOUND:  # a server without slices has none
             raise SliceError(answer.message)
 
 

@@ -7,7 +7,7 @@ holds for all pages of a list together, which the server may continue without en
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -194,6 +194,7 @@ class Transport(httpx2.BaseTransport):
         self._limit = limit
         # Compressed answers are not asked for, because a small one can become a very large one.
         self._headers = {**headers, "Accept-Encoding": "identity"}
+        self._raw_headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in self._headers.items()]
         self._extensions = {"sni_hostname": server_name} if server_name else {}
         self._pool = httpcore2.ConnectionPool(
             ssl_context=context,
@@ -211,25 +212,41 @@ class Transport(httpx2.BaseTransport):
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request. The deadline also holds for reading the answer."""
-        self._budget.begin(self._timeout, self._limit)
         request.headers.update(self._headers)
-        answer = self._pool.handle_request(
-            httpcore2.Request(
-                method=request.method,
-                url=httpcore2.URL(
-                    scheme=request.url.raw_scheme,
-                    host=request.url.raw_host,
-                    port=request.url.port,
-                    target=request.url.raw_path,
-                ),
-                headers=request.headers.raw,
-                content=request.read(),
-                extensions=self._extensions,
-            )
+        url = httpcore2.URL(
+            scheme=request.url.raw_scheme,
+            host=request.url.raw_host,
+            port=request.url.port,
+            target=request.url.raw_path,
         )
+        answer = self._send(request.method, url, request.headers.raw, request.read())
         headers = [(name, value) for name, value in answer.headers if name.lower() != b"content-encoding"]
         assert isinstance(answer.stream, Iterable)  # noqa: S101 - for mypy: a synchronous pool has synchronous streams
         return httpx2.Response(answer.status, headers=headers, stream=_Body(answer.stream))
+
+    def send(
+        self, method: str, url: httpcore2.URL, headers: Sequence[tuple[bytes, bytes]], content: bytes | None
+    ) -> tuple[httpcore2.Response, bytes]:
+        """Send a request without the many objects that httpx2 makes for one. Return the answer and its whole content.
+
+        `headers` are those of this request alone, with the host.
+        """
+        headers = [*headers, *self._raw_headers]
+        if content is not None:
+            headers.append((b"Content-Length", str(len(content)).encode()))
+        answer = self._send(method, url, headers, content)
+        try:
+            return answer, answer.read()
+        finally:
+            answer.close()
+
+    def _send(
+        self, method: str, url: httpcore2.URL, headers: Sequence[tuple[bytes, bytes]], content: bytes | None
+    ) -> httpcore2.Response:
+        self._budget.begin(self._timeout, self._limit)
+        return self._pool.handle_request(
+            httpcore2.Request(method, url, headers=headers, content=content, extensions=self._extensions)
+        )
 
     def cut(self) -> None:
         """End the request that is under way. Any thread may call this."""

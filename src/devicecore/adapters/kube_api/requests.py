@@ -5,11 +5,10 @@ that says whether the server has refused or has not answered.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from os import PathLike
-from typing import TypeVar
 from urllib.parse import quote
 
 from attrs import field, frozen
@@ -22,8 +21,6 @@ from devicecore.adapters.kube_api.patches import Json
 from devicecore.domain.errors import DeviceCoreError, NotStartedError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
-
-T = TypeVar("T")
 
 MAX_IDLE = 8
 """Connections that are kept for later calls."""
@@ -79,6 +76,8 @@ NODES = ApiResource("", "v1", "nodes")
 PODS = ApiResource("", "v1", "pods")
 EVENTS = ApiResource("", "v1", "events")
 LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
+CLAIMS = ApiResource("resource.k8s.io", "v1", "resourceclaims")
+SLICES = ApiResource("resource.k8s.io", "v1", "resourceslices")
 
 
 @frozen
@@ -113,8 +112,8 @@ class ApiServers(HasLifecycle):
         for server in idle:
             server.disconnect()
 
-    def _ask(self, permission: str, request: Callable[[Client], T]) -> T | Refusal:
-        """Ask the server; its answer or its refusal.
+    def _ask(self, request: ApiRequest) -> Json | Refusal:
+        """Send a request. Return the parsed answer or the server's refusal.
 
         Raises:
             Problem: there is no answer, or the credentials are refused, or this is not started.
@@ -123,18 +122,18 @@ class ApiServers(HasLifecycle):
             self._lifecycle.check_running()
         except NotStartedError as error:
             raise Problem(kind="not started", cause=str(error)) from error
-
-        def answer(client: Client) -> T | Refusal:
-            try:
-                return request(client)
-            except Exception as error:
-                refused = refusal(error)
-                if refused is None or refused[0] == HTTPStatus.UNAUTHORIZED:
-                    raise
-                return Refusal(*refused)
-
         with self._one() as server:
-            return server.ask(permission, answer)
+
+            def answer(_: Client) -> Json | Refusal:
+                try:
+                    return server.answer(request)
+                except Exception as error:
+                    refused = refusal(error)
+                    if refused is None or refused[0] == HTTPStatus.UNAUTHORIZED:
+                        raise
+                    return Refusal(*refused)
+
+            return server.ask(request.permission, answer)
 
     @contextmanager
     def _one(self) -> Iterator[ApiServer]:

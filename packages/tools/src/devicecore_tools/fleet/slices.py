@@ -11,7 +11,7 @@ from threading import Lock
 from attrs import define, field
 
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.adapters.kube_api.requests import ApiResource, KubeApiRequests, RequestError
+from devicecore.adapters.kube_api.requests import SLICES, KubeApiRequests, RequestError
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.objects import slice_of
 from devicecore.domain.dra.slices import DevicePool, StoredSlice, canonical, changes
@@ -19,8 +19,6 @@ from devicecore.domain.errors import DocumentError
 from devicecore.ports.slices import ResourceSlices
 from devicecore_tools.fleet.description import DriverDescription, GroupDescription
 from devicecore_tools.node.cluster.writer import Writer
-
-SLICES = ApiResource("resource.k8s.io", "v1", "resourceslices")
 
 _MAX_ATTEMPTS = 5  # in a row, if other clients write at the same time
 _AGAIN = 1.0  # seconds until the next look if the Node does not exist yet, or others keep writing
