@@ -104,7 +104,7 @@ class ServerConnection(NodeConnection):
 
     def _new_node(self) -> RegisteredNode:
         description = describe(self._name, self._group, self._starts, taints=self._taints)
-        return RegisteredNode(description, self.gate, heartbeat=NO_HEARTBEAT)
+        return RegisteredNode(description, self.gate, changed=self._wake, heartbeat=NO_HEARTBEAT)
 
 
 def describe(name: str, group: GroupDescription, starts: int = 0, *, taints: bool) -> NodeDescription:

@@ -7,6 +7,7 @@ Ticks are spread evenly, so a fleet sends its Leases one after the other and nev
 import fnmatch
 import heapq
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from typing import Protocol, TypeVar
@@ -95,6 +96,7 @@ class Fleet(HasLifecycle):
         self._schedule = Schedule((), 0.0)
         self._ticks = 0
         self._began = 0.0
+        self._thread = 0  # that calls `step`
         self._lifecycle = Lifecycle("the fleet")
         self.connections: dict[str, NodeConnection] = {}
         """What connects each node with the cluster, by the node's name."""
@@ -131,7 +133,8 @@ class Fleet(HasLifecycle):
             if name not in self._is_ready:
                 self._is_ready.add(name)
                 self._ready.put(name)
-                self._wake()
+                if threading.get_ident() != self._thread:  # `step` itself sees the node before it returns
+                    self._wake()
 
         return wake
 
@@ -139,6 +142,7 @@ class Fleet(HasLifecycle):
 
     def step(self) -> float:
         """Do all that is due. Return when to call this again even if nothing wakes it (monotonic seconds)."""
+        self._thread = threading.get_ident()
         self._obey_orders()
         for nodes, words in self._schedule.due(self._clock()):
             self.order_now(nodes, words)

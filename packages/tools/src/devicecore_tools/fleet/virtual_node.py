@@ -115,6 +115,7 @@ class VirtualNode(HasLifecycle):
         self._lifecycle = Lifecycle(f"node {name}")
         self._manager: DeviceManager | None = None
         self._observe: Callable[[NodeState], None] = lambda _: None
+        self._looked_at: NodeState | None = None  # by `advance`
         self._claims: NodeClaims | None = None
         self._viewed, self._viewed_version = NodeView(name, is_up=False, is_cut=False, owners=()), object()
         self.engine: NodeEngine | None = None
@@ -226,13 +227,17 @@ class VirtualNode(HasLifecycle):
         is_complete = engine.poll()
         engine.advance()
         if self._manager is not None:
-            self._observe(self._manager.state)
+            self._looked_at = self._manager.state
+            self._observe(self._looked_at)
         return engine.next_due if is_complete else self._shared.clock()
 
     def tick(self) -> None:
         """See that time has passed. Call it every 10 seconds."""
-        if self.engine is not None:
-            self.engine.tick()
+        if self.engine is None or self._manager is None:
+            return
+        self.engine.tick()
+        if self._manager.state is not self._looked_at:  # a plugin of somebody else has reported other devices
+            self._wake()
 
     def view(self, *, is_cut: bool = False) -> NodeView:
         """Return what is shown of the node. Of a node that does not run, this is what it had before."""
@@ -267,6 +272,7 @@ class VirtualNode(HasLifecycle):
         """Change devices, plugins or drivers. Return a sentence that says what was done, or why nothing was."""
         if problem := check_command(words, self.group):
             return problem
+        self._wake()
         command, what = words[0], words[-1]
         if command in ("unhealthy", "healthy"):
             self._set_health(what, is_healthy=command == "healthy")

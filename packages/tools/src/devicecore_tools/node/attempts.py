@@ -113,6 +113,11 @@ class Attempts:
         entry.is_queued = True
         self._threads.submit(entry.lane.resources, partial(self._attempt, entry, facts, self._admit))
 
+    @property
+    def has_results(self) -> bool:
+        """Whether `admitted` or `results` has something to return."""
+        return not (self._admitted.empty() and self._done.empty())
+
     def admitted(self) -> Iterator[PodEntry]:
         """The pods that have got their devices since the last call, and whose claims are being prepared."""
         while not self._admitted.empty():

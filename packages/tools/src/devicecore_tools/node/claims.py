@@ -272,11 +272,13 @@ class NodeClaims:
             return  # the last one still waits for a driver or the API server
 
         def tick() -> None:
+            before = self.version
             try:
                 work()
             finally:
                 lock.release()
-                self._wake()
+                if self.version != before:
+                    self._wake()
 
         self._releasing.submit(what, tick)
 

@@ -90,6 +90,7 @@ class NodeEngine:
         self._observe = observe
         self._clock = clock
         self._entries: dict[PodUid, PodEntry] = {}
+        self._pending: dict[PodUid, PodEntry] = {}  # those that may still be tried: a look is not longer for others
         self._threads = Lanes(workers=workers)
         self._evictions = Evictions(manager, self._threads, wake)
         self._attempts = Attempts(manager, claims, self._before, self._threads, wake, clock)
@@ -98,11 +99,13 @@ class NodeEngine:
         self._leaving: set[PodUid] = set()
         self._reports: dict[ResourceName, DeviceReport | None] = {}
         self._reported_claims: object = None
+        self._reported_inventory: object = None
         self._facts = FactsKeeper()
         self._seen: NodeState | None = None
         self._lanes_of: dict[frozenset[str], Lane] = {}
         self._is_ticking = threading.Lock()
         self._active: tuple[Pod, ...] = ()
+        self._active_at: tuple[object, object] = (None, None)  # what it was made of, which is kept for its identity
         self._seen_claims: object = None
         self._version = 0
         self._has_new = False
@@ -181,7 +184,7 @@ class NodeEngine:
         for pod in changes.added:
             resources = resources_of(pod)
             lane = self._lanes_of.setdefault(resources, Lane(resources))
-            self._entries[pod.uid] = PodEntry(pod, lane)
+            self._entries[pod.uid] = self._pending[pod.uid] = PodEntry(pod, lane)
         if changes.added or changes.removed or changes.problems or changes.mended:
             self._version += 1
             self._has_new = True
@@ -189,19 +192,24 @@ class NodeEngine:
 
     def advance(self) -> None:
         """Take the results of attempts, and begin those whose answer may be another one now."""
-        self._collect()
-        self._claims.advance()
-        self._submit_due()
+        has_results = True
+        while has_results:  # without threads, an attempt ends before `_submit_due` returns
+            self._collect()
+            self._claims.advance()
+            self._submit_due()
+            has_results = self._attempts.has_results
         self._become_ready()
         self._report_health()
         self._report_released()
         holders, users = self._manager.state.ledger.allocations, self._claims.users
-        active = [  # a pod whose containers cannot start holds its devices and claims too
-            entry
-            for entry in self._entries.values()
-            if entry.phase == RUNNING or entry.pod.uid in holders or entry.pod.uid in users
-        ]
-        self._active = tuple(entry.pod for entry in active)
+        if (self._version, id(holders), id(users)) != self._active_at[0]:
+            active = [  # a pod whose containers cannot start holds its devices and claims too
+                entry.pod
+                for entry in self._entries.values()
+                if entry.phase == RUNNING or entry.pod.uid in holders or entry.pod.uid in users
+            ]
+            self._active = tuple(active)
+            self._active_at = (self._version, id(holders), id(users)), (holders, users)
         if self._observe is not None:
             self._observe(self._manager.state)
 
@@ -234,6 +242,7 @@ class NodeEngine:
         entries = [self._entries.pop(uid) for uid in gone if uid in self._entries]
         for entry in entries:
             entry.is_gone = True
+            self._pending.pop(entry.pod.uid, None)
             _log.info("pod %s is gone", entry.name)
         for pod in removed:
             if pod.has_claims:
@@ -269,6 +278,8 @@ class NodeEngine:
         if (entry.phase, entry.reason) != (phase, reason):
             _log.info("pod %s: %s%s", entry.name, phase, reason and f", {reason}")
         entry.phase, entry.reason, entry.outcome, entry.facts = phase, reason, outcome, facts
+        if phase != PENDING:  # for good
+            self._pending.pop(entry.pod.uid, None)
         entry.tried_at = now = self._clock()
         entry.retry_at = math.inf
         if outcome.kind is OutcomeKind.NO_ANSWER:
@@ -290,12 +301,12 @@ class NodeEngine:
             return
         self._seen, self._seen_claims, self._has_new = state, claims, False
         self._facts.look(state)
-        due = [entry for entry in self._entries.values() if self._is_due(entry, now)]
+        due = [entry for entry in self._pending.values() if self._is_due(entry, now)]
         # Pods that were tried long ago come first: otherwise a pod whose plugin hangs could always be the first.
         for entry in sorted(due, key=lambda entry: entry.tried_at):
             entry.claim_facts = self._claim_facts(entry)
             self._attempts.begin(entry, self._facts.of(entry.lane.resources))
-        waiting = (max(entry.retry_at, entry.lane.silent_until) for entry in self._entries.values() if entry.is_waiting)
+        waiting = (max(entry.retry_at, entry.lane.silent_until) for entry in self._pending.values() if entry.is_waiting)
         self._next_look = min(waiting, default=math.inf)
 
     def _is_due(self, entry: PodEntry, now: float) -> bool:
@@ -343,17 +354,20 @@ class NodeEngine:
         if self._reporter is None:
             return
         state = self._manager.state
-        reports = {name: resource.report for name, resource in state.inventory.resources.items()}
-        changed = {name for name in {*reports, *self._reports} if reports.get(name) is not self._reports.get(name)}
-        self._reports = reports
-        pods = (
-            {allocation.key.pod for allocation in state.ledger if allocation.resource in changed} if changed else set()
-        )
+        pods: set[PodUid] = set()
+        if state.inventory is not self._reported_inventory:
+            self._reported_inventory = state.inventory
+            reports = {name: resource.report for name, resource in state.inventory.resources.items()}
+            changed = {name for name in {*reports, *self._reports} if reports.get(name) is not self._reports.get(name)}
+            self._reports = reports
+            if changed:
+                pods = {allocation.key.pod for allocation in state.ledger if allocation.resource in changed}
         if self._claims.version != self._reported_claims:
             self._reported_claims = self._claims.version
             pods |= {uid for uid, entry in self._entries.items() if entry.pod.has_claims}
-        for uid, entry in self._entries.items():
-            if uid in pods and entry.phase == RUNNING and entry.outcome is not None:
+        for uid in [uid for uid in self._entries if uid in pods] if pods else ():
+            entry = self._entries[uid]
+            if entry.phase == RUNNING and entry.outcome is not None:
                 self._report(entry, entry.outcome)
 
     def _report_released(self) -> None:

@@ -80,7 +80,7 @@ class ClusterPods(PodFeed, PodReporter):
         self._changed: dict[PodUid, None] = {}  # in the order of their changes
         self._ends: list[tuple[float, PodUid]] = []
         self._ran: set[PodUid] = set()
-        self._active: frozenset[PodUid] = frozenset()
+        self._active: frozenset[PodUid] | None = frozenset()  # None if it is to be made anew
         self._is_listed = self._is_polled = self._is_ready = False
 
     # --- what the watch calls -----------------------------------------------------------------------------------------
@@ -108,7 +108,9 @@ class ClusterPods(PodFeed, PodReporter):
                     self._changed[uid_of(pod)] = None
             else:
                 self._take(pod)
-        self._wake()
+            is_for_engine = bool(self._changed)
+        if is_for_engine:
+            self._wake()
 
     @property
     def objects(self) -> list[Json]:
@@ -129,15 +131,15 @@ class ClusterPods(PodFeed, PodReporter):
             return
         if record is None:
             record = self._records[uid] = PodRecord(reduced(pod))
+            self._changed[uid] = None
             record.recall()
             if record.has_run:
                 self._ran.add(uid)
         elif version_of(pod) <= version_of(record.object):
             return
-        else:
-            record.object = reduced(pod)
-        self._changed[uid] = None
-        if record.report is not None or record.ended is not None:
+        elif record.take(pod):
+            self._changed[uid] = None
+        if (record.report is not None or record.ended is not None) and not record.is_patching:
             self._put(uid)
 
     # --- what the engine calls ----------------------------------------------------------------------------------------
@@ -169,7 +171,11 @@ class ClusterPods(PodFeed, PodReporter):
 
     def active_pods(self) -> frozenset[PodUid]:
         """Return the UIDs of the pods that the engine has to run."""
-        return self._active
+        with self._lock:
+            if self._active is None:
+                records = self._records.items()
+                self._active = frozenset(uid for uid, record in records if record.is_given and not record.is_leaving)
+            return self._active
 
     def sources_ready(self) -> bool:
         """Return whether the server has listed all pods once, and those that ran before were tried."""
@@ -212,9 +218,7 @@ class ClusterPods(PodFeed, PodReporter):
                     if record.problem is not None and record.problem is not problem:
                         problems.append(record.problem)
             if changed:
-                self._active = frozenset(
-                    uid for uid, record in self._records.items() if record.is_given and not record.is_leaving
-                )
+                self._active = None
             self._is_polled = self._is_listed
         return Changes(tuple(added), tuple(removed), tuple(problems))
 
@@ -222,8 +226,7 @@ class ClusterPods(PodFeed, PodReporter):
         """Do what a pod needs now. Return what the engine has to do."""
         planned = record.end_at
         step = record.next_step(now, self._wall())
-        if record.end_at != planned and record.end_at < math.inf:
-            heapq.heappush(self._ends, (record.end_at, uid))
+        self._await_end(uid, record, planned)
         if record.is_gone:
             del self._records[uid]
             self._ran.discard(uid)
@@ -235,6 +238,11 @@ class ClusterPods(PodFeed, PodReporter):
             self._put(uid)
         return step
 
+    def _await_end(self, uid: PodUid, record: PodRecord, planned: float) -> None:
+        """Have the pod looked at when its containers end, if that is not planned yet."""
+        if record.end_at != planned and record.end_at < math.inf:
+            heapq.heappush(self._ends, (record.end_at, uid))
+
     def report(self, pod: Pod, report: PodReport) -> None:
         """Take what became of a pod."""
         with self._lock:
@@ -245,7 +253,10 @@ class ClusterPods(PodFeed, PodReporter):
             record.start_time = record.start_time or self._wall()
             if report.kind is OutcomeKind.RUNS:
                 record.started = record.started or self._wall()
-                self._changed[pod.uid] = None  # its containers may end by themselves
+                if record.ended is None:
+                    planned = record.end_at
+                    record.plan_end(self._clock(), self._wall())
+                    self._await_end(pod.uid, record, planned)
             if before is None or (before.kind, before.message) != (report.kind, report.message):
                 self._say(record, *_said(report, record.containers))
             self._put(pod.uid)
@@ -285,7 +296,7 @@ class ClusterPods(PodFeed, PodReporter):
                 if record.repeats > _MAX_REPEATS:  # so that two writers that disagree do not load the server
                     record.repeats, record.last_patch, record.events[:0] = 0, None, events
                     return _LOOK_AGAIN
-                self._shown(uid, requests.patch(PODS, body=patch, subresource="status", **place))
+                self._patch(uid, record, patch, requests)
             while events:
                 said, then = events[0]
                 self._send(requests, words_of_events.event(shown, self._node, said, then), is_last=removes)
@@ -314,14 +325,24 @@ class ClusterPods(PodFeed, PodReporter):
                 raise
             _log.debug("an event was refused: %s", error)
 
-    def _shown(self, uid: PodUid, pod: Json) -> None:
-        """Take the answer to a patch: the watch may be late."""
+    def _patch(self, uid: PodUid, record: PodRecord, patch: Json, requests: KubeApiRequests) -> None:
+        """Send a patch, and take its answer: the watch may be late. It may also be early, and then nothing is new."""
         with self._lock:
-            record = self._records.get(uid)
-            if record is not None and uid_of(pod) == uid and version_of(pod) > version_of(record.object):
-                record.object = reduced(pod)
-                self._changed[uid] = None
-        self._wake()
+            record.is_patching, answer, version = True, None, version_of(record.object)
+        try:
+            answer = requests.patch(PODS, record.name, patch, record.namespace, subresource="status")
+        finally:
+            with self._lock:
+                record.is_patching, is_for_engine = False, False
+                if answer is not None and uid_of(answer) == uid:
+                    version = version_of(answer)
+                if version_of(record.object) > version:  # something else has changed meanwhile
+                    self._put(uid)
+                elif answer is not None and version > version_of(record.object) and record.take(answer):
+                    self._changed[uid] = None
+                    is_for_engine = True
+        if is_for_engine:
+            self._wake()
 
 
 class PodReceiver(Protocol):

@@ -76,6 +76,7 @@ class PodRecord:
     repeats: int = 0
     """How often `last_patch` was sent again, because another writer had undone it."""
     conflicts: int = 0  # in a row
+    is_patching: bool = False
 
     @property
     def name(self) -> str:
@@ -107,6 +108,11 @@ class PodRecord:
         """The names of its containers."""
         return [str(one.get("name")) for one in self.object["spec"].get("containers") or []]
 
+    def take(self, pod: Json) -> bool:
+        """Take the pod as the server has it now. Return whether `next_step` may have another answer."""
+        before, self.object = self.object, reduced(pod)
+        return _decisive(before) != _decisive(self.object)
+
     def next_step(self, now: float, wall: datetime) -> Step:
         """Return what the engine has to do; `now` are monotonic seconds, and `wall` is the time."""
         if self.is_gone:
@@ -128,7 +134,7 @@ class PodRecord:
 
     def _next_of_given(self, now: float, wall: datetime) -> Step:
         if self.ended is None:
-            self._plan_end(now, wall)
+            self.plan_end(now, wall)
         is_over = self.ended is not None or (self.phase in FINAL and not self.is_refused)
         if is_over or self.end_at <= now:
             return Step.RELEASE
@@ -167,7 +173,7 @@ class PodRecord:
             if self.problem is None or self.problem.problem != error.problem:
                 self.problem = ManifestError(f"pod {self.namespace}/{self.name}", None, error.field, error.problem)
 
-    def _plan_end(self, now: float, wall: datetime) -> None:
+    def plan_end(self, now: float, wall: datetime) -> None:
         """Decide when the containers end, and with which exit code."""
         annotations = self.object["metadata"].get("annotations") or {}
         end, code = math.inf, _COMPLETED
@@ -225,6 +231,14 @@ class PodRecord:
 def uid_of(pod: Json) -> PodUid:
     """Return the UID of a pod."""
     return PodUid(str(pod["metadata"].get("uid") or ""))
+
+
+def _decisive(pod: Json) -> tuple[object, ...]:
+    """Return what `next_step` depends on, which the answer to a status patch seldom changes."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    fields = ("deletionTimestamp", "deletionGracePeriodSeconds", "annotations", "labels")
+    claims = (status.get("resourceClaimStatuses"), status.get("extendedResourceClaimStatus"))
+    return (*map(metadata.get, fields), pod["spec"], *claims, status.get("phase") in FINAL)
 
 
 def version_of(pod: Json) -> int:

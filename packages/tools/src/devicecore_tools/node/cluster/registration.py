@@ -24,6 +24,7 @@ from devicecore_tools.node.cluster.words.nodes import (
     RENEW_SECONDS,
     NodeDescription,
     lease,
+    next_report,
     node_object,
     node_patch,
     node_status,
@@ -74,6 +75,7 @@ class RegisteredNode(NodeStatusSink):
         self._renewed: datetime | None = None
         self._looks = 0  # how often the Node is still to be read again
         self._next_look: datetime | None = None  # for a Node that is gone
+        self._next_report: datetime | None = None  # of the conditions; None if it is not known, or now
         self._problem: str | None = "the Node is not registered yet"
 
     @property
@@ -108,8 +110,8 @@ class RegisteredNode(NodeStatusSink):
 
     def tick(self) -> None:
         """Renew the Lease, and report the conditions of the Node if that is due. This does not wait."""
-        is_gone = self._next_look is not None
-        if self._next_look is None or self._wall() >= self._next_look:
+        is_gone, due = self._next_look is not None, self._next_look or self._next_report
+        if self._looks or due is None or self._wall() >= due:
             self._writer.put(("node", self.name), self._write)
         if self._node is not None and not is_gone:
             self._writer.put(("lease", self.name), self._renew, urgent=True)
@@ -129,9 +131,12 @@ class RegisteredNode(NodeStatusSink):
                 self._looks = max(0, self._looks - 1)
                 self._take(node)
             self._next_look = None
-            patch = node_patch(node, self._wanted(), self._wall(), self._heartbeat)
+            wanted = self._wanted()
+            patch = node_patch(node, wanted, self._wall(), self._heartbeat)
             if patch is not None:
-                self._take(requests.patch(NODES, self.name, patch, subresource="status"))
+                node = requests.patch(NODES, self.name, patch, subresource="status")
+                self._take(node)
+            self._next_report = next_report(node, wanted, self._heartbeat)
         except RequestError as error:
             if error.reason == "NotFound":
                 self._is_gone(error)

@@ -133,6 +133,15 @@ def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta = H
     return {"status": patch} if patch else None
 
 
+def next_report(node: Json, wanted: Json, heartbeat: timedelta) -> datetime | None:
+    """Return when `node_patch` has something to do even if nothing changes; None if that is not known."""
+    beats = {one["type"]: one.get("lastHeartbeatTime") for one in (node.get("status") or {}).get("conditions") or []}
+    try:
+        return min(datetime.fromisoformat(beats[one["type"]]) for one in wanted["conditions"]) + heartbeat
+    except (KeyError, TypeError, ValueError):  # a condition or its time is missing
+        return None
+
+
 def _canonical(sizes: Mapping[str, str]) -> dict[str, str]:
     """The quantities as an API server writes them, so that they can be compared with what it has."""
     return {name: str(Quantity.parse(size)) for name, size in sizes.items()}
