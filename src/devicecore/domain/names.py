@@ -27,6 +27,11 @@ def is_dns_subdomain(text: str, limit: int = MAX_SUBDOMAIN) -> bool:
     return len(text) <= limit and _SUBDOMAIN.fullmatch(text) is not None
 
 
+def is_label_value(text: str) -> bool:
+    """Return whether it can be the value of a label or of a taint (Kubernetes: `IsValidLabelValue`)."""
+    return not text or (len(text) <= MAX_LABEL and _QUALIFIED.fullmatch(text) is not None)
+
+
 def is_qualified_name(text: str) -> bool:
     """Return whether it is `name` or `domain/name` (Kubernetes: `IsQualifiedName`)."""
     prefix, slash, name = text.rpartition("/")

@@ -37,6 +37,13 @@ def test_a_group_has_what_its_shape_has_and_it_does_not_say_itself() -> None:
 A_NODE = "nodes:\n- name: a\n"
 GPUS = "  plugins: [{resource: a.com/gpu, devices: 2}]\nfaults:\n"
 PARTS = "  drivers:\n  - name: d.com\n    devices:\n    - name: x\n      consumesCounters: [{counterSet: c}]"
+DEVICE = "  drivers:\n  - name: d.com\n    devices: [{name: x, "
+AT = "f:5: nodes[0].drivers[0].devices[0]"
+SETS = "".join(f"    - {{name: c-{number}, counters: {{m: {{value: 1}}}}}}\n" for number in (0, 2))
+COUNTED = (
+    f"  drivers:\n  - name: d.com\n    sharedCounters:\n{SETS}    devices:\n    - name: 'x-{{number}}'\n"
+    "      consumesCounters: [{counterSet: 'c-{number}', counters: {m: 1}}]\n      "
+)
 MISTAKES = {
     "nodes: []": "f:1: nodes: expected at least one group of nodes",
     A_NODE + "  lables: {}": "f:3: nodes[0].lables: there is no such field: expected one of shape, name,",
@@ -48,6 +55,20 @@ MISTAKES = {
     "nodes:\n- {shape: cray, name: a}": "f:2: nodes[0].shape: expected one of ",
     A_NODE + "  plugins:\n  - resource: gpu": "f:4: nodes[0].plugins[0].resource: ",
     A_NODE + PARTS: "f:7: nodes[0].drivers[0].devices[0].consumesCounters[0].counterSet: expected the name of one of",
+    "nodes:\n- {name: a, directory: /d}\n- {name: b, directory: /d}": "f:2: nodes: expected each directory once",
+    A_NODE + "  labels: {a: b c}": "f:3: nodes[0].labels.a: expected at most 63 letters, digits",
+    A_NODE + "  taints: [{key: a b, effect: NoExecute}]": "f:3: nodes[0].taints[0].key: expected the name of a taint",
+    A_NODE + "  capacity: {a b: 3}": "f:3: nodes[0].capacity.a b: expected the name of a resource, got 'a b'",
+    A_NODE + DEVICE + "attributes: {a b: c}}]": f"{AT}.attributes.a b: expected attributes called `name` or ",
+    A_NODE + DEVICE + "attributes: {a: {version: 9.0}}}]": f"{AT}.attributes.a.version: expected a text, got 9.0",
+    A_NODE + DEVICE + "attributes: {a: {version: 9.x}}}]": f"{AT}.attributes.a: attribute a: expected a version such",
+    A_NODE + DEVICE + "attributes: {a: {int: x}}}]": f"{AT}.attributes.a: expected a whole number or {{number}}",
+    A_NODE + DEVICE + "capacity: {a b: 1Gi}}]": f"{AT}.capacity.a b: expected attributes called `name` or ",
+    A_NODE + DEVICE + "taints: nope}]": f"{AT}.taints: expected a list, got 'nope'",
+    A_NODE + DEVICE + "taints: [{key: a, effect: x}]}]": f"{AT}.taints[0].effect: expected one of NoSchedule",
+    A_NODE
+    + COUNTED
+    + "count: 3": "f:10: nodes[0].drivers[0].devices[0].consumesCounters[0].counterSet: expected the name of",
     A_NODE + GPUS + "- {at: 3s, nodes: a, do: unhealthy gpu-2}": "f:5: faults[0].do: there is no device 'gpu-2'",
     A_NODE + GPUS + "- {at: soon, nodes: a, do: down}": "f:5: faults[0].at: expected a duration",
     A_NODE + GPUS + "- {at: 1s, nodes: 'b*', do: down}": "f:5: faults[0].nodes: expected",

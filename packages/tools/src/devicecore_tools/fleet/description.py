@@ -1,6 +1,7 @@
 """What a fleet's file says: groups of nodes that are alike, their devices, and what happens to them.
 
-Law: the values are immutable, and the nodes of a group share theirs, so a thousand nodes need no more memory than one.
+Law: the values are immutable, and the nodes of a group share theirs, so the descriptions of a thousand nodes need no
+more memory than that of one. What a node publishes in ResourceSlices has its name, and is its own.
 """
 
 import re
@@ -30,8 +31,14 @@ def filled(pattern: str, number: int, node: str = "") -> str:
 
 
 def filled_in(value: object, number: int, node: str) -> object:
-    """Return parsed JSON in whose texts, and not in whose keys, the same is replaced."""
+    """Return parsed JSON in whose texts, and not in whose keys, the same is replaced.
+
+    Raises:
+        ValueError: a text that stands for the number of an attribute is none.
+    """
     match value:
+        case {"int": str(text), **others} if not others:
+            return {"int": int(filled(text, number, node))}
         case str():
             return filled(value, number, node)
         case list():

@@ -14,10 +14,12 @@ from typing import TypeVar
 from attrs import evolve
 
 from devicecore.domain.documents import Document, Value
+from devicecore.domain.dra.errors import InvalidPoolError
 from devicecore.domain.dra.model import DriverName
+from devicecore.domain.dra.slices import AttributeValue, PublishedDevice, Version
 from devicecore.domain.errors import DocumentError, InvalidResourceNameError
 from devicecore.domain.model import resource_name
-from devicecore.domain.names import is_dns_label, is_dns_subdomain, is_qualified_name
+from devicecore.domain.names import is_dns_label, is_dns_subdomain, is_label_value, is_qualified_name
 from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents
 from devicecore.system.files import read_file
@@ -31,6 +33,7 @@ from devicecore_tools.fleet.description import (
     PlannedCommand,
     PluginDescription,
     filled,
+    filled_in,
 )
 
 T = TypeVar("T")
@@ -49,6 +52,7 @@ _MAX_SECONDS = 1e7
 _MAX_NUMA = 64
 _MAX_COUNTER_SETS = 64
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_DEVICE_EFFECTS = ("NoSchedule", "NoExecute", "None")
 _DURATION = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,3})?)(ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 _GROUP_FIELDS = (
@@ -178,6 +182,8 @@ def _capacity(group: Value) -> Mapping[str, str]:
     found = {name: group[name] for name in _DEFAULTS} | group["capacity"].mapping()
     capacity = dict(_DEFAULTS)
     for name, value in found.items():
+        if not is_qualified_name(name):
+            value.refuse(f"expected the name of a resource, got {name!r:.100}")
         if value.data is not None:
             value.quantity(whole=name != "cpu")
             capacity[name] = str(value.data)
@@ -196,13 +202,27 @@ def _labels(value: Value) -> Mapping[str, str]:
     for name, one in value.mapping().items():
         if not is_qualified_name(name):
             one.refuse(f"expected the name of a label, got {name!r}")
-        labels[name] = one.text("")
+        labels[name] = _label_value(one)
     return labels
+
+
+def _label_value(value: Value) -> str:
+    text = value.text("")
+    if not is_label_value(text):
+        value.refuse(f"expected at most 63 letters, digits, '-', '_' and '.', got {text!r:.100}")
+    return text
 
 
 def _taint(value: Value) -> NodeTaint:
     _check_fields(value, ("key", "value", "effect"))
-    return NodeTaint(value["key"].text(), _one_of(value["effect"], _EFFECTS), value["value"].text(""))
+    return NodeTaint(_taint_key(value["key"]), _one_of(value["effect"], _EFFECTS), _label_value(value["value"]))
+
+
+def _taint_key(value: Value) -> str:
+    key = value.text()
+    if not is_qualified_name(key):
+        value.refuse(f"expected the name of a taint, got {key!r:.100}")
+    return key
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------
@@ -247,8 +267,9 @@ def _driver(value: Value, numa_nodes: tuple[int, ...]) -> DriverDescription:
     sets = {str(one["name"]) for one in counters}
     for row in value["devices"].sequence():
         for used in row["consumesCounters"].sequence():
-            count = row["count"].integer(1)
-            names = {filled(used["counterSet"].text(), number) for number in (0, count - 1)}
+            first = row["first"].integer(0)
+            numbers = range(first, first + row["count"].integer(1))
+            names = {filled(used["counterSet"].text(), number) for number in numbers}
             if missing := sorted(names - sets):
                 used["counterSet"].refuse(f"expected the name of one of `sharedCounters`, got {missing[0]!r}")
     return driver
@@ -264,31 +285,82 @@ def _row(value: Value, numa_nodes: tuple[int, ...], fields: tuple[str, ...]) -> 
         numa = tuple(_number(one, 0, numa_nodes[-1]) for one in value["numa"].sequence())
     if fields and value["numa"].data is None:
         numa = ()  # the attribute is written only if it is asked for: most drivers do not publish it yet
-    known = {one: _FIELD_READERS.get(one, _plain)(value[one]) for one in fields if value[one].data is not None}
+    known = {one: _FIELD_READERS[one](value[one]) for one in fields if value[one].data is not None}
     return DevicePattern(name, count, _number(value["first"], 0, 10**6, 0), numa, known)
 
 
-def _plain(value: Value) -> object:
+def _truth(value: Value) -> object:
+    return value.boolean()
+
+
+def _texts(value: Value) -> object:
+    return [one.text() for one in value.sequence()]
+
+
+def _device_taints(value: Value) -> object:
+    for one in value.sequence():
+        _check_fields(one, ("key", "value", "effect", "timeAdded"))
+        _taint_key(one["key"])
+        _label_value(one["value"])
+        _one_of(one["effect"], _DEVICE_EFFECTS)
     return value.data
 
 
 def _attributes(value: Value) -> object:
     """Return attributes as the API has them: a plain value is wrapped in an object that names its type."""
-    return {name: _typed(one) for name, one in value.mapping().items()}
+    return {name: _typed(name, one) for name, one in value.mapping().items()}
 
 
-def _typed(value: Value) -> object:
+_ATTRIBUTES: Mapping[str, Callable[[Value], AttributeValue]] = {
+    "bool": lambda value: value.boolean(),
+    "int": lambda value: value.integer(),
+    "string": lambda value: value.text(),
+    "version": lambda value: Version(value.text()),
+    "bools": lambda value: tuple(one.boolean() for one in value.sequence()),
+    "ints": lambda value: tuple(one.integer() for one in value.sequence()),
+    "strings": lambda value: tuple(one.text() for one in value.sequence()),
+    "versions": lambda value: tuple(Version(one.text()) for one in value.sequence()),
+}
+
+
+def _typed(name: str, value: Value) -> object:
     match value.data:
         case bool():
-            return {"bool": value.data}
+            typed: dict[str, object] = {"bool": value.data}
         case int():
-            return {"int": value.data}
+            typed = {"int": value.data}
         case str():
-            return {"string": value.data}
-        case dict():
-            return value.data
+            typed = {"string": value.data}
+        case dict() if len(value.data) == 1 and value.data.keys() <= _ATTRIBUTES.keys():
+            typed = value.data
         case _:
-            return value.refuse("expected a text, a whole number, true, false or an object such as {version: 1.2.3}")
+            value.refuse("expected a text, a whole number, true, false or an object such as {version: 1.2.3}")
+    try:
+        sample = filled_in(typed, 0, "node")
+    except ValueError as error:
+        value.refuse("expected a whole number or {number}", error)
+    kind = next(iter(typed))
+    try:
+        PublishedDevice("device", {name: _ATTRIBUTES[kind](Value(sample, value.place, value.step)[kind])})
+    except InvalidPoolError as error:
+        value.refuse(error.problem, error)
+    return typed
+
+
+def _capacities(value: Value) -> object:
+    for name, one in value.mapping().items():
+        try:
+            PublishedDevice("device", capacity={name: "1"})
+        except InvalidPoolError as error:
+            one.refuse(error.problem, error)
+    return _amounts(value)
+
+
+def _counters(value: Value) -> object:
+    for name, one in value.mapping().items():
+        if not is_dns_label(name):
+            one.refuse(f"expected the name of a counter, made of a-z, 0-9 and '-', got {name!r:.100}")
+    return _amounts(value)
 
 
 def _amounts(value: Value) -> dict[str, object]:
@@ -305,19 +377,24 @@ def _amounts(value: Value) -> dict[str, object]:
 
 
 def _consumed(value: Value) -> object:
-    return [{"counterSet": one["counterSet"].text(), "counters": _amounts(one["counters"])} for one in value.sequence()]
+    return [
+        {"counterSet": one["counterSet"].text(), "counters": _counters(one["counters"])} for one in value.sequence()
+    ]
 
 
 _FIELD_READERS: Mapping[str, Callable[[Value], object]] = {
     "attributes": _attributes,
-    "capacity": _amounts,
+    "capacity": _capacities,
     "consumesCounters": _consumed,
+    "taints": _device_taints,
+    **dict.fromkeys(("allowMultipleAllocations", "bindsToNode"), _truth),
+    **dict.fromkeys(("bindingConditions", "bindingFailureConditions"), _texts),
 }
 
 
 def _counter_set(value: Value) -> Mapping[str, object]:
     _check_fields(value, ("name", "counters"))
-    return {"name": value["name"].text(), "counters": _amounts(value["counters"])}
+    return {"name": value["name"].text(), "counters": _counters(value["counters"])}
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
@@ -356,7 +433,10 @@ def _check_nodes(whole: Value, groups: tuple[GroupDescription, ...]) -> None:
     devices = sum(group.count * row.count for group in groups for row in group.rows)
     if devices > MAX_ALL_DEVICES:
         whole["nodes"].refuse(f"expected at most {MAX_ALL_DEVICES} devices in all, got {devices}")
-    _check_unique(whole["nodes"], [name for group in groups for name in group.node_names()], "node")
+    names = [(name, group) for group in groups for name in group.node_names()]
+    _check_unique(whole["nodes"], [name for name, _ in names], "node")
+    own = [str(group.directory).replace("{node}", name) for name, group in names if group.directory is not None]
+    _check_unique(whole["nodes"], own, "directory")
 
 
 def _check_fields(value: Value, known: tuple[str, ...]) -> None:
