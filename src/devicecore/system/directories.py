@@ -2,7 +2,8 @@
 
 Law: every directory in which this library makes sockets or files, or looks for them, follows one rule. It belongs to
 the user we run as or to root, neither its group nor others may write to it, and its path is not a symbolic link.
-A user who may write to it could offer a device plugin of any name, or replace a state file.
+A user who may write to it could offer a device plugin of any name, or replace a state file. The socket by which a fleet
+takes commands is the exception: it may be in any directory, because only its user can connect to it.
 """
 
 import logging

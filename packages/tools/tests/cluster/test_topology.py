@@ -81,8 +81,8 @@ def test_each_numa_node_has_its_devices(manager: DeviceManager) -> None:
 
 
 def test_the_object_is_written_once_for_each_change(manager: DeviceManager, tmp_path: Any) -> None:  # noqa: ANN401 - a path
-    writer = KeptJobs()
-    jobs, publisher = writer.jobs, TopologyPublisher("n", TOPOLOGY, writer, lambda: "u")
+    writer, uids = KeptJobs(), list[str | None]([None])
+    jobs, publisher = writer.jobs, TopologyPublisher("n", TOPOLOGY, writer, lambda: uids[-1])
     with LocalApiServer() as server, KubeApiRequests(kubeconfig=server.kubeconfig(tmp_path / "config")) as requests:
         publisher.publish(manager.state)
         (job,) = jobs.values()
@@ -96,6 +96,12 @@ def test_the_object_is_written_once_for_each_change(manager: DeviceManager, tmp_
         assert not jobs
         assert job(requests) is None
         assert server.get("NodeResourceTopology", "n") == before
+
+        uids.append("u")  # the Node is registered
+        publisher.publish(manager.state)
+        (job,) = jobs.values()
+        assert job(requests) is None
+        assert [one["uid"] for one in server.get("NodeResourceTopology", "n")["metadata"]["ownerReferences"]] == ["u"]
 
         assert manager.admit(Pod(PodUid("p"), containers=(Container("c", {GPU: 1}),)))
         publisher.publish(manager.state)

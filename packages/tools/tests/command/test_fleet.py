@@ -1,7 +1,9 @@
 """`devicecore fleet`: as a process that is killed and starts again, its commands, and its view."""
 
 import json
+import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from devicecore_tools.command.fleet import control
 from devicecore_tools.command.fleet.control import FleetSocket, FleetSocketError, send_command
 from devicecore_tools.command.fleet.view import render_fleet
 from devicecore_tools.command.main import main
@@ -131,6 +134,18 @@ def test_commands_go_to_one_fleet_by_its_socket(tmp_path: Path, capsys: pytest.C
     assert orders == [("a*", ["heal"]), ("a*", ["unhealthy", "x"])]
     assert main(["fleet", "do", "--control", str(path), "a*", "heal"]) == 2
     assert "no fleet answers at" in capsys.readouterr().err
+
+
+def test_a_client_that_sends_byte_after_byte_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "PATIENCE", 0.1)
+    monkeypatch.setattr(control, "MAX_REQUEST", 60)
+    path = tmp_path / "s"
+    with FleetSocket(path, lambda _nodes, _words: (["x"], 1)), socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        sent = 0
+        while sent < control.MAX_REQUEST and not select.select([client], [], [], 0.05)[0]:
+            sent += client.send(b" ")
+        assert sent < control.MAX_REQUEST
 
 
 def test_a_shape_is_printed_to_start_from(capsys: pytest.CaptureFixture[str]) -> None:

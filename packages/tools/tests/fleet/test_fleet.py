@@ -101,6 +101,16 @@ def test_faults_change_what_the_cluster_sees(world: World) -> None:
     assert fleet.order_now("n-0", ("unhealthy", "gpu-9")).obeyed == 0
 
 
+def test_a_node_comes_up_after_a_reboot_unless_it_is_told_to_stay_down(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devicecore_tools.fleet.fleet.REBOOT", 0.01)
+    fleet = world.start()
+    assert fleet.order_now("n-*", ("reboot",)).obeyed == 2
+    fleet.order_now("n-0", ("down",))
+    world.until(lambda: [view.state for view in fleet.views()] == ["down", "up"])
+
+
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_a_node_that_was_down_keeps_the_devices_of_its_pods(world: World, tmp_path: Path, on_disk: bool) -> None:
     root = tmp_path / "root"

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from devicecore.adapters.prometheus import PrometheusMetrics
 
 WORKERS = 16
-"""Threads that read claims, and wait for the disk and the sockets of nodes that have some. They end when idle."""
+"""Threads that read claims, and as many that wait for the disk and the sockets of nodes that have some. They end when
+idle. A server that does not answer keeps only the first busy.
+"""
 
 LOCK_NAME = ".lock"
 """The file in the root that a fleet locks. No node has such a name."""
@@ -86,7 +88,7 @@ def start(
     metrics = _metrics(settings.metrics, last_to_first)
     saver = SaverThread()
     last_to_first.callback(saver.end)
-    shared = SharedParts(saver, Workers(WORKERS), time.monotonic, settings.root, metrics)
+    shared = SharedParts(saver, Workers(WORKERS), Workers(WORKERS), time.monotonic, settings.root, metrics)
     connections: dict[str, ServerConnection] = {}
     connection = SharedConnection(writer, claims, StoredSlices(lambda node: node in connections), settings.taints)
 

@@ -17,7 +17,7 @@ from attrs import frozen
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import counted, foreign_text
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
-from devicecore_tools.fleet.commands import check_command
+from devicecore_tools.fleet.commands import check_command, places_of
 from devicecore_tools.fleet.description import FleetDescription, GroupDescription
 from devicecore_tools.fleet.schedule import Schedule
 from devicecore_tools.fleet.views import NodeView, Totals
@@ -92,6 +92,7 @@ class Fleet(HasLifecycle):
         self._due_of: dict[str, float] = {}
         self._cut: set[str] = set()
         self._down: set[str] = set()
+        self._rebooting: dict[str, float] = {}  # when each comes up, unless it is told something else before
         self._faults = description.faults
         self._schedule = Schedule((), 0.0)
         self._ticks = 0
@@ -146,6 +147,8 @@ class Fleet(HasLifecycle):
         self._obey_orders()
         for nodes, words in self._schedule.due(self._clock()):
             self.order_now(nodes, words)
+        for name in [name for name, at in self._rebooting.items() if at <= self._clock()]:
+            self.order_now(name, ("up",))
         for name in self._woken():
             self._advance(name)
         while self._due and self._due[0][0] <= self._clock():
@@ -157,7 +160,7 @@ class Fleet(HasLifecycle):
         if not self._ready.empty() or not self._orders.empty():
             return now
         due = self._due[0][0] if self._due else float("inf")
-        return min(due, self._schedule.next_due, max(self._next_tick, now + _TOGETHER))
+        return min(due, self._schedule.next_due, *self._rebooting.values(), max(self._next_tick, now + _TOGETHER))
 
     def _woken(self) -> Iterator[str]:
         """Yield the nodes that were woken before this call."""
@@ -242,22 +245,26 @@ class Fleet(HasLifecycle):
                 return self._set_cut(name, is_cut=words[0] == "partition")
             case ["down" | "reboot"]:
                 self._down.add(name)
+                self._rebooting.pop(name, None)
                 self.connections[name].cut(is_cut=True)
                 node.stop()
                 if words[0] == "reboot":
-                    self._schedule.later(self._clock() + REBOOT, name, ("up",))
+                    self._rebooting[name] = self._clock() + REBOOT
                 return "is down" if words[0] == "down" else f"is down, and comes up in {REBOOT:g} s"
             case ["up"]:
                 return self._come_up(name)
             case _:
-                sentence = node.obey(words)
+                sentence, what = node.obey(words), words[-1]
+                changed = {what, *(owner for owner, _ in places_of(what, node.group))}
                 for driver in node.group.drivers:
-                    self._publish(name, str(driver.name))
+                    if driver.name in changed:
+                        self._publish(name, str(driver.name))
                 return sentence
 
     def _come_up(self, name: str) -> str:
         if name not in self._down:
             return "is up"
+        self._rebooting.pop(name, None)
         try:
             self._start(name)
         except DeviceCoreError as error:

@@ -28,10 +28,6 @@ class Schedule:
     def _add(self, at: float, nodes: str, words: tuple[str, ...], again: PlannedCommand | None = None) -> None:
         heapq.heappush(self._waiting, (at, next(self._order), nodes, words, again))
 
-    def later(self, at: float, nodes: str, words: tuple[str, ...]) -> None:
-        """Add a command at a time (monotonic seconds)."""
-        self._add(at, nodes, words)
-
     @property
     def next_due(self) -> float:
         """When the next command is due (monotonic seconds)."""

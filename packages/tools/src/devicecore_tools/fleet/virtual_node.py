@@ -66,13 +66,15 @@ class SharedParts:
 
     Attributes:
         saver: saves what no call waits for.
-        workers: threads for whatever waits for a server, a disk or a socket.
+        readers: threads that wait for the API server.
+        workers: threads that wait for a disk or a socket.
         clock: monotonic seconds.
         root: where nodes keep their files, each in a directory of its name; None to keep them in memory.
         metrics: measures the managers of all nodes together; None to measure nothing.
     """
 
     saver: SaverThread
+    readers: Workers
     workers: Workers
     clock: Callable[[], float]
     root: Path | None = None
@@ -136,7 +138,7 @@ class VirtualNode(HasLifecycle):
         claims = NodeClaims(
             lambda: self._dra(known, link, claims),
             self._wake,
-            workers=shared.workers,  # a claim is read from the server
+            workers=shared.readers,  # a claim is read from the server
             release_workers=quick,
             clock=shared.clock,
         )

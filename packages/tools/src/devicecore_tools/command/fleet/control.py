@@ -1,13 +1,14 @@
 """Commands to a fleet that runs, by a unix socket.
 
-Law: only the user of the fleet may connect, a client that stalls delays others for at most `PATIENCE` seconds, and a
-request has at most `MAX_REQUEST` bytes.
+Law: only the user of the fleet may connect, a client that stalls delays others for at most `PATIENCE` seconds with its
+request and as long with the answer, and a request has at most `MAX_REQUEST` bytes.
 """
 
 import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ MAX_REQUEST = 4_096
 
 _MAX_ANSWER = 64 * 1024
 _MAX_WORDS = 8
+_PAUSE = 0.5  # seconds after a failed accept, as if there are no more descriptors
 
 _log = logging.getLogger(__name__)
 
@@ -80,12 +82,15 @@ class FleetSocket(HasLifecycle):
         while self._listening is listening:
             try:
                 connection, _ = listening.accept()
-            except OSError:
-                return
-            with connection:
+            except OSError as error:
+                if self._listening is listening:  # else it was stopped
+                    _log.error("the socket of the fleet cannot take a command now: %s", error)
+                    time.sleep(_PAUSE)
+                continue
+            with connection, suppress(OSError):
+                answer = self._answer(_line(connection, MAX_REQUEST, PATIENCE))
                 connection.settimeout(PATIENCE)
-                with suppress(OSError):
-                    connection.sendall(json.dumps(self._answer(_line(connection, MAX_REQUEST))).encode() + b"\n")
+                connection.sendall(json.dumps(answer).encode() + b"\n")
 
     def _answer(self, request: bytes) -> dict[str, object]:
         try:
@@ -108,7 +113,7 @@ def send_command(path: Path, nodes: str, words: Sequence[str]) -> tuple[list[str
         try:
             connection.connect(str(path))
             connection.sendall(json.dumps({"nodes": nodes, "words": list(words)}).encode() + b"\n")
-            answer = json.loads(_line(connection, _MAX_ANSWER))
+            answer = json.loads(_line(connection, _MAX_ANSWER, 4 * PATIENCE))
             return [foreign_text(str(one)) for one in answer["sentences"]], int(answer["obeyed"])
         except OSError as error:
             problem = f"no fleet answers at {foreign_text(str(path))}: {error.strerror or error}"
@@ -118,9 +123,11 @@ def send_command(path: Path, nodes: str, words: Sequence[str]) -> tuple[list[str
             raise FleetSocketError(problem) from error
 
 
-def _line(connection: socket.socket, limit: int) -> bytes:
-    data = b""
+def _line(connection: socket.socket, limit: int, seconds: float) -> bytes:
+    """Return a line of at most `limit` bytes, which has to come in so many seconds, however small its parts are."""
+    data, end = b"", time.monotonic() + seconds
     while not data.endswith(b"\n") and len(data) < limit:
+        connection.settimeout(max(1e-3, end - time.monotonic()))
         part = connection.recv(limit - len(data))
         if not part:
             break

@@ -44,15 +44,16 @@ class TopologyPublisher:
         self._topology = topology
         self._writer = writer
         self._uid = uid
-        self._seen: NodeState | None = None
+        self._seen: tuple[NodeState, str | None] | None = None
         self._wanted: Json = {}
 
     def publish(self, state: NodeState) -> None:
         """Publish a state of the device manager, if it changes anything. Return at once."""
-        if state is self._seen:
+        uid = self._uid()
+        if self._seen is not None and state is self._seen[0] and uid == self._seen[1]:
             return
-        self._seen = state
-        wanted = topology_object(self._node, state, self._topology, self._uid())
+        self._seen = state, uid
+        wanted = topology_object(self._node, state, self._topology, uid)
         if wanted != self._wanted:
             self._wanted = wanted
             self._writer.put(("topology", self._node), lambda requests: self._write(requests, wanted))
@@ -71,7 +72,10 @@ class TopologyPublisher:
                 _log.warning("the API server has no NodeResourceTopologies: install their CustomResourceDefinition")
                 return KIND_RETRY
             return None
+        owners = before["metadata"].get("ownerReferences") or []
+        missing = [one for one in wanted["metadata"].get("ownerReferences") or [] if one not in owners]
+        metadata = {**before["metadata"], "ownerReferences": [*owners, *missing]}
         changed = {name: wanted[name] for name in ("attributes", "zones")}
-        if {name: before.get(name) for name in changed} != changed:
-            requests.update(TOPOLOGIES, {**before, **changed})
+        if missing or {name: before.get(name) for name in changed} != changed:
+            requests.update(TOPOLOGIES, {**before, **changed, "metadata": metadata})
         return None
