@@ -17,6 +17,7 @@ from devicecore_tools.testing.wire.api_objects import (
     DeviceAttribute,
     DeviceClass,
     Event,
+    EventV1,
     Lease,
     MicroTime,
     Node,
@@ -37,7 +38,7 @@ from devicecore_tools.testing.wire.api_objects import (
 _BYTES = {"data", "binaryData"}  # of a Secret or a ConfigMap; a claim's status has other data
 
 MAGIC = b"k8s\0"
-"""What a body begins with; the envelope follows."""
+"""What a body begins with. The envelope follows."""
 
 _KINDS: Mapping[str, type[Message]] = {
     kind.DESCRIPTOR.name: kind
@@ -47,6 +48,7 @@ _KINDS: Mapping[str, type[Message]] = {
     )
 }
 _OTHERS: Mapping[tuple[str, str], type[Message]] = {
+    ("events.k8s.io/v1", "Event"): EventV1,
     ("resource.k8s.io/v1beta1", "ResourceClaim"): ResourceClaimV1beta1,
     ("resource.k8s.io/v1beta1", "ResourceSlice"): ResourceSliceV1beta1,
 }
@@ -93,7 +95,7 @@ def _fields(message: Message) -> dict[str, Any]:
 
 
 def _encoded(value: Mapping[str, str | bytes]) -> dict[str, str]:
-    """The values of a map; bytes in base64, as JSON has them."""
+    """The values of a map. Bytes are in base64, as JSON has them."""
     return {key: one if isinstance(one, str) else b64encode(one).decode() for key, one in value.items()}
 
 

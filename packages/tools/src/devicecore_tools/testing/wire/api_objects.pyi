@@ -593,7 +593,7 @@ class NetworkDeviceData(_message.Message):
     def __init__(self, interfaceName: _Optional[str] = ..., ips: _Optional[_Iterable[str]] = ..., hardwareAddress: _Optional[str] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("metadata", "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type", "eventTime", "action", "reportingComponent", "reportingInstance")
+    __slots__ = ("metadata", "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type", "eventTime", "series", "action", "related", "reportingComponent", "reportingInstance")
     METADATA_FIELD_NUMBER: _ClassVar[int]
     INVOLVEDOBJECT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -604,7 +604,9 @@ class Event(_message.Message):
     COUNT_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     EVENTTIME_FIELD_NUMBER: _ClassVar[int]
+    SERIES_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
+    RELATED_FIELD_NUMBER: _ClassVar[int]
     REPORTINGCOMPONENT_FIELD_NUMBER: _ClassVar[int]
     REPORTINGINSTANCE_FIELD_NUMBER: _ClassVar[int]
     metadata: ObjectMeta
@@ -617,10 +619,54 @@ class Event(_message.Message):
     count: int
     type: str
     eventTime: MicroTime
+    series: EventSeries
     action: str
+    related: ObjectReference
     reportingComponent: str
     reportingInstance: str
-    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., involvedObject: _Optional[_Union[ObjectReference, _Mapping[str, object]]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., source: _Optional[_Union[EventSource, _Mapping[str, object]]] = ..., firstTimestamp: _Optional[_Union[Time, _Mapping[str, object]]] = ..., lastTimestamp: _Optional[_Union[Time, _Mapping[str, object]]] = ..., count: _Optional[int] = ..., type: _Optional[str] = ..., eventTime: _Optional[_Union[MicroTime, _Mapping[str, object]]] = ..., action: _Optional[str] = ..., reportingComponent: _Optional[str] = ..., reportingInstance: _Optional[str] = ...) -> None: ...
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., involvedObject: _Optional[_Union[ObjectReference, _Mapping[str, object]]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., source: _Optional[_Union[EventSource, _Mapping[str, object]]] = ..., firstTimestamp: _Optional[_Union[Time, _Mapping[str, object]]] = ..., lastTimestamp: _Optional[_Union[Time, _Mapping[str, object]]] = ..., count: _Optional[int] = ..., type: _Optional[str] = ..., eventTime: _Optional[_Union[MicroTime, _Mapping[str, object]]] = ..., series: _Optional[_Union[EventSeries, _Mapping[str, object]]] = ..., action: _Optional[str] = ..., related: _Optional[_Union[ObjectReference, _Mapping[str, object]]] = ..., reportingComponent: _Optional[str] = ..., reportingInstance: _Optional[str] = ...) -> None: ...
+
+class EventV1(_message.Message):
+    __slots__ = ("metadata", "eventTime", "series", "reportingController", "reportingInstance", "action", "reason", "regarding", "related", "note", "type", "deprecatedSource", "deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    EVENTTIME_FIELD_NUMBER: _ClassVar[int]
+    SERIES_FIELD_NUMBER: _ClassVar[int]
+    REPORTINGCONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    REPORTINGINSTANCE_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    REGARDING_FIELD_NUMBER: _ClassVar[int]
+    RELATED_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    DEPRECATEDSOURCE_FIELD_NUMBER: _ClassVar[int]
+    DEPRECATEDFIRSTTIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    DEPRECATEDLASTTIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    DEPRECATEDCOUNT_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    eventTime: MicroTime
+    series: EventSeries
+    reportingController: str
+    reportingInstance: str
+    action: str
+    reason: str
+    regarding: ObjectReference
+    related: ObjectReference
+    note: str
+    type: str
+    deprecatedSource: EventSource
+    deprecatedFirstTimestamp: Time
+    deprecatedLastTimestamp: Time
+    deprecatedCount: int
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., eventTime: _Optional[_Union[MicroTime, _Mapping[str, object]]] = ..., series: _Optional[_Union[EventSeries, _Mapping[str, object]]] = ..., reportingController: _Optional[str] = ..., reportingInstance: _Optional[str] = ..., action: _Optional[str] = ..., reason: _Optional[str] = ..., regarding: _Optional[_Union[ObjectReference, _Mapping[str, object]]] = ..., related: _Optional[_Union[ObjectReference, _Mapping[str, object]]] = ..., note: _Optional[str] = ..., type: _Optional[str] = ..., deprecatedSource: _Optional[_Union[EventSource, _Mapping[str, object]]] = ..., deprecatedFirstTimestamp: _Optional[_Union[Time, _Mapping[str, object]]] = ..., deprecatedLastTimestamp: _Optional[_Union[Time, _Mapping[str, object]]] = ..., deprecatedCount: _Optional[int] = ...) -> None: ...
+
+class EventSeries(_message.Message):
+    __slots__ = ("count", "lastObservedTime")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    LASTOBSERVEDTIME_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    lastObservedTime: MicroTime
+    def __init__(self, count: _Optional[int] = ..., lastObservedTime: _Optional[_Union[MicroTime, _Mapping[str, object]]] = ...) -> None: ...
 
 class ObjectReference(_message.Message):
     __slots__ = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
