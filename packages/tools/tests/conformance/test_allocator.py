@@ -36,3 +36,14 @@ def test_the_device_that_was_used_least_recently_comes_first() -> None:
     spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
     given = [one.allocate(spec, devices, [], [])["devices"]["results"][0]["device"] for _ in range(3)]
     assert given == ["gpu-0", "gpu-1", "gpu-0"]
+
+
+def test_the_devices_of_many_slices_can_be_allocated_together() -> None:
+    counters = [{"name": f"set-{number}", "counters": {"memory": {"value": "1"}}} for number in range(1000)]
+    uses = [[{"counterSet": one["name"], "counters": {"memory": {"value": "1"}}}] for one in counters]
+    bodies = [{"name": f"vf-{number}", "consumesCounters": use} for number, use in enumerate(uses)]
+    devices = [SliceDevice("pool", f"vf-{number}", body) for number, body in enumerate(bodies)]
+    slices = [{"spec": {"pool": {"name": "pool"}, "sharedCounters": counters[at : at + 8]}} for at in range(0, 1000, 8)]
+    spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 32}}]}}
+    allocation = allocator().allocate(spec, devices, slices, devices[:500])
+    assert [one["device"] for one in allocation["devices"]["results"]] == [f"vf-{number}" for number in range(500, 532)]

@@ -32,6 +32,7 @@ Json = dict[str, Any]
 
 _NODE = TargetNode("node")
 _POOL = "published"
+_MAX_VALUES = 8  # in one slice; fewer devices than there may be, and as many counter sets
 _NUMBER = "checks.devicecore/device"
 _FEATURES = Features(list_attributes=True)  # numaNode may be a list
 _EXPRESSIONS = Expressions(_FEATURES)
@@ -128,14 +129,13 @@ class Allocator:
             claim = evolve(claim, constraints=(*claim.constraints, Constraint(Rule.DISTINCT, _NUMBER)))
             wanted = {one.device_class for ways in claim.requests for one in ways}
             classes = [class_of({"metadata": {"name": name}, **self.classes(name)}) for name in sorted(wanted)]
-            pool = [
-                slice_of(_published(self.driver, "devices", {"devices": [_body(one, names[one.key]) for one in known]}))
-            ]
-            pool.append(slice_of(_published(self.driver, "counters", {"sharedCounters": list(_counters(slices))})))
+            parts = [{"devices": part} for part in _parts([_body(one, names[one.key]) for one in known])]
+            parts += [{"sharedCounters": part} for part in _parts(list(_counters(slices)))]
+            pool = [slice_of(_published(self.driver, part, number, len(parts))) for number, part in enumerate(parts)]
         except DocumentError as error:
             raise UndecidableError(str(error)) from None
         request = claim.requests[0][0] if claim.requests else None
-        by_name = {one.key.device: one for one in pool[0].devices}
+        by_name = {device.key.device: device for one in pool for device in one.devices}
         held = [
             Held(
                 DeviceKey(self.driver, _POOL, names[one.key]),
@@ -154,9 +154,14 @@ class Allocator:
         return allocation, chosen
 
 
-def _published(driver: str, name: str, part: Json) -> Json:
-    pool = {"name": _POOL, "generation": 1, "resourceSliceCount": 2}
-    return {"metadata": {"name": name}, "spec": {"driver": driver, "allNodes": True, "pool": pool, **part}}
+def _parts(values: list[Json]) -> list[list[Json]]:
+    """Return the values in lists of a length that a slice may have."""
+    return [values[start : start + _MAX_VALUES] for start in range(0, len(values), _MAX_VALUES)]
+
+
+def _published(driver: str, part: Json, number: int = 0, count: int = 1) -> Json:
+    pool = {"name": _POOL, "generation": 1, "resourceSliceCount": count}
+    return {"metadata": {"name": f"{number:04}"}, "spec": {"driver": driver, "allNodes": True, "pool": pool, **part}}
 
 
 def _body(device: SliceDevice, name: str) -> Json:
@@ -182,7 +187,7 @@ def matches(expression: str, driver: str, device: SliceDevice) -> bool:
         UndecidableError: the expression has no value for the device.
     """
     try:
-        read = slice_of(_published(driver, "devices", {"devices": [device.body]})).devices[0]
+        read = slice_of(_published(driver, {"devices": [device.body]})).devices[0]
         return _EXPRESSIONS(expression, read)
     except (SelectorError, DocumentError) as error:
         raise UndecidableError(str(error)) from None
