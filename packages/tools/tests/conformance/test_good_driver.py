@@ -13,6 +13,7 @@ from tests.conformance.faults.habits import (
     PANIC,
     HasOneDevice,
     KeepsADamagedFile,
+    KnowsNoAdministrators,
     LosesItsOnlyDevice,
     NeedsAllItsDevices,
     PanicsWhenItIsRefused,
@@ -96,6 +97,14 @@ def test_damaged_files_are_put_back_before_the_next_check() -> None:
 def test_what_a_driver_writes_at_its_start_is_not_written_without_a_change() -> None:
     names = "completes-its-pools", "replaces-stale-sockets", "writes-no-slices-without-a-change"
     assert_all_pass(run_on(PublishesLate, checks_of(*names), None, QUICK))
+
+
+def test_a_driver_may_know_no_administrators_and_change_its_slices() -> None:
+    admin, writes = "allows-admin-access-to-a-device-in-use", "writes-no-slices-without-a-change"
+    report = run_on(KnowsNoAdministrators, checks_of(admin, writes), None, QUICK)
+    assert_all_pass(report, admin)
+    assert not report.result(admin).applies
+    assert "and its slices have changed" in report.result(writes).actual
 
 
 def test_a_number_of_open_files_that_swings_is_no_leak() -> None:

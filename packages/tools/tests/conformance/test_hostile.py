@@ -260,9 +260,11 @@ def test_a_run_is_as_much_longer_as_a_late_driver_needs() -> None:
     with Environment(settings) as environment:
         driver = DriverUnderTest(environment, ["sleep", "600"], settings)
         with driver.process.in_time():
-            driver.process.lengthen(600.0)
+            driver.process.allow_for(600.0)
             driver.process.wait(lambda: None, 0.5)
             assert driver.process.time_left > 500
+            driver.process.start()  # each start of such a driver takes as long
+            assert driver.process.time_left > 1100
         driver.process.stop()
 
 

@@ -26,6 +26,7 @@ SHORT = {
     "spins": evolve(QUICK, away=4),
     "finds-its-socket": evolve(QUICK, returning=0.8),
     "ignores-sigterm": evolve(QUICK, grace=0.8),
+    "slow-to-start": evolve(QUICK, returning=2.5),
     "slow-to-return": evolve(QUICK, refusing=0.5),  # and it returns after 5 s
     "floods": evolve(QUICK, refusing=5),  # so that a busy machine makes enough calls
 }
@@ -95,6 +96,7 @@ RESTART_FAULTS: list[tuple[str, str, list[str]]] = [
     ("floods", "is-patient-with-a-kubelet-that-refuses", ["is-patient-with-a-kubelet-that-refuses"]),
     ("ends-when-refused", "", ["is-patient-with-a-kubelet-that-refuses", "stays-up"]),
     ("slow-to-return", "", ["is-patient-with-a-kubelet-that-refuses", "starts-where-it-was-killed"]),
+    ("slow-to-start", "", ["lists-unique-ids", "starts-where-it-was-killed", *HEALTH]),
     ("finds-its-socket", "starts-where-it-was-killed", ["starts-where-it-was-killed"]),
     ("start-second", "", ["is-patient-with-a-kubelet-that-refuses", "starts-where-it-was-killed", *NAMES[-3:]]),
     ("hides-while-sick", "", [EMPTIED, *HEALTH, *NAMES[-3:]]),

@@ -2,7 +2,7 @@
 
 It is written with protobuf messages and gRPC, as other people's plugins are, and uses nothing of `serve_plugin`. Some
 values of FAULT are no faults but habits of correct plugins: start-second, hides-while-sick, slow-to-return,
-ends-when-refused.
+slow-to-start, ends-when-refused.
 """
 
 import os
@@ -30,11 +30,13 @@ SICK = DIRECTORY / "sick"
 POLL_INTERVAL = 0.02  # seconds
 
 Request = Any  # one of the requests of the API
+LATE = {"loses-a-later-change": 0.0, "slow-to-start": 4.0}  # seconds from the first stream to the devices
 OPTIONS = {"pre_start_required": True, "get_preferred_allocation_available": True}
 numbers = count()
 taken: set[str] = set()
 UNKNOWN_ANSWERS = {"knows-everything": (), "no-answer": (), "empty-answer": (api.ContainerAllocateResponse(),)}
 over = threading.Event()
+streamed: list[float] = []  # when streams began
 
 
 def devices() -> list[api.Device]:
@@ -84,14 +86,15 @@ class Plugin:
             ended.set()  # the stream had ended before
         self.streams += 1
         began = time.monotonic()
+        streamed.append(began)
         sent = None
         try:
             while not ended.wait(POLL_INTERVAL) and not over.is_set():
                 if FAULT == "short-stream" and time.monotonic() - began > 0.3:
                     return
-                if FAULT == "loses-a-later-change" and sent is None:
+                if FAULT in LATE and sent is None:
                     yield api.ListAndWatchResponse()  # as plugins that look for their devices later
-                    ended.wait(0.3)
+                    ended.wait(max(0.3, streamed[0] + LATE[FAULT] - time.monotonic()))
                 now = SICK.exists()
                 if now and sent is False and self.streams > 1 and FAULT == "dies-of-a-later-change":
                     os._exit(2)
@@ -310,6 +313,8 @@ def end(*_: object) -> None:
 
 
 if __name__ == "__main__":
+    if FAULT == "slow-to-start":
+        time.sleep(3.0)
     if FAULT in {"finds-its-socket", "start-second"} and SOCKET.exists():
         sys.exit("bind: address already in use")
     signal.signal(signal.SIGTERM, end)

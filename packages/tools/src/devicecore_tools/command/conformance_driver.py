@@ -16,6 +16,8 @@ from devicecore_tools.command.conformance_plugin import ending_cleanly
 if TYPE_CHECKING:
     from devicecore_tools.conformance.dra import DriverTestSettings
 
+_OWN_START = 5.0  # seconds of the time of a run, at most, for the start of this program
+
 
 @click.command()
 @driver_options
@@ -64,7 +66,7 @@ def driver(
         message = "expected the command that starts the driver: devicecore conformance driver -- ./my-driver ..."
         raise click.UsageError(message)
     settings = _settings_of(options, full=full)
-    settings = evolve(settings, budget=settings.budget - min(own_age(), settings.budget / 2))
+    settings = evolve(settings, budget=settings.budget - min(own_age(), _OWN_START, settings.budget / 2))
     reporting = Reporting(as_json=as_json, junit=junit, card=card, release=release, command=command)
     reporting.begin()
     with ending_cleanly():

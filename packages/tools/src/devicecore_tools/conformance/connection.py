@@ -47,7 +47,7 @@ class CallFailedError(Failure):
 
 
 def is_reachable(path: str) -> bool:
-    """Return whether a process listens on the socket at `path`; False if that cannot be tried."""
+    """Return whether a process listens on the socket at `path`. Return False if that cannot be tried."""
     try:
         return is_served(path)
     except OSError:

@@ -121,7 +121,7 @@ class Exit:
         how: what happened in one line, with the exit status or the signal.
         output: what the process printed then: from the beginning of a crash on, otherwise the last lines.
         is_crash: whether it crashed: a signal, or a panic of a program in Go.
-        during: the name of the check during which it came; empty if none was under way.
+        during: the name of the check during which it came. The text is empty if none was under way.
     """
 
     pid: int
@@ -177,7 +177,7 @@ class Report:
         facts: more about it, for programs: values that JSON can hold.
         notes: sentences for the reader of the report.
         results: of every check, in order.
-        not_made: why the checks after a failed one could not be made; empty if all were made.
+        not_made: why the checks after a failed one could not be made. The text is empty if all were made.
         cannot_run: whether the subject could not be run at all, so that the results say nothing about it.
         seconds: the duration of the run.
         output: the end of what the subject printed.

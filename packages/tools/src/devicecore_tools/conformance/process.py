@@ -34,7 +34,7 @@ class SubjectProcess(ABC):
 
     def __init__(self, budget: float, *, restart: bool = True) -> None:
         self.running: PluginProcess | None = None
-        """The process that was started last; it may have ended."""
+        """The process that was started last. It may have ended."""
         self.exits: list[Exit] = []
         """Each time that the process ended by itself."""
         self.deadline: float = math.inf
@@ -85,7 +85,7 @@ class SubjectProcess(ABC):
     # --- the time of the run ------------------------------------------------------------------------------------------
 
     def wait(self, look: Callable[[], T | None], timeout: float) -> T | None:
-        """Wait until `look` returns something true and return that; None after `timeout` seconds.
+        """Wait until `look` returns something true and return that. Return None after `timeout` seconds.
 
         A process that ends meanwhile is started again. The wait ends early if it stays ended, because nothing can
         happen then.

@@ -33,7 +33,7 @@ def explanation(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def crashes(report: Report, check: str | None = None) -> Iterator[tuple[str, str]]:
-    """Yield for each end of the subject a sentence and what it printed; with `check`, only those during this check.
+    """Yield for each end of the subject a sentence and what it printed, or only for those during one check.
 
     An end of which one line was printed, and one like another of the same check, are left out.
     """

@@ -146,7 +146,7 @@ class InMemoryKubelet(ControlledKubelet[Manager, Event, Call], Generic[Manager, 
     """A kubelet whose plugins or drivers are objects of this process, without sockets, threads and files."""
 
     def start(self) -> None:
-        """Start the kubelet; what it serves registers."""
+        """Start the kubelet. What it serves registers."""
         super().start()
         for served in self._served:
             served.register()

@@ -225,7 +225,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
     @abstractmethod
     def drop_connection(self, driver: str) -> None:
-        """Cut the connections to a driver, which stays registered; new connections begin at once."""
+        """Cut the connections to a driver, which stays registered. New connections begin at once."""
 
     @abstractmethod
     def _open_transport(self) -> DriverTransport: ...
@@ -351,7 +351,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         return tuple(one for one in self.instances(driver) if one in self.manager.drivers.connected)
 
     def claim_info(self, claim: ResourceClaim) -> ClaimInfo | None:
-        """What the kubelet knows of a claim: its pods, and the devices that drivers answered; None for nothing."""
+        """What the kubelet knows of a claim: its pods, and the devices that drivers answered. None means nothing."""
         return self.manager.claims.claims.get(claim.key)
 
     def health(self, driver: str, device: str, pool: str | None = None) -> DraHealth:
@@ -362,7 +362,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait_for_driver(self, driver: str, instances: int = 1, *, timeout: float | None = None) -> InstanceId:
-        """Wait until so many instances of a driver are registered and connected; return the newest.
+        """Wait until so many instances of a driver are registered and connected. Return the newest.
 
         Raises:
             WaitTimeoutError: there were fewer in time.
@@ -384,7 +384,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         self.wait_until(expected, lambda: len(self.instances(driver)) <= instances, timeout=timeout, allow_exits=True)
 
     def wait_for_devices(self, driver: str, count: int = 1, *, timeout: float | None = None) -> tuple[str, ...]:
-        """Wait until a driver has published at least so many devices; return their names.
+        """Wait until a driver has published at least so many devices. Return their names.
 
         Raises:
             WaitTimeoutError: it had not in time.
@@ -606,7 +606,7 @@ class DraKubelet(BaseDraKubelet):
         raise UnresolvedCdiNameError(name, str(self.cdi), tuple(path.name for path in files))
 
     def drop_connection(self, driver: str) -> None:
-        """Cut the connections to a driver, which stays registered; new connections begin at once."""
+        """Cut the connections to a driver, which stays registered. New connections begin at once."""
         for instance in self.instances(driver):
             if self._grpc is not None:
                 self._grpc.disconnect(instance)

@@ -217,13 +217,13 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         return tuple(report.devices.values()) if report else ()
 
     def counts(self, resource: str) -> tuple[int, int]:
-        """Return capacity and allocatable of a resource on the Node object; 0 if it is not there."""
+        """Return capacity and allocatable of a resource on the Node object. It is 0 if it is not there."""
         return self.sink.capacity.get(resource, 0), self.sink.allocatable.get(resource, 0)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait_for_resource(self, resource: str, *, timeout: float | None = None) -> tuple[Device, ...]:
-        """Wait until a plugin serves `resource` and has sent its first list; return the list.
+        """Wait until a plugin serves `resource` and has sent its first list. Return the list.
 
         Raises:
             InvalidResourceNameError: kubelets accept no resource of that name.
@@ -268,7 +268,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
     def wait_for_device(
         self, resource: str, device: str, health: Health = Health.HEALTHY, *, timeout: float | None = None
     ) -> Device:
-        """Wait until a connected plugin lists `device` with this health; return the device.
+        """Wait until a connected plugin lists `device` with this health. Return the device.
 
         Raises:
             WaitTimeoutError: the plugin did not list it so in time.
@@ -287,7 +287,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
     def wait_for_counts(
         self, resource: str, capacity: int, allocatable: int | None = None, *, timeout: float | None = None
     ) -> None:
-        """Wait until the Node object shows this capacity and allocatable; allocatable defaults to the capacity.
+        """Wait until the Node object shows this capacity and allocatable. Allocatable defaults to the capacity.
 
         Raises:
             WaitTimeoutError: it did not in time.
@@ -377,7 +377,7 @@ class Kubelet(BaseKubelet):
 
     @property
     def registry(self) -> Path:
-        """The directory of the plugin watcher, `plugins_registry` of a node; the kubelet looks there every second."""
+        """The directory of the plugin watcher, `plugins_registry` of a node. The kubelet looks there every second."""
         return self._given_registry or self.directory / "plugins_registry"
 
     @property
@@ -458,14 +458,14 @@ class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, "_InMemory
         return self._serve(_InMemory(plugin, self))
 
     def drop_stream(self, resource: str) -> None:
-        """Disconnect the plugins of `resource`; they register again at once."""
+        """Disconnect the plugins of `resource`. They register again at once."""
         name = resource_name(resource)
         for served in self._served:
             if served.plugin.resource == name:
                 served.drop()
 
     def connect(self, plugin: DevicePlugin) -> Callable[[], None]:
-        """Register a plugin once; return a function that disconnects it."""
+        """Register a plugin once. Return a function that disconnects it."""
         return self._memory.connect(plugin).disconnect
 
     def _open_transport(self, *, wipe: bool) -> PluginTransport:  # noqa: ARG002 - there are no sockets to delete

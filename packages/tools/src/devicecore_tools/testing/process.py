@@ -31,7 +31,7 @@ DRIVER_VARIABLES: Mapping[str, str] = {
     "KUBELET_PLUGINS_DIRECTORY_PATH": "{plugins}",
     "KUBELET_REGISTRAR_DIRECTORY_PATH": "{registry}",
 }
-"""Environment variables of a DRA driver; the last three are those of the Go drivers that follow the example driver."""
+"""Environment variables of a DRA driver. The last three are those of the Go drivers that follow the example driver."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -228,7 +228,7 @@ class PluginProcess(HasLifecycle):
 
     @property
     def status(self) -> int | None:
-        """The exit status, or minus the signal's number; None while the process runs.
+        """The exit status, or minus the signal's number. It is None while the process runs.
 
         Raises:
             NotStartedError: there was no start.
@@ -250,13 +250,13 @@ class PluginProcess(HasLifecycle):
 
     @property
     def last_output(self) -> str:
-        """The last 15 lines of `output`; of very long lines only the end."""
+        """The last 15 lines of `output`. Of very long lines it is only the end."""
         with self._changes:
             return "\n".join(tuple(self._lines)[-_LINES_SHOWN:])[-_MAX_SHOWN:]
 
     @property
     def crash(self) -> str:
-        """What the process printed of a crash: from its first line on, such as `panic: ...`; empty if there is none."""
+        """What the process printed of a crash: from its first line on, such as `panic: ...`, or an empty text."""
         with self._changes:
             lines = tuple(self._lines)
         beginnings = [number for number, line in enumerate(lines) if _CRASH.match(line)]
@@ -268,7 +268,7 @@ class PluginProcess(HasLifecycle):
 
     @property
     def failure(self) -> ExitedEarlyError | None:
-        """The error to raise if the process has ended and no method of this class ended it; otherwise None."""
+        """The error to raise if the process has ended and no method of this class ended it. Otherwise it is None."""
         if self._expected_to_end or self.status is None or not self._ended.is_set():
             return None
         return ExitedEarlyError(self.command, self.status, self.crash or self.last_output)
@@ -293,7 +293,7 @@ class PluginProcess(HasLifecycle):
         return tuple(pid for pid in _session(self.pid) if pid != self.pid and _stat(pid)[:1] != ["Z"])
 
     def wait_for_output(self, text: str, timeout: float = 30.0) -> str:
-        """Wait for a line that contains `text`; return the line. `timeout` is in seconds.
+        """Wait for a line that contains `text`. Return the line. `timeout` is in seconds.
 
         Raises:
             NotPrintedError: there was no such line in time.
@@ -314,7 +314,7 @@ class PluginProcess(HasLifecycle):
         raise NotPrintedError(text, timeout, self.last_output)
 
     def wait(self, timeout: float = 30.0) -> int:
-        """Wait until the process has ended; return its exit status. `timeout` is in seconds.
+        """Wait until the process has ended. Return its exit status. `timeout` is in seconds.
 
         Raises:
             StillRunningError: it did not end in time.
@@ -325,7 +325,7 @@ class PluginProcess(HasLifecycle):
         return self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process; do nothing if it has ended."""
+        """Send a signal to the process. Do nothing if it has ended."""
         if number not in {signal.SIGSTOP, signal.SIGCONT}:
             self._expected_to_end = True
         self._process.send_signal(number)
@@ -410,7 +410,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of `/proc/PID/stat` after the name: state, ppid, pgrp, session, ...; empty if it has ended."""
+    """Return the fields of `/proc/PID/stat` after the name, such as state, ppid, pgrp and session."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -8,6 +8,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from pathlib import Path
 
 import grpc
@@ -208,3 +209,20 @@ class PanicsWhenItIsRefused(GoodDriver):
             print(f"before\n{PANIC}", flush=True)
             os._exit(2)
         return super().notify(status, context)
+
+
+class KnowsNoAdministrators(GoodDriver):
+    """It refuses each claim of an administrator, and its slices change from time to time."""
+
+    def results_of(self, allocation: Json) -> list[Json]:
+        if any(one.get("adminAccess") for one in allocation["results"]):
+            raise ClaimError("there is no adminAccess to these devices")
+        return super().results_of(allocation)
+
+    def slices(self) -> list[Json]:
+        slices = super().slices()
+        slices[0]["devices"][0]["attributes"]["celsius"] = {"int": int(time.monotonic())}
+        return slices
+
+    def watch(self, path: str, version: str) -> None:
+        self.over.wait(1.0)

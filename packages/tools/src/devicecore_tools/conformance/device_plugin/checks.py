@@ -12,7 +12,7 @@ from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, is_extended_resource
 from devicecore.domain.text import counted
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
-from devicecore_tools.conformance.device_plugin.devices import health_changes, health_of
+from devicecore_tools.conformance.device_plugin.devices import health_of
 from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest
 from devicecore_tools.conformance.model import Abort, Check, DoesNotApply, Failure, Severity, Skip, check, require, some
 
@@ -688,14 +688,10 @@ def reports_a_change_of_health(plugin: PluginUnderTest) -> str:
     _require_provocation(plugin)
     if plugin.seen.health_changes:
         return f"seen after a kubelet restart: {_changed(plugin.seen.health_changes)}"
-    before = health_of(plugin.lists.first or plugin.lists.devices)
     if plugin.process.is_ours and plugin.lists.first:
         plugin.registration.restarted()
     connection = plugin.lists.require_list()
-    plugin.process.wait(  # a new process may first send a list without devices
-        lambda: not health_changes(before, health_of(connection.last_list.devices)), plugin.settings.timeout
-    )
-    if health_changes(before, health_of(plugin.lists.devices)):
+    if not plugin.wait_for_devices(connection):
         reason = "the devices of a new process already differ from the first list; undo the change with --undo-health"
         raise Skip(reason)
     return _changed(plugin.change_health(connection))

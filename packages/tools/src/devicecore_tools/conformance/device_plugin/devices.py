@@ -27,7 +27,7 @@ class ListedDevices:
     """The devices of the plugin.
 
     Attributes:
-        first: the devices before any change of health was provoked; None if there was no list.
+        first: the devices before any change of health was provoked. It is None if there was no list.
     """
 
     registration: PluginRegistration
@@ -102,7 +102,7 @@ class ListedDevices:
         return ids[0], ids[-1]
 
     def allocate(self, *containers: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
-        """Call Allocate for containers with these devices; return the answers.
+        """Call Allocate for containers with these devices. Return the answers.
 
         Raises:
             CallFailedError: the plugin answered with an error or not in time.
@@ -110,7 +110,7 @@ class ListedDevices:
         return list(self.call(rpc.ALLOCATE, allocate_request(containers)).container_responses)
 
     def alone(self, device: str) -> deviceplugin.ContainerAllocateResponse:
-        """Return the answer for a container with only this device; the plugin is asked once.
+        """Return the answer for a container with only this device. The plugin is asked once.
 
         Raises:
             Skip: the plugin did not allocate it, which is the subject of another check, or all answers are too large.

@@ -42,10 +42,10 @@ class Registration:
     Attributes:
         request: the request, or for a plugin watcher the same facts.
         at: when it came, in seconds of `time.monotonic`.
-        stage: where a kubelet found a problem; empty if it found none.
-        problem: why a kubelet refuses the plugin; empty if it does not.
+        stage: where a kubelet found a problem. The text is empty if it found none.
+        problem: why a kubelet refuses the plugin. The text is empty if it does not.
         reached_after: seconds until the plugin's socket accepted a connection.
-        connection: to the plugin; None if there was none.
+        connection: to the plugin. It is None if there was none.
         answered: whether the registration succeeded and the plugin was told so.
     """
 
@@ -71,7 +71,7 @@ class PluginConnection(SocketConnection):
         self.largest_list: int = 0
         """Bytes of the largest list."""
         self.ended: str = ""
-        """Why the stream of lists has ended; empty while it is open."""
+        """Why the stream of lists has ended. The text is empty while it is open."""
         self._lists: deque[deviceplugin.ListAndWatchResponse] = deque()
         self._sizes: deque[int] = deque()
         self._stream: Any = None
@@ -94,7 +94,7 @@ class PluginConnection(SocketConnection):
         return lists[len(lists) - min(len(lists), self.list_count - number) :]
 
     def follow(self) -> None:
-        """Call ListAndWatch and read the lists in a thread; do nothing on a closed connection."""
+        """Call ListAndWatch and read the lists in a thread. Do nothing on a closed connection."""
         with self._lock:
             if self._closed:
                 return
@@ -173,7 +173,7 @@ class BareKubelet:
 
     @property
     def connection(self) -> PluginConnection | None:
-        """The connection to the instance that registered last; None if it is closed."""
+        """The connection to the instance that registered last. It is None if it is closed."""
         for registration in reversed(self.registrations):
             connection = registration.connection
             if registration.answered and connection is not None:
@@ -229,7 +229,7 @@ class BareKubelet:
         return [path for path in self._sockets() if path != self.socket]
 
     def _sockets(self) -> list[Path]:
-        """Return all sockets in the directory; none if the plugin has removed it or put a link in its place."""
+        """Return all sockets in the directory. Return none if the plugin has removed it or put a link in its place."""
         if self.directory.is_symlink() or not self.directory.is_dir():
             return []
         return [path for path in self.directory.iterdir() if path.is_socket()]
@@ -255,7 +255,7 @@ class BareKubelet:
         return deviceplugin.Empty()
 
     def _note(self, registration: Registration) -> bool:
-        """Record the registration; return whether it is one of the resource under test."""
+        """Record the registration. Return whether it is one of the resource under test."""
         resource = registration.request.resource_name
         with self._lock:
             if not self.refusal:
@@ -281,7 +281,7 @@ class BareKubelet:
             registration.request = _shortened(registration.request)
 
     def _judge(self, registration: Registration) -> tuple[str, str]:
-        """Connect to the plugin; return the stage and the problem if a kubelet refuses it, else two empty texts."""
+        """Connect to the plugin. Return the stage and the problem if a kubelet refuses it, else two empty texts."""
         request = registration.request
         if self.refusal:
             return "refused", self.refusal
@@ -316,7 +316,7 @@ class BareKubelet:
         return posixpath.normpath(f"{self.directory}/{endpoint}")
 
     def endpoint_problem(self, endpoint: str) -> str:
-        """Return why `endpoint` cannot be the name of a plugin's socket; empty if it can."""
+        """Return why `endpoint` cannot be the name of a plugin's socket. The text is empty if it can."""
         path = self.path(endpoint)
         if endpoint.startswith("/") or path == str(self.directory):
             return f"it is not the name of a file in the socket directory; a kubelet looks for it at {path}"
@@ -324,7 +324,7 @@ class BareKubelet:
 
 
 def path_problem(path: str) -> str:
-    """Return why `path` cannot be the path of a socket; empty if it can."""
+    """Return why `path` cannot be the path of a socket. The text is empty if it can."""
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH:
         return f"its path has {length} bytes; a unix socket can have {MAX_SOCKET_PATH}"

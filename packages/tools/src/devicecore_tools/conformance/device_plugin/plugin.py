@@ -24,9 +24,9 @@ class Absence:
     """What the plugin did while the kubelet was away, and afterwards.
 
     Attributes:
-        cpu: the part of one processor that it used; None if unknown.
-        returned_after: seconds until it registered again; None if it did not.
-        problem: why it did not; empty if it did.
+        cpu: the part of one processor that it used. It is None if unknown.
+        returned_after: seconds until it registered again. It is None if it did not.
+        problem: why it did not. The text is empty if it did.
     """
 
     cpu: float | None
@@ -36,12 +36,12 @@ class Absence:
 
 @define
 class PluginObservations:
-    """What checks have seen, for the checks after them.
+    """What checks have seen. The checks after them use it.
 
     Attributes:
-        absence: what the plugin did while the kubelet was away; None if that was not tried.
+        absence: what the plugin did while the kubelet was away. It is None if that was not tried.
         returned: the connection after the last restart of the kubelet that deleted all sockets.
-        health_changes: the change that was seen after a kubelet restart; None if none was seen.
+        health_changes: the change that was seen after a kubelet restart. It is None if none was seen.
         refused: how often the process ended because the kubelet had refused it.
     """
 
@@ -56,7 +56,7 @@ class PluginUnderTest:
 
     Args:
         kubelet: the kubelet's side.
-        start: starts the plugin's process; None if the user starts it.
+        start: starts the plugin's process. It is None if the user starts it.
         settings: how it is tested.
         end_rest: ends processes of the plugin that have left its session.
     """
@@ -103,7 +103,7 @@ class PluginUnderTest:
         return ProcessorUse.of(process) if process is not None and process.status is None else None
 
     def refuse(self) -> int:
-        """Restart the kubelet and refuse every registration for some seconds; return how many there were.
+        """Restart the kubelet and refuse every registration for some seconds. Return how many there were.
 
         A plugin may end because of that (api.proto). Such exits are noted, and its return is waited for.
         """
@@ -125,8 +125,20 @@ class PluginUnderTest:
         self.seen.refused += len(self.process.exits) - exits
         return attempts
 
+    def wait_for_devices(self, connection: PluginConnection) -> bool:
+        """Wait until the devices are as in the first list, because a new process may find them late.
+
+        Return whether they are.
+        """
+        first = health_of(self.lists.first or self.lists.devices)
+
+        def look() -> bool:
+            return not health_changes(first, health_of(connection.last_list.devices))
+
+        return bool(self.process.wait(look, self.settings.timeout))
+
     def change_health(self, connection: PluginConnection) -> Mapping[str, str]:
-        """Run the command that changes a device's health; return the changes that the plugin lists.
+        """Run the command that changes a device's health. Return the changes that the plugin lists.
 
         Raises:
             Skip: there is no such command.
@@ -135,6 +147,7 @@ class PluginUnderTest:
         if not self.settings.provoke_health:
             reason = "no command provokes it (--provoke-health)"
             raise Skip(reason)
+        self.wait_for_devices(connection)
         before = health_of(self.lists.devices)
         number, exits = connection.list_count, len(self.process.exits)
 

@@ -24,7 +24,7 @@ class ProcessUnderTest(SubjectProcess):
 
     Args:
         kubelet: the kubelet's side.
-        start: starts the plugin's process; None if the user starts it.
+        start: starts the plugin's process. It is None if the user starts it.
         settings: how it is tested.
         end_rest: ends processes of the plugin that have left its session.
     """
@@ -41,7 +41,8 @@ class ProcessUnderTest(SubjectProcess):
         self._start = start
         self._end_rest = end_rest
         self._started_ns = 0
-        self._started_at = 0.0
+        self.started_at: float = 0.0
+        """When the process was started last, in seconds of `time.monotonic`."""
 
     @property
     def is_ours(self) -> bool:
@@ -69,7 +70,7 @@ class ProcessUnderTest(SubjectProcess):
             self.stop()
             if self.running is not None:
                 self._last_output = self.running.last_output
-            self._started_ns, self._started_at = time.time_ns(), time.monotonic()
+            self._started_ns, self.started_at = time.time_ns(), time.monotonic()
             self.running = self._start()
 
     def stop(self) -> None:
@@ -89,7 +90,7 @@ class ProcessUnderTest(SubjectProcess):
 
     def kill_and_start(self) -> None:
         """Kill the process, so that its socket stays, and start it again in another second of the clock."""
-        last = max([self._started_at, *(registration.at for registration in self.kubelet.registrations[-1:])])
+        last = max([self.started_at, *(registration.at for registration in self.kubelet.registrations[-1:])])
         self.pause(last + _NAME_INTERVAL - time.monotonic())
         self.require_process().kill()
         self.start()

@@ -16,6 +16,7 @@ from devicecore_tools.conformance.model import Failure, Skip
 
 _STREAM_STAYS = 1.0  # seconds after which an open stream of lists is believed to stay open
 _AFTER_NO_RETURN = 5.0  # seconds to return, for a plugin that has failed to return before
+_START_FACTOR = 2.0  # times the first start of the process, for a later one
 _RETURN_FACTOR = 1.3  # times the plugin's slowest return so far
 
 
@@ -30,6 +31,7 @@ class PluginRegistration:
     _waited_for: PluginConnection | None = None
     _waited_for_first: bool = False
     _slowest_return: float = 0.0
+    _first_return: float = 0.0  # from the start of the process
     _returns: bool = True
 
     @property
@@ -54,6 +56,7 @@ class PluginRegistration:
             if registrations:
                 first = registrations[0]
                 self.process.wait(lambda: first.problem or first.answered, 4 * self.settings.timeout)
+                self._first_return = first.at - self.process.started_at if self.process.is_ours else 0.0
             self.process.deadline = time.monotonic() + self.settings.budget
 
     def wait_registered(self, number: int, timeout: float) -> PluginConnection | None:
@@ -89,7 +92,7 @@ class PluginRegistration:
         return self.restarted()
 
     def restarted(self) -> PluginConnection:
-        """Restart the kubelet with an empty directory, and the plugin's process; return the new connection.
+        """Restart the kubelet with an empty directory, and the plugin's process. Return the new connection.
 
         Raises:
             Skip: the plugin did not register again, or has not done so after the last such restart.
@@ -103,7 +106,7 @@ class PluginRegistration:
         self.kubelet.wipe()
         self.kubelet.serve()
         self.process.start()
-        connection = self.wait_registered(number, self.settings.returning)
+        connection = self.wait_registered(number, self.after_a_start)
         self._is_lost = connection is None
         if connection is None:
             raise Skip(reason)
@@ -121,8 +124,13 @@ class PluginRegistration:
             self.process.wait(lambda: connection.list_count or connection.ended, self.settings.timeout)
         return connection
 
+    @property
+    def after_a_start(self) -> float:
+        """Seconds to register after a start of the process, which may be as slow as the first one."""
+        return max(self.settings.returning, self._first_return * _START_FACTOR)
+
     def restart_kubelet(self, *, wipe: bool) -> int:
-        """Restart the kubelet; return the number of registrations before."""
+        """Restart the kubelet. Return the number of registrations before."""
         self.streaming()
         number = len(self.kubelet.registrations)
         self.kubelet.leave()
@@ -133,7 +141,7 @@ class PluginRegistration:
         return number
 
     def see_it_return(self, number: int, *, noticing: bool = False) -> str:
-        """Wait for a registration with a list after the first `number` ones; return a sentence about it.
+        """Wait for a registration with a list after the first `number` ones. Return a sentence about it.
 
         Args:
             number: of registrations before.
@@ -142,7 +150,7 @@ class PluginRegistration:
         Raises:
             Failure: the plugin did not register in time, or did not send a list.
         """
-        limit = self.settings.returning
+        limit = self.after_a_start  # it may end and be started again
         if noticing:
             limit = min(limit, max(self.settings.noticing, self._slowest_return * _RETURN_FACTOR))
         if not self._returns:

@@ -83,7 +83,7 @@ class WatchingKubelet(BareKubelet):
         return endpoint
 
     def endpoint_problem(self, endpoint: str) -> str:
-        """Return why `endpoint` cannot be the path of a plugin's socket; empty if it can."""
+        """Return why `endpoint` cannot be the path of a plugin's socket. The text is empty if it can."""
         if not endpoint.startswith("/"):
             return "it is neither an absolute path of a socket nor empty"
         return path_problem(endpoint)

@@ -32,7 +32,7 @@ _CONVINCING = 10.0  # seconds without an answer that are a failure, even if less
 
 @define
 class Habits:
-    """What calls have shown of the driver; None is not known yet.
+    """What calls have shown of the driver. None means that it is not known yet.
 
     Attributes:
         prepares: whether it has prepared a claim.
@@ -207,14 +207,14 @@ class Calls:
 
     @property
     def removes_cdi_devices(self) -> bool:
-        """Whether the CDI devices of a claim are gone when it is unprepared; found out at the first use."""
+        """Whether the CDI devices of a claim are gone when it is unprepared. It is found out at the first use."""
         if self.habits.removes_cdi is None:
             self._learn()
         return bool(self.habits.removes_cdi)
 
     @property
     def refuses_devices_in_use(self) -> bool:
-        """Whether a device is refused that another claim has; found out at the first use."""
+        """Whether a device is refused that another claim has. It is found out at the first use."""
         if self.habits.refuses_used is None:
             with self.claims.owning([]):
                 device = self.claims.free_device(shared=False)

@@ -178,7 +178,7 @@ def _without_nulls(data: Any) -> Any:  # noqa: ANN401 - JSON
 
 @frozen
 class UnresolvableError(Exception):
-    """No runtime could resolve a name. `invalid` is the problem of a file that may have it; empty if there is none."""
+    """No runtime could resolve a name. `invalid` is the problem of a file that may have it, or empty."""
 
     problem: str
     invalid: str = ""
@@ -210,7 +210,7 @@ def resolve(name: str, directories: Sequence[Path]) -> Edits:
 
 
 def _invalid_file_with(device: str, directories: Sequence[Path]) -> str:
-    """Return the problem of a file that runtimes ignore, and that has this name in its text; empty if there is none."""
+    """Return the problem of a file that runtimes ignore, and that has this name in its text, or an empty text."""
     for path in (path for directory in reversed(directories) for path in cdi_files(directory)):
         with suppress(OSError):
             if device in read_file(path, MAX_BYTES, follow_links=True).decode(errors="replace") and (
@@ -221,7 +221,7 @@ def _invalid_file_with(device: str, directories: Sequence[Path]) -> str:
 
 
 def problem_of(path: Path) -> str:
-    """Return why runtimes ignore a file; empty if they do not.
+    """Return why runtimes ignore a file. The text is empty if they do not.
 
     Raises:
         OSError: it cannot be read.

@@ -124,7 +124,7 @@ class Claims:
         """Return a device that is in no claim, the one that was used least recently.
 
         Args:
-            shared: whether it may be allocated several times; None if that does not matter.
+            shared: whether it may be allocated several times. It is None if that does not matter.
             other_than: not this one.
 
         Raises:
@@ -317,7 +317,7 @@ class Claims:
         return dict(own["spec"]["spec"] if own["kind"] == "ResourceClaimTemplate" else own["spec"])
 
     def _own_request(self) -> Json:
-        """Return the first request of the user's claim; empty if there is none."""
+        """Return the first request of the user's claim. It is empty if there is none."""
         requests = (self._own_spec() or {}).get("devices", {}).get("requests") or [{}]
         return dict(requests[0].get("exactly", requests[0]))
 

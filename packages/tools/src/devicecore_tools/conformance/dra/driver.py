@@ -29,9 +29,9 @@ class Ending:
     """What was seen when the driver was ended with SIGTERM.
 
     Attributes:
-        status: the exit status of the process; None if it was killed.
+        status: the exit status of the process. It is None if it was killed.
         seconds: until that process ended.
-        crash: what it printed of a crash meanwhile; empty if it did not crash.
+        crash: what it printed of a crash meanwhile. The text is empty if it did not crash.
         left: sockets of that process that were there after its end.
         had_slices: whether there were slices before its end.
         kept_slices: whether there were slices after its end.
@@ -53,7 +53,7 @@ class DeletionOfSlices:
         at: when that was, in seconds of `time.monotonic`.
         process: the id of the process that was running then.
         calm: seconds from the last write of that process until then.
-        republished_after: seconds until all pools were complete again; None if they were not.
+        republished_after: seconds until all pools were complete again. It is None if they were not.
     """
 
     at: float = 0.0
@@ -64,7 +64,7 @@ class DeletionOfSlices:
 
 @define
 class DriverObservations:
-    """What events have shown, for the checks that judge it.
+    """What events have shown. The checks judge it.
 
     Attributes:
         ending: of the end with SIGTERM.
@@ -108,7 +108,7 @@ class DriverUnderTest:
         self._renewals = 0
 
     def renew(self) -> bool:
-        """Start the driver with fresh directories, because it did not give back a device; return whether it is back.
+        """Start the driver with fresh directories, because it did not give back a device. Return whether it is back.
 
         That is done a few times in a run, because each takes some time.
         """
@@ -121,7 +121,7 @@ class DriverUnderTest:
 
     @contextmanager
     def faults(self, fault: Fault, *, verb: str, resource: str, times: int | None) -> Iterator[None]:
-        """Let the API server answer so many of these requests with a fault in this block; None means all."""
+        """Let the API server answer so many of these requests with a fault in this block. None means all."""
         self.api.inject(fault, verb=verb, resource=resource, times=times)
         try:
             yield

@@ -54,7 +54,7 @@ class Environment:
         self.marker: str = new_marker()
         """An environment variable of each process of the driver, by which its processes are found."""
         self.others: frozenset[int] | None = frozenset(adopted()) if settings.owns_children else None
-        """The children of this process that are not of the driver; None if there may be more of them later."""
+        """The children of this process that are not of the driver. It is None if there may be more of them later."""
         self._settings = settings
         self._kept: dict[Path, frozenset[str]] = {}
         self._cleanup = ExitStack()
@@ -221,7 +221,7 @@ def _below(root: Path) -> Iterator[str]:
 
 
 def _size(path: str) -> int:
-    """Return the size of a regular file in bytes; 0 for everything else."""
+    """Return the size of a regular file in bytes. It is 0 for everything else."""
     try:
         found = os.lstat(path)
     except OSError:

@@ -39,7 +39,7 @@ class HealthWatch:
     Attributes:
         opened_at: when it was called, in seconds of `time.monotonic`.
         reports: those that were received.
-        code: the status with which the driver ended the call; empty while it is open.
+        code: the status with which the driver ended the call. It is empty while the call is open.
         details: the text of that status.
     """
 
@@ -73,7 +73,7 @@ class HealthWatch:
         return self.code != "UNIMPLEMENTED"
 
     def wait(self, condition: Callable[[], object], timeout: float) -> bool:
-        """Wait until the condition is met or the call has ended; return whether the condition is met."""
+        """Wait until the condition is met or the call has ended. Return whether the condition is met."""
         with self._changed:
             self._changed.wait_for(lambda: condition() or self.code, timeout)
             return bool(condition())

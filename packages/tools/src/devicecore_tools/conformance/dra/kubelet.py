@@ -57,7 +57,7 @@ def no_sockets_in(registry: Path) -> str:
 
 
 def _description(path: Path) -> str:
-    """Return why a kubelet takes this file for no registration socket; empty if it is a directory."""
+    """Return why a kubelet takes this file for no registration socket. The text is empty if it is a directory."""
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -76,11 +76,11 @@ class DriverInstance:
         path: of the registration socket.
         identity: which file that was.
         found_at: in seconds of `time.monotonic`.
-        info: what GetInfo returned; None if it has not.
+        info: what GetInfo returned. It is None if it has not.
         info_seconds: how long GetInfo took.
         stage: the step at which a kubelet refuses the driver: `dial`, `info`, `type`, `versions` or `notify`.
-        problem: why; empty if it does not.
-        ready_problem: why the service could not be reached in the moment after GetInfo; empty if it could.
+        problem: why. The text is empty if it does not.
+        ready_problem: why the service could not be reached in the moment after GetInfo. The text is empty if it could.
         service: the service that a kubelet calls.
         registered_at: when the driver was told that it is registered, in seconds of `time.monotonic`; 0 before.
         is_gone: whether the socket was removed or made anew since.
@@ -213,7 +213,7 @@ class DriverKubelet:
 
     @property
     def newest(self) -> DriverInstance | None:
-        """The instance that a kubelet calls; None if there is none."""
+        """The instance that a kubelet calls. It is None if there is none."""
         return next(reversed(self.registered), None)
 
     def sockets(self) -> dict[str, SocketIdentity]:

@@ -18,6 +18,7 @@ from devicecore_tools.conformance.process import SubjectProcess
 from devicecore_tools.conformance.processes import end_all
 from devicecore_tools.testing.process import POD_UID, PluginProcess, StillRunningError
 
+_SOON = 2.0  # seconds in which a start is over that needs no more time
 _LAST_GRACE = 2.0  # seconds from SIGTERM to SIGKILL at the end of the run
 CUT_GRACE = 1.0
 """Seconds from SIGTERM to SIGKILL when the time of the run is over, and from the end of all calls to that."""
@@ -48,6 +49,8 @@ class DriverProcess(SubjectProcess):
         """How many requests the API server had at that time."""
         self.needs_clean_directories: bool = False
         """Whether the next start is one in a new container, without the former sockets."""
+        self.start_seconds: float = 0.0
+        """How long a start of the driver takes, or 0 if that is short. Each start makes the run so much longer."""
         self._environment = environment
         self._kubelet = kubelet
         self._command = tuple(command)
@@ -102,6 +105,7 @@ class DriverProcess(SubjectProcess):
                 self.delete_sockets()
             if self.running is not None:
                 self._last_output = self.running.last_output
+            self.deadline += self.start_seconds
             self.started_at, self.asked_before = time.monotonic(), len(self._environment.api.requests)
             self.running = self.spawn()
 
@@ -161,13 +165,15 @@ class DriverProcess(SubjectProcess):
             self._has_ended.set()
             watcher.join()
 
-    def lengthen(self, seconds: float) -> None:
-        """Give the run more time, because the driver needs as much at a start."""
-        self.deadline += seconds
+    def allow_for(self, seconds: float) -> None:
+        """Give the run more time for the first start, which has taken these seconds, and for each later one."""
+        if seconds > _SOON:
+            self.start_seconds += seconds
+            self.deadline += seconds
 
     @property
     def time_left(self) -> float:
-        """Seconds until the end of the run; 0 once its calls were ended."""
+        """Seconds until the end of the run. It is 0 once its calls were ended."""
         return 0.0 if self._is_over else super().time_left
 
     def _cut_in_time(self) -> None:

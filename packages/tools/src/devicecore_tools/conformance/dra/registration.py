@@ -19,6 +19,7 @@ from devicecore_tools.conformance.model import Skip
 
 _COMES_BACK = 2.0  # seconds for a driver that is about to register
 _SOON = 2.0  # seconds from the registration to the devices, for which no check has to wait again
+_SLACK = 2.0  # times the first start, for a later one
 _DIAL = 5.0  # seconds to reach a service
 
 
@@ -27,8 +28,8 @@ class Return:
     """How the driver came back after an event.
 
     Attributes:
-        seconds: until it was registered again; None if it was not.
-        problem: why not; empty if it was.
+        seconds: until it was registered again. It is None if it was not.
+        problem: why not. The text is empty if it was.
         exits: one sentence for each time that the process ended by itself meanwhile.
     """
 
@@ -45,7 +46,7 @@ class DriverRegistration:
         returns: how the driver came back after the events of this run, by the name of the event.
         warm_up: seconds from its registration until it had published devices, at its first start.
         was_seen: whether the driver has made a registration socket or a request.
-        known_name: the driver's name; empty if it is not known.
+        known_name: the driver's name. The text is empty if it is not known.
     """
 
     environment: Environment
@@ -57,6 +58,7 @@ class DriverRegistration:
     was_seen: bool = False
     known_name: str = ""
     _is_lost: bool = False
+    _was_registered: bool = False
     _finding: threading.RLock = field(factory=threading.RLock)
 
     def wait_for_first(self) -> DriverInstance | None:
@@ -70,7 +72,11 @@ class DriverRegistration:
         if not self.kubelet.instances or look() is None:
             left = self.process.started_at + self.settings.starting - time.monotonic()
             self.process.wait(look, max(left, 0.0))
-        return look() or next(iter(self.kubelet.instances), None)
+        found = look() or next(iter(self.kubelet.instances), None)
+        if found is not None and found.registered_at and not self._was_registered:
+            self._was_registered = True
+            self.process.allow_for(found.registered_at - self.process.started_at)
+        return found
 
     @property
     def first(self) -> DriverInstance:
@@ -117,7 +123,7 @@ class DriverRegistration:
 
     @staticmethod
     def unreachable_because(found: DriverInstance) -> str:
-        """Return why the service of an instance cannot be reached; empty if it can."""
+        """Return why the service of an instance cannot be reached. The text is empty if it can."""
         found.is_unreachable = not found.connection.dial(0.1 if found.is_unreachable else _DIAL)
         return f"the driver's service cannot be reached: {found.connection.why_not()}" if found.is_unreachable else ""
 
@@ -169,7 +175,7 @@ class DriverRegistration:
             return next((one for one in reversed(self.kubelet.registered) if one.found_at >= since), None)
 
         exits, began = len(self.process.exits), time.monotonic()
-        found = self.process.wait(look, self.settings.returning)
+        found = self.process.wait(look, max(self.settings.returning, _SLACK * self.process.start_seconds))
         ended = tuple(self.process.exits_since(exits))
         if found is None:
             took = counted(round(time.monotonic() - began), "second")
@@ -196,6 +202,5 @@ class DriverRegistration:
         self.process.start()
         back = self.returns[event] = self.wait(began)
         if self.warm_up > _SOON and not back.problem:
-            self.process.lengthen(self.warm_up)
             self.process.pause(self.warm_up)
         return back

@@ -107,7 +107,7 @@ class _Guarded:
 
 
 def _restore(driver: DriverUnderTest) -> bool:
-    """See to it that the next checks can use the devices of this one; return whether fresh directories were needed."""
+    """See to it that the next checks can use the devices of this one. Return whether fresh directories were needed."""
     driver.calls.clean_up()
     used = {tuple(one.key for one in claim.devices): claim for claim in driver.calls.used if claim.devices}
     with suppress(Skip):  # no time is left, or the driver is not registered, which the next check says

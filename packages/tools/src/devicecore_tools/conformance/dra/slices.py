@@ -64,7 +64,7 @@ class PublishedSlices:
         return pools_of(self.now())
 
     def wait_for_pools(self) -> float | None:
-        """Wait once until all pools are complete; seconds from the start of the process, None if they are not.
+        """Wait once until all pools are complete. Return the seconds since the start of the process, or None.
 
         Some drivers first publish a pool without devices, so devices are waited for, too.
         """
@@ -76,7 +76,7 @@ class PublishedSlices:
                 self._first_pools = time.monotonic() - self.process.started_at
                 if self.process.wait(self.has_devices, max(end - time.monotonic(), 0.0)):
                     self.registration.warm_up = time.monotonic() - self.registration.instance.registered_at
-                    self.process.lengthen(self.registration.warm_up)
+                    self.process.allow_for(self.registration.warm_up)
             self.refresh()
         return self._first_pools
 
@@ -116,7 +116,7 @@ class PublishedSlices:
         return bool(self._complete_pools())
 
     def wait_complete(self) -> bool:
-        """Wait until all pools are complete; return whether they are.
+        """Wait until all pools are complete. Return whether they are.
 
         A driver that was late once, which a check reports, gets less time after that.
         """
@@ -126,7 +126,7 @@ class PublishedSlices:
         return is_complete
 
     def _complete_pools(self) -> tuple[PublishedPool, ...]:
-        """Return the driver's pools as they are now if all of them are complete; otherwise none."""
+        """Return the driver's pools as they are now if all of them are complete. Otherwise return none."""
         pools = self.pools()
         return pools if all(pool.is_complete for pool in pools) else ()
 
@@ -137,7 +137,7 @@ class PublishedSlices:
             self.device_count = max(self.device_count, sum(len(pool.devices) for pool in self._catalogue))
 
     def plant(self, spec: Json) -> str:
-        """Create a slice that is not the driver's own doing; return its name."""
+        """Create a slice that is not the driver's own doing. Return its name."""
         name = f"planted-{next(self._numbers)}"
         self.planted.add(name)
         self.api.create({"kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec})

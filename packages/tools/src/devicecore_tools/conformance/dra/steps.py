@@ -82,7 +82,7 @@ class Steps:
     _problems: dict[str, Skip] = field(factory=dict)
 
     def begin(self, event: Occurrence) -> None:
-        """Run the first parts of the event's checks, and begin the event; do nothing if no check needs it."""
+        """Run the first parts of the event's checks, and begin the event. Do nothing if no check needs it."""
         mine = [look for look in self.looks if look.event is event]
         if not mine or mine[0] in self._begun:
             return
@@ -107,7 +107,7 @@ class Steps:
             self._problems[event.name] = Skip(f"it could not be done that {event.name}: {error}")
 
     def finish(self, look: TwoParts) -> str:
-        """Run the second part of a check; before it, the first part and the event if they have not happened yet.
+        """Run the second part of a check. Before it, run the first part and the event if they have not happened yet.
 
         Raises:
             Failure: the check failed.
@@ -159,7 +159,7 @@ def check(
     found: Iterable[str] = (),
     needs: "Callable[[DriverUnderTest], object]" = applies_always,
 ) -> "Callable[[Callable[[DriverUnderTest], str]], Check[DriverUnderTest]]":
-    """Return a decorator that makes a check of a function, as `model.check` does; its module's name is the group."""
+    """Return a decorator that makes a check of a function, as `model.check` does. Its module's name is the group."""
 
     def make(look: "Callable[[DriverUnderTest], str]") -> "Check[DriverUnderTest]":
         return evolve(_check(look, look, severity, expected, clause, core, found), needs=needs)

@@ -39,7 +39,7 @@ class Answer:
 
 @frozen
 class Drop:
-    """End the connection without an answer; with `after`, once the request was carried out."""
+    """End the connection without an answer. With `after`, end it once the request was carried out."""
 
     after: bool = False
 
@@ -75,7 +75,7 @@ Fault = Answer | Drop | Hang | Delay | RunFirst | Chunks
 
 @frozen
 class PlannedFault:
-    """A fault for the next `times` requests with this verb and resource; an empty one stands for every.
+    """A fault for the next `times` requests with this verb and resource. An empty text stands for all of them.
 
     If `every` is 2, only every second one of these requests has the fault, and so on.
     """

@@ -27,10 +27,10 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 _KEY = "k:"
 
 MAX_OPERATIONS = 10_000
-"""Operations of a JSON patch; kube-apiserver has the same limit."""
+"""Operations of a JSON patch. kube-apiserver has the same limit."""
 
 MAX_COPIED = 3 * 1024 * 1024
-"""Bytes that the operations of a JSON patch copy together; kube-apiserver has the same limit."""
+"""Bytes that the operations of a JSON patch copy together. kube-apiserver has the same limit."""
 
 
 def keyed(value: Any, name: str = "") -> Any:  # noqa: ANN401 - JSON

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from devicecore_tools.testing.api_server.server import LocalApiServer
 
 MAX_BODY = 3 * 1024 * 1024
-"""Bytes of a request; kube-apiserver has the same limit."""
+"""Bytes of a request. kube-apiserver has the same limit."""
 
 MAX_CONNECTIONS = 500
 """Connections at once. A further one ends the one that has waited longest for a request."""
@@ -54,7 +54,7 @@ _MANY = {"get": "list", "delete": "deletecollection"}
 
 
 class HttpServer(ThreadingHTTPServer):
-    """Listens on a free port of this machine; each connection has a thread."""
+    """Listens on a free port of this machine. Each connection has a thread."""
 
     daemon_threads = True
     request_queue_size = 128

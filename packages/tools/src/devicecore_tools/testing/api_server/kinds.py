@@ -187,7 +187,7 @@ class Kinds:
         return [one for one in self._kinds.values() if one.group == group and version in self.versions_of(one)]
 
     def of(self, plural: str, group: str, version: str) -> Kind | None:
-        """The kind that is served at a path; None if there is none."""
+        """The kind that is served at a path. It is None if there is none."""
         return next((kind for kind in self.in_version(group, version) if kind.plural == plural), None)
 
     def named(self, name: str, api_version: str = "") -> Kind:

@@ -15,11 +15,11 @@ _MATCHES = ("Exact", "NotOlderThan")
 _OPTIONS = "ListOptions.meta.k8s.io"
 
 MAX_DIGITS = 18
-"""Digits of a number in a query; those of the largest that always fits into 64 bits."""
+"""Digits of a number in a query. A number of so many digits always fits into 64 bits."""
 
 
 def number(query: Mapping[str, str], name: str) -> int:
-    """Return the number of a parameter; 0 if there is none.
+    """Return the number of a parameter. It is 0 if there is none.
 
     Raises:
         ApiError: it is not a number.
@@ -56,7 +56,7 @@ def check_list(query: Mapping[str, str], current: int) -> None:
 
 
 def wants_initial_events(query: Mapping[str, str], *, is_served: bool) -> bool | None:
-    """Whether a watch begins with what is there; None if the client does not say.
+    """Whether a watch begins with what is there. It is None if the client does not say.
 
     Raises:
         ApiError: it is refused. `is_served` says whether the server knows such watches.

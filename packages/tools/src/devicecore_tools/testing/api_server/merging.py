@@ -55,7 +55,7 @@ def strategically_merged(document: Json, change: Json) -> Json:
 
 
 def _merged(name: str, before: Any, value: Any) -> Any:  # noqa: ANN401 - JSON
-    """The value of one field after the patch; None deletes it."""
+    """The value of one field after the patch. None deletes it."""
     if isinstance(value, dict):
         return strategically_merged(before if isinstance(before, dict) else {}, value)
     if isinstance(value, list) and (name in MERGE_KEYS or name in SETS):
@@ -112,7 +112,7 @@ def _merged_list(name: str, before: list[Any], items: list[Any]) -> list[Any]:
 
 
 def _ordered(name: str, merged: list[Any], order: list[Any], patched: list[Any], before: list[Any]) -> list[Any]:
-    """Return the merged list in the order of the patch; items that the patch does not know stay where they were."""
+    """Return the merged list in the order of the patch. Items that the patch does not know stay where they were."""
     key = _identity(name)
     wanted, old = [key(item) for item in order], [key(item) for item in before]
     named = [key(item) for item in patched if not (isinstance(item, dict) and item.get(_DIRECTIVE))]

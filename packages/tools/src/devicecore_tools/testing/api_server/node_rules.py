@@ -194,4 +194,4 @@ _RULES: Mapping[str, Callable[[NodeRequest], str]] = {
     "resourceslices": _on_slice,
     "resourceclaims": _on_claim,
 }
-"""Why a node's identity may not do something, by the plural; empty if it may."""
+"""Why a node's identity may not do something, by the plural. The text is empty if it may."""

@@ -29,7 +29,7 @@ JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 MAX_DEPTH = 100
-"""Levels of nesting in a body; a large object has some 15."""
+"""Levels of nesting in a body. A large object has some 15."""
 _APPLY, _JSON_PATCH = "application/apply-patch+yaml", "application/json-patch+json"
 _MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 _SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
@@ -52,12 +52,12 @@ class Target:
 
     @property
     def place(self) -> str:
-        """The namespace of one object; empty for kinds without namespaces."""
+        """The namespace of one object. It is empty for kinds without namespaces."""
         return self.namespace or ""
 
     @property
     def one(self) -> str:
-        """The name of the one object; empty if the path names all of them."""
+        """The name of the one object. The text is empty if the path names all of them."""
         return self.name or ""
 
     @property
@@ -260,7 +260,7 @@ def _manager(request: Request) -> str:
 
 
 def parsed(body: bytes, content: str) -> Any:  # noqa: ANN401 - JSON
-    """The body of a request; None if it has none.
+    """The body of a request. It is None if it has none.
 
     Raises:
         ApiError: it is no JSON, no object in protobuf, and no YAML where YAML may be sent.

@@ -204,7 +204,7 @@ def bound(pod: Json, binding: Json, now: datetime) -> Json:
 
 
 def ending(pod: Json, wanted: int | None, now: datetime) -> Json | None:
-    """Return the pod after a deletion has begun or was made shorter; None if nothing changes.
+    """Return the pod after a deletion has begun or was made shorter. Return None if nothing changes.
 
     `wanted` is the grace period that the client asks for, in seconds.
     """

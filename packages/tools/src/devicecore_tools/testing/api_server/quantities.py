@@ -28,7 +28,7 @@ def canonical_quantities(before: Json, after: Json) -> None:
 
 
 def canonical(quantity: object) -> object:
-    """A whole number as an API server writes it, such as "4k" for 4000; anything else as it is."""
+    """A whole number as an API server writes it, such as "4k" for 4000. Return anything else as it is."""
     if not re.fullmatch(r"\d{1,100}", str(quantity)):  # Python refuses to read thousands of digits
         return quantity
     number, suffix = int(str(quantity)), ""

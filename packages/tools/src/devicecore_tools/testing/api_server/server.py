@@ -48,7 +48,7 @@ class LocalApiServer(Runs):
 
     Args:
         tls: the server's context for TLS; None for plain HTTP.
-        bearer: the token that clients must show; None if they need none.
+        bearer: the token that clients must show. It is None if they need none.
         resource_versions: the versions of `resource.k8s.io` that are served, the preferred one first: `v1`, `v1beta2`
             and `v1beta1` are known. Objects are kept as `v1`.
         clock: the time, for timestamps.
@@ -85,7 +85,7 @@ class LocalApiServer(Runs):
         self.requests: list[Request] = []
         """What clients asked so far, in the order in which they were read. Very many are kept without details."""
         self.bugs: list[BaseException] = []
-        """Exceptions of this server's own; `stop` raises the first."""
+        """Exceptions of this server's own. `stop` raises the first."""
         self.watch_seconds = watch_seconds
         self.bookmark_seconds = bookmark_seconds
         self.serves_watch_list = serves_watch_list
@@ -122,7 +122,7 @@ class LocalApiServer(Runs):
         self._lifecycle.start(self._begin, self._end)
 
     def stop(self) -> None:
-        """End all connections and stop listening; the objects stay. A second stop does nothing.
+        """End all connections and stop listening. The objects stay. A second stop does nothing.
 
         Raises:
             Exception: the first bug of the server that a request has met.
@@ -161,7 +161,7 @@ class LocalApiServer(Runs):
     def kubeconfig(
         self, path: Path, user: Mapping[str, Any] = {}, *, authority: Path | None = None, namespace: str = "default"
     ) -> Path:
-        """Write a kubeconfig for this server to `path`, whose only user has these credentials; `path`.
+        """Write a kubeconfig for this server to `path`, whose only user has these credentials. Return `path`.
 
         `authority` is the file of the certificate authority that clients are to trust.
         """
@@ -189,7 +189,7 @@ class LocalApiServer(Runs):
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def create(self, body: Json, *, manager: str = "other") -> Json:
-        """Create an object whose `kind` says what it is; a claim's or a Node's `status` is taken, too.
+        """Create an object whose `kind` says what it is. A claim's or a Node's `status` is taken, too.
 
         Raises:
             ApiError: it exists, or breaks the rules of its kind.
@@ -253,7 +253,7 @@ class LocalApiServer(Runs):
         self.store.bind(kind, namespace, pod, {"target": {"name": node}}, manager="scheduler")
 
     def delete(self, kind: str, name: str, namespace: str = "default", grace: int | None = None) -> Json:
-        """Delete an object; `grace` is the grace period of a pod, in seconds. Return what it was.
+        """Delete an object. `grace` is the grace period of a pod, in seconds. Return what it was.
 
         Raises:
             ApiError: it does not exist.
@@ -272,7 +272,7 @@ class LocalApiServer(Runs):
         times: int | None = 1,
         every: int = 1,
     ) -> None:
-        """Apply these faults, one after the other, each to the next `times` requests that fit; None means all."""
+        """Apply these faults, one after the other, each to the next `times` requests that fit. None means all."""
         with self._lock:
             self._planned += [[PlannedFault(fault, verb, resource, method, times, every), 0] for fault in faults]
 
@@ -282,7 +282,7 @@ class LocalApiServer(Runs):
             self._planned.clear()
 
     def cut_watches(self, *, within_line: bool = False) -> None:
-        """End every watch that is open now; with `within_line`, after half of an event."""
+        """End every watch that is open now. With `within_line` it is after half of an event."""
         self.cuts_lines = within_line
         self.watch_generation += 1
         self.store.wake()
@@ -313,7 +313,7 @@ class LocalApiServer(Runs):
         return fault
 
     def note(self, request: Request) -> None:
-        """Note a request; if the others take much memory already, only what it is for."""
+        """Note a request. If the others take much memory already, note only what it is for."""
         added = weight([request.path, request.query, request.headers, request.body])
         with self._lock:
             self._noted += added

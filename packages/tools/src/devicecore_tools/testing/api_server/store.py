@@ -31,10 +31,10 @@ _MAX_PREFIX = 58
 _LABELS = ("labels", "annotations")
 _SERVER_FIELDS = ("uid", "creationTimestamp", "selfLink", "generation", "managedFields", "deletionTimestamp")
 MAX_EVENTS = 10_000
-"""How many events are kept for watchers; a watcher that is further behind must list again."""
+"""How many events are kept for watchers. A watcher that is further behind must list again."""
 
 MAX_WEIGHT = 256 * 1024 * 1024
-"""About how many bytes of memory all objects may take; a write beyond that is refused, as by a full etcd."""
+"""About how many bytes of memory all objects may take. A write beyond that is refused, as by a full etcd."""
 
 MAX_HISTORY = 64 * 1024 * 1024
 """About how many bytes of memory the events may take that are kept for watchers."""
@@ -74,7 +74,7 @@ class Event:
         return str(((self.after or self.before) or {})["metadata"].get("namespace", ""))
 
     def seen_by(self, selector: Selector) -> tuple[str, Json] | None:
-        """What a watcher with this selector is sent: type and object; None if the event is not for it.
+        """What a watcher with this selector is sent: type and object. It is None if the event is not for it.
 
         An object that no longer matches is deleted for the watcher, one that matches now is added.
         """
@@ -174,7 +174,7 @@ class ObjectStore:
     def create(
         self, kind: Kind, namespace: str, body: Json, *, manager: str = "unknown", operation: str = "Update"
     ) -> Json:
-        """Create an object; `status` is ignored for kinds with that subresource, except for Node.
+        """Create an object. `status` is ignored for kinds with that subresource, except for Node.
 
         Raises:
             ApiError: it exists, or breaks the rules of its kind.

@@ -52,7 +52,7 @@ def _converted(
 
 
 def _changed(value: Json, path: tuple[str, ...], change: Callable[[Json], Json]) -> Json:
-    """Return a copy with a change in each object of the list at a path; what has another type stays as it is."""
+    """Return a copy with a change in each object of the list at a path. What has another type stays as it is."""
     first, *rest = path
     below = value.get(first)
     if rest and isinstance(below, dict):
@@ -90,7 +90,7 @@ def _named(value: Json) -> Json:
 
 
 def version_of(request: Request) -> str:
-    """Return the version of `resource.k8s.io` in which a client has asked; empty if it asked for something else."""
+    """Return the version of `resource.k8s.io` in which a client has asked, or an empty text."""
     match request.path.split("/"):
         case [_, "apis", "resource.k8s.io", version, _, *_]:
             return version

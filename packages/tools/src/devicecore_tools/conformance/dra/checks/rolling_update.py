@@ -98,7 +98,7 @@ def _newer_instance(
 
 
 def prepare(instance: DriverInstance, claim: Claim) -> tuple[str, ...]:
-    """Prepare a claim at one instance; the CDI names in its answer.
+    """Prepare a claim at one instance. Return the CDI names in its answer.
 
     Raises:
         Failure: it did not.

@@ -405,14 +405,17 @@ def _updates(driver: DriverUnderTest) -> bool:
     clause="Each write of a slice is sent to every scheduler and autoscaler of the cluster.",
 )
 def writes_no_slices_without_a_change(driver: DriverUnderTest) -> Parts:
-    """The driver is left alone, and its writes are counted."""
+    """The driver is left alone, its writes are counted, and its slices are compared with those before."""
     _ = driver.slices.catalogue
-    since = len(driver.api.requests)
+    since, before = len(driver.api.requests), [one["spec"] for one in driver.slices.now()]
     yield
     made = driver.slices.writes(since)
     seconds = counted(driver.settings.quiet, "second")
-    require(not made, f"it wrote {counted(len(made), 'time')} in {seconds}")
-    return f"it wrote nothing for {seconds}"
+    text = f"it wrote {counted(len(made), 'time')} in {seconds}" if made else f"it wrote nothing for {seconds}"
+    if made and before != [one["spec"] for one in driver.slices.now()]:
+        return f"{text}, and its slices have changed"
+    require(not made, text)
+    return text
 
 
 @across(
