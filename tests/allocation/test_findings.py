@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from devicecore.domain.allocation import DeviceAllocation
-from tests.allocation.kubernetes_faults import KubernetesFault, outcome
+from devicecore.domain.allocation.kubernetes import KubernetesFault
+from tests.allocation.causes import outcome
 from tests.recorded import Json
 from tests.recorded_allocations import allocation_of, devices_of, results_of, situation_of
 

@@ -1,7 +1,8 @@
 """Recorded allocations of Kubernetes 1.36.2: its own tables, random cases, and the smallest cases of its faults."""
 
 from devicecore.domain.allocation import DeviceAllocation, NoAllocation
-from tests.allocation.kubernetes_faults import ALL_FAULTS, KubernetesFault, causes, outcome
+from devicecore.domain.allocation.kubernetes import ALL_FAULTS, KubernetesFault
+from tests.allocation.causes import causes, outcome
 from tests.recorded import Json, check_each, share
 from tests.recorded_allocations import allocation_of, devices_of, recordings, results_of, situation_of
 
@@ -21,6 +22,20 @@ def test_claims_are_allocated_if_and_only_if_the_rules_allow_it() -> None:
         assert recording["possible"] in (None, isinstance(allocation_of(recording), DeviceAllocation))
 
     check_each((*share(list(recordings("random.jsonl.gz")), of=4), *recordings("defects.jsonl")), check)
+
+
+def test_where_kubernetes_is_right_its_answer_comes_out_with_devices_and_errors() -> None:
+    def check(recording: Json) -> None:
+        answer = allocation_of(recording)
+        if recording["defect"] is None:
+            assert results_of(answer) == recording["expect"]["results"]
+            assert (isinstance(answer, NoAllocation) and answer.is_error) == bool(recording["expect"]["error"])
+        elif isinstance(answer, DeviceAllocation):
+            alone = set(recording["defect"].split("|")) & {fault.value for fault in KubernetesFault}
+            assert answer.faults
+            assert alone <= set(answer.faults) or "+" in recording["defect"]
+
+    check_each(share(list(recordings("random.jsonl.gz")), of=4), check)
 
 
 def test_an_answer_that_differs_from_ours_has_one_of_the_known_causes() -> None:

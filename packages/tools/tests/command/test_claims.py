@@ -30,7 +30,7 @@ def device(name: str, model: str, numa: int, **fields: object) -> dict[str, obje
     return {"name": name, "attributes": {"model": {"string": model}, NUMA: {"int": numa}}, **fields}
 
 
-def slice_of(node: str, *devices: dict[str, object]) -> dict[str, object]:
+def slice_of(node: str, *devices: dict[str, object]) -> dict[str, Any]:
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
     return {"kind": "ResourceSlice", "metadata": {"name": node}, "spec": spec}
@@ -192,3 +192,25 @@ def test_an_api_server_gives_all_that_decides(place: Path, capsys: pytest.Captur
     assert from_server["nodes"][:2] == from_files["nodes"]
     assert run(place, "why", "claim.json", "--kubeconfig", config) == 2
     assert "ResourceSlice: no connection" in capsys.readouterr().err
+
+
+def test_devices_that_kubernetes_does_not_find_are_said_to_be_there(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A device that is tainted keeps its counter in Kubernetes 1.36, so that the other one stays free for ever."""
+    uses = [{"consumesCounters": [{"counterSet": "card", "counters": {"slots": {"value": n}}}]} for n in ("2", "1")]
+    taints = [{"key": "example.com/xid", "effect": "NoSchedule"}]
+    parts = slice_of(
+        "node-1", device("gpu-0", "H100", 0, taints=taints, **uses[0]), device("gpu-1", "H100", 0, **uses[1])
+    )
+    counters = slice_of("node-1") | {"metadata": {"name": "counters"}}
+    counters["spec"]["sharedCounters"] = [{"name": "card", "counters": {"slots": {"value": "2"}}}]
+    for one in (parts, counters):
+        one["spec"]["pool"]["resourceSliceCount"] = 2
+    (place / "parts.json").write_text(json.dumps({"kind": "List", "items": [CLASS, parts, counters]}))
+    assert run(place, "why", "claim.json", "--slices", "parts.json") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "request r gpu.example.com/node-1/gpu-1 but" in printed
+    assert "a scheduler of Kubernetes 1.36 does not find them (k/k#140436:reject: see docs/claims.md)" in printed
+    assert run(place, "why", "claim.json", "--slices", "parts.json", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["nodes"][0]["faultsOfKubernetes"] == ["k/k#140436:reject"]

@@ -19,6 +19,7 @@ claim two, request gpus: 0 of 2 devices fit; of 2 devices on the node 2 taken by
 from collections.abc import Iterable, Mapping, Sequence
 
 from devicecore.domain.allocation.errors import SearchGivenUpError, SelectorError, UndecidedError
+from devicecore.domain.allocation.kubernetes import as_kubernetes, exclusion
 from devicecore.domain.allocation.model import (
     DeviceClass,
     DeviceKey,
@@ -94,27 +95,23 @@ def allocate(
     held = allocated if isinstance(allocated, Mapping) else by_device(allocated)
     by_name = classes if isinstance(classes, Mapping) else {one.name: one for one in classes}
     situation = Situation(claims, node, pools, held, by_name, matches, features, max_steps)
-    # A device that another claim of the pod looks at with admin access is free, but a scheduler takes others first.
-    has_admin = any(one.admin_access for claim in claims for ways in claim.requests for one in ways)
-    for admin_counts in (True, False) if has_admin else (False,):
-        search = Search(situation, admin_counts=admin_counts)
-        try:
-            if search.run():
-                return DeviceAllocation(tuple(claims), node, by_name, features, tuple(search.taken))
-        except SearchGivenUpError as error:
-            reasons = verdicts(search, alone=True)
-            problem = problem_of(search, reasons)
-            return NoAllocation(problem or str(error), reasons, is_error=not problem)
-        except UndecidedError as error:
-            return NoAllocation(str(error), is_error=True)
+    search, excluded = Search(situation), ""
+    try:
+        if search.run():
+            taken, faults = as_kubernetes(situation, tuple(search.taken))
+            return DeviceAllocation(tuple(claims), node, by_name, features, taken, faults)
+        excluded = exclusion(situation)
+    except SearchGivenUpError as error:
+        reasons = verdicts(search, alone=True)
+        problem = problem_of(search, reasons)
+        return NoAllocation(problem or str(error), reasons, is_error=not problem)
+    except UndecidedError as error:
+        return NoAllocation(str(error), is_error=True)
     reasons = verdicts(search)
     for pool in pools:
-        if pool.problem and not pool.is_incomplete:
-            problem = f"invalid resource pools were encountered: {pool}: {pool.problem}"
-            return NoAllocation(problem, reasons, is_error=True)
-    if search.excluded:
-        return NoAllocation(search.excluded, reasons, is_error=True)
-    return NoAllocation(problem_of(search, reasons) or _NOT_TOGETHER, reasons)
+        if pool.problem and not pool.is_incomplete and not excluded:
+            excluded = f"invalid resource pools were encountered: {pool}: {pool.problem}"
+    return NoAllocation(excluded or problem_of(search, reasons) or _NOT_TOGETHER, reasons, is_error=bool(excluded))
 
 
 _NOT_TOGETHER = "each request alone can be fulfilled, but not all of them together"

@@ -34,3 +34,11 @@ class SearchGivenUpError(UndecidedError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"the search was given up after {limit:,} steps, because there are too many combinations")
+
+
+class ExcludedError(UndecidedError):
+    """A constraint forbids one of all devices. Kubernetes does not look for another alternative then."""
+
+    def __init__(self, claim: str, request: str, device: str) -> None:
+        problem = f"cannot add device {device} because a claim constraint would not be satisfied"
+        super().__init__(f"claim {claim}, request {request}: {problem}")

@@ -4,9 +4,10 @@ Law: these values say what the API objects say, and no more. Quantities are exac
 their types are.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 from attrs import field, frozen
@@ -136,6 +137,9 @@ class TargetNode:
     labels: Mapping[str, str] = field(factory=dict)
 
 
+Use = tuple[str, str]
+"""The name of a set of counters, and that of a counter."""
+
 CounterUse = tuple[tuple[str, Mapping[str, Quantity]], ...]
 """Quantities of counters by name, by the name of their set."""
 
@@ -154,6 +158,11 @@ class PoolDevice:
     binds_to_node: bool = False
     conditions: tuple[str, ...] = ()
     failure_conditions: tuple[str, ...] = ()
+
+    @cached_property
+    def uses(self) -> Mapping[Use, Quantity]:
+        """What the device consumes of each counter."""
+        return {(name, counter): amount for name, one in self.counters for counter, amount in one.items()}
 
     def attribute(self, name: str) -> Attribute | None:
         """Return the attribute with a fully qualified name: `domain/name`."""
@@ -261,6 +270,11 @@ class UnallocatedClaim:
     requests: tuple[tuple[DeviceRequest, ...], ...]
     constraints: tuple[Constraint, ...] = ()
     config: tuple[Mapping[str, object], ...] = ()
+
+    @property
+    def alternatives(self) -> Iterator[DeviceRequest]:
+        """All alternatives of all requests."""
+        return chain.from_iterable(self.requests)
 
 
 @frozen

@@ -128,7 +128,7 @@ class ConstraintBroken(Reason):
     summary = "excluded by a constraint"
     constraint: Constraint
     device: PoolDevice
-    others: tuple[str, ...]
+    others: tuple[PoolDevice, ...]
 
     def __str__(self) -> str:
         name = self.constraint.attribute
@@ -136,7 +136,7 @@ class ConstraintBroken(Reason):
         rule = f"breaks {self.constraint.rule.value if self.constraint.rule else 'an unknown constraint'} {name}"
         if own is None:
             return f"{rule}: it has no such attribute"
-        return f"{rule}: it has {own}, the others {', '.join(self.others)}"
+        return f"{rule}: it has {own}, the others {', '.join(str(one.attribute(name)) for one in self.others)}"
 
 
 @frozen

@@ -28,6 +28,8 @@ class DeviceAllocation:
     Attributes:
         claims: the claims, in the order in which they were given.
         taken: the devices, in the order in which they were taken.
+        faults: what keeps a scheduler of Kubernetes 1.36 from finding right devices, by the names of docs/claims.md;
+            empty if it finds these.
     """
 
     claims: tuple[UnallocatedClaim, ...]
@@ -35,6 +37,7 @@ class DeviceAllocation:
     classes: Mapping[str, DeviceClass]
     features: Features
     taken: tuple[Taken, ...]
+    faults: tuple[str, ...] = ()
 
     def devices(self, claim: int = 0) -> tuple[Taken, ...]:
         """Return the devices of a claim, by its position."""

@@ -5,9 +5,9 @@ Requests are fulfilled in their order, each with the first alternative and the f
 fulfilled as well: the order in which a scheduler tries them. The search ends after a bounded number of steps.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 from attrs import frozen
 
@@ -15,6 +15,7 @@ from devicecore.domain.allocation.capacity import capacity_missing, consumption
 from devicecore.domain.allocation.errors import SearchGivenUpError, SelectorError, UndecidedError
 from devicecore.domain.allocation.model import (
     MAX_RESULTS,
+    Attribute,
     Constraint,
     DeviceClass,
     DeviceKey,
@@ -27,6 +28,7 @@ from devicecore.domain.allocation.model import (
     Rule,
     TargetNode,
     UnallocatedClaim,
+    Use,
 )
 from devicecore.domain.allocation.pools import Pool
 from devicecore.domain.allocation.reasons import (
@@ -102,29 +104,27 @@ class Situation:
 
 
 class Search:
-    """A search for devices on one node. `run` may be called once.
+    """A search for devices on one node. `run` or `allows` may be called once."""
 
-    Args:
-        situation: what is wanted and what there is.
-        admin_counts: whether requests with admin access take devices away from others, as in Kubernetes 1.36.
-    """
+    _skips: ClassVar[bool] = True
+    """Whether devices are left out that cannot help."""
 
-    def __init__(self, situation: Situation, *, admin_counts: bool = False) -> None:
+    def __init__(self, situation: Situation) -> None:
         self.claims: Sequence[UnallocatedClaim] = situation.claims
         self.node: TargetNode = situation.node
         self.pools: Sequence[Pool] = situation.pools
         self.classes: Mapping[str, DeviceClass] = situation.classes
         self.features: Features = situation.features
         self.taken: list[Taken] = []
-        self.reasons: dict[tuple[DeviceRequest, DeviceKey], Reason] = {}
+        self.reasons: dict[tuple[DeviceRequest, PoolDevice], Reason] = {}
         self.limit: int = situation.max_steps
-        self.excluded: str = ""
-        self._admin_counts = admin_counts
         self._held = situation.held
         self._matches = situation.matches
         self._steps = 0
-        self._selected: dict[tuple[DeviceRequest, DeviceKey], Reason | None] = {}
-        self._free_counters: dict[tuple[str, str], dict[tuple[str, str], int]] = {}
+        self._selected: dict[tuple[DeviceRequest, PoolDevice], Reason | None] = {}
+        self._attributes: dict[tuple[str, PoolDevice], Attribute | None] = {}
+        self._free_counters: dict[tuple[str, str], dict[Use, int]] = {}
+        self._kinds: dict[PoolDevice, Hashable] = {}
         self._all: dict[DeviceRequest, list[Candidate]] = {}
         self._candidates = [
             Candidate(device, pool, one) for pool in self.pools if not pool.problem for one, device in pool.devices
@@ -137,8 +137,7 @@ class Search:
             UndecidedError: the claims cannot be allocated whatever the devices are, an expression cannot be
                 evaluated, or the search took too many steps.
         """
-        for number, claim in enumerate(self.claims):
-            self._prepare(number, claim)
+        self._prepare_all()
         path = [self._ways(_Place())] if self.claims else []
         while path:
             place = next(path[-1], None)
@@ -150,11 +149,27 @@ class Search:
                 path.append(self._ways(place))
         return not self.claims
 
+    def allows(self, taken: Iterable[Taken]) -> bool:
+        """Return whether these devices fulfil the requests for which another search has taken them.
+
+        Raises:
+            UndecidedError: as `run`.
+        """
+        self._prepare_all()
+        return all(self._take(one.claim, one.request, one.candidate) for one in taken) and all(
+            sum(one.request is request for one in self.taken) == self.count(request)
+            for request in {one.request: None for one in self.taken}
+        )
+
     def count(self, request: DeviceRequest) -> int:
         """Return how many devices a request is for."""
         return len(self._all[request]) if request.wants_all else request.count
 
     # --- before the search ----------------------------------------------------------------------------------------
+
+    def _prepare_all(self) -> None:
+        for number, claim in enumerate(self.claims):
+            self._prepare(number, claim)
 
     def _prepare(self, number: int, claim: UnallocatedClaim) -> None:
         """Check a claim, and find the devices of its requests for all."""
@@ -226,43 +241,118 @@ class Search:
         requests = self.claims[place.claim].requests
         if place.request == len(requests):
             yield _Place(place.claim + 1)
-            return
-        alternatives = requests[place.request]
-        if place.alternative is None:
-            for index, request in enumerate(alternatives):
+        elif place.alternative is None:
+            for index, request in enumerate(requests[place.request]):
                 if self._has_room(place, request):
                     yield _Place(place.claim, place.request, index)
-            return
-        request = alternatives[place.alternative]
+        else:
+            yield from self._ways_to_take(place, requests[place.request][place.alternative])
+
+    def _ways_to_take(self, place: _Place, request: DeviceRequest) -> Iterator[_Place]:
         wanted = self.count(request)
         if place.taken == wanted:
             yield _Place(place.claim, place.request + 1)
             return
+        if not (place.taken or self._may_suffice(place.claim, request, wanted)):
+            return
         start, devices = place.start, self._devices_to_try(place, request, wanted)
+        failed: set[Hashable] = set()
         for index, candidate in enumerate(devices):
+            if failed and self._kind(candidate) in failed:
+                continue
             self._count_step()
             if self._take(place.claim, request, candidate):
                 yield _Place(place.claim, place.request, place.alternative, place.taken + 1, start + index + 1)
                 self._give_back()
-            elif request.wants_all and isinstance(self.reasons[request, candidate.key], ConstraintBroken):
-                where = f"claim {self.claims[place.claim].name}, request {request.name}"
-                problem = f"cannot add device {candidate.key} because a claim constraint would not be satisfied"
-                self._exclude(f"{where}: {problem}")
+                if self._skips:
+                    failed.add(self._kind(candidate))
 
     def _devices_to_try(self, place: _Place, request: DeviceRequest, wanted: int) -> Sequence[Candidate]:
         if request.wants_all:
             return self._all[request][place.taken : place.taken + 1]
         # The first device is looked for everywhere, so that each expression is evaluated as in Kubernetes. Of the
         # others, enough must be left.
-        end = len(self._candidates) - (wanted - place.taken) + 1 if place.taken else None
+        end = len(self._candidates) - (wanted - place.taken) + 1 if place.taken and self._skips else None
         return self._candidates[place.start : end]
+
+    # --- what need not be tried -----------------------------------------------------------------------------------
+
+    def _kind(self, candidate: Candidate) -> Hashable:
+        """Return the same for devices that can stand for each other: if one does not help, the others do not."""
+        device = candidate.device
+        if device not in self._kinds:
+            self._kinds[device] = self._find_kind(candidate)
+        return self._kinds[device]
+
+    def _find_kind(self, candidate: Candidate) -> Hashable:
+        device = candidate.device
+        fits: list[bool] = []
+        values: list[Attribute | None] = []
+        if self._is_shared(device) or any(one.admin_access for claim in self.claims for one in claim.alternatives):
+            return device  # which may be taken in part
+        try:
+            for number, claim in enumerate(self.claims):
+                fits += [self._is_fit_alone(number, request, candidate) for request in claim.alternatives]
+                values += [self._attribute(constraint.attribute, device) for constraint in claim.constraints]
+        except UndecidedError:
+            return device
+        return tuple(fits), tuple(values), device.counters and (candidate.pool.key, tuple(device.uses.items()))
+
+    def _is_fit_alone(self, claim: int, request: DeviceRequest, candidate: Candidate) -> bool:
+        return not (
+            self._unselected(claim, request, candidate)
+            or self._over_capacity(request, candidate)
+            or self._repelled(request, candidate)
+        )
+
+    def _may_suffice(self, claim: int, request: DeviceRequest, wanted: int) -> bool:
+        """Return false if there are too few devices for a request: of one value, of different ones, or by counters.
+
+        The reasons against each are found as well.
+        """
+        if wanted == 1 or request.wants_all or not self._skips:
+            return True
+        before = len(self.taken)
+        for candidate in self._candidates:
+            self._count_step()
+            if self._take(claim, request, candidate) and len(self.taken) == before + wanted:
+                break
+        found = len(self.taken) - before
+        del self.taken[before:]
+        if found == wanted:
+            return True
+        fit = [one for one in self._candidates if self.reason_against(claim, request, one) is None]
+        return (
+            len(fit) >= wanted
+            and all(
+                self._most_beside_each_other(constraint, fit) >= wanted
+                for constraint in self.claims[claim].constraints
+                if constraint.applies_to(request)
+            )
+            and (not self._counts(request) or self._counters_may_suffice(fit, wanted))
+        )
+
+    def _most_beside_each_other(self, constraint: Constraint, candidates: Sequence[Candidate]) -> int:
+        """Return of how many devices a constraint allows at most."""
+        found = [self._attribute(constraint.attribute, one.device) for one in candidates]
+        values = Counter(element for one in found if one is not None for element in one.elements)
+        if constraint.rule is Rule.MATCH:
+            return max(values.values(), default=0)
+        return len(values) + sum(one is not None and not one.elements for one in found)
+
+    def _counters_may_suffice(self, candidates: Sequence[Candidate], wanted: int) -> bool:
+        """Return whether the counters suffice for those devices that need the least of each."""
+        for pool in {one.pool.key: one.pool for one in candidates if one.device.counters}.values():
+            paying = [one.device.uses for one in candidates if one.pool is pool and not self._counters_are_paid(one)]
+            least = wanted - (len(candidates) - len(paying))  # devices that pay for counters of the pool
+            for use, free in self._free(pool).items():
+                needed = sorted(uses[use].nanos if use in uses else 0 for uses in paying)
+                if sum(needed[: max(least, 0)]) > max(free, 0):
+                    return False
+        return True
 
     def _give_back(self) -> Taken:
         return self.taken.pop()
-
-    def _exclude(self, problem: str) -> None:
-        """Remember that a constraint forbids one of all devices, because a scheduler reports it as an error."""
-        self.excluded = self.excluded or problem
 
     def _has_room(self, place: _Place, request: DeviceRequest) -> bool:
         """Whether the claim stays within its limit with an alternative, and there is a device if all are wanted."""
@@ -273,7 +363,7 @@ class Search:
     def _take(self, claim: int, request: DeviceRequest, candidate: Candidate) -> bool:
         reason = self.reason_against(claim, request, candidate)
         if reason is not None:
-            self.reasons.setdefault((request, candidate.key), reason)
+            self.reasons.setdefault((request, candidate.device), reason)
             return False
         shares = candidate.device.is_shared and self.features.consumable_capacity
         consumed = consumption(request, candidate.device) if shares else {}
@@ -314,7 +404,7 @@ class Search:
 
     def _unselected(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
         """Return why the device is not what the request describes, whatever else is allocated."""
-        key = request, candidate.key
+        key = request, candidate.device
         if key not in self._selected:
             self._selected[key] = self._find_unselected(claim, request, candidate)
         return self._selected[key]
@@ -345,7 +435,7 @@ class Search:
         return self._lacks_capacity(request, candidate, counts=self._counts(request))
 
     def _lacks_capacity(self, request: DeviceRequest, candidate: Candidate, *, counts: bool) -> Reason | None:
-        if not self.features.consumable_capacity:
+        if not self.features.consumable_capacity or not (candidate.device.capacity or request.capacity):
             return None
         used: dict[str, int] = defaultdict(int)
         if self._is_shared(candidate.device) and counts:
@@ -367,15 +457,10 @@ class Search:
             return GateOff("DRAPartitionableDevices")
         if not self._counts(request) or self._counters_are_paid(candidate):
             return None
-        free = self._available(candidate.pool)
-        for taken in self._paying(candidate.pool):
-            for name, amounts in taken.counters:
-                for counter, amount in amounts.items():
-                    free[name, counter] -= amount.nanos
-        for name, amounts in device.counters:
-            for counter, amount in amounts.items():
-                if amount.nanos > free[name, counter]:
-                    return CounterExhausted(f"{name}/{counter}", amount, Quantity(free[name, counter], amount.binary))
+        free = self._free(candidate.pool)
+        for use, amount in device.uses.items():
+            if amount.nanos > free[use]:
+                return CounterExhausted("/".join(use), amount, Quantity(free[use], amount.binary))
         return None
 
     def _counters_are_paid(self, candidate: Candidate) -> bool:
@@ -385,7 +470,15 @@ class Search:
             or any(one.key == candidate.key and self._counts(one.request) for one in self.taken)
         )
 
-    def _available(self, pool: Pool) -> dict[tuple[str, str], int]:
+    def _free(self, pool: Pool) -> dict[Use, int]:
+        """Return what is free of each counter of a pool, in billionths."""
+        free = self._available(pool)
+        for device in self._paying(pool):
+            for use, amount in device.uses.items():
+                free[use] -= amount.nanos
+        return free
+
+    def _available(self, pool: Pool) -> dict[Use, int]:
         """Return what is free of each counter of a pool before the search, in billionths."""
         if pool.key not in self._free_counters:
             free = {
@@ -393,9 +486,8 @@ class Search:
             }
             for device in [*(device for _, device in pool.devices), *pool.elsewhere]:
                 if self._held.get(device.key):
-                    for name, amounts in device.counters:
-                        for counter, amount in amounts.items():
-                            free[name, counter] -= amount.nanos
+                    for use, amount in device.uses.items():
+                        free[use] -= amount.nanos
             self._free_counters[pool.key] = free
         return dict(self._free_counters[pool.key])
 
@@ -420,31 +512,37 @@ class Search:
     def _constraint_broken(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
         for constraint in self.claims[claim].constraints:
             if constraint.applies_to(request):
-                others = [
-                    one.candidate.device
-                    for one in self.taken
-                    if one.claim == claim and constraint.applies_to(one.request)
-                ]
+                others = self._beside(claim, constraint)
                 if not self._agree(constraint, [*others, candidate.device]):
-                    values = tuple(str(one.attribute(constraint.attribute)) for one in others)
-                    return ConstraintBroken(constraint, candidate.device, values)
+                    return ConstraintBroken(constraint, candidate.device, tuple(others))
         return None
+
+    def _beside(self, claim: int, constraint: Constraint) -> list[PoolDevice]:
+        """Return the devices that the claim has already, as far as the constraint is about them."""
+        return [one.candidate.device for one in self.taken if one.claim == claim and constraint.applies_to(one.request)]
 
     def _agree(self, constraint: Constraint, devices: Sequence[PoolDevice]) -> bool:
         """Return whether a constraint allows devices beside each other."""
-        sets = []
-        for device in devices:
-            attribute = device.attribute(constraint.attribute)
-            if attribute is None or (attribute.is_list and not self.features.list_attributes):
-                return False
-            sets.append(attribute.elements)
+        found = [self._attribute(constraint.attribute, device) for device in devices]
+        sets = [one.elements for one in found if one is not None]
+        if len(sets) < len(found):
+            return False
         if constraint.rule is Rule.MATCH:
             return bool(frozenset.intersection(*sets))
         return sum(map(len, sets)) == len(frozenset.union(*sets))
 
+    def _attribute(self, name: str, device: PoolDevice) -> Attribute | None:
+        """Return an attribute of a device, None if constraints cannot use it. It is looked for once."""
+        key = name, device
+        if key not in self._attributes:
+            found = device.attribute(name)
+            is_usable = found is not None and (self.features.list_attributes or not found.is_list)
+            self._attributes[key] = found if is_usable else None
+        return self._attributes[key]
+
     def _counts(self, request: DeviceRequest) -> bool:
-        """Whether a request takes anything from others. One with admin access does not, but see `admin_counts`."""
-        return self._admin_counts or not request.admin_access
+        """Whether a request takes anything from others. One with admin access does not."""
+        return not request.admin_access
 
     def _is_shared(self, device: PoolDevice) -> bool:
         return device.is_shared and self.features.consumable_capacity

@@ -47,7 +47,7 @@ def verdicts(search: Search, *, alone: bool = False) -> tuple[DeviceVerdict, ...
 
 
 def _reason(search: Search, claim: int, request: DeviceRequest, candidate: Candidate, *, alone: bool) -> Reason | None:
-    found = search.reasons.get((request, candidate.key))
+    found = search.reasons.get((request, candidate.device))
     if isinstance(found, _ALWAYS):
         return found
     try:

@@ -170,6 +170,9 @@ def pairs_of(answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
     if isinstance(answer.answer, DeviceAllocation):
         for taken in answer.answer.taken:
             yield f"request {taken.request.result_name}", str(taken.key)
+        if answer.answer.faults:
+            faults = ", ".join(answer.answer.faults)
+            yield "but", f"a scheduler of Kubernetes 1.36 does not find them ({faults}: see docs/claims.md)"
         return
     yield "reason", str(answer.answer)
     verdicts = answer.answer.verdicts
@@ -196,7 +199,8 @@ def document_of(answer: "ClaimAnswer") -> dict[str, object]:
     from devicecore.domain.allocation import DeviceAllocation
 
     if isinstance(answer.answer, DeviceAllocation):
-        return {"node": answer.node.name, "fits": True, "allocations": answer.answer.results()}
+        faults = {"faultsOfKubernetes": list(answer.answer.faults)} if answer.answer.faults else {}
+        return {"node": answer.node.name, "fits": True, "allocations": answer.answer.results(), **faults}
     return {
         "node": answer.node.name,
         "fits": False,

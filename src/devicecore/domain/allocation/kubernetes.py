@@ -1,15 +1,16 @@
-"""The faults of Kubernetes' allocator, so that an answer of it that differs from ours is recognised by its cause.
+"""The search of Kubernetes 1.36, with its faults, so that the same devices come out wherever these are right.
 
-Law: with all faults, `FaultySearch` finds the devices that Kubernetes 1.36 finds. The faults that an answer needs are
-its cause.
+Law: with all faults, `KubernetesSearch` finds the devices that Kubernetes 1.36 finds, whether they are right or not.
+The faults that such an answer needs are its cause. docs/claims.md has the smallest case of each.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator
 from enum import Enum
-from itertools import combinations
 
-from devicecore.domain.allocation.errors import UndecidedError
+from attrs import evolve
+
+from devicecore.domain.allocation.errors import ExcludedError, SearchGivenUpError, UndecidedError
 from devicecore.domain.allocation.model import (
     Attribute,
     Constraint,
@@ -17,6 +18,7 @@ from devicecore.domain.allocation.model import (
     DeviceRequest,
     PoolDevice,
     Rule,
+    Use,
 )
 from devicecore.domain.allocation.pools import Pool
 from devicecore.domain.allocation.reasons import CapacityExceeded, ConstraintBroken, Reason
@@ -44,8 +46,10 @@ ALL_FAULTS = frozenset(KubernetesFault)
 _UNLIMITED = 2**100
 
 
-class FaultySearch(Search):
-    """A search that has some of the faults."""
+class KubernetesSearch(Search):
+    """A search that has some of the faults. `run` raises `ExcludedError` if a constraint forbids one of all devices."""
+
+    _skips = False  # each device that is tried may leave something behind
 
     def __init__(self, situation: Situation, faults: frozenset[KubernetesFault] = ALL_FAULTS) -> None:
         super().__init__(situation)
@@ -56,13 +60,24 @@ class FaultySearch(Search):
         self._in_use_for_ever: set[DeviceKey] = set()
         self._first_of_name: dict[str, Pool] = {}
         self._values: dict[tuple[int, int], dict[str, Attribute]] = defaultdict(dict)
+        self._never_given_back: list[Taken] = []
 
     def reason_against(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        """Return the first reason; the counters of a device that is rejected late stay consumed."""
+        """Return the first reason. The counters of a device that is rejected late stay consumed.
+
+        Raises:
+            ExcludedError: the device is one of all devices, and a constraint forbids it.
+        """
         self._charged.clear()
         reason = super().reason_against(claim, request, candidate)
+        if request.wants_all and isinstance(reason, ConstraintBroken) and KubernetesFault.ALL_ERROR in self._faults:
+            raise ExcludedError(self.claims[claim].name, request.name, str(candidate.key))
+        is_late = request.wants_all and isinstance(reason, CapacityExceeded)
+        if is_late and KubernetesFault.CAPACITY_REJECT in self._faults:
+            self._never_given_back.append(Taken(claim, request, candidate))
+            self._remember_values(claim, request, candidate.device)
         if reason is not None and candidate in self._charged:
-            late = KubernetesFault.CAPACITY_REJECT if isinstance(reason, CapacityExceeded) else KubernetesFault.REJECT
+            late = KubernetesFault.CAPACITY_REJECT if is_late else KubernetesFault.REJECT
             if late in self._faults:
                 self._leaked.append(candidate)
         return reason
@@ -72,10 +87,7 @@ class FaultySearch(Search):
         if taken and self._is_shared(candidate.device) and not candidate.device.capacity:
             self._in_use_for_ever.add(candidate.key)
         if taken:
-            for index, constraint in self._distinct(claim, request):
-                value = candidate.device.attribute(constraint.attribute)
-                assert value is not None
-                self._values[claim, index][request.names[0]] = value
+            self._remember_values(claim, request, candidate.device)
         return taken
 
     def _give_back(self) -> Taken:
@@ -94,11 +106,6 @@ class FaultySearch(Search):
         for index, _ in self._distinct(taken.claim, taken.request):
             self._values[taken.claim, index].pop(taken.request.names[0], None)
         return taken
-
-    def _exclude(self, problem: str) -> None:
-        if KubernetesFault.ALL_ERROR in self._faults:
-            raise UndecidedError(problem)
-        super()._exclude(problem)
 
     def _is_meant(self, request: DeviceRequest, candidate: Candidate) -> bool:
         asks = request.capacity or KubernetesFault.ALL_SKIPS in self._faults
@@ -134,17 +141,16 @@ class FaultySearch(Search):
             return any(one.key == candidate.key for one in self.taken)
         return super()._counters_are_paid(candidate)
 
-    def _available(self, pool: Pool) -> dict[tuple[str, str], int]:
+    def _available(self, pool: Pool) -> dict[Use, int]:
         if KubernetesFault.POOL_NAMES in self._faults:
             known = super()._available(self._first_of_name.setdefault(pool.key[1], pool))
         else:
             known = super()._available(pool)
-        free: dict[tuple[str, str], int] = defaultdict(lambda: _UNLIMITED, known)
+        free: dict[Use, int] = defaultdict(lambda: _UNLIMITED, known)
         for leaked in self._leaked:
             if self._is_same_pool(leaked.pool, pool):
-                for name, amounts in leaked.device.counters:
-                    for counter, amount in amounts.items():
-                        free[name, counter] -= amount.nanos
+                for use, amount in leaked.device.uses.items():
+                    free[use] -= amount.nanos
         return free
 
     def _paying(self, pool: Pool) -> Iterator[PoolDevice]:
@@ -158,11 +164,20 @@ class FaultySearch(Search):
     def _is_same_pool(self, one: Pool, other: Pool) -> bool:
         return one is other or (KubernetesFault.POOL_NAMES in self._faults and one.key[1] == other.key[1])
 
-    # --- distinctAttribute --------------------------------------------------------------------------------------------
+    # --- constraints --------------------------------------------------------------------------------------------------
+
+    def _remember_values(self, claim: int, request: DeviceRequest, device: PoolDevice) -> None:
+        for index, constraint in self._distinct(claim, request):
+            if (value := device.attribute(constraint.attribute)) is not None:
+                self._values[claim, index][request.names[0]] = value
 
     def _distinct(self, claim: int, request: DeviceRequest) -> list[tuple[int, Constraint]]:
         constraints = enumerate(self.claims[claim].constraints)
         return [pair for pair in constraints if pair[1].rule is Rule.DISTINCT and pair[1].applies_to(request)]
+
+    def _beside(self, claim: int, constraint: Constraint) -> list[PoolDevice]:
+        stuck = [one for one in self._never_given_back if one.claim == claim and constraint.applies_to(one.request)]
+        return [*(one.candidate.device for one in stuck), *super()._beside(claim, constraint)]
 
     def _constraint_broken(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
         if KubernetesFault.DISTINCT not in self._faults:
@@ -171,13 +186,13 @@ class FaultySearch(Search):
         for number, constraint in enumerate(self.claims[claim].constraints):
             if not constraint.applies_to(request):
                 continue
-            value = candidate.device.attribute(constraint.attribute)
-            others = [one for one in self.taken if one.claim == claim and constraint.applies_to(one.request)]
+            value = self._attribute(constraint.attribute, candidate.device)
+            others = self._beside(claim, constraint)
             if constraint.rule is Rule.DISTINCT:
                 values = self._values[claim, number].values() if others else ()
                 is_broken = value is None or any(value.elements & other.elements for other in values)
             else:
-                is_broken = not self._agree(constraint, [*(one.candidate.device for one in others), candidate.device])
+                is_broken = not self._agree(constraint, [*others, candidate.device])
             if is_broken:
                 for index, _ in self._distinct(claim, request):
                     if index < number:
@@ -186,27 +201,69 @@ class FaultySearch(Search):
         return None
 
 
-def outcome(situation: Situation, faults: frozenset[KubernetesFault]) -> tuple[tuple[int, str, DeviceKey], ...] | None:
-    """Return what a search with these faults finds: claim, request and device. Return None if it finds nothing."""
-    search = FaultySearch(situation, faults)
+def as_kubernetes(situation: Situation, taken: tuple[Taken, ...]) -> tuple[tuple[Taken, ...], tuple[str, ...]]:
+    """Return the devices that Kubernetes finds and no fault, or `taken` and the faults that keep it from right ones.
+
+    Args:
+        situation: what is wanted and what there is.
+        taken: right devices.
+    """
     try:
-        found = search.run()
+        found = _right_devices(situation, ALL_FAULTS) if _may_differ(situation) else taken
+    except SearchGivenUpError:
+        found = taken  # nobody can say what Kubernetes would find
+    return (found, ()) if found else (taken, _faults_of(situation))
+
+
+def _faults_of(situation: Situation) -> tuple[str, ...]:
+    """Return each fault without which Kubernetes would find right devices."""
+    short = evolve(situation, max_steps=min(situation.max_steps, _MAX_STEPS))
+    found = []
+    for fault in KubernetesFault:
+        try:
+            if _right_devices(short, ALL_FAULTS - {fault}):
+                found.append(fault.value)
+        except SearchGivenUpError:
+            continue  # the others may still be told
+    return tuple(found) or ("several faults together",)
+
+
+_MAX_STEPS = 10_000
+
+
+def exclusion(situation: Situation) -> str:
+    """Return the error of Kubernetes if a constraint forbids one of all devices, empty if there is none."""
+    if any(claim.constraints and request.wants_all for claim in situation.claims for request in claim.alternatives):
+        try:
+            KubernetesSearch(situation).run()
+        except ExcludedError as error:
+            return str(error)
+        except UndecidedError:
+            return ""  # the search without faults has decided
+    return ""
+
+
+def _may_differ(situation: Situation) -> bool:
+    """Return whether a fault may matter: most claims have nothing in which the search of Kubernetes differs."""
+    shares = any(device.is_shared for pool in situation.pools for _, device in pool.devices)
+    return any(pool.counters for pool in situation.pools) or any(
+        any(constraint.rule is Rule.DISTINCT for constraint in claim.constraints)
+        or any(one.admin_access or (one.wants_all and (claim.constraints or shares)) for one in claim.alternatives)
+        for claim in situation.claims
+    )
+
+
+def _right_devices(situation: Situation, faults: frozenset[KubernetesFault]) -> tuple[Taken, ...] | None:
+    """Return the devices that a search with faults finds, None if it finds none, or wrong ones.
+
+    Raises:
+        SearchGivenUpError: it takes too many steps.
+    """
+    search = KubernetesSearch(situation, faults)
+    try:
+        is_right = search.run() and Search(situation).allows(search.taken)
+    except SearchGivenUpError:
+        raise
     except UndecidedError:
         return None
-    return tuple((one.claim, one.request.result_name, one.key) for one in search.taken) if found else None
-
-
-def causes(
-    situation: Situation, answer: tuple[tuple[int, str, DeviceKey], ...] | None
-) -> tuple[frozenset[KubernetesFault], ...]:
-    """Return the smallest sets of faults with which a search finds `answer`, empty if there is none."""
-    for size in range(len(KubernetesFault) + 1):
-        sets = (frozenset(faults) for faults in combinations(KubernetesFault, size))
-        if found := tuple(faults for faults in sets if outcome(situation, faults) == answer):
-            return found
-        if size == _MOST_FAULTS:
-            break
-    return ()
-
-
-_MOST_FAULTS = 3
+    return tuple(search.taken) if is_right else None

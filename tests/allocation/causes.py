@@ -1,0 +1,34 @@
+"""Recognises an answer of Kubernetes that differs from ours by its cause: the faults that it needs."""
+
+from itertools import combinations
+
+from devicecore.domain.allocation import DeviceKey
+from devicecore.domain.allocation.errors import UndecidedError
+from devicecore.domain.allocation.kubernetes import KubernetesFault, KubernetesSearch
+from devicecore.domain.allocation.search import Situation
+
+
+def outcome(situation: Situation, faults: frozenset[KubernetesFault]) -> tuple[tuple[int, str, DeviceKey], ...] | None:
+    """Return what a search with these faults finds: claim, request and device. Return None if it finds nothing."""
+    search = KubernetesSearch(situation, faults)
+    try:
+        found = search.run()
+    except UndecidedError:
+        return None
+    return tuple((one.claim, one.request.result_name, one.key) for one in search.taken) if found else None
+
+
+def causes(
+    situation: Situation, answer: tuple[tuple[int, str, DeviceKey], ...] | None
+) -> tuple[frozenset[KubernetesFault], ...]:
+    """Return the smallest sets of faults with which a search finds `answer`, empty if there is none."""
+    for size in range(len(KubernetesFault) + 1):
+        sets = (frozenset(faults) for faults in combinations(KubernetesFault, size))
+        if found := tuple(faults for faults in sets if outcome(situation, faults) == answer):
+            return found
+        if size == _MOST_FAULTS:
+            break
+    return ()
+
+
+_MOST_FAULTS = 3
