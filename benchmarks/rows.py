@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from workload import CONTAINER, Bench, Size, checkpoint, devices, running
 
 from devicecore import NumaNode, Policy, Topology
-from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, PluginLimits
 from devicecore.domain.checkpoint import decode, encode
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.inventory import DeviceReport
@@ -124,7 +124,7 @@ def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[int], float], str]
     """
     with (
         TemporaryDirectory(dir="/tmp") as sockets,
-        running(size, transport=GrpcUnixTransport(sockets, max_message_bytes=64 << 20)) as bench,
+        running(size, transport=GrpcUnixTransport(sockets, limits=PluginLimits(message_bytes=64 << 20))) as bench,
         subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("peer.py")), sockets, str(size.devices)],
             stdin=subprocess.PIPE,

@@ -15,7 +15,14 @@ from attrs import frozen
 from grpc.aio import AioRpcError, Metadata
 
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, KubeletUnreachableError, serve_plugin, watcher
-from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport, ServedDriver, calls, client, serve_driver
+from devicecore.adapters.grpc_unix.dra import (
+    DriverLimits,
+    GrpcDriverTransport,
+    ServedDriver,
+    calls,
+    client,
+    serve_driver,
+)
 from devicecore.domain.dra.answers import PrepareResult
 from devicecore.domain.dra.drivers import (
     SERVICES,
@@ -67,9 +74,9 @@ class RecordedEvents(DriverEvents):
 
 @contextmanager
 def started(
-    directory: Path, listener: Callable[[DriverEvent], None], **options: float
+    directory: Path, listener: Callable[[DriverEvent], None], limits: DriverLimits = DriverLimits()
 ) -> Iterator[GrpcDriverTransport]:
-    transport = GrpcDriverTransport(directory, **options)  # type: ignore[arg-type]  # numbers only
+    transport = GrpcDriverTransport(directory, limits=limits)
     transport.start(listener)
     try:
         yield transport
@@ -157,7 +164,7 @@ class TestCalls:
         nic.prepared = PREPARED
         silent = {"/NodePrepareResources": lambda _, __: release.wait(PATIENCE) and b""}
         with (
-            started(directory, recorded, call_timeout=5.0) as transport,
+            started(directory, recorded, limits=DriverLimits(call=5.0)) as transport,
             raw_driver(directory, silent),
             served(directory, nic),
             ThreadPoolExecutor(1) as caller,
@@ -458,7 +465,10 @@ class TestHealth:
             ).SerializeToString()
 
         recorded = RecordedEvents()
-        with started(directory, recorded, health_pause=0.01), raw_driver(directory, {WATCH_PATH: twice}) as asked:
+        with (
+            started(directory, recorded, limits=DriverLimits(health_pause=0.01)),
+            raw_driver(directory, {WATCH_PATH: twice}) as asked,
+        ):
             recorded.wait_for(HealthEnded, 2)
             assert recorded.reports(2)[:2] == [(HEALTHY,), (HEALTHY,)]
         assert "/v1alpha1.DRAResourceHealth/NodeWatchResources" in asked
@@ -472,7 +482,10 @@ class TestHealth:
 
     def test_a_driver_without_health_is_asked_once(self, directory: Path) -> None:
         recorded = RecordedEvents()
-        with started(directory, recorded, health_pause=0.0) as transport, raw_driver(directory, {}) as asked:
+        with (
+            started(directory, recorded, limits=DriverLimits(health_pause=0.0)) as transport,
+            raw_driver(directory, {}) as asked,
+        ):
             (instance,) = recorded.wait_for(HealthEnded)
             for _ in range(20):  # a second stream would be opened meanwhile
                 with pytest.raises(DriverCallError, match="Unimplemented"):

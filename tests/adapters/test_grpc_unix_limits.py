@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc import StatusCode
 
-from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, PluginLimits
 from devicecore.adapters.grpc_unix.limits import RegistrationRate, TooManyRegistrationsError
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.events import PluginRegistered, RegistrationRequested
@@ -139,7 +139,7 @@ class TestWhatIsSaid:
     ) -> None:
         ids = [f"gpu-{number:04}" for number in range(1000)]  # 21 bytes each, with its health and its framing
         with (
-            running(directory, recorder, max_message_bytes=25_000),
+            running(directory, recorder, limits=PluginLimits(message_bytes=25_000)),
             RawPlugin(directory / "p.sock", ids[:950], ids, ids, [*ids, *(f"more-{n:03}" for n in range(191))]),
         ):
             assert register(directory, "p.sock") == OK

@@ -18,6 +18,7 @@ import pytest
 from devicecore.adapters.grpc_unix import (
     GrpcUnixTransport,
     KubeletUnreachableError,
+    PluginLimits,
     ServedPlugin,
     default_endpoint,
     serve_plugin,
@@ -263,7 +264,10 @@ def test_a_call_that_hangs_delays_neither_the_list_nor_the_stop(directory: Path,
             released.wait(PATIENCE)
 
     gpus = Hanging("d0")
-    with running(directory, recorder, pre_start_timeout=5.0) as transport, serve_plugin(gpus, directory) as served:
+    with (
+        running(directory, recorder, limits=PluginLimits(pre_start=5.0)) as transport,
+        serve_plugin(gpus, directory) as served,
+    ):
         plugin = recorder.plugin()
         caller = threading.Thread(target=ignoring(PluginCallError, lambda: transport.pre_start_container(plugin, [])))
         caller.start()

@@ -15,7 +15,7 @@ import grpc
 import pytest
 from grpc import StatusCode
 
-from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin, server
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, PluginLimits, serve_plugin, server
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
     CalledFromInsideError,
@@ -39,7 +39,7 @@ D0, D1 = DeviceId("d0"), DeviceId("d1")
 
 @pytest.fixture
 def transport(directory: Path, recorder: Recorder, request: pytest.FixtureRequest) -> Iterator[GrpcUnixTransport]:
-    with running(directory, recorder, dial_timeout=getattr(request, "param", PATIENCE)) as transport:
+    with running(directory, recorder, limits=PluginLimits(getattr(request, "param", PATIENCE))) as transport:
         yield transport
 
 
@@ -367,7 +367,7 @@ class TestCalls:
 
         seconds = 2.0 if over == "deadline" else PATIENCE
         with (
-            running(directory, recorder, allocate_timeout=seconds) as transport,
+            running(directory, recorder, limits=PluginLimits(allocate=seconds)) as transport,
             Silent(directory / "p.sock") as plugin,
             ThreadPoolExecutor(1) as caller,
         ):
@@ -500,7 +500,7 @@ class TestStartAndStop:
     def test_stopping_does_not_wait_for_a_plugin_that_is_being_dialled(
         self, directory: Path, recorder: Recorder
     ) -> None:
-        with running(directory, recorder, dial_timeout=PATIENCE) as transport, ThreadPoolExecutor(1) as caller:
+        with running(directory, recorder, limits=PluginLimits(PATIENCE)) as transport, ThreadPoolExecutor(1) as caller:
             with socket.socket(socket.AF_UNIX) as stale:
                 stale.bind(str(directory / "p.sock"))
             answer = caller.submit(register, directory, "p.sock")

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from devicecore.adapters.grpc_unix import GrpcUnixTransport, KubeletUnreachableError, ServedPlugin, serve_plugin
+from devicecore.adapters.grpc_unix import (
+    GrpcUnixTransport,
+    KubeletUnreachableError,
+    PluginLimits,
+    ServedPlugin,
+    serve_plugin,
+)
 from devicecore.adapters.memory import MemoryConnection, MemoryTransport
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import DeviceCoreError, PluginCallError, PluginStoppedError, UnreadableReceiptError
@@ -70,7 +76,7 @@ class OverGrpc:
         self._plugins = plugins
         self._numbers = count()
         self.transport = GrpcUnixTransport(
-            directory, allocate_timeout=limit, preferred_allocation_timeout=limit, pre_start_timeout=limit
+            directory, limits=PluginLimits(allocate=limit, preferred_allocation=limit, pre_start=limit)
         )
 
     def connect(self, plugin: DevicePlugin) -> Connection:

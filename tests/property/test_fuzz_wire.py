@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, PluginLimits
 from devicecore.domain.errors import PluginCallError, PluginError
 from devicecore.domain.events import DevicesReported, PluginLost, PluginRegistered
 from devicecore.domain.model import DeviceId, PluginId
@@ -149,7 +149,7 @@ class Line:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.recorder = Recorder()
-        self.transport = GrpcUnixTransport(directory, registrations_per_second=None, dial_timeout=PATIENCE)
+        self.transport = GrpcUnixTransport(directory, registrations_per_second=None, limits=PluginLimits(PATIENCE))
         self.transport.start(self.recorder)
         self.plugin = Bytes(directory / "p.sock")
         self._known: PluginId | None = None

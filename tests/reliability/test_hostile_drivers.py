@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
+from devicecore.adapters.grpc_unix.dra import DriverLimits, GrpcDriverTransport
 from devicecore.adapters.memory import MemoryStore
 from devicecore.adapters.memory_dra import MemoryClaims
 from devicecore.domain.dra import health
@@ -126,7 +126,7 @@ def test_a_malformed_answer_is_an_error_of_one_line_and_delays_no_other(
     endpoint = directory / "bad.sock"
     with (
         socket_of(endpoint, answer),
-        started(directory / "r", heard, call_timeout=PATIENCE) as transport,
+        started(directory / "r", heard, limits=DriverLimits(call=PATIENCE)) as transport,
         raw_driver(directory / "r", {}, endpoint=str(endpoint)),
         served(directory / "r", nic),
     ):

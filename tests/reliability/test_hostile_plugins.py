@@ -17,7 +17,7 @@ import grpc
 import pytest
 from grpc import StatusCode
 
-from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin, watcher
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, PluginLimits, serve_plugin, watcher
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.events import DevicesReported, Event, PluginRegistered
 from devicecore.domain.model import Device, DeviceId, NumaNode, PluginId
@@ -123,7 +123,10 @@ class TestTooMuch:
         self, directory: Path, recorder: Recorder
     ) -> None:
         calls = 2000 if STORM else 40
-        with socket.socket(socket.AF_UNIX) as mute, running(directory, recorder, dial_timeout=3.0 if STORM else 5.0):
+        with (
+            socket.socket(socket.AF_UNIX) as mute,
+            running(directory, recorder, limits=PluginLimits(3.0 if STORM else 5.0)),
+        ):
             mute.bind(str(directory / "mute.sock"))
             mute.listen(1000)
             with ThreadPoolExecutor(min(calls, 200)) as callers, RawPlugin(directory / "p.sock", ["d0"]):

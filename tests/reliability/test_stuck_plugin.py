@@ -11,7 +11,7 @@ from pathlib import Path
 
 from devicecore import Admitted, ContainerAllocateResponse, DeviceId, DeviceManager, Refused, ResourceName
 from devicecore.adapters.file import CHECKPOINT_NAME, FileStore
-from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, PluginLimits, serve_plugin
 from devicecore.adapters.memory import MemorySink
 from devicecore.domain.errors import PluginCallError
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
@@ -49,7 +49,7 @@ def main(directory: str) -> None:
 
 
 def test_other_pods_are_admitted_meanwhile_and_the_late_answer_is_not_used(directory: Path) -> None:
-    transport = GrpcUnixTransport(directory, allocate_timeout=12.0)
+    transport = GrpcUnixTransport(directory, limits=PluginLimits(allocate=12.0))
     manager = DeviceManager(transport, FileStore.in_directory(directory), MemorySink())
     with (
         manager,

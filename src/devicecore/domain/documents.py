@@ -107,7 +107,7 @@ class Value:
         return [Value(data, self, number) for number, data in enumerate(self.data)]
 
     def text(self, default: str | None = None) -> str:
-        """Return the text, or `default` if it is missing or empty. Raises DocumentError without either."""
+        """Return the text, or `default` if it is missing or empty. Raises DocumentError for anything else."""
         if isinstance(self.data, str) and self.data:
             return self.data
         if default is not None and (self.data is None or self.data == ""):
@@ -123,7 +123,7 @@ class Value:
         return bool(self.data)
 
     def integer(self, default: int | None = None) -> int:
-        """Return the whole number, or `default` if it is missing. Raises DocumentError without either."""
+        """Return the whole number, or `default` if it is missing. Raises DocumentError for anything else."""
         value = default if self.data is None else self.data
         if isinstance(value, bool) or not isinstance(value, int):
             self.refuse(f"expected a whole number, got {described(value)}")

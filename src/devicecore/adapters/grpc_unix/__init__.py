@@ -8,6 +8,7 @@ the methods of the API. `dra` is the same for DRA drivers. What plugins and driv
 (start, stop and listener of a transport), `served` (sockets that are kept) and `service` (methods that are served).
 """
 
+from devicecore.adapters.grpc_unix.limits import PluginLimits
 from devicecore.adapters.grpc_unix.plugin_server import (
     ServedPlugin,
     default_directory,
@@ -21,6 +22,7 @@ from devicecore.adapters.grpc_unix.transport import GrpcUnixTransport
 __all__ = [
     "GrpcUnixTransport",
     "KubeletUnreachableError",
+    "PluginLimits",
     "ServedPlugin",
     "default_directory",
     "default_endpoint",

@@ -12,7 +12,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.adapters.grpc_unix.limits import Limits
+from devicecore.adapters.grpc_unix.limits import PluginLimits
 from devicecore.domain.errors import (
     DeviceCoreError,
     PluginCallError,
@@ -38,7 +38,7 @@ class PluginClient:
     `patience` is how many seconds the plugin's socket may be missing.
     """
 
-    def __init__(self, plugin: PluginId, limits: Limits, patience: float) -> None:
+    def __init__(self, plugin: PluginId, limits: PluginLimits, patience: float) -> None:
         self.plugin = plugin
         self.patience = patience
         self.identity: SocketIdentity | None = None

@@ -33,19 +33,23 @@ logger: logging.Logger = logging.getLogger(__name__)
 class ConnectionLimits:
     """How long a socket may take to answer, in seconds, and how long a message from it may be, in bytes."""
 
-    dial: float
-    message_bytes: int
+    dial: float = 10.0
+    message_bytes: int = 4 * 1024 * 1024
 
 
-@frozen
-class Limits(ConnectionLimits):
-    """How long a device plugin may take, in seconds, and how much it may send at once, in bytes."""
+@frozen(kw_only=True)
+class PluginLimits(ConnectionLimits):
+    """How many seconds a device plugin may take for each call, and how many bytes it may send at once.
 
-    options: float
-    allocate: float
-    preferred_allocation: float
-    pre_start: float
-    allocate_bytes: int
+    A plugin whose list is longer than `message_bytes` is lost. An answer to Allocate has at most `allocate_bytes`,
+    because it is stored in the checkpoint, which is written anew for each pod.
+    """
+
+    options: float = 30.0
+    allocate: float = 30.0
+    preferred_allocation: float = 30.0
+    pre_start: float = 30.0
+    allocate_bytes: int = 256 * 1024
 
 
 def parsed_resource_name(text: str) -> ResourceName:

@@ -21,8 +21,8 @@ from devicecore.adapters.grpc_unix.limits import (
     MAX_ERROR,
     MAX_NAME,
     MAX_PENDING,
-    Limits,
     ListCheck,
+    PluginLimits,
     RegistrationRate,
     UnansweredRegistrationsError,
     parsed_resource_name,
@@ -58,7 +58,7 @@ class RegistrationServer:
     def __init__(
         self,
         directory: SocketDirectory,
-        limits: Limits,
+        limits: PluginLimits,
         rate: RegistrationRate | None,
         notify: Notify[Event],
         next_generation: Callable[[], int],

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.device_plugins import DevicePluginHandler
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
-from devicecore.adapters.grpc_unix.limits import Limits, RegistrationRate
+from devicecore.adapters.grpc_unix.limits import PluginLimits, RegistrationRate
 from devicecore.adapters.grpc_unix.listening import ListeningTransport, Notify, Part
 from devicecore.adapters.grpc_unix.loop import LoopStoppedError
 from devicecore.adapters.grpc_unix.server import RegistrationServer
@@ -50,14 +50,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         allow_shared_directory: whether other users may write to the directory and the registry. Each of them can pass
             for any plugin.
         wipe: whether a start deletes all sockets there, as a kubelet's does, so that plugins notice; else only its own.
-        dial_timeout: seconds for a plugin's socket to answer.
-        options_timeout: seconds for GetDevicePluginOptions.
-        allocate_timeout: seconds for Allocate.
-        preferred_allocation_timeout: seconds for GetPreferredAllocation.
-        pre_start_timeout: seconds for PreStartContainer.
-        max_message_bytes: how long a plugin's message may be. A plugin whose list is longer is lost.
-        max_allocate_bytes: how long a plugin's answer to Allocate may be. It is stored in the checkpoint, which is
-            written anew for each pod.
+        limits: how long a plugin may take, and how much it may send.
         registrations_per_second: how often one resource may register in the long run; None for no limit.
         registration_burst: how often it may register at once.
         clock: monotonic seconds, for that limit.
@@ -73,13 +66,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         socket_name: str = "kubelet.sock",
         allow_shared_directory: bool = False,
         wipe: bool = True,
-        dial_timeout: float = 10.0,
-        options_timeout: float = 30.0,
-        allocate_timeout: float = 30.0,
-        preferred_allocation_timeout: float = 30.0,
-        pre_start_timeout: float = 30.0,
-        max_message_bytes: int = 4 * 1024 * 1024,
-        max_allocate_bytes: int = 256 * 1024,
+        limits: PluginLimits = PluginLimits(),
         registrations_per_second: float | None = 50.0,
         registration_burst: int = 200,
         clock: Callable[[], float] = time.monotonic,
@@ -94,15 +81,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
             if registrations_per_second is not None
             else None
         )
-        self._limits = Limits(
-            dial=dial_timeout,
-            options=options_timeout,
-            allocate=allocate_timeout,
-            preferred_allocation=preferred_allocation_timeout,
-            pre_start=pre_start_timeout,
-            message_bytes=max_message_bytes,
-            allocate_bytes=max_allocate_bytes,
-        )
+        self._limits = limits
         self._allow_shared = allow_shared_directory
         self._handlers = tuple(handlers)
         self._registry = None if plugins_registry is None else Path(plugins_registry).absolute()
@@ -124,7 +103,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         """Ask `plugin` to prepare `devices` for one container.
 
-        An answer may have `max_allocate_bytes`. See the port.
+        An answer may have `limits.allocate_bytes`. See the port.
         """
         request = deviceplugin.AllocateRequest(
             container_requests=[deviceplugin.ContainerAllocateRequest(devices_ids=devices)]

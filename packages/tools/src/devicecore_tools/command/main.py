@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _sentence_of(error: Exception) -> str | None:
-    """Return what to say about an error; None if it is a bug."""
+    """Return what to say about an error. Return None if it is a bug."""
     from devicecore.domain.errors import DeviceCoreError
     from devicecore.domain.text import foreign_text
 

@@ -16,6 +16,9 @@ from typing import Self
 ENDING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 """The signals that ask the process to end. A terminal that is closed sends SIGHUP."""
 
+THREAD = "devicecore-signals"
+"""The name of the thread that receives signals."""
+
 _STOP = signal.SIGURG  # sent to the receiving thread by `__exit__`; ignored by a process that does not wait for it
 
 
@@ -39,7 +42,7 @@ class Signals:
         self._arrived: set[signal.Signals] = set()
         self._woken = self._is_left = False
         self._ended_by: str | None = None
-        self._thread = threading.Thread(target=self._receive, name="devicecore-signals", daemon=True)
+        self._thread = threading.Thread(target=self._receive, name=THREAD, daemon=True)
 
     def __enter__(self) -> Self:
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._received)

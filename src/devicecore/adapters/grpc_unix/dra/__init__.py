@@ -5,7 +5,8 @@ a driver's own side, and `calls` for the methods of the API. Drivers are found b
 may be. A program that uses only device plugins loads none of this.
 """
 
+from devicecore.adapters.grpc_unix.dra.client import DriverLimits
 from devicecore.adapters.grpc_unix.dra.server import ServedDriver, serve_driver
 from devicecore.adapters.grpc_unix.dra.transport import GrpcDriverTransport
 
-__all__ = ["GrpcDriverTransport", "ServedDriver", "serve_driver"]
+__all__ = ["DriverLimits", "GrpcDriverTransport", "ServedDriver", "serve_driver"]

@@ -40,12 +40,12 @@ REPORTS_PER_SECOND, REPORTS_AT_ONCE = 10.0, 50
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-@frozen
+@frozen(kw_only=True)
 class DriverLimits(ConnectionLimits):
-    """How long a driver may take for a call, and the pause before its health is asked for again, in seconds."""
+    """How many seconds a driver may take for a call, and the pause after the end of a stream of its health."""
 
-    call: float
-    health_pause: float
+    call: float = 45.0
+    health_pause: float = 5.0
 
 
 class DriverClient:

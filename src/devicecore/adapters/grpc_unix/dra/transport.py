@@ -109,10 +109,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
         plugins_registry: the directory in which drivers put their registration sockets (a kubelet's is
             `/var/lib/kubelet/plugins_registry`). Its last part is made if it is missing. None for no watcher.
         allow_shared_directory: whether other users may write to that directory. Each of them can pass for any driver.
-        call_timeout: seconds for NodePrepareResources and NodeUnprepareResources.
-        dial_timeout: seconds for a registration socket to answer.
-        max_message_bytes: how long a driver's message may be.
-        health_pause: seconds after the end of a health stream until the next one is opened.
+        limits: how long a driver may take, and how long its messages may be.
         observe: called after each call to a driver, from any thread, such as `PrometheusMetrics.driver_call`. It must
             not block or raise.
     """
@@ -124,18 +121,13 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
         plugins_registry: str | os.PathLike[str] | None = None,
         *,
         allow_shared_directory: bool = False,
-        call_timeout: float = 45.0,
-        dial_timeout: float = 10.0,
-        max_message_bytes: int = 4 * 1024 * 1024,
-        health_pause: float = 5.0,
+        limits: DriverLimits = DriverLimits(),
         observe: CallObserver | None = None,
     ) -> None:
         super().__init__("the transport of DRA drivers", "" if plugins_registry is None else str(plugins_registry))
         self._registry = None if plugins_registry is None else Path(plugins_registry).absolute()
         self._allow_shared = allow_shared_directory
-        self._limits = DriverLimits(
-            dial=dial_timeout, message_bytes=max_message_bytes, call=call_timeout, health_pause=health_pause
-        )
+        self._limits = limits
         self._observe = observe
         self._generations = itertools.count(1)
         self.handler: DriverHandler = DriverHandler(self._register)

@@ -6,15 +6,13 @@ Law: after a `Cluster`, no process, no socket and no file of it is left, unless 
 import json
 import logging
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 from typing import Self, TypedDict, TypeVar
 
 from devicecore.adapters.file import CHECKPOINT_NAME, FileStore, JsonFileSink
@@ -50,12 +48,15 @@ class Cluster:
     Args:
         native: capacity and allocatable of each node besides devices.
         keep: whether to leave the files behind.
+        check_signals: called while the cluster waits. It raises if the demo is to end.
     """
 
-    def __init__(self, native: Mapping[str, NodeJson], *, keep: bool = False) -> None:
+    def __init__(
+        self, native: Mapping[str, NodeJson], *, keep: bool = False, check_signals: Callable[[], None] = lambda: None
+    ) -> None:
         self._keep = keep
-        with delayed_signals():
-            self.root: Path = new_short_directory()
+        self.check_signals = check_signals
+        self.root: Path = new_short_directory()
         self.log: Path = self.root / "log"
         self.nodes: tuple[ClusterNode, ...] = tuple(ClusterNode(name, self.root, node) for name, node in native.items())
         self.processes: list[SimulatedProcess] = []
@@ -67,7 +68,7 @@ class Cluster:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with delayed_signals(), ExitStack() as last_to_first:
+        with ExitStack() as last_to_first:
             if not self._keep or kind is not None:
                 last_to_first.callback(self.clear)
             last_to_first.callback(self._handler.close)
@@ -107,9 +108,7 @@ class Cluster:
         return [slice_of(one) for one in changes(pool, "", ()).create]
 
     def _start(self, arguments: tuple[str, ...], *places: str | Path) -> "SimulatedProcess":
-        with delayed_signals():  # else a process could start that is not in the list
-            process = SimulatedProcess(arguments, places, self.log)
-            self.processes.append(process)
+        self.processes.append(process := SimulatedProcess(arguments, places, self.log))
         return process
 
     def plugin(self, node: "ClusterNode", resource: ResourceName) -> "SimulatedProcess":
@@ -131,9 +130,10 @@ class Cluster:
         return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_socket())
 
     def wait_for(self, look: Callable[[], T], expected: T) -> T:
-        """Call `look` until it returns `expected`, a process has failed, or the time is over; its last result."""
+        """Call `look` until it returns `expected`, a process has failed, or time is over. Return its last result."""
         end = time.monotonic() + PATIENCE
         while (seen := look()) != expected and time.monotonic() < end:
+            self.check_signals()
             if any(process.failed for process in self.processes):
                 break
             time.sleep(_LOOK_INTERVAL)
@@ -283,24 +283,6 @@ class SimulatedProcess:
         except subprocess.TimeoutExpired:
             self.kill()
         self._commands.close()
-
-
-@contextmanager
-def delayed_signals() -> Iterator[None]:
-    """Delay SIGINT and SIGTERM to the end of the block."""
-    late_signals: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        late_signals.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for late in late_signals:
-            signal.raise_signal(late)
 
 
 def schedule(pod: Pod, nodes: tuple[ClusterNode, ...]) -> ClusterNode | str:

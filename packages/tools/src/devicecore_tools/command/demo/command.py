@@ -6,15 +6,13 @@ Law: after the demo, however it ends, no process and no file of it is left, exce
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from devicecore_tools.command.output import complain, console_on, json_option, print_json
-from devicecore_tools.command.signals import ENDING
+from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,9 +43,13 @@ def demo(*, as_json: bool, keep: bool) -> int:
     began = time.monotonic()
     console = console_on(sys.stderr if as_json else sys.stdout)
     steps = [step for step in STEPS if not keep or step is not nothing_is_left]
-    with _interruptible(), Cluster(NATIVE, keep=keep) as cluster:
-        records = run_steps(steps, cluster, console, silent=as_json)
-        log = cluster.last_log_lines()
+    try:
+        with Signals() as signals, Cluster(NATIVE, keep=keep, check_signals=partial(_check, signals)) as cluster:
+            records = run_steps(steps, cluster, console, silent=as_json)
+            log = cluster.last_log_lines()
+    except _Ended as ended:
+        complain("devicecore demo", f"{ended}; nothing is left behind")
+        return 128 + signal.Signals[str(ended).rpartition(" ")[2]]
     if as_json:
         print_json(records)
     if not all(record["ok"] for record in records):
@@ -73,22 +75,6 @@ class _Ended(BaseException):
     """A signal asks the demo to end."""
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM raise, and ignore later ones: then the demo is already removing its files."""
-
-    def end(number: int, _: FrameType | None) -> None:
-        for ending in ENDING:
-            signal.signal(ending, signal.SIG_IGN)
-        raise _Ended(number)
-
-    before = {ending: signal.signal(ending, end) for ending in ENDING}
-    try:
-        yield
-    except _Ended as ended:
-        number = signal.Signals(ended.args[0])
-        complain("devicecore demo", f"ended by {number.name}; nothing is left behind")
-        sys.exit(128 + number)
-    finally:
-        for ending, handler in before.items():
-            signal.signal(ending, handler)
+def _check(signals: Signals) -> None:
+    if signals.ended_by is not None:
+        raise _Ended(signals.ended_by)

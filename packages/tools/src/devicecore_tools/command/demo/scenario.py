@@ -17,6 +17,7 @@ from devicecore.domain.checkpoint import judge
 from devicecore.domain.model import Container, Pod, PodUid, ResourceName, resource_name
 from devicecore_tools.command.demo.cluster import ClusterNode, NodeJson, schedule
 from devicecore_tools.command.demo.steps import Step, StepRun
+from devicecore_tools.command.signals import THREAD as SIGNALS_THREAD
 from devicecore_tools.doctor.sources.expressions import Expressions
 
 _MAX_JSON_LINE = 60
@@ -332,8 +333,9 @@ def cdi_environment(node: ClusterNode) -> list[str]:
 
 
 def own_threads() -> list[str]:
-    """Return the threads of this process that are devicecore's."""
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("devicecore")]
+    """Return the threads of this process that are devicecore's, without the one that waits for signals."""
+    names = (thread.name for thread in threading.enumerate())
+    return [name for name in names if name.startswith("devicecore") and name != SIGNALS_THREAD]
 
 
 def outcome(node: ClusterNode, pod: Pod) -> str:

@@ -99,6 +99,7 @@ def run_steps(steps: Sequence[Step], cluster: Cluster, console: Console, *, sile
     """Run the steps in order until one fails; a record of each."""
     records: list[Record] = []
     for number, step in enumerate(steps, 1):
+        cluster.check_signals()
         name = step.__name__
         title = step.__doc__ or name  # Python can be told to leave docstrings out
         run = StepRun(cluster, console, silent=silent)
