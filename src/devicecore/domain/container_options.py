@@ -167,13 +167,8 @@ def merge(responses: Mapping[ResourceName, ContainerAllocateResponse]) -> Contai
 def with_claims(options: ContainerOptions | None, cdi_devices: Iterable[str]) -> ContainerOptions:
     """Add the CDI names that a container gets of its claims (kubelet: `GetResources` of the container manager).
 
-    Args:
-        options: what the plugins answered; None if the container has none of their devices.
-        cdi_devices: the names of claims, as `DraManager.claim_devices` returns them.
-
-    Returns:
-        The options with the names of claims before those of plugins. None is left out, even if it is there twice, as in
-        a kubelet (kubelet-dra.md 5).
+    `cdi_devices` are those of `DraManager.claim_devices`; they come before those of plugins. None is left out, even if
+    it is there twice, as in a kubelet (kubelet-dra.md 5). `options` is None if the container has no devices of plugins.
     """
     options = options or ContainerOptions()
     return evolve(options, cdi_devices=(*cdi_devices, *options.cdi_devices))

@@ -187,10 +187,8 @@ class Inventory:
     def connect(self, id_: PluginId, options: PluginOptions) -> "Inventory":
         """Let a plugin instance that has registered serve its resource (kubelet: `PluginConnected`).
 
-        The devices stay as they are until its first list.
-
-        Raises:
-            PluginAlreadyConnectedError: an instance is connected over the same socket.
+        The devices stay as they are until its first list. Raises PluginAlreadyConnectedError if an instance is
+        connected over the same socket.
         """
         resource = self.resources.get(id_.resource, Resource(id_.resource))
         if any(plugin.id.socket == id_.socket for plugin in resource.plugins):
@@ -238,10 +236,9 @@ class Inventory:
         return evolve(self, resources={**restored, **self.resources})
 
     def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "Inventory"]:
-        """Remove the resources that are expired at `now` (monotonic seconds).
+        """Remove the resources that are expired at `now`, in monotonic seconds (kubelet.md 3.6).
 
-        Returns:
-            The names of the removed resources, sorted, and the inventory without them (kubelet.md 3.6).
+        Return their names, sorted, and the inventory without them.
         """
         live = {name: resource for name, resource in self.resources.items() if not resource.expired(now)}
         if len(live) == len(self.resources):

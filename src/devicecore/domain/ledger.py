@@ -145,9 +145,8 @@ class Ledger:
     ) -> "Ledger":
         """Take `devices` for a container, before its plugin prepares them. `reusable` may be shared inside the pod.
 
-        Raises:
-            DeviceHeldError: another pod holds one of them, or this pod does and it is not reusable; or the container
-                already holds devices of the resource.
+        Raises DeviceHeldError if another pod holds one of them, if this pod does and it is not reusable, or if the
+        container already holds devices of the resource.
         """
         of_pod = self.held_by(key.pod, resource)
         shared = (reusable & _union(of_pod.values())) - self.shared_by_error(resource) if reusable else _NONE

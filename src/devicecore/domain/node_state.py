@@ -107,9 +107,8 @@ class NodeState:
     def confirm(self, key: ContainerKey, resource: ResourceName, receipt: Receipt) -> "NodeState":
         """Confirm a reservation. If the plugin no longer lists a device, the device counts as one without topology.
 
-        Raises:
-            KeyError: the container has no reservation of the resource.
-            PluginAnswersTooLargeError: the plugin's answers would be too large together.
+        Raises KeyError without a reservation, and PluginAnswersTooLargeError if the plugin's answers became too large
+        together.
         """
         if len(receipt) > SMALL_ANSWER:
             size = _large_answers(self.ledger, resource) + _size_in_file(receipt)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from devicecore.domain.checks import check_adapter, checked
 from devicecore.domain.dra import devices, health
@@ -48,6 +48,8 @@ from devicecore.runtime.run import Run
 from devicecore.runtime.saver_thread import SaverThread
 from devicecore.runtime.turns import Turns
 
+T = TypeVar("T")
+
 RECONCILE_PERIOD = 60.0
 """Seconds between two releases of the claims of pods that are gone."""
 
@@ -56,7 +58,8 @@ class DraManager(Runs):
     """Prepares claims for pods, and remembers which pod uses which: the kubelet's DRA manager.
 
     Thread-safe. Use it as a context manager, or call `start` and `stop`. In a fork of the process that started it, each
-    method raises `ForkedError`.
+    method raises `ForkedError`. `tick`, `reconcile` and `wipe_slices` raise `DraNotStartedError` before the first
+    start, and `DraStoppedError` after a stop.
 
     Args:
         transport: connects the manager with drivers.
@@ -208,13 +211,7 @@ class DraManager(Runs):
         self._lifecycle.check_process()
         with self._measured("PrepareResources"):
             try:
-                turn = self._turns.begin((pod.uid,), OpenCall(), TURN_PATIENCE, "prepare")
-                if turn is None:
-                    raise TurnTimeoutError(TURN_PATIENCE)
-                try:
-                    return self._preparation.prepare(pod)
-                finally:
-                    self._turns.end(turn)
+                return self._in_turn(pod.uid, "prepare", partial(self._preparation.prepare, pod))
             except DeviceCoreError as error:
                 raise PrepareError(error) from error
 
@@ -231,15 +228,18 @@ class DraManager(Runs):
         self._lifecycle.check_process()
         with self._measured("UnprepareResources"):
             try:
-                turn = self._turns.begin((pod,), OpenCall(), TURN_PATIENCE, "unprepare")
-                if turn is None:
-                    raise TurnTimeoutError(TURN_PATIENCE)
-                try:
-                    self._release.release(pod)
-                finally:
-                    self._turns.end(turn)
+                self._in_turn(pod, "unprepare", partial(self._release.release, pod))
             except DeviceCoreError as error:
                 raise UnprepareError(error) from error
+
+    def _in_turn(self, pod: PodUid, method: str, work: Callable[[], T]) -> T:
+        turn = self._turns.begin((pod,), OpenCall(), TURN_PATIENCE, method)
+        if turn is None:
+            raise TurnTimeoutError(TURN_PATIENCE)
+        try:
+            return work()
+        finally:
+            self._turns.end(turn)
 
     def claim_devices(self, pod: Pod, container: str) -> tuple[str, ...]:
         """The CDI names for a container, to be read before each start (kubelet: `GetResources`). This calls no driver.
@@ -279,10 +279,6 @@ class DraManager(Runs):
 
         Call it every 10 seconds. It waits for the drivers and the API server that it calls. A failure is logged,
         and the work is tried again later.
-
-        Raises:
-            DraNotStartedError: the manager was never started.
-            DraStoppedError: the manager is stopped.
         """
         self.wipe_slices()
         now = self._clock()
@@ -295,10 +291,6 @@ class DraManager(Runs):
 
         Nothing is released before all sources of pods are ready. Returns the errors by pod; None stands for claims that
         no pod uses. Errors are logged too.
-
-        Raises:
-            DraNotStartedError: the manager was never started.
-            DraStoppedError: the manager is stopped.
         """
         self._lifecycle.check_started()
         run = self._saved.run()
@@ -312,10 +304,6 @@ class DraManager(Runs):
         """Delete the ResourceSlices that are due to be deleted (kubelet-dra.md 11).
 
         Returns the errors by driver; None stands for all drivers. A failed deletion is tried again later.
-
-        Raises:
-            DraNotStartedError: the manager was never started.
-            DraStoppedError: the manager is stopped.
         """
         self._lifecycle.check_started()
         return self._drivers.wipe_slices(self._saved.run())

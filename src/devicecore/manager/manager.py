@@ -53,7 +53,8 @@ class DeviceManager(Runs):
     """Allocates devices to containers, and remembers which container has which: the kubelet's device manager.
 
     Thread-safe. Use it as a context manager, or call `start` and `stop`. In a fork of the process that started it, each
-    method raises `ForkedError`.
+    method raises `ForkedError`. Methods that change something raise `ManagerNotStartedError` before the first start,
+    and `evict` and `tick` raise `ManagerStoppedError` after a stop.
 
     Args:
         transport: connects the manager with plugins.
@@ -260,7 +261,6 @@ class DeviceManager(Runs):
 
         Raises:
             TypeError: `pod` is not a `Pod`, or `affinity` not several numbers.
-            ManagerNotStartedError: the manager was never started.
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
         """
         checked(pod, Pod, "DeviceManager.admit")
@@ -280,7 +280,6 @@ class DeviceManager(Runs):
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
-            ManagerNotStartedError: the manager was never started.
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
         """
         checked(pod, Pod, "DeviceManager.allocate")
@@ -301,7 +300,6 @@ class DeviceManager(Runs):
             PluginError: a plugin does not answer, or its answer cannot be read.
             AdmissionError: the container has no allocation, and the devices cannot be allocated now.
             StoreError: the container has no allocation, and the checkpoint cannot be saved.
-            ManagerNotStartedError: the manager was never started.
         """
         checked(pod, Pod, "DeviceManager.start_container")
         self._lifecycle.check_started()
@@ -354,10 +352,6 @@ class DeviceManager(Runs):
 
         A resource without a connected plugin for longer than the grace period is removed, and is in `removed` of this
         one status. Changes are saved and published, also those that could not be before (kubelet.md 3.6).
-
-        Raises:
-            ManagerNotStartedError: the manager was never started.
-            ManagerStoppedError: the manager is stopped.
         """
         self._lifecycle.check_started()
         self._state.current_run()

@@ -114,12 +114,6 @@ def run_plugin(
     """Serve `plugin` until SIGTERM or SIGINT comes, and return the signal. Arguments and errors are `serve_plugin`'s.
 
     Only the main thread can call this.
-
-    Raises:
-        TypeError: `plugin` is not a plugin.
-        InvalidEndpointError: `endpoint` is not the bare name of a file, or is the kubelet's socket.
-        SocketPathTooLongError: `directory` and `endpoint` make too long a path.
-        DirectoryError: `directory` exists and no socket can be made in it.
     """
     received: SimpleQueue[int] = SimpleQueue()  # an Event has a lock, which a handler cannot take from the main thread
 

@@ -105,8 +105,7 @@ class File:
 def accept(files: Collection[File]) -> bool:
     """Put in force what files say, unless it shares a pod or claim with what stays in force in another file.
 
-    Returns:
-        Whether anything changed.
+    Return whether anything changed.
     """
     new = {file: file.says for file in files if file.says is not None and file.says.text != file.in_force.text}
     kept = {name: file for file in files if file not in new for name in file.in_force.unique_names()}

@@ -45,7 +45,8 @@ class PodResourcesClient(HasLifecycle):
     """Asks a kubelet, which need not run yet when the client is started. Thread-safe.
 
     A call waits for the socket. It is repeated while the kubelet is unavailable or rejects it because of its rate
-    limit, until there is an answer or `timeout` seconds have passed.
+    limit, until there is an answer or `timeout` seconds have passed. Each call raises `PodResourcesError` if no answer
+    came in time or the answer was an error, and `NotStartedError` if the client is not started.
     """
 
     def __init__(
@@ -66,41 +67,21 @@ class PodResourcesClient(HasLifecycle):
                 in_time(self._channel.close, NOTICED)
 
     def list(self) -> podresources.ListPodResourcesResponse:
-        """Return every active pod, with the devices of its containers.
-
-        Raises:
-            PodResourcesError: no answer came in time, or the answer was an error.
-            NotStartedError: the client is not started.
-        """
+        """Return every active pod, with the devices of its containers."""
         return self._call("List", podresources.ListPodResourcesRequest(), podresources.ListPodResourcesResponse)
 
     def get(self, name: str, namespace: str = "default") -> podresources.GetPodResourcesResponse:
-        """One pod. Before Kubernetes 1.34, a kubelet offers this only with a feature gate.
-
-        Raises:
-            PodResourcesError: the pod does not exist, no answer came in time, or the answer was an error.
-            NotStartedError: the client is not started.
-        """
+        """Return one pod. Before Kubernetes 1.34, a kubelet offers this only with a feature gate."""
         request = podresources.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
         return self._call("Get", request, podresources.GetPodResourcesResponse)
 
     def get_allocatable_resources(self) -> podresources.AllocatableResourcesResponse:
-        """Return every healthy device.
-
-        Raises:
-            PodResourcesError: no answer came in time, or the answer was an error.
-            NotStartedError: the client is not started.
-        """
+        """Return every healthy device."""
         request = podresources.AllocatableResourcesRequest()
         return self._call("GetAllocatableResources", request, podresources.AllocatableResourcesResponse)
 
     def list_v1alpha1(self) -> podresources_v1alpha1.ListPodResourcesResponse:
-        """Return every pod in the older API: kubelets before 1.20 have no other.
-
-        Raises:
-            PodResourcesError: no answer came in time, or the answer was an error.
-            NotStartedError: the client is not started.
-        """
+        """Return every pod in the older API: kubelets before 1.20 have no other."""
         request = podresources_v1alpha1.ListPodResourcesRequest()
         return self._call("List", request, podresources_v1alpha1.ListPodResourcesResponse, SERVICE_V1ALPHA1)
 

@@ -121,8 +121,7 @@ def is_entry_field(name: str) -> bool:
 def decode_entry(value: Json, *, is_flat: bool = False) -> tuple[int, PodDevicesEntry]:
     """Read one entry. Return the format it is in, and the entry. With `is_flat`, only format 1 is tried.
 
-    Raises:
-        RefusedError: it is in neither format. The error is that of format 2, unless `is_flat` is set.
+    If it is in neither format, raises the RefusedError of format 2, unless `is_flat` is set.
     """
     refusal: RefusedError | None = None
     for number, entry in ((1, _FlatEntry),) if is_flat else ((NEWEST, _Entry), (1, _FlatEntry)):

@@ -60,14 +60,9 @@ def repaired(
 ) -> Repaired:
     """Drop the entries that a kubelet ignores, those of pods that are gone, and second owners of devices.
 
-    A kubelet ignores an entry whose answer it cannot read, and an entry that a later one of the same container and
-    resource replaces. Containers of one pod may share devices.
-
-    Args:
-        data: what was read of a file.
-        is_readable: whether a plugin's answer can be read.
-        pods: the UIDs of all pods of the node that have not ended; None if they are not known.
-        keep: the UIDs of pods that keep the devices which other pods hold too.
+    A kubelet ignores an entry whose answer it cannot read (`is_readable`), and an entry that a later one of the same
+    container and resource replaces. Containers of one pod may share devices. `pods` are the UIDs of all pods of the
+    node that have not ended, None if they are not known. Those in `keep` keep the devices that other pods hold too.
     """
     entries: tuple[PodDevicesEntry, ...] = data.entries or ()
     reasons = list(_reasons(entries, is_readable, pods))

@@ -209,11 +209,7 @@ class CheckpointWriter:
     _resources: _Resources = field(factory=_Resources, init=False)
 
     def file(self, state: NodeState) -> bytes:
-        """Return the file of format 2 that a kubelet would write for `state`.
-
-        Raises:
-            UnencodableCheckpointError: a string is no Unicode text, or a NUMA node no 64-bit number.
-        """
+        """Return the file of format 2 that a kubelet would write for `state`. Raises UnencodableCheckpointError."""
         entries = self._entries.updated(state.ledger.allocations)
         resources = self._resources.updated(state.inventory)
         self._entries, self._resources = entries, resources

@@ -32,11 +32,7 @@ def devices_json(devices: tuple[PreparedDevice, ...] | None) -> list[dict[str, o
 
 
 def size_in_file(devices: tuple[PreparedDevice, ...] | None) -> int:
-    """Return how many bytes of the file an answer takes up (see `share_of_file`).
-
-    Raises:
-        UnencodableCheckpointError: a string is no Unicode text.
-    """
+    """Return the bytes of the file that an answer takes up (see `share_of_file`). Raises UnencodableCheckpointError."""
     if not devices:
         return 0
     text = json_text(devices_json(devices))
@@ -45,14 +41,9 @@ def size_in_file(devices: tuple[PreparedDevice, ...] | None) -> int:
 
 
 def check_size(driver: DriverName, claim: str, size: int, last: int, total: int) -> DriverAnswerTooLargeError | None:
-    """Return why an answer of `size` bytes is refused, or None.
+    """Return why an answer of `size` bytes for `claim` is refused. Return None if it is not.
 
-    Args:
-        driver: who has answered.
-        claim: the name of the claim.
-        size: the size in the file of the answer.
-        last: the size of the driver's last answer for this claim, 0 if there is none.
-        total: the size of all answers of the driver, with `last`.
+    `last` is the size of the driver's last answer for this claim, 0 without one, and `total` that of all its answers.
     """
     if size > max(MAX_SIZE, last):
         return DriverAnswerTooLargeError(driver, claim, size, MAX_SIZE, is_sum=False)

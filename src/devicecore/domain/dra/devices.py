@@ -18,9 +18,8 @@ from devicecore.domain.model import Container, Pod
 def container_devices(cache: ClaimCache, pod: Pod, container: Container) -> tuple[PreparedDevice, ...]:
     """Return the devices of a container, once for each request, in the order of claims and drivers by name.
 
-    Raises:
-        ClaimInfoError: no pod has asked to prepare a claim that the container names.
-        DraError: the claim of an entry of the pod is not known.
+    Raises ClaimInfoError if no pod has asked to prepare a claim that the container names, and DraError if the claim of
+    an entry of the pod is not known.
     """
     found: list[PreparedDevice] = []
     for key, requests in sorted(wanted_requests(pod, container).items()):
@@ -34,9 +33,7 @@ def container_devices(cache: ClaimCache, pod: Pod, container: Container) -> tupl
 def cdi_ids(cache: ClaimCache, pod: Pod, container: Container) -> tuple[str, ...]:
     """Return the CDI names that the kubelet passes to the container runtime (kubelet: `GetResources`).
 
-    Raises:
-        ClaimInfoError: no pod has asked to prepare a claim that the container names.
-        DraError: the claim of an entry of the pod is not known.
+    The errors are those of `container_devices`.
     """
     return tuple(id_ for device in container_devices(cache, pod, container) for id_ in device.cdi_ids or ())
 
@@ -57,9 +54,7 @@ class DynamicResource:
 def dynamic_resources(cache: ClaimCache, pod: Pod, container: Container) -> tuple[DynamicResource, ...]:
     """Return the claims of a container (kubelet: `GetContainerClaimInfos`).
 
-    Raises:
-        ClaimInformationError: no pod has asked to prepare a claim that the container names.
-        DraError: the claim of an entry of the pod is not known.
+    The errors are those of `container_devices`, with ClaimInformationError in the place of ClaimInfoError.
     """
     named = {claim.name for claim in container.claims}
     names = (claim_name(pod, entry) for entry in pod.claims if entry.name in named)

@@ -132,11 +132,7 @@ class DriverRegistry:
         return driver in self.instances
 
     def choose(self, driver: DriverName) -> InstanceId:
-        """Return the instance that is called.
-
-        Raises:
-            DriverNotRegisteredError: there is none.
-        """
+        """Return the instance that is called. Raises DriverNotRegisteredError if there is none."""
         known = self.instances.get(driver)
         if not known:
             raise DriverNotRegisteredError(driver)
@@ -149,8 +145,7 @@ class DriverRegistry:
     def apply(self, event: DriverEvent, now: float) -> "DriverRegistry":
         """Return the registry after an event at `now`.
 
-        Raises:
-            DriverAlreadyRegisteredError: an instance registers at an endpoint where its driver is registered.
+        Raises DriverAlreadyRegisteredError if an instance registers at an endpoint where its driver is registered.
         """
         instance = event.instance
         if isinstance(event, DriverRegistered):

@@ -81,10 +81,9 @@ def _time_text(nanoseconds: int) -> str:
 
 
 def _time_of(text: str) -> int:
-    """Nanoseconds since 1970 of a text as RFC 3339 has it. With its zone, it may be outside of the years 1 to 9999.
+    """Return a text of RFC 3339 as nanoseconds since 1970. Raises ValueError if it is no such text.
 
-    Raises:
-        ValueError: it is no such text.
+    With its zone, the time may be outside of the years 1 to 9999.
     """
     found = _TIME.fullmatch(text)
     if found is None:

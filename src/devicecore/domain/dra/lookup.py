@@ -13,11 +13,12 @@ _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
 def claim_name(pod: Pod, entry: PodClaim) -> str | None:
-    """Return the name of the claim for an entry of the pod; None if it needs no claim (kubelet: `resourceclaim.Name`).
+    """Return the name of the claim for an entry of the pod.
 
-    Raises:
-        ClaimNotCreatedError: the claim of a template does not exist yet.
-        NoClaimReferenceError: the entry names neither a claim nor a template.
+    Return None if it needs none (kubelet: `resourceclaim.Name`).
+
+    Raises ClaimNotCreatedError if the claim of a template does not exist yet, and NoClaimReferenceError if the entry
+    names neither a claim nor a template.
     """
     if entry.claim is not None:
         return entry.claim
@@ -41,22 +42,15 @@ def claim_key(pod: Pod, name: str) -> ClaimKey:
 
 
 def claim_keys(pod: Pod) -> tuple[ClaimKey, ...]:
-    """Return the claims that a pod uses, each once.
-
-    Raises:
-        ClaimNotCreatedError: the claim of a template does not exist yet.
-        NoClaimReferenceError: an entry names neither a claim nor a template.
-    """
+    """Return the claims that a pod uses, each once. The errors are those of `claim_name`."""
     names = [claim_name(pod, entry) for entry in pod_claims(pod)]
     return tuple(dict.fromkeys(claim_key(pod, name) for name in names if name is not None))
 
 
 def wanted_requests(pod: Pod, container: Container) -> dict[ClaimKey, tuple[str, ...]]:
-    """The requests that a container names, by claim (kubelet: `GetResources`). An empty one is the claim as a whole.
+    """Return the requests that a container names, by claim (kubelet: `GetResources`).
 
-    Raises:
-        ClaimNotCreatedError: the claim of a template does not exist yet.
-        NoClaimReferenceError: an entry names neither a claim nor a template.
+    An empty one is the claim as a whole. The errors are those of `claim_name`.
     """
     wanted: dict[ClaimKey, tuple[str, ...]] = {}
     for entry in pod.claims:

@@ -41,11 +41,7 @@ def resource_claim_of(manifest: object, *, uid: ClaimUid | None = None) -> Resou
 
 
 def slice_of(manifest: object) -> StoredSlice:
-    """Return a ResourceSlice of API version resource.k8s.io/v1.
-
-    Raises:
-        DocumentError: a field has the wrong type, or the name is missing.
-    """
+    """Return a ResourceSlice of API version resource.k8s.io/v1. Raises DocumentError."""
     slice_ = Value.of(manifest, "ResourceSlice")
     metadata, spec = slice_["metadata"], slice_["spec"]
     pool = spec["pool"]

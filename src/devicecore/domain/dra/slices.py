@@ -113,11 +113,7 @@ class PublishedDevice:
         return bool(self.fields) or any(isinstance(value, tuple) for value in self.attributes.values())
 
     def refuse(self, problem: str) -> NoReturn:
-        """Say what is wrong with the device.
-
-        Raises:
-            InvalidPoolError: always.
-        """
+        """Raise InvalidPoolError, which says what is wrong with the device."""
         subject = f"device {foreign_text(self.name)}"
         raise InvalidPoolError(subject, problem)
 

@@ -202,9 +202,8 @@ class DecodedState:
 def decode(blob: bytes) -> DecodedState:
     """Read a file.
 
-    Raises:
-        MalformedCheckpointError: it is not a file of claims.
-        CorruptCheckpointError: its checksum is wrong. This is checked before its claims are read.
+    Raises MalformedCheckpointError if it is not a file of claims, and CorruptCheckpointError if its checksum is wrong,
+    which is checked before its claims are read.
     """
     data, stored = _sealed(parse(blob))
     computed = crc32(data)
@@ -217,10 +216,8 @@ def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
     """Return the entries of a file, for readers that only look: its checksum is not compared.
 
     A file of a kubelet before 1.32 is read as well (kubelet-dra.md 9.4). Until 1.30 it has the CDI names of each driver
-    and no devices, so the names of one driver are shown as those of one device without a name.
-
-    Raises:
-        MalformedCheckpointError: it is not a file of claims.
+    and no devices, so the names of one driver are shown as those of one device without a name. Raises
+    MalformedCheckpointError if it is not a file of claims.
     """
     document = parse(blob)
     data, _ = _sealed(document)

@@ -114,10 +114,9 @@ class DriverEvents:
             return [event.instance for event in self._events if isinstance(event, kind)]
 
     def wait_for(self, kind: type[DriverEvent], count: int = 1) -> list[InstanceId]:
-        """The instances of the first `count` events of this kind.
+        """Return the instances of the first `count` events of this kind.
 
-        Raises:
-            AssertionError: there were fewer of them in time.
+        Raises AssertionError if they do not come in time.
         """
         with self._changed:
             self._changed.wait_for(lambda: len(self.of(kind)) >= count, EVENT_TIMEOUT)

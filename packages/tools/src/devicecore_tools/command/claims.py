@@ -58,8 +58,8 @@ def claim_in(place: str) -> "Value | None":
     return document if document is not None and document.data and document["kind"].data == "ResourceClaim" else None
 
 
-def explain_claim(document: "Value", sources: Mapping[str, object]) -> "Answers | ClaimDevices":
-    """Return what the ResourceClaim in a document has, or what the nodes say of it if it has nothing.
+def explain_claim(document: "Value", sources: Mapping[str, object], *, as_json: bool) -> None:
+    """Print what the ResourceClaim in a document has, or what the nodes say of it if it has nothing.
 
     `sources` has the options `slices`, `claims`, `kubeconfig` and `node_name`. Raises ValueError if one cannot be read.
     """
@@ -71,11 +71,13 @@ def explain_claim(document: "Value", sources: Mapping[str, object]) -> "Answers 
     )
     claim = claim_of(document)
     if (allocated := allocated_claim(document, ())) is not None:
-        return ClaimDevices(allocated)
+        _print_devices(allocated, as_json=as_json)
+        return
     trial = _claim_trial((slices, claims), kubeconfig)
     if (allocated := trial.allocated(document)) is not None:
-        return ClaimDevices(allocated)
-    return Answers([claim], _answers(trial, [claim], node))
+        _print_devices(allocated, as_json=as_json)
+    else:
+        _print_answers(claim.name, _answers(trial, [claim], node), as_json=as_json)
 
 
 def _answers(trial: "ClaimTrial", claims: "Sequence[UnallocatedClaim]", node: str | None) -> "Sequence[ClaimAnswer]":
@@ -110,57 +112,38 @@ def claims_of_pod(pod: "Pod", node: str, slices: str | None, claims: str | None)
     return _answers(trial, wanted, target.name)[0]
 
 
-class ClaimDevices:
-    """A claim that has its devices, ready to be printed."""
-
-    def __init__(self, claim: "AllocatedClaim") -> None:
-        self._claim = claim
-
-    def show(self, *, as_json: bool) -> None:
-        """Print the devices, where they can be used, and for which pods they are reserved."""
-        claim = self._claim
-        if as_json:
-            document = {
-                "devices": [{"request": request, "device": device} for request, device in claim.devices],
-                "nodes": None if claim.nodes is None else list(claim.nodes),
-                "reservedFor": list(claim.pods),
-            }
-            print_json({"claims": claim.name, "allocated": document})
-            return
-        rows = [(f"request {request}", device) for request, device in claim.devices]
-        if claim.nodes is None:
-            rows.append(("usable on", "all nodes"))
-        elif claim.nodes:
-            rows.append(("usable on", ", ".join(claim.nodes)))
-        rows.append(("reserved for", ", ".join(f"pod {name}" for name in claim.pods) or "no pod"))
-        print_pairs(f"claim {claim.name} is allocated", rows)
+def _print_devices(claim: "AllocatedClaim", *, as_json: bool) -> None:
+    """Print the devices of a claim, where they can be used, and for which pods they are reserved."""
+    if as_json:
+        document = {
+            "devices": [{"request": request, "device": device} for request, device in claim.devices],
+            "nodes": None if claim.nodes is None else list(claim.nodes),
+            "reservedFor": list(claim.pods),
+        }
+        print_json({"claims": claim.name, "allocated": document})
+        return
+    rows = [(f"request {request}", device) for request, device in claim.devices]
+    if claim.nodes is None:
+        rows.append(("usable on", "all nodes"))
+    elif claim.nodes:
+        rows.append(("usable on", ", ".join(claim.nodes)))
+    rows.append(("reserved for", ", ".join(f"pod {name}" for name in claim.pods) or "no pod"))
+    print_pairs(f"claim {claim.name} is allocated", rows)
 
 
-class Answers:
-    """What the nodes of a cluster say of claims, ready to be printed."""
-
-    def __init__(self, claims: "Sequence[UnallocatedClaim]", answers: "Sequence[ClaimAnswer]") -> None:
-        self._names = ", ".join(one.name for one in claims)
-        self._answers = answers
-
-    @property
-    def fits(self) -> bool:
-        """Whether a node has the devices."""
-        return any(one.fits for one in self._answers)
-
-    def show(self, *, as_json: bool) -> None:
-        """Print the answers: one JSON document, or the best node with its devices and the others in a line each."""
-        if as_json:
-            print_json({"claims": self._names, "nodes": [document_of(one) for one in self._answers]})
-            return
-        if not self._answers:
-            click.echo(f"claim {self._names}: there is no node")
-            return
-        best, *others = self._answers
-        outcome = "gets its devices" if best.fits else "gets no devices"
-        print_pairs(f"claim {self._names} on {best.node.name}: {outcome}", pairs_of(best))
-        if others:
-            print_pairs("The other nodes", _other_pairs(others))
+def _print_answers(claim: str, answers: "Sequence[ClaimAnswer]", *, as_json: bool) -> None:
+    """Print what nodes say: one JSON document, or the best node with its devices and the others in a line each."""
+    if as_json:
+        print_json({"claims": claim, "nodes": [document_of(one) for one in answers]})
+        return
+    if not answers:
+        click.echo(f"claim {claim}: there is no node")
+        return
+    best, *others = answers
+    outcome = "gets its devices" if best.fits else "gets no devices"
+    print_pairs(f"claim {claim} on {best.node.name}: {outcome}", pairs_of(best))
+    if others:
+        print_pairs("The other nodes", _other_pairs(others))
 
 
 def pairs_of(answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:

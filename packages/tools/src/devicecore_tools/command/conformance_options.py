@@ -9,21 +9,14 @@ from typing import ParamSpec, TypeVar
 
 import click
 
-from devicecore_tools.command.options import Seconds, extended_resource, with_options
+from devicecore_tools.command.options import extended_resource, seconds_option, with_options
 from devicecore_tools.command.output import json_option
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_SECONDS = Seconds(min=0.1)
-
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _LATE = "Checks for which no time is left are skipped; if one of severity must is among them, the exit status is 1."
-
-
-def _seconds(name: str, default: float, text: str, *names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return an option for a time."""
-    return click.option(name, *names, type=_SECONDS, metavar="SECONDS", default=default, show_default=True, help=text)
 
 
 _PLUGIN = (
@@ -50,17 +43,19 @@ _PLUGIN = (
         is_flag=True,
         help="The plugin does not call Register: it waits in the directory for the kubelet's plugin watcher.",
     ),
-    _seconds("--starting", 60.0, "Seconds until the plugin registers first.", "first"),
-    _seconds("--timeout", 10.0, "Seconds for every answer."),
-    _seconds(
+    seconds_option("--starting", 60.0, "Seconds until the plugin registers first.", "first"),
+    seconds_option("--timeout", 10.0, "Seconds for every answer."),
+    seconds_option(
         "--returning",
         20.0,
         "Seconds until the plugin registers again after a kubelet restart that deletes all sockets.",
     ),
-    _seconds("--noticing", 8.0, "Seconds until it registers again after a cut stream, or a new kubelet.sock alone."),
-    _seconds("--away", 3.0, "Seconds for which the kubelet is away."),
-    _seconds("--grace", 10.0, "Seconds until the plugin ends after SIGTERM."),
-    _seconds("--budget", 300.0, f"How many seconds the run may take after the first registration. {_LATE}"),
+    seconds_option(
+        "--noticing", 8.0, "Seconds until it registers again after a cut stream, or a new kubelet.sock alone."
+    ),
+    seconds_option("--away", 3.0, "Seconds for which the kubelet is away."),
+    seconds_option("--grace", 10.0, "Seconds until the plugin ends after SIGTERM."),
+    seconds_option("--budget", 300.0, f"How many seconds the run may take after the first registration. {_LATE}"),
     click.option(
         "--provoke-health",
         default="",
@@ -104,16 +99,11 @@ _DRIVER = (
         default="",
         help="The DeviceClass of the claims; by default one that selects all devices of the driver.",
     ),
-    _seconds("--starting", 30.0, "Seconds until the driver registers and publishes its devices first."),
-    _seconds("--returning", 30.0, "Seconds until the driver registers again after a restart."),
-    _seconds("--timeout", 45.0, "Seconds for a call to prepare or unprepare claims."),
-    _seconds("--grace", 30.0, "Seconds until the driver ends after SIGTERM."),
-    click.option(
-        "--budget",
-        type=_SECONDS,
-        metavar="SECONDS",
-        help=f"How many seconds the run may take; by default 55, and 290 with --full. {_LATE}",
-    ),
+    seconds_option("--starting", 30.0, "Seconds until the driver registers and publishes its devices first."),
+    seconds_option("--returning", 30.0, "Seconds until the driver registers again after a restart."),
+    seconds_option("--timeout", 45.0, "Seconds for a call to prepare or unprepare claims."),
+    seconds_option("--grace", 30.0, "Seconds until the driver ends after SIGTERM."),
+    seconds_option("--budget", None, f"How many seconds the run may take; by default 55, and 290 with --full. {_LATE}"),
 )
 
 _CHOICE = (

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.command.node_sources import node_sources, source_options
-from devicecore_tools.command.options import PLACE, Seconds
+from devicecore_tools.command.options import path_option, seconds_option
 from devicecore_tools.command.output import complain, fold, json_option
 from devicecore_tools.command.signals import Signals
 
@@ -41,19 +41,17 @@ Wait = Callable[[float], bool]
 @source_options
 @json_option
 @click.option("--metrics", is_flag=True, help="Print metrics for Prometheus' textfile collector instead.")
-@click.option(
+@path_option(
     "--html",
-    metavar="FILE",
-    type=PLACE,
-    help="Also write the report as a web page: a picture of the devices by NUMA node, the findings, and tables. It is "
+    "FILE",
+    "Also write the report as a web page: a picture of the devices by NUMA node, the findings, and tables. It is "
     "one file, which loads nothing.",
 )
-@click.option("--svg", metavar="FILE", type=PLACE, help="Also write the picture alone, as SVG.")
-@click.option(
+@path_option("--svg", "FILE", "Also write the picture alone, as SVG.")
+@path_option(
     "--save",
-    metavar="DIR",
-    type=PLACE,
-    help="Also write what was read into this directory, as a record that --root reads. Of pods, neither environment "
+    "DIR",
+    "Also write what was read into this directory, as a record that --root reads. Of pods, neither environment "
     "nor annotations nor volumes are written.",
 )
 @click.option(
@@ -62,19 +60,12 @@ Wait = Callable[[float], bool]
     help="Say what can be said of every node from the API server alone; needs --kubeconfig or --in-cluster.",
 )
 @click.option("--watch", is_flag=True, help="Look again and again, until SIGINT or SIGTERM.")
-@click.option(
-    "--interval",
-    metavar="SECONDS",
-    type=Seconds(min=0.1),
-    default=10.0,
-    show_default=True,
-    help="With --watch: the pause between two reports.",
-)
-@click.option(
+@seconds_option("--interval", 10.0, "With --watch: the pause between two reports.")
+@seconds_option(
     "--patience",
-    metavar="SECONDS",
-    type=Seconds(min=0),
-    help="For how long a finding must stay the same. Default: 1 to 15, by kind; 0 if only files are read.",
+    None,
+    "For how long a finding must stay the same. Default: 1 to 15, by kind; 0 if only files are read.",
+    least=0,
 )
 @click.pass_context
 def doctor(

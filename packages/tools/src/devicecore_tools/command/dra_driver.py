@@ -14,7 +14,7 @@ import click
 from attrs import define, frozen
 
 from devicecore.domain.text import counted, foreign_text
-from devicecore_tools.command.options import MAX_DEVICES, PLACE, numbers, refuse_missing_devices
+from devicecore_tools.command.options import MAX_DEVICES, numbers, path_option, refuse_missing_devices
 from devicecore_tools.command.plugin import END_WITHIN, log_to_stderr, obey_input
 from devicecore_tools.command.signals import Signals
 
@@ -99,11 +99,10 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
 @click.option(
     "--unhealthy", metavar="N,N-N", default="", callback=numbers, help="Devices that are unhealthy, by number."
 )
-@click.option(
+@path_option(
     "--kubeconfig",
-    metavar="FILE",
-    type=PLACE,
-    help="The API server, where claims are read and devices are published; by default as kubectl or a pod finds it.",
+    "FILE",
+    "The API server, where claims are read and devices are published; by default as kubectl or a pod finds it.",
 )
 @click.option(
     "--manifests",
@@ -111,30 +110,21 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
     type=click.Path(exists=True, file_okay=False),
     help="Read claims from the manifests of `devicecore kubelet`, and publish nothing: no API server is needed.",
 )
-@click.option(
+@path_option(
     "--registry",
-    metavar="DIR",
-    type=PLACE,
+    "DIR",
+    "The kubelet's directory of registration sockets.",
     default="/var/lib/kubelet/plugins_registry",
     show_default=True,
-    help="The kubelet's directory of registration sockets.",
 )
-@click.option(
+@path_option(
     "--plugin-dir",
-    metavar="DIR",
-    type=PLACE,
+    "DIR",
+    "Where the driver makes a directory of its own, with its socket and what it notes of claims.",
     default="/var/lib/kubelet/plugins",
     show_default=True,
-    help="Where the driver makes a directory of its own, with its socket and what it notes of claims.",
 )
-@click.option(
-    "--cdi-dir",
-    metavar="DIR",
-    type=PLACE,
-    default="/var/run/cdi",
-    show_default=True,
-    help="Where CDI files are written.",
-)
+@path_option("--cdi-dir", "DIR", "Where CDI files are written.", default="/var/run/cdi", show_default=True)
 @click.option(
     "--pod-uid",
     metavar="UID",

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from devicecore_tools.command.claims import claims_of_pod, document_of, pairs_of
 from devicecore_tools.command.node_sources import DEFAULT_ROOT, given_pods, node_sources
-from devicecore_tools.command.options import PLACE, missing_file
+from devicecore_tools.command.options import PLACE, missing_file, path_option
 from devicecore_tools.command.output import complain, json_option, print_json, print_pairs
 from devicecore_tools.command.trial_options import pod_in_file, topology_options
 
@@ -41,24 +41,19 @@ _ONLY_DEVICES = (
     f"{DEFAULT_ROOT}.",
 )
 @click.option("--plugins", is_flag=True, help="Ask the plugins of a kubelet's directory for their lists.")
-@click.option(
+@path_option(
     "--pods",
-    metavar="FILE",
-    type=PLACE,
-    help="All pods of the nodes: what `kubectl get pods -A -o json` prints. Pods hold what they request, and what has "
+    "FILE",
+    "All pods of the nodes: what `kubectl get pods -A -o json` prints. Pods hold what they request, and what has "
     "ended holds nothing, which a checkpoint alone does not tell. - is standard input.",
 )
-@click.option(
+@path_option(
     "--slices",
-    metavar="FILE",
-    type=PLACE,
-    help="Try the ResourceClaims of the pod, too: `kubectl get resourceslices,deviceclasses,nodes -o json`.",
+    "FILE",
+    "Try the ResourceClaims of the pod, too: `kubectl get resourceslices,deviceclasses,nodes -o json`.",
 )
-@click.option(
-    "--claims",
-    metavar="FILE",
-    type=PLACE,
-    help="The claims of the cluster: `kubectl get resourceclaims,resourceclaimtemplates -A -o json`.",
+@path_option(
+    "--claims", "FILE", "The claims of the cluster: `kubectl get resourceclaims,resourceclaimtemplates -A -o json`."
 )
 @topology_options
 @json_option

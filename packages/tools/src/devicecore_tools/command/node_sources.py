@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 
-from devicecore_tools.command.options import PLACE, Seconds, missing_file, with_options
+from devicecore_tools.command.options import PLACE, missing_file, path_option, seconds_option, with_options
 
 if TYPE_CHECKING:
     from devicecore_tools.doctor import PodSeen, Reading
@@ -22,45 +22,26 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _OPTIONS = (
-    click.option(
+    path_option(
         "--root",
-        metavar="DIR",
-        type=PLACE,
-        help="The kubelet's root directory, its device-plugins directory, or a record that `doctor --save` wrote. "
+        "DIR",
+        "The kubelet's root directory, its device-plugins directory, or a record that `doctor --save` wrote. "
         f"Default: {DEFAULT_ROOT}, unless --checkpoint or --pod-resources is given.",
     ),
-    click.option("--checkpoint", metavar="FILE", type=PLACE, help="The checkpoint, if it is not in --root."),
-    click.option(
-        "--pod-resources", metavar="SOCKET", type=PLACE, help="The pod-resources socket, if it is not in --root."
-    ),
-    click.option(
+    path_option("--checkpoint", "FILE", "The checkpoint, if it is not in --root."),
+    path_option("--pod-resources", "SOCKET", "The pod-resources socket, if it is not in --root."),
+    path_option(
         "--pods",
-        metavar="FILE",
-        type=PLACE,
-        help="The pods: what the kubelet's /pods or `kubectl get pods -A -o json` prints. - is standard input.",
+        "FILE",
+        "The pods: what the kubelet's /pods or `kubectl get pods -A -o json` prints. - is standard input.",
     ),
-    click.option("--node", metavar="FILE", type=PLACE, help="The Node: what `kubectl get node NAME -o json` prints."),
-    click.option("--events", metavar="FILE", type=PLACE, help="Events: what `kubectl get events -A -o json` prints."),
-    click.option(
-        "--claims", metavar="FILE", type=PLACE, help="The file of ResourceClaims, dra_manager_state, if not in --root."
-    ),
-    click.option(
-        "--resourceclaims",
-        metavar="FILE",
-        type=PLACE,
-        help="ResourceClaims: what `kubectl get resourceclaims -A -o json` prints.",
-    ),
-    click.option(
-        "--slices",
-        metavar="FILE",
-        type=PLACE,
-        help="What DRA drivers publish: what `kubectl get resourceslices -o json` prints.",
-    ),
-    click.option(
-        "--kubeconfig",
-        metavar="FILE",
-        type=PLACE,
-        help="Read pods, Node, events, claims and slices from this API server; needs --node-name.",
+    path_option("--node", "FILE", "The Node: what `kubectl get node NAME -o json` prints."),
+    path_option("--events", "FILE", "Events: what `kubectl get events -A -o json` prints."),
+    path_option("--claims", "FILE", "The file of ResourceClaims, dra_manager_state, if not in --root."),
+    path_option("--resourceclaims", "FILE", "ResourceClaims: what `kubectl get resourceclaims -A -o json` prints."),
+    path_option("--slices", "FILE", "What DRA drivers publish: what `kubectl get resourceslices -o json` prints."),
+    path_option(
+        "--kubeconfig", "FILE", "Read pods, Node, events, claims and slices from this API server; needs --node-name."
     ),
     click.option(
         "--in-cluster",
@@ -69,14 +50,7 @@ _OPTIONS = (
     ),
     click.option("--node-name", metavar="NAME", help="The Node object's name at the API server."),
     click.option("--plugins", is_flag=True, help="Ask each plugin for its options and one list. Never Allocate."),
-    click.option(
-        "--plugin-timeout",
-        metavar="SECONDS",
-        type=Seconds(min=0.1),
-        default=10.0,
-        show_default=True,
-        help="How long a plugin or the kubelet may take for one answer.",
-    ),
+    seconds_option("--plugin-timeout", 10.0, "How long a plugin or the kubelet may take for one answer."),
     click.option(
         "--cdi-dir",
         "cdi_directories",

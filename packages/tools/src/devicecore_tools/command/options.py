@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import click
 
@@ -16,6 +16,7 @@ from devicecore.domain.text import counted
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
 Option = Callable[[Callable[P, R]], Callable[P, R]]
 
 _RANGE = re.compile("([0-9]{1,9})(?:-([0-9]{1,9}))?")
@@ -68,6 +69,19 @@ class _Place(click.types.StringParamType):
 
 PLACE = _Place()
 """The type of options and arguments that name a file, a directory or a socket."""
+
+
+def path_option(option: str, metavar: str, text: str, **others: Any) -> Callable[[Command], Command]:  # noqa: ANN401 - as click
+    """Return an option that names a file, a directory or a socket; `text` is its help."""
+    return click.option(option, metavar=metavar, type=PLACE, help=text, **others)
+
+
+def seconds_option(
+    option: str, default: float | None, text: str, *names: str, least: float = 0.1
+) -> Callable[[Command], Command]:
+    """Return an option that is a number of seconds; `text` is its help, which also shows the default."""
+    kind = Seconds(min=least)
+    return click.option(option, *names, metavar="SECONDS", type=kind, default=default, show_default=True, help=text)
 
 
 def missing_file(path: str) -> str | None:

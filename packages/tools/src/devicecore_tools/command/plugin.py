@@ -14,7 +14,13 @@ import click
 from attrs import frozen
 
 from devicecore.domain.text import counted
-from devicecore_tools.command.options import MAX_DEVICES, PLACE, extended_resource, numbers, refuse_missing_devices
+from devicecore_tools.command.options import (
+    MAX_DEVICES,
+    extended_resource,
+    numbers,
+    path_option,
+    refuse_missing_devices,
+)
 from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:
@@ -57,20 +63,18 @@ class Place:
 
 def place_options(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command `--socket-dir` and `--kubelet-socket`, and its function the two arguments of `place_of`."""
-    socket_dir = click.option(
+    socket_dir = path_option(
         "--socket-dir",
-        envvar="DEVICE_PLUGIN_PATH",
-        metavar="DIR",
-        type=PLACE,
-        help="Where the plugin's socket will be, or $DEVICE_PLUGIN_PATH; by default where the kubelet's socket is, "
+        "DIR",
+        "Where the plugin's socket will be, or $DEVICE_PLUGIN_PATH; by default where the kubelet's socket is, "
         f"else {_DEFAULT_DIRECTORY}.",
+        envvar="DEVICE_PLUGIN_PATH",
     )
-    kubelet_socket = click.option(
+    kubelet_socket = path_option(
         "--kubelet-socket",
+        "PATH",
+        "The kubelet's socket, or $KUBELET_SOCKET; by default kubelet.sock in --socket-dir.",
         envvar="KUBELET_SOCKET",
-        metavar="PATH",
-        type=PLACE,
-        help="The kubelet's socket, or $KUBELET_SOCKET; by default kubelet.sock in --socket-dir.",
     )
     return socket_dir(kubelet_socket(function))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from devicecore.domain.text import counted
-from devicecore_tools.command.options import PLACE, extended_resource
+from devicecore_tools.command.options import extended_resource, path_option
 from devicecore_tools.command.plugin import END_WITHIN, log_to_stderr, place_of, place_options, plugin
 from devicecore_tools.command.signals import Signals
 
@@ -31,11 +31,10 @@ _log = logging.getLogger(__name__)
     help="The extended resource, such as example.com/gopher.",
 )
 @place_options
-@click.option(
+@path_option(
     "--registry",
-    metavar="DIR",
-    type=PLACE,
-    help="Put the plugin's socket here instead, where a kubelet looks for plugins (its plugins_registry).",
+    "DIR",
+    "Put the plugin's socket here instead, where a kubelet looks for plugins (its plugins_registry).",
 )
 @click.option("--endpoint", metavar="NAME", help="The name of the plugin's socket; by default made of the resource.")
 @click.option(

@@ -92,7 +92,7 @@ def why(
         check_message(message)
         if (claim := claim_in(message)) is not None:
             check_places(sources)
-            explain_claim(claim, sources).show(as_json=as_json)
+            explain_claim(claim, sources, as_json=as_json)
             return 0
         texts, pod = _read(message)
         pod = pod_in_file(pod_file) if pod_file else pod

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 import click
 
-from devicecore_tools.command.options import ExistingDirectory, Seconds, numbers, with_options
+from devicecore_tools.command.options import ExistingDirectory, numbers, seconds_option, with_options
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,14 +83,7 @@ _OPTIONS = (
         show_default=True,
         help="Whether a resource without a plugin stays on the Node with 0.",
     ),
-    click.option(
-        "--resync",
-        metavar="SECONDS",
-        type=Seconds(min=1),
-        default=300.0,
-        show_default=True,
-        help="How often to compare the Node, even if the watch shows no change.",
-    ),
+    seconds_option("--resync", 300.0, "How often to compare the Node, even if the watch shows no change.", least=1),
     click.option(
         "--pods-from-server",
         "from_server",
@@ -131,23 +124,9 @@ _OPTIONS = (
         is_flag=True,
         help="Publish a NodeResourceTopology of this node, for schedulers that know NUMA nodes.",
     ),
-    click.option(
-        "--status-period",
-        metavar="SECONDS",
-        type=Seconds(min=0.1),
-        default=10.0,
-        show_default=True,
-        help="How often to look for resources and claims whose time is over.",
-    ),
+    seconds_option("--status-period", 10.0, "How often to look for resources and claims whose time is over."),
     click.option("--once", is_flag=True, help="Print the state when nothing more changes, and exit."),
-    click.option(
-        "--wait",
-        metavar="SECONDS",
-        type=Seconds(min=0),
-        default=15.0,
-        show_default=True,
-        help="With --once: how long to wait for plugins and pods.",
-    ),
+    seconds_option("--wait", 15.0, "With --once: how long to wait for plugins and pods.", least=0),
     click.option(
         "--json", "as_json", is_flag=True, help="Print JSON: one document with --once, else one line per change."
     ),

@@ -38,12 +38,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class Picture:
-    """What is shown of a state.
-
-    Attributes:
-        document: the state as JSON, in one or several lines.
-        draw: returns the view in so many columns and lines.
-    """
+    """A state as JSON, in one or several lines. `draw` returns the view in so many columns and lines."""
 
     document: str
     draw: "Callable[[int, int], Text]"
