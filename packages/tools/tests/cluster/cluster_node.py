@@ -1,12 +1,15 @@
 """A node of a cluster without processes: a plugin in memory, an API server on a socket, and the engine between them."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
 from devicecore_tools.node.claims import DraParts, NodeClaims
 from devicecore_tools.node.cluster.pods import ClusterPods, NodePods
+from devicecore_tools.node.cluster.registration import RegisteredNode
+from devicecore_tools.node.cluster.words.nodes import NodeDescription
 from devicecore_tools.node.cluster.writer import ApiWriter
 from devicecore_tools.node.engine import NodeEngine
 from devicecore_tools.testing.api_server import LocalApiServer
@@ -46,6 +49,7 @@ class ClusterNode:
         store: MemoryStore | None = None,
         plugin: DevicePlugin | None = None,
         *,
+        capacity: Mapping[str, str] | None = None,
         token: str = "token",  # noqa: S107 - of the server for tests
     ) -> None:
         kubeconfig = server.kubeconfig(directory / "kubeconfig", {"token": token})
@@ -53,22 +57,33 @@ class ClusterNode:
         self.store = store or MemoryStore()
         self.plugin = plugin or SimulatedPlugin(GPU, simulated_devices("gpu", 4, numa_nodes=[0]))
         self.woken = threading.Event()
+        self.later = timedelta()
         self.writer = ApiWriter(KubeApiRequests(kubeconfig=kubeconfig, timeout=2.0), backoff=SOON, threads=2)
-        self.pods = ClusterPods(NODE, self.writer, self.woken.set, host_ips=("10.0.0.1",))
+        self.node = None if capacity is None else RegisteredNode(NodeDescription(NODE, capacity), self.writer)
+        self.pods = ClusterPods(
+            NODE, self.writer, self.woken.set, host_ips=("10.0.0.1",), node=lambda: self.node, wall=self.wall
+        )
         self.watch = KubeApiPods(
             NodePods({NODE: self.pods}), node=NODE, kubeconfig=kubeconfig, timeout=2.0, backoff=SOON
         )
         self.transport = MemoryTransport()
-        self.manager = DeviceManager(self.transport, self.store, MemorySink(), pods=self.pods)
+        self.manager = DeviceManager(self.transport, self.store, self.node or MemorySink(), pods=self.pods)
         claims = NodeClaims(self._no_claims, self.woken.set)
         self.engine = NodeEngine(self.manager, self.pods, claims, self.woken.set, reporter=self.pods)
 
     def _no_claims(self) -> DraParts:
         raise AssertionError
 
+    def wall(self) -> datetime:
+        """The time, which a test can set forward."""
+        return datetime.now(UTC) + self.later
+
     def __enter__(self) -> Self:
         self.engine.start()
         self.writer.start()
+        if self.node is not None:
+            self.node.tick()
+            self.server.wait_for(lambda: self.server.objects("Lease"))
         self.watch.start()
         self.transport.connect(self.plugin)
         self.manager.wait_for(lambda state: state.inventory.current_report(ResourceName(GPU)), timeout=PATIENCE)

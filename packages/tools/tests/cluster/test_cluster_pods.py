@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from devicecore_tools.testing.api_server import LocalApiServer
 from devicecore_tools.testing.api_server.faults import Answer, Chunks, Drop, Fault
-from tests.cluster.cluster_node import GPU, NODE, ClusterNode, a_pod
+from tests.cluster.cluster_node import GPU, NODE, ClusterNode, Json, a_pod
 
 from devicecore import DeviceId, Health
 from devicecore.adapters.memory import MemoryStore
@@ -180,6 +180,85 @@ def test_a_pod_whose_start_is_not_answered_waits_and_runs_later(
         assert phases == {"Pending", "Running"}
         ((reason, message),) = node.events("a")
         assert (reason, "DeadlineExceeded" in message) == ("Failed", True)
+
+
+# --- what a kubelet asks besides devices ------------------------------------------------------------------------------
+
+
+def asking(name: str, gpus: int = 0, **spec: object) -> Json:
+    pod = a_pod(name, gpus)
+    sizes = spec.pop("requests", {})
+    assert isinstance(sizes, dict)
+    pod["spec"]["containers"][0]["resources"].setdefault("requests", {}).update(sizes)
+    pod["spec"].update(spec)
+    return pod
+
+
+AFFINITY = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}]}
+REQUIRED = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": AFFINITY}}
+
+
+def test_a_pod_that_does_not_fit_the_node_is_refused_as_by_a_kubelet(server: LocalApiServer, tmp_path: Path) -> None:
+    """The texts of cpu and memory are a kubelet's; the test of words has a recorded one of a device."""
+    capacity = {"cpu": "4", "memory": "1Gi", "pods": "3"}
+    with ClusterNode(server, tmp_path, capacity=capacity) as node:
+        node.bind(asking("a", 2, requests={"cpu": "2500m", "memory": "500Mi"}))
+        node.run_until(is_shown(node, a="Running"))
+        node.bind(
+            asking("cpu", 1, requests={"cpu": "1501m"}),
+            asking("memory", requests={"memory": "600Mi"}, nodeSelector={"disk": "ssd"}),
+            asking("gpu", 3, requests={"cpu": "9"}),
+            asking("selector", 1, nodeSelector={"disk": "ssd"}),
+            asking("affinity", affinity=REQUIRED),
+            asking("overhead", overhead={"cpu": "2"}),
+        )
+        failed = dict.fromkeys(("cpu", "memory", "gpu", "selector", "affinity", "overhead"), "Failed")
+        node.run_until(is_shown(node, a="Running", **failed))
+        numbers = "Node didn't have enough resource: {}, requested: {}, used: {}, capacity: {}".format
+        unselected = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+        expected = {
+            "cpu": ("OutOfcpu", numbers("cpu", 1501, 2500, 4000)),
+            "memory": ("OutOfmemory", numbers("memory", 600 << 20, 500 << 20, 1 << 30)),
+            "gpu": ("UnexpectedAdmissionError", REFUSED),
+            "selector": ("NodeAffinity", unselected),
+            "affinity": ("NodeAffinity", unselected),
+            "overhead": ("OutOfcpu", numbers("cpu", 2000, 2500, 4000)),
+        }
+        for name, (reason, message) in expected.items():
+            status = node.status(name)
+            assert (status["reason"], status["message"]) == (reason, f"Pod was rejected: {message}")
+        node.run_until(lambda: all(node.events(name) == [said] for name, said in expected.items()))
+
+        node.server.change("Node", NODE, lambda found: found["metadata"]["labels"].update(disk="ssd"))
+        node.bind(asking("later", 2, affinity=REQUIRED, nodeSelector={"disk": "ssd"}))  # so the Node is read again
+        node.run_until(is_shown(node, a="Running", later="Running", **failed))
+        taint = {"key": "k", "effect": "NoExecute"}
+        node.server.change("Node", NODE, lambda found: found["spec"]["taints"].append(taint))
+
+        def reason_of(pod: Json) -> str:
+            name = pod["metadata"]["name"]
+            node.bind(pod)
+            node.run_until(lambda: node.phases()[name] != "Pending")
+            return str(node.status(name).get("reason"))
+
+        assert reason_of(asking("seen", nodeSelector={"x": "y"})) == "NodeAffinity"  # so the Node is read again
+        assert reason_of(asking("intolerant")) == "TaintToleration"
+        assert reason_of(asking("third", tolerations=[{"operator": "Exists"}])) == "None"
+        assert reason_of(asking("fourth")) == "OutOfpods"
+
+
+def test_pods_that_ran_before_a_restart_are_not_refused_and_count(server: LocalApiServer, tmp_path: Path) -> None:
+    store = MemoryStore()
+    with ClusterNode(server, tmp_path, store, capacity={"cpu": "4", "pods": "9"}) as node:
+        node.bind(asking("a", 1, requests={"cpu": "3"}))
+        node.run_until(is_shown(node, a="Running"))
+    with ClusterNode(server, tmp_path, store, capacity={"cpu": "2", "pods": "9"}) as again:
+        again.bind(asking("b", 1, requests={"cpu": "1"}))
+        again.run_until(is_shown(again, a="Running", b="Failed"))
+        assert again.status("b")["message"].endswith("requested: 1000, used: 3000, capacity: 2000")
+        again.server.delete("Pod", "a")
+        again.bind(asking("c", 1, requests={"cpu": "2"}))
+        again.run_until(is_shown(again, b="Failed", c="Running"))
 
 
 # --- faults of the server ---------------------------------------------------------------------------------------------

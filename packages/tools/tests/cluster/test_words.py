@@ -13,15 +13,17 @@ from typing import Any
 
 import pytest
 from attrs import evolve, frozen
+from devicecore_tools.node.cluster.predicates import NodeRoom
 from devicecore_tools.node.cluster.words import events, nodes
 from devicecore_tools.node.cluster.words.pods import REJECTED, PodFacts, pod_status, status_patch
+from devicecore_tools.node.outcome import PodRefusal
 from devicecore_tools.testing.api_server import LocalApiServer
 from devicecore_tools.testing.api_server.merging import strategically_merged
 
 from devicecore.adapters.kube_api.requests import PODS, KubeApiRequests, RequestError
 from devicecore.domain.dra.health import ClaimedDeviceHealth, ClaimHealth, DraHealth
 from devicecore.domain.health import ResourceHealth
-from devicecore.domain.model import DeviceId, Health, ResourceName
+from devicecore.domain.model import DeviceId, Health, PodUid, ResourceName
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[4]
@@ -179,6 +181,22 @@ def test_the_status_of_a_pod_is_patched_as_by_a_kubelet(name: str, bodies: list[
         assert without_listed("Pod", patch) == without_listed("Pod", body)
         pod = merged(pod, patch)
         assert status_patch(pod, pod_status(pod, facts_of(real["status"])), NOW) is None, "nothing is sent twice"
+
+
+def test_a_pod_is_refused_for_a_device_as_by_a_kubelet() -> None:
+    """The Node shows fewer devices than have been allocated, and a pod of before has asked for more than it has."""
+    gpus = {"limits": {"acme.io/gpu": "4"}, "requests": {"acme.io/gpu": "4"}}
+    pod, before = new_pod("c2", {"resources": gpus}), new_pod("c1", {"resources": {"requests": {"acme.io/gpu": "3"}}})
+    room, node = NodeRoom(), {"metadata": {"name": "n"}, "status": {"allocatable": {"pods": "9", "acme.io/gpu": "1"}}}
+    room.take(PodUid("c1"), before)
+    (said,) = (one.body["status"] for one in recorded() if one.name == "c2")
+    refusal = room.refusal(PodUid("c2"), pod, node, {"acme.io/gpu": 4})
+    assert refusal == PodRefusal(said["reason"], said["message"].removeprefix(REJECTED))
+    assert room.refusal(PodUid("c2"), pod, {**node, "status": {"allocatable": {"pods": "9"}}}, {}) is None
+    claim = {"extendedResourceClaimStatus": {"requestMappings": [{"resourceName": "acme.io/gpu"}]}}
+    assert room.refusal(PodUid("c2"), {**pod, "status": claim}, node, {}) is None
+    room.free(PodUid("c1"))
+    assert room.refusal(PodUid("c2"), pod, node, {"acme.io/gpu": 4}) is None
 
 
 def test_a_pod_is_removed_as_by_a_kubelet(tmp_path: Path) -> None:

@@ -66,14 +66,14 @@ class ServerConnection(NodeConnection):
         self._wake = wake
         self._starts = 0
         self.gate: NodeGate = NodeGate(shared.writer, shared.claims, lambda: self._pods)
-        self._pods = ClusterPods(name, self.gate, wake)
         self._node = self._new_node()
+        self._pods = self._new_pods()
         self._slices = NodeSlices(name, group, self.gate, shared.slices, self._uid)
 
     def link(self) -> NodeLink:
         """Begin anew, with the pods that the server has shown."""
         self.gate.forget_jobs()
-        before, self._pods = self._pods, ClusterPods(self._name, self.gate, self._wake)
+        before, self._pods = self._pods, self._new_pods()
         if before.is_listed:
             self._pods.listed(before.objects)
         self._starts += 1
@@ -101,6 +101,9 @@ class ServerConnection(NodeConnection):
 
     def _uid(self) -> str | None:
         return self._node.uid
+
+    def _new_pods(self) -> ClusterPods:
+        return ClusterPods(self._name, self.gate, self._wake, node=lambda: self._node)
 
     def _new_node(self) -> RegisteredNode:
         description = describe(self._name, self._group, self._starts, taints=self._taints)

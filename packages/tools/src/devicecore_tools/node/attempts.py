@@ -17,7 +17,7 @@ from devicecore.domain.model import Pod, PodUid
 from devicecore.manager import DeviceManager
 from devicecore_tools.node.claims import NodeClaims
 from devicecore_tools.node.lanes import Lanes
-from devicecore_tools.node.outcome import Facts, Outcome, OutcomeKind, is_unanswered, outcome_of
+from devicecore_tools.node.outcome import Facts, Outcome, OutcomeKind, PodRefusal, is_unanswered, outcome_of
 from devicecore_tools.node.state import PENDING
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class Attempts:
     _manager: DeviceManager
     _claims: NodeClaims
     _before: Callable[[PodUid], Before]
+    _refusal: Callable[[Pod], PodRefusal | None]  # why a pod that has got its devices may not run here
     _threads: Lanes  # a lane for each set of resources
     _wake: Callable[[], None]  # called from other threads when there is a result
     _clock: Callable[[], float]  # monotonic seconds
@@ -158,6 +159,9 @@ class Attempts:
         if missing and not runs and before.waits_for_plugins:
             return Outcome(OutcomeKind.REFUSED, f"no plugin has registered {', '.join(missing)}", waits=True)
         outcome = Outcome(OutcomeKind.RUNS) if before.has_devices else outcome_of(self._manager.admit(pod))
+        if outcome.kind is OutcomeKind.RUNS and not runs and (refusal := self._refusal(pod)) is not None:
+            self._manager.evict([pod.uid])
+            return Outcome(OutcomeKind.REFUSED, refusal.message, refusal=refusal)
         if outcome.kind is OutcomeKind.RUNS and pod.has_claims and not (runs and self._claims.are_entered(pod)):
             return Outcome(OutcomeKind.NEEDS_CLAIMS)
         if outcome.kind is OutcomeKind.RUNS and not runs:

@@ -35,6 +35,7 @@ from devicecore_tools.node.outcome import (
     FactsKeeper,
     Outcome,
     OutcomeKind,
+    PodRefusal,
     may_differ,
     resources_of,
 )
@@ -93,7 +94,7 @@ class NodeEngine:
         self._pending: dict[PodUid, PodEntry] = {}  # those that may still be tried: a look is not longer for others
         self._threads = Lanes(workers=workers)
         self._evictions = Evictions(manager, self._threads, wake)
-        self._attempts = Attempts(manager, claims, self._before, self._threads, wake, clock)
+        self._attempts = Attempts(manager, claims, self._before, self._refusal, self._threads, wake, clock)
         self._keeps_refused = pods is None or pods.keeps_refused
         self._held: frozenset[PodUid] = frozenset()
         self._leaving: set[PodUid] = set()
@@ -335,6 +336,13 @@ class NodeEngine:
             has_devices=not self._keeps_refused and pod in self._held,
             waits_for_plugins=self._keeps_refused,
         )
+
+    def _refusal(self, pod: Pod) -> PodRefusal | None:
+        """Return why a pod that has got its devices may not run on this node; None if it may."""
+        assert self._pods is not None, "it is where the pod comes from"  # noqa: S101 - for mypy
+        ledger = self._manager.state.ledger
+        counted = ledger.resources if pod.uid in ledger.allocations else ()
+        return self._pods.refusal(pod, {str(name): len(ledger.in_use(name)) for name in counted})
 
     # --- reports ------------------------------------------------------------------------------------------------------
 

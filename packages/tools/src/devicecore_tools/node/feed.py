@@ -15,7 +15,7 @@ from devicecore.adapters.manifests import Changes, ManifestError, ManifestPods
 from devicecore.domain.health import ResourceHealth
 from devicecore.domain.model import Pod, PodUid
 from devicecore.ports.pods import PodSource
-from devicecore_tools.node.outcome import OutcomeKind
+from devicecore_tools.node.outcome import OutcomeKind, PodRefusal
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.health import ClaimHealth
@@ -47,8 +47,14 @@ class PodFeed(PodSource, Protocol):
     def has_run(self, pod: PodUid) -> bool:
         """Whether the containers of a pod ran before the start of this process. Any thread may ask."""
 
+    def refusal(self, pod: Pod, allocated: Mapping[str, int]) -> PodRefusal | None:
+        """Return why a pod that has got its devices may not run on this node; None if it may. Any thread may ask.
+
+        If the pod has devices, `allocated` is how many of each resource all pods have; otherwise it is empty.
+        """
+
     def mark_running(self, pod: PodUid) -> None:
-        """Note that the containers of a pod run, for the next start."""
+        """Remember for the next start that the containers of a pod run."""
 
     def mark_ready(self) -> None:
         """Note that the pods of the first complete `poll` were tried: from now on a missing pod is gone."""
@@ -97,6 +103,9 @@ class ManifestFeed(ManifestPods, PodFeed):
     def has_run(self, pod: PodUid) -> bool:
         """Whether the containers of a pod ran before the start of this process."""
         return pod in self._ran
+
+    def refusal(self, pod: Pod, allocated: Mapping[str, int]) -> PodRefusal | None:
+        """Return None: who wrote the manifest has chosen the node."""
 
     @cached_property
     def _ran(self) -> frozenset[PodUid]:

@@ -43,18 +43,31 @@ class OutcomeKind(Enum):
 
 
 @frozen
+class PodRefusal:
+    """What a kubelet says of a pod that it refuses.
+
+    Attributes:
+        reason: the reason.
+        message: the message, without the prefix that the status of a refused pod has.
+    """
+
+    reason: str
+    message: str
+
+
+@frozen
 class Outcome:
     """The outcome of one attempt.
 
     `waits` is whether the pod may run later without a change of its manifest or its devices. `lacks` has the number of
-    missing devices if the kind is TOO_FEW. `refusal` has what a kubelet says of a pod that it refuses.
+    missing devices if the kind is TOO_FEW. `refusal` is None if a kubelet would admit the pod.
     """
 
     kind: OutcomeKind
     reason: str = ""
     waits: bool = False
     lacks: NotEnoughDevicesError | None = None
-    refusal: Refused | None = None
+    refusal: PodRefusal | None = None
 
     @property
     def is_refusal(self) -> bool:
@@ -77,7 +90,8 @@ def outcome_of(verdict: Verdict) -> Outcome:
     if isinstance(verdict, Admitted):
         return Outcome(OutcomeKind.RUNS)
     error = verdict.error
-    refusal = verdict if isinstance(verdict, Refused) else Refused(error, verdict.container)
+    refused = verdict if isinstance(verdict, Refused) else Refused(error, verdict.container)
+    refusal = PodRefusal(refused.reason, refused.message)
     if isinstance(error, NotEnoughDevicesError):
         return Outcome(OutcomeKind.TOO_FEW, str(verdict), lacks=error, refusal=refusal)
     if is_unanswered(error):

@@ -63,7 +63,7 @@ def begin(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitSt
     pods = watch = None
     if options.runs_pods_of_server:
         host_ips = () if options.node_ip is None else (options.node_ip,)
-        pods = ClusterPods(options.node_name, writer, wake, host_ips=host_ips)
+        pods = ClusterPods(options.node_name, writer, wake, host_ips=host_ips, node=lambda: registered)
         watch = KubeApiPods(
             NodePods({options.node_name: pods}),
             node=options.node_name,

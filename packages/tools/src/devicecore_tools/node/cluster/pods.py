@@ -14,7 +14,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,14 +22,16 @@ from devicecore.adapters.kube_api.pods import PodHandler
 from devicecore.adapters.kube_api.requests import EVENTS, PODS, KubeApiRequests, RequestError
 from devicecore.adapters.manifests import Changes, ManifestError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
-from devicecore_tools.node.cluster.records import MIRROR, PodRecord, Step, reduced, uid_of, version_of
+from devicecore_tools.node.cluster.predicates import NodeRoom, unsuited
+from devicecore_tools.node.cluster.records import MIRROR, PodRecord, Step, reduced, uid_of
+from devicecore_tools.node.cluster.registration import RegisteredNode, utc_now
 from devicecore_tools.node.cluster.words import events as words_of_events
 from devicecore_tools.node.cluster.words.events import Said
-from devicecore_tools.node.cluster.words.patches import Json
-from devicecore_tools.node.cluster.words.pods import pod_status, status_patch
+from devicecore_tools.node.cluster.words.patches import Json, version_of
+from devicecore_tools.node.cluster.words.pods import FINAL, pod_status, status_patch
 from devicecore_tools.node.cluster.writer import Writer
 from devicecore_tools.node.feed import PodFeed, PodReport, PodReporter
-from devicecore_tools.node.outcome import OutcomeKind
+from devicecore_tools.node.outcome import OutcomeKind, PodRefusal
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
@@ -37,42 +39,39 @@ if TYPE_CHECKING:
 _MAX_EVENTS = 20  # events of one pod that wait for the server
 _MAX_REPEATS = 5  # of a patch that another writer undoes
 _CONFLICT_LOOK = 1.0  # seconds; a busy server also answers Conflict
-_LOOK_AGAIN = (
-    30.0  # seconds after which a pod is compared again that the server did not know, or that others keep changing
-)
+_LOOK_AGAIN = 30.0  # seconds; for a pod that the server did not know, or whose status others keep changing
 _log = logging.getLogger(__name__)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 class ClusterPods(PodFeed, PodReporter):
     """The pods of one node. The watch, the engine and the writer may call it from different threads.
 
     Args:
-        node: the name of the node.
+        node_name: the name of the node.
         writer: takes what is to be sent to the API server.
         wake: called when there is something to do for the engine.
         host_ips: the addresses of the node.
+        node: returns the Node, which pods must fit; None if it is not known.
         clock: monotonic seconds.
         wall: the time, for what the server is told.
     """
 
     def __init__(
         self,
-        node: str,
+        node_name: str,
         writer: Writer,
         wake: Callable[[], None] = lambda: None,
         *,
         host_ips: Sequence[str] = (),
+        node: Callable[[], RegisteredNode | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], datetime] = _now,
+        wall: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._node = node
+        self._node_name = node_name
         self._writer = writer
         self._wake = wake
         self._host_ips = tuple(host_ips)
+        self._registered = node
         self._clock = clock
         self._wall = wall
         self._lock = threading.Lock()  # held while records change, never during a request
@@ -80,6 +79,7 @@ class ClusterPods(PodFeed, PodReporter):
         self._changed: dict[PodUid, None] = {}  # in the order of their changes
         self._ends: list[tuple[float, PodUid]] = []
         self._ran: set[PodUid] = set()
+        self._room = NodeRoom()
         self._active: frozenset[PodUid] | None = frozenset()  # None if it is to be made anew
         self._is_listed = self._is_polled = self._is_ready = False
 
@@ -135,6 +135,10 @@ class ClusterPods(PodFeed, PodReporter):
             record.recall()
             if record.has_run:
                 self._ran.add(uid)
+                self._room.take(uid, record.object)
+            elif record.phase not in FINAL and (node := self._node) is not None and unsuited(record.object, node):
+                record.awaits_node = True  # somebody may have changed the Node since
+                self._writer.put(("node of pod", self._node_name, uid), partial(self._read_node, uid), urgent=True)
         elif version_of(pod) <= version_of(record.object):
             return
         elif record.take(pod):
@@ -189,11 +193,27 @@ class ClusterPods(PodFeed, PodReporter):
         """Whether the server showed running containers of a pod when the pod was seen first."""
         return pod in self._ran
 
+    def refusal(self, pod: Pod, allocated: Mapping[str, int]) -> PodRefusal | None:
+        """Return why a pod that has got its devices may not run on this node; None if it may, and then it counts."""
+        with self._lock:
+            record, node = self._records.get(pod.uid), self._node
+            if record is None:
+                return None  # it has gone
+            refusal = None if node is None else self._room.refusal(pod.uid, record.object, node, allocated)
+            if refusal is None:
+                self._room.take(pod.uid, record.object)
+            return refusal
+
+    @property
+    def _node(self) -> Json | None:
+        registered = self._registered()
+        return None if registered is None else registered.node
+
     def mark_running(self, pod: PodUid) -> None:
         """Do nothing: the status of the pod says so."""
 
     def mark_ready(self) -> None:
-        """Note that the pods of the first list were tried."""
+        """Take it that the pods of the first list were tried."""
         self._is_ready = self._is_polled
 
     def poll(self) -> Changes:
@@ -230,6 +250,7 @@ class ClusterPods(PodFeed, PodReporter):
         if record.is_gone:
             del self._records[uid]
             self._ran.discard(uid)
+            self._room.free(uid)
         elif step is Step.RELEASE:
             if record.leave(self._wall()):
                 self._say(record, *(words_of_events.killing(name) for name in record.containers))
@@ -262,8 +283,9 @@ class ClusterPods(PodFeed, PodReporter):
             self._put(pod.uid)
 
     def released(self, pod: PodUid) -> None:
-        """Note that a pod that was removed holds nothing any more."""
+        """Show that a pod that was removed holds nothing any more."""
         with self._lock:
+            self._room.free(pod)
             record = self._records.get(pod)
             if record is not None and record.is_leaving:
                 record.is_released = True
@@ -275,8 +297,18 @@ class ClusterPods(PodFeed, PodReporter):
 
     # --- what the writer calls ----------------------------------------------------------------------------------------
 
+    def _read_node(self, uid: PodUid, requests: KubeApiRequests) -> None:
+        """Read the Node, so that no pod is refused because of what somebody has changed."""
+        if (registered := self._registered()) is not None:
+            registered.read(requests)
+        with self._lock:
+            if (record := self._records.get(uid)) is not None:
+                record.awaits_node = False
+                self._changed[uid] = None
+        self._wake()
+
     def _put(self, uid: PodUid) -> None:
-        self._writer.put(("pod", self._node, uid), partial(self._write, uid))
+        self._writer.put(("pod", self._node_name, uid), partial(self._write, uid))
 
     def _write(self, uid: PodUid, requests: KubeApiRequests) -> float | None:
         """Send what the server does not show yet. Return the seconds after which to compare again."""
@@ -299,7 +331,7 @@ class ClusterPods(PodFeed, PodReporter):
                 self._patch(uid, record, patch, requests)
             while events:
                 said, then = events[0]
-                self._send(requests, words_of_events.event(shown, self._node, said, then), is_last=removes)
+                self._send(requests, words_of_events.event(shown, self._node_name, said, then), is_last=removes)
                 events.pop(0)
             if removes:
                 requests.delete(PODS, uid=uid, grace=0, **place)

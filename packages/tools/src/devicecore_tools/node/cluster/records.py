@@ -17,6 +17,7 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod, PodUid
 from devicecore.domain.objects import pod_of
 from devicecore.domain.text import foreign_text
+from devicecore_tools.node.cluster.predicates import REQUIRED
 from devicecore_tools.node.cluster.words.events import Said
 from devicecore_tools.node.cluster.words.patches import Json
 from devicecore_tools.node.cluster.words.pods import FAILED, FINAL, PENDING, RUNNING, SUCCEEDED, PodFacts
@@ -33,10 +34,9 @@ MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a pod that only shows a static pod of a kubelet. A kubelet never runs it."""
 
 _COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: by itself, by SIGTERM, by SIGKILL
-_DIGITS = 19  # of a version, which is a number of 63 bits
 _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s?)?", re.ASCII)
 _CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy")
-_UNUSED = ("volumes", "tolerations", "affinity", "topologySpreadConstraints", "ephemeralContainers")
+_UNUSED = ("volumes", "affinity", "topologySpreadConstraints", "ephemeralContainers")
 
 
 class Step(Enum):
@@ -66,6 +66,7 @@ class PodRecord:
     deleted_at: float = math.inf
     """When its deletion was seen (monotonic seconds)."""
     _stop_code: int = _TERMINATED
+    awaits_node: bool = False  # it may not run on the Node as it is known, so the Node is read again
     is_given: bool = False  # to the engine
     is_leaving: bool = False  # the engine was told to release it
     is_released: bool = False
@@ -127,7 +128,7 @@ class PodRecord:
                 return step
             self.is_given = True  # it ran before a restart, and has not stopped yet, so it keeps its devices
             return Step.RUN
-        if self.pod is None or self.phase in FINAL:
+        if self.pod is None or self.phase in FINAL or self.awaits_node:
             return Step.NOTHING
         self.is_given = True
         return Step.RUN
@@ -241,12 +242,6 @@ def _decisive(pod: Json) -> tuple[object, ...]:
     return (*map(metadata.get, fields), pod["spec"], *claims, status.get("phase") in FINAL)
 
 
-def version_of(pod: Json) -> int:
-    """The version of a pod. API servers count them upwards (KEP-5504)."""
-    version = str(pod["metadata"].get("resourceVersion") or "")
-    return int(version) if version.isdecimal() and len(version) <= _DIGITS else 0
-
-
 def _time(state: Json, name: str) -> datetime | None:
     """Return a time in the state of a container; None if it has none, or no text that is a time."""
     return _parsed(next((found.get(name) for key in ("running", "terminated") if (found := state.get(key))), None))
@@ -273,6 +268,9 @@ def _seconds(text: object) -> float | None:
 def reduced(pod: Json) -> Json:
     """Return a pod with what is used here: ten thousand pods with all their volumes and probes take much memory."""
     spec = {key: value for key, value in pod["spec"].items() if key not in _UNUSED}
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    if REQUIRED in affinity:
+        spec["affinity"] = {"nodeAffinity": {REQUIRED: affinity[REQUIRED]}}
     for part in ("containers", "initContainers"):
         if part in spec:
             spec[part] = [{key: one[key] for key in _CONTAINER_FIELDS if key in one} for one in spec[part] or []]

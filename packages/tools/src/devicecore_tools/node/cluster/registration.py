@@ -29,7 +29,7 @@ from devicecore_tools.node.cluster.words.nodes import (
     node_patch,
     node_status,
 )
-from devicecore_tools.node.cluster.words.patches import Json
+from devicecore_tools.node.cluster.words.patches import Json, version_of
 from devicecore_tools.node.cluster.writer import Writer
 
 _LATE = timedelta(seconds=2 * RENEW_SECONDS)
@@ -37,7 +37,8 @@ _LOOKS = 3  # after a late Lease, one each tick: the controller may not have see
 _GONE_LOOK = timedelta(minutes=1)
 
 
-def _now() -> datetime:
+def utc_now() -> datetime:
+    """Return the time."""
     return datetime.now(UTC)
 
 
@@ -58,7 +59,7 @@ class RegisteredNode(NodeStatusSink):
         self,
         description: NodeDescription,
         writer: Writer,
-        wall: Callable[[], datetime] = _now,
+        wall: Callable[[], datetime] = utc_now,
         changed: Callable[[], None] = lambda: None,
         *,
         heartbeat: timedelta = HEARTBEAT,
@@ -82,6 +83,19 @@ class RegisteredNode(NodeStatusSink):
     def name(self) -> str:
         """The name of the Node."""
         return self._description.name
+
+    @property
+    def node(self) -> Json:
+        """The Node as the server has shown it last, or as it will be made, with what this node wants to be allocatable.
+
+        Its status has nothing else.
+        """
+        found = self._node or node_object(self._description, self._wall())
+        with self._lock:
+            mine, devices = self._description, self._status.allocatable
+        shown = (found.get("status") or {}).get("allocatable") or {}
+        sizes = {**shown, **mine.capacity, **mine.allocatable, **{str(name): str(n) for name, n in devices.items()}}
+        return {**found, "status": {"allocatable": sizes}}
 
     @property
     def uid(self) -> str | None:
@@ -117,6 +131,14 @@ class RegisteredNode(NodeStatusSink):
             self._writer.put(("lease", self.name), self._renew, urgent=True)
 
     # --- what the writer calls ----------------------------------------------------------------------------------------
+
+    def read(self, requests: KubeApiRequests) -> None:
+        """Read the Node again. A Node that is gone stays as it was."""
+        try:
+            self._take(requests.get(NODES, self.name))
+        except RequestError as error:
+            if error.reason != "NotFound":
+                raise
 
     def _write(self, requests: KubeApiRequests) -> None:
         """Register the node, or send what its Node does not show yet."""
@@ -195,7 +217,9 @@ class RegisteredNode(NodeStatusSink):
                 raise
 
     def _take(self, node: Json) -> None:
-        self._node = node
+        before = self._node
+        if before is None or node["metadata"]["uid"] != self.uid or version_of(node) > version_of(before):
+            self._node = node
         self._changed()
 
     def _renew(self, requests: KubeApiRequests) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 Json = dict[str, Any]
 
+_DIGITS = 19  # of a version, which is a number of 63 bits
+
 KEYS: Mapping[str, str] = {
     **dict.fromkeys(("conditions", "addresses"), "type"),
     **dict.fromkeys(("podIPs", "hostIPs"), "ip"),
@@ -54,6 +56,12 @@ def _same(one: object, other: object) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_same, one, other))
     return one == other
+
+
+def version_of(found: Json) -> int:
+    """Return the version of an object. API servers count them upwards (KEP-5504)."""
+    version = str(found["metadata"].get("resourceVersion") or "")
+    return int(version) if version.isdecimal() and len(version) <= _DIGITS else 0
 
 
 def written(time: datetime) -> str:

@@ -76,7 +76,9 @@ def pod_status(pod: Json, facts: PodFacts) -> Json:
         status |= {"phase": FAILED, "reason": reason, "message": REJECTED + message}
         return status | (_lost(pod) if before.get("containerStatuses") else {})
     is_over = facts.phase in FINAL or "deletionTimestamp" in pod["metadata"]
-    requests, limits = _sum(spec, "requests"), _sum(spec, "limits")
+    requests, limits = (
+        {name: str(size) for name, size in asked_of(spec, part).items()} for part in ("requests", "limits")
+    )
     sizes = {"limits": limits, "requests": requests}
     main, init = spec["containers"], spec.get("initContainers") or []
     return status | {
@@ -254,8 +256,11 @@ def _lost(pod: Json) -> Json:
 # --- resources --------------------------------------------------------------------------------------------------------
 
 
-def _sum(spec: Json, part: str) -> Json:
-    """What all containers ask for: all that run at the same time together, or what an init container needs alone."""
+def asked_of(spec: Json, part: str) -> dict[str, Quantity]:
+    """Return the sums of the `requests` or `limits` of all containers.
+
+    Containers that run at the same time count together, and an init container counts if it needs more alone.
+    """
     alone: dict[str, Quantity] = {}
     together: dict[str, Quantity] = {}
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
@@ -271,6 +276,4 @@ def _sum(spec: Json, part: str) -> Json:
                 alone[name] = max(alone.get(name, total), total)
             else:
                 together[name] = total
-    return {
-        name: str(max(alone.get(name, size), together.get(name, size))) for name, size in (alone | together).items()
-    }
+    return {name: max(alone.get(name, size), together.get(name, size)) for name, size in (alone | together).items()}
