@@ -182,6 +182,18 @@ def test_a_pod_whose_start_is_not_answered_waits_and_runs_later(
         assert (reason, "DeadlineExceeded" in message) == ("Failed", True)
 
 
+def test_a_pod_that_is_active_for_too_long_fails_as_on_a_kubelet(node: ClusterNode) -> None:
+    node.bind(asking("late", 1, activeDeadlineSeconds=1), asking("refused", 9, activeDeadlineSeconds=1))
+    node.run_until(is_shown(node, late="Running", refused="Failed"))
+    node.run_until(is_shown(node, late="Failed", refused="Failed"))
+    said = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+    assert (node.status("late")["reason"], node.status("late")["message"]) == said
+    assert node.status("late")["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
+    assert node.status("refused")["reason"] == "UnexpectedAdmissionError"
+    node.run_until(lambda: node.events("late") == [said, ("Killing", "Stopping container main")])
+    assert node.held() == {}
+
+
 # --- what a kubelet asks besides devices ------------------------------------------------------------------------------
 
 

@@ -242,6 +242,23 @@ def test_conditions_of_others_stay_and_gates_keep_a_pod_from_being_ready() -> No
     assert "message" not in next(one for one in pod_status(pod, facts)["conditions"] if one["type"] == "Ready")
 
 
+def test_the_containers_of_a_pod_that_ends_before_they_start_are_lost() -> None:
+    """A kubelet knows nothing of the first container that it was to start; it has not tried the others."""
+    pod = new_pod("p", {})
+    facts = PodFacts("Failed", NOW, has_sandbox=True, ended=NOW, exit_code=143)
+    assert pod_status(pod, facts)["phase"] == "Pending"
+    facts = evolve(facts, has_sandbox=False)
+    (main,) = pod_status(pod, facts)["containerStatuses"]
+    assert (main["state"]["terminated"]["reason"], main["state"]["terminated"]["exitCode"]) == (
+        "ContainerStatusUnknown",
+        137,
+    )
+    pod["spec"]["initContainers"] = [{"name": "one"}, {"name": "two"}]
+    status = pod_status(pod, facts)
+    shown = [*status["initContainerStatuses"], *status["containerStatuses"]]
+    assert [next(iter(one["state"])) for one in shown] == ["terminated", "waiting", "waiting"]
+
+
 def test_a_running_pod_that_is_refused_after_a_restart_runs_no_longer() -> None:
     pod = new_pod("p", {})
     pod["metadata"]["uid"] = "u"

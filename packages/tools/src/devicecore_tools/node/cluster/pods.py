@@ -14,7 +14,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -252,8 +252,7 @@ class ClusterPods(PodFeed, PodReporter):
             self._ran.discard(uid)
             self._room.free(uid)
         elif step is Step.RELEASE:
-            if record.leave(self._wall()):
-                self._say(record, *(words_of_events.killing(name) for name in record.containers))
+            self._say(record, *record.leave(self._wall()))
             self._put(uid)
         elif step is Step.COMPARE:
             self._put(uid)
@@ -274,10 +273,10 @@ class ClusterPods(PodFeed, PodReporter):
             record.start_time = record.start_time or self._wall()
             if report.kind is OutcomeKind.RUNS:
                 record.started = record.started or self._wall()
-                if record.ended is None:
-                    planned = record.end_at
-                    record.plan_end(self._clock(), self._wall())
-                    self._await_end(pod.uid, record, planned)
+            if (before is None or report.kind is OutcomeKind.RUNS) and record.ended is None:
+                planned = record.end_at
+                record.plan_end(self._clock(), self._wall())
+                self._await_end(pod.uid, record, planned)
             if before is None or (before.kind, before.message) != (report.kind, report.message):
                 self._say(record, *_said(report, record.containers))
             self._put(pod.uid)
@@ -292,8 +291,9 @@ class ClusterPods(PodFeed, PodReporter):
                 self._put(pod)
 
     def _say(self, record: PodRecord, *said: Said) -> None:
-        now = self._wall()
-        record.events += [(one, now) for one in said][: max(0, _MAX_EVENTS - len(record.events))]
+        now, places = self._wall(), max(0, _MAX_EVENTS - len(record.events))
+        # The name of an event is its time, so no two have the same.
+        record.events += [(one, now + timedelta(microseconds=number)) for number, one in enumerate(said)][:places]
 
     # --- what the writer calls ----------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from devicecore.domain.model import Pod, PodUid
 from devicecore.domain.objects import pod_of
 from devicecore.domain.text import foreign_text
 from devicecore_tools.node.cluster.predicates import REQUIRED
-from devicecore_tools.node.cluster.words.events import Said
+from devicecore_tools.node.cluster.words.events import PAST_DEADLINE, Said, killing
 from devicecore_tools.node.cluster.words.patches import Json
 from devicecore_tools.node.cluster.words.pods import FAILED, FINAL, PENDING, RUNNING, SUCCEEDED, PodFacts
 from devicecore_tools.node.feed import PodReport
@@ -146,7 +146,9 @@ class PodRecord:
 
     def recall(self) -> None:
         """Take from the server how far a process before this one has come with the pod."""
-        states = [one.get("state") or {} for one in (self.object.get("status") or {}).get("containerStatuses") or []]
+        status = self.object.get("status") or {}
+        states = [one.get("state") or {} for one in status.get("containerStatuses") or []]
+        self.start_time = _parsed(status.get("startTime"))
         self.started = min((time for state in states if (time := _time(state, "startedAt"))), default=None)
         if states and all("terminated" in state for state in states):
             self.ended = max((time for state in states if (time := _time(state, "finishedAt"))), default=self.started)
@@ -157,14 +159,23 @@ class PodRecord:
         """Whether its containers are known to run."""
         return self.started is not None and self.ended is None
 
-    def leave(self, wall: datetime) -> bool:
-        """Begin to release the pod. Return whether its containers are killed now."""
+    def leave(self, wall: datetime) -> list[Said]:
+        """Begin to release the pod. Return the events that a kubelet sends then."""
         self.is_leaving = True
         self.is_released = self.pod is None  # the engine has never seen it
         if self.ended is not None or self.phase in FINAL:
-            return False
+            return []
         self.ended = wall
-        return self.is_deleting and self.started is not None
+        killed = self.containers if self.started is not None and (self.is_deleting or self.is_late) else []
+        return [*([PAST_DEADLINE] if self.is_late else []), *map(killing, killed)]
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the pod was ended because it had been active for longer than its `activeDeadlineSeconds`."""
+        allowed = self.object["spec"].get("activeDeadlineSeconds")
+        if allowed is None or self.ended is None or self.start_time is None or self.exit_code == _COMPLETED:
+            return False
+        return (self.ended - self.start_time).total_seconds() >= float(allowed)
 
     def _read(self) -> None:
         """Read the pod. If it cannot be read, what was read before stays."""
@@ -183,6 +194,10 @@ class PodRecord:
         lasts = None if is_endless else _seconds(annotations.get(RUN_FOR))
         if self.started is not None and lasts is not None:
             end = now + lasts - (wall - self.started).total_seconds()
+        allowed = self.object["spec"].get("activeDeadlineSeconds")
+        if allowed is not None and self.start_time is not None and not self.is_refused:
+            late = now + allowed - (wall - self.start_time).total_seconds()
+            end, code = min((end, code), (late, _TERMINATED))
         if self.is_deleting and (stop := self._stop_at(now, wall, _seconds(annotations.get(STOP_AFTER)) or 0.0)) < end:
             end, code = stop, self._stop_code
         self.end_at, self.exit_code = end, code
@@ -225,6 +240,7 @@ class PodRecord:
             health=report.health if report is not None else {},
             waiting=waiting,
             refusal=refusal,
+            why_ended=(PAST_DEADLINE.reason, PAST_DEADLINE.message) if self.is_late else None,
             host_ips=host_ips,
         )
 

@@ -24,6 +24,7 @@ class Said:
 
 
 STARTING = Said("Starting", "Starting kubelet.")
+PAST_DEADLINE = Said("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 
 
 def refused(reason: str, message: str) -> Said:

@@ -25,7 +25,13 @@ REJECTED = "Pod was rejected: "
 
 _OURS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 _CREATING, _INITIALIZING = ("ContainerCreating", ""), ("PodInitializing", "")
-_UNKNOWN = "The container could not be located when the pod was terminated"
+_LOST: Json = {
+    "terminated": {
+        "exitCode": 137,
+        "reason": "ContainerStatusUnknown",
+        "message": "The container could not be located when the pod was terminated",
+    }
+}
 
 
 @frozen
@@ -42,6 +48,7 @@ class PodFacts:
         health: the devices and claims of each container, as the managers' `allocated_resources_status` has them.
         waiting: why a container waits, with a message, if it is not that containers are being created.
         refusal: the reason and the message of a pod that was not admitted, or None.
+        why_ended: the reason and the message of a pod that its node has ended, or None.
         host_ips: the addresses of the node.
     """
 
@@ -54,7 +61,13 @@ class PodFacts:
     health: "Mapping[str, Sequence[ResourceHealth | ClaimHealth]]" = field(factory=dict)
     waiting: Mapping[str, tuple[str, str]] = field(factory=dict)
     refusal: tuple[str, str] | None = None
+    why_ended: tuple[str, str] | None = None
     host_ips: tuple[str, ...] = ()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing is left of the pod, and no container has started."""
+        return self.phase in FINAL and not self.has_sandbox and self.started is None
 
 
 def pod_status(pod: Json, facts: PodFacts) -> Json:
@@ -63,11 +76,13 @@ def pod_status(pod: Json, facts: PodFacts) -> Json:
     Conditions have no `lastTransitionTime`, which `status_patch` adds.
     """
     spec, before = pod["spec"], pod.get("status") or {}
+    ends = facts.phase in FINAL and facts.has_sandbox
+    reason, message = (None, None) if facts.why_ended is None or ends else facts.why_ended
     status: Json = {
         "observedGeneration": pod["metadata"].get("generation"),
-        "phase": RUNNING if facts.phase in FINAL and facts.has_sandbox else facts.phase,
-        "reason": None,
-        "message": None,
+        "phase": (RUNNING if facts.started is not None else PENDING) if ends else facts.phase,
+        "reason": reason,
+        "message": message,
         "startTime": before.get("startTime") or written(facts.start_time),
         **_addresses(spec, facts),
     }
@@ -86,7 +101,7 @@ def pod_status(pod: Json, facts: PodFacts) -> Json:
         "resources": {} if is_over else {name: size for name, size in sizes.items() if size},
         "conditions": _conditions(pod, facts),
         "containerStatuses": [_container(one, facts, has_init=bool(init)) for one in main],
-        **({"initContainerStatuses": [_init_container(one, facts) for one in init]} if init else {}),
+        **({"initContainerStatuses": [_init_container(one, facts, one is init[0]) for one in init]} if init else {}),
     }
 
 
@@ -192,6 +207,8 @@ def _container(container: Json, facts: PodFacts, *, has_init: bool = False) -> J
 
 
 def _state(name: str, facts: PodFacts, default: tuple[str, str]) -> Json:
+    if facts.is_lost and default is _CREATING:
+        return _LOST
     if facts.started is None:
         reason, message = facts.waiting.get(name, default)
         return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
@@ -203,10 +220,14 @@ def _state(name: str, facts: PodFacts, default: tuple[str, str]) -> Json:
     return {"terminated": {"exitCode": facts.exit_code, "reason": reason, **times}}
 
 
-def _init_container(container: Json, facts: PodFacts) -> Json:
-    """The status of an init container: it ends at the moment in which it starts, unless it is a sidecar."""
+def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  # noqa: FBT001 - one line each
+    """The status of an init container: it ends at the moment in which it starts, unless it is a sidecar.
+
+    If the pod is over and nothing has started, a kubelet has lost the first one; the others were never tried.
+    """
     if container.get("restartPolicy") == "Always" or facts.started is None:
-        return _container(container, facts, has_init=True)
+        status = _container(container, facts, has_init=True)
+        return {**status, "state": _LOST} if is_first and facts.is_lost else status
     status = _container(container, facts)
     times = dict.fromkeys(("startedAt", "finishedAt"), written(facts.started))
     state = {"terminated": {"exitCode": 0, "reason": "Completed", **times}}
@@ -239,10 +260,9 @@ def _health(one: "ResourceHealth | ClaimHealth") -> Json:
 def _lost(pod: Json) -> Json:
     """The containers and conditions of a pod that ran before a restart of the node, after which it was refused."""
     status = pod["status"]
-    state = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": _UNKNOWN}}
     failed = {"Ready": "PodFailed", "ContainersReady": "PodFailed", "PodReadyToStartContainers": None}
     statuses = [
-        one if "terminated" in one["state"] else {**one, "ready": False, "started": False, "state": state}
+        one if "terminated" in one["state"] else {**one, "ready": False, "started": False, "state": _LOST}
         for one in status["containerStatuses"]
     ]
     conditions = [
