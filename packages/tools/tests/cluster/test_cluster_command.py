@@ -5,6 +5,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from devicecore_tools.node.cluster.registration import RegisteredNode
 from devicecore_tools.node.cluster.words.nodes import NodeDescription
 from devicecore_tools.node.cluster.writer import ApiWriter
+from devicecore_tools.node.settings import TAINT
 from devicecore_tools.testing.api_server import LocalApiServer
 from devicecore_tools.testing.api_server.faults import Answer
 from tests.cluster.cluster_node import GPU, NODE, PATIENCE, SOON, Json, a_pod
@@ -143,8 +145,10 @@ def test_a_node_is_registered_renewed_and_not_made_again(server: LocalApiServer,
         assert server.get("Node", NODE)["status"]["allocatable"][GPU] == "3"
         node.publish(NodeStatus({}, {}, (resource,)))
         server.wait_for(lambda: server.get("Node", NODE)["status"]["capacity"][GPU] == "0")
+        server.change("Node", NODE, lambda node: node["status"]["capacity"].update(cpu="1"))  # by another client
         asked = [request for _ in range(30) for request in tick(10)]
-        assert sorted(asked) == ["patch nodes/status", *["update leases"] * 30]
+        assert sorted(asked) == ["get nodes", "patch nodes/status", *["update leases"] * 30]
+        assert server.get("Node", NODE)["status"]["capacity"]["cpu"] == "2"
         server.change("Lease", NODE, lambda lease: lease["spec"].update(holderIdentity="x"), "kube-node-lease")
         assert tick(10) == ["update leases", "get leases", "update leases"]
 
@@ -171,3 +175,38 @@ def test_a_node_is_registered_renewed_and_not_made_again(server: LocalApiServer,
         tick(10)
         assert node.problem is None
         assert server.get("Lease", NODE, "kube-node-lease")["metadata"]["ownerReferences"][0]["uid"] == node.uid
+
+
+def test_two_processes_of_one_name_are_told_by_their_lease(
+    server: LocalApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kubeconfig = server.kubeconfig(tmp_path / "kubeconfig", {"token": "token"})
+    description = NodeDescription(NODE, {"cpu": "2"})
+    with ExitStack() as stack:
+        writers = [stack.enter_context(ApiWriter(KubeApiRequests(kubeconfig=kubeconfig))) for _ in range(2)]
+        nodes = [RegisteredNode(description, writer) for writer in writers]
+        for turn in range(5):
+            assert bool(caplog.records) is (turn > 3)
+            for node, writer in zip(nodes, writers, strict=True):
+                node.tick()
+                wait_for_end(writer)
+    assert "another process renews the Lease of node node-1" in caplog.text
+
+
+def test_a_node_that_was_there_keeps_what_others_have_changed(
+    server: LocalApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    addresses = [{"type": "InternalIP", "address": address} for address in ("10.0.0.1", "fd00::1")]
+    labels = {"a": "theirs", "kubernetes.io/os": "other"}
+    server.create({"kind": "Node", "metadata": {"name": NODE, "labels": labels}, "status": {"addresses": addresses}})
+    description = NodeDescription(
+        NODE, {"cpu": "2"}, labels={"a": "ours", "b": "ours"}, addresses=(("Hostname", NODE),), taints=(TAINT,)
+    )
+    requests = KubeApiRequests(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig", {"token": "token"}))
+    with ApiWriter(requests, backoff=SOON) as writer:
+        RegisteredNode(description, writer).tick()
+        wait_for_end(writer)
+    node = server.get("Node", NODE)
+    assert node["metadata"]["labels"].items() >= {"a": "theirs", "b": "ours", "kubernetes.io/os": "linux"}.items()
+    assert node["status"]["addresses"] == [{"type": "Hostname", "address": NODE}, *addresses]
+    assert "was there before without the taint devicecore.io/virtual" in caplog.text

@@ -108,13 +108,14 @@ class KubeApiPods(HasLifecycle):
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _work(self, stopping: threading.Event) -> None:
-        version, failures = "", 0
+        version, first, failures = "", "", 0
         while not stopping.is_set():
             began = time.monotonic()
             pause = 0.0
             try:
                 if not version:
                     version = self._list()
+                first = version
                 for kind, pod in self._watched.events(
                     PODS.path(), "watch pods", self._selector, version, _pod, bookmarks=True
                 ):
@@ -128,6 +129,8 @@ class KubeApiPods(HasLifecycle):
             except Problem as problem:
                 if stopping.is_set():
                     break
+                if problem.kind is AnswerTooLargeError and version != first:
+                    continue  # a busy watch has reached its limit, and goes on in a new one
                 if _is_lost(problem):
                     version = ""
                 self._is_ill(problem)

@@ -4,7 +4,6 @@ Law: a node that is down or separated sends nothing and learns nothing.
 """
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from uuid import NAMESPACE_DNS, uuid5
 
 from attrs import evolve, frozen
@@ -25,9 +24,6 @@ from devicecore_tools.node.settings import TAINT
 
 LABEL = "devicecore.io/fleet"
 """The label of every node of a fleet, so that pods that need containers can keep away."""
-
-NO_HEARTBEAT = timedelta(days=365)
-"""Instead of every five minutes: a fleet renews Leases, by which a cluster knows that nodes are alive, and no more."""
 
 _ARCHITECTURE = "kubernetes.io/arch"
 
@@ -107,7 +103,8 @@ class ServerConnection(NodeConnection):
 
     def _new_node(self) -> RegisteredNode:
         description = describe(self._name, self._group, self._starts, taints=self._taints)
-        return RegisteredNode(description, self.gate, changed=self._wake, heartbeat=NO_HEARTBEAT)
+        # A fleet renews Leases, by which a cluster knows that nodes are alive, and no more.
+        return RegisteredNode(description, self.gate, changed=self._wake, heartbeat=None)
 
 
 def describe(name: str, group: GroupDescription, starts: int = 0, *, taints: bool) -> NodeDescription:

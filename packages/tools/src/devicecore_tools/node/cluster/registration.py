@@ -6,6 +6,7 @@ is read again, because the node lifecycle controller may have written that it is
 Nothing is sent unless `tick` or `publish` was called.
 """
 
+import logging
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ from devicecore_tools.node.cluster.words import events
 from devicecore_tools.node.cluster.words.nodes import (
     HEARTBEAT,
     LEASE_NAMESPACE,
+    NEVER,
     RENEW_SECONDS,
     NodeDescription,
     lease,
@@ -35,6 +37,9 @@ from devicecore_tools.node.cluster.writer import Writer
 _LATE = timedelta(seconds=2 * RENEW_SECONDS)
 _LOOKS = 3  # after a late Lease, one each tick: the controller may not have seen the new Lease at the first
 _GONE_LOOK = timedelta(minutes=1)
+_RIVALS = 3  # conflicts in a row: one may come from an answer that was lost
+
+_log = logging.getLogger(__name__)
 
 
 def utc_now() -> datetime:
@@ -52,7 +57,7 @@ class RegisteredNode(NodeStatusSink):
         writer: takes what is to be sent to the API server.
         wall: the time.
         changed: called after each answer of the server that says something new.
-        heartbeat: how often the conditions are reported if nothing changes.
+        heartbeat: how often the Node is read and its conditions are reported if nothing changes; None for never.
     """
 
     def __init__(
@@ -62,7 +67,7 @@ class RegisteredNode(NodeStatusSink):
         wall: Callable[[], datetime] = utc_now,
         changed: Callable[[], None] = lambda: None,
         *,
-        heartbeat: timedelta = HEARTBEAT,
+        heartbeat: timedelta | None = HEARTBEAT,
     ) -> None:
         self._heartbeat = heartbeat
         self._writer = writer
@@ -74,6 +79,7 @@ class RegisteredNode(NodeStatusSink):
         self._node: Json | None = None  # as the server has shown it last
         self._lease: Json | None = None
         self._renewed: datetime | None = None
+        self._rivals = 0  # renewals in a row before which another process had renewed the Lease
         self._looks = 0  # how often the Node is still to be read again
         self._next_look: datetime | None = None  # for a Node that is gone
         self._next_report: datetime | None = None  # of the conditions; None if it is not known, or now
@@ -148,7 +154,7 @@ class RegisteredNode(NodeStatusSink):
                 node = self._register(requests)
                 self._take(node)
                 self._writer.put(("lease", self.name), self._renew, urgent=True)
-            elif self._looks or self._next_look is not None:
+            elif self._looks or self._next_look is not None or self._wall() >= (self._next_report or NEVER):
                 node = requests.get(NODES, self.name)
                 self._looks = max(0, self._looks - 1)
                 self._take(node)
@@ -191,13 +197,24 @@ class RegisteredNode(NodeStatusSink):
         return self._adopt(requests, found, wanted)
 
     def _adopt(self, requests: KubeApiRequests, found: Json, wanted: Json) -> Json:
-        """Give the Node that is there the labels and annotations of this node; its taints stay as they are."""
-        parts = {part: wanted["metadata"][part] for part in ("labels", "annotations")}
-        missing = {
-            part: {key: value for key, value in values.items() if (found["metadata"].get(part) or {}).get(key) != value}
-            for part, values in parts.items()
-        }
-        changes = {part: values for part, values in missing.items() if values}
+        """Give the Node that is there the labels and annotations that it lacks; what others have changed stays.
+
+        As by a kubelet, only its own labels (operating system, architecture, name) are put right, and taints stay.
+        """
+        own = node_object(evolve(self._description, labels={}), self._wall())["metadata"]["labels"]
+        changes: Json = {}
+        for part in ("labels", "annotations"):
+            before = found["metadata"].get(part) or {}
+            for key, value in wanted["metadata"][part].items():
+                if key not in before or (part == "labels" and key in own and before[key] != value):
+                    changes.setdefault(part, {})[key] = value
+        keys = {one["key"] for one in (found.get("spec") or {}).get("taints") or ()}
+        if lacking := [taint["key"] for taint in self._description.taints if taint["key"] not in keys]:
+            _log.warning(
+                "node %s was there before without the taint %s, so pods that do not tolerate it may be bound to it",
+                self.name,
+                ", ".join(lacking),
+            )
         return requests.patch(NODES, self.name, {"metadata": changes}) if changes else found
 
     def _is_gone(self, error: RequestError) -> None:
@@ -232,10 +249,12 @@ class RegisteredNode(NodeStatusSink):
                 self._lease = self._first_lease(requests, now)
             else:
                 self._lease = requests.update(LEASES, lease(self.name, self.uid, now, self._lease), LEASE_NAMESPACE)
+            self._rivals = 0
         except RequestError as error:
             self._lease = None  # another writer has changed or deleted it
             if error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                 raise
+            self._note_rival(is_rival=error.status == HTTPStatus.CONFLICT)
             self._lease = self._first_lease(requests, now)
         if self._lease is None:
             return
@@ -243,6 +262,14 @@ class RegisteredNode(NodeStatusSink):
             self._looks = _LOOKS
             self._writer.put(("node", self.name), self._write)
         self._renewed = now
+
+    def _note_rival(self, *, is_rival: bool) -> None:
+        self._rivals = self._rivals + 1 if is_rival else 0
+        if self._rivals == _RIVALS:
+            _log.error(
+                "another process renews the Lease of node %s: two kubelets of one name run each pod twice, so stop one",
+                self.name,
+            )
 
     def _first_lease(self, requests: KubeApiRequests, now: datetime) -> Json | None:
         """Make the Lease, or take the one there is; None if there is no Node to own it."""

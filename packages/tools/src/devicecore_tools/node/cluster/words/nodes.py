@@ -19,6 +19,9 @@ RENEW_SECONDS = 10
 HEARTBEAT = timedelta(minutes=5)
 """How often the conditions are reported if nothing changes."""
 
+NEVER = datetime.max.replace(tzinfo=UTC)
+"""When the conditions of a node without a heartbeat are reported again."""
+
 ANNOTATION = ("devicecore.io/containers", "none")
 """What a Node says to tools: no container runs on it."""
 
@@ -110,15 +113,18 @@ def node_status(node: NodeDescription, devices: tuple[Mapping[str, int], Mapping
     return status
 
 
-def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta = HEARTBEAT) -> Json | None:
+def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta | None = HEARTBEAT) -> Json | None:
     """Return the patch of `nodes/status` that makes `wanted` of the Node's status; None if none is due.
 
     If anything else changes, the heartbeats of all conditions are renewed, as by a kubelet. Otherwise they are when the
-    oldest is older than `heartbeat`.
+    oldest is older than `heartbeat`; if that is None, they are not. Addresses of types that are not ours stay.
     """
     before = node.get("status") or {}
     sizes = {part: {**(before.get(part) or {}), **wanted[part]} for part in ("capacity", "allocatable")}
     wanted = {**wanted, **sizes}  # other writers have resources of their own
+    if kinds := {one["type"] for one in wanted.get("addresses", ())}:
+        kept = [one for one in before.get("addresses") or () if one["type"] not in kinds]
+        wanted["addresses"] = [*wanted["addresses"], *kept]
     old = before.get("conditions") or []
     ours = {one["type"] for one in wanted["conditions"]}
     others = [one for one in old if one["type"] not in ours]
@@ -127,14 +133,18 @@ def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta = H
     same = [{**one, "lastHeartbeatTime": beats.get(one["type"])} for one in conditions]
     is_same = not difference(before, {**wanted, "conditions": [*others, *same]})
     oldest = min((beats.get(kind) or "" for kind in ours), default="")
-    if is_same and oldest > written(now - heartbeat):
+    if is_same and (heartbeat is None or oldest > written(now - heartbeat)):
         return None
     patch = difference(before, {**wanted, "conditions": [*others, *_at(conditions, now)]})
+    if patch.pop("$setElementOrder/addresses", None):  # a Node may have two of a type, so they are replaced together
+        patch["addresses"] = [*wanted["addresses"], {"$patch": "replace"}]
     return {"status": patch} if patch else None
 
 
-def next_report(node: Json, wanted: Json, heartbeat: timedelta) -> datetime | None:
+def next_report(node: Json, wanted: Json, heartbeat: timedelta | None) -> datetime | None:
     """Return when `node_patch` has something to do even if nothing changes; None if that is not known."""
+    if heartbeat is None:
+        return NEVER
     beats = {one["type"]: one.get("lastHeartbeatTime") for one in (node.get("status") or {}).get("conditions") or []}
     try:
         return min(datetime.fromisoformat(beats[one["type"]]) for one in wanted["conditions"]) + heartbeat
