@@ -15,6 +15,8 @@ import httpx2
 import pytest
 from attrs import define
 from devicecore_tools.conformance.dra.directory_watch import WatchedDirectory
+from devicecore_tools.node.cluster import writer
+from devicecore_tools.node.cluster.pods import NodePods
 from devicecore_tools.testing import process
 from devicecore_tools.testing.api_server import LocalApiServer, http, server
 from devicecore_tools.testing.process import PluginProcess
@@ -28,7 +30,7 @@ from devicecore.adapters.grpc_unix import GrpcUnixTransport, listening, loop, pl
 from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
 from devicecore.adapters.grpc_unix.dra import server as driver_server
 from devicecore.adapters.grpc_unix.dra import transport as driver_transport
-from devicecore.adapters.kube_api import KubeApiSink, dra, sink, slices
+from devicecore.adapters.kube_api import KubeApiSink, dra, pods, requests, sink, slices
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesServer, Snapshot
@@ -401,6 +403,17 @@ def publish_slices(subject: slices.KubeApiSlicePublisher) -> None:
     subject.wait_until_published(PATIENCE)
 
 
+def read_in_a_job(subject: writer.ApiWriter) -> bool:
+    """Return that this is no use, because jobs are taken before a start, too."""
+
+    def job(client: requests.KubeApiRequests) -> None:
+        client.get(requests.NODES, "worker-1")
+
+    for key in range(3):
+        subject.put(key, job)
+    return False
+
+
 RUNNING: dict[str, MakeLifecycle] = {
     "device manager": device_managers,
     "DRA manager": dra_managers,
@@ -427,6 +440,21 @@ CLIENTS: dict[str, tuple[Callable[[Path], Runs], Callable[..., object], ModuleTy
         lambda config: dra.KubeApiClaims(kubeconfig=config),
         lambda subject: subject.get(ClaimKey("default", "gpu")),
         dra,
+    ),
+    "client of objects": (
+        lambda config: requests.KubeApiRequests(kubeconfig=config),
+        lambda subject: subject.get(requests.NODES, "worker-1"),
+        requests,
+    ),
+    "watch of pods": (
+        lambda config: pods.KubeApiPods(NodePods({}), kubeconfig=config),
+        lambda _: False,
+        pods,
+    ),
+    "writer": (
+        lambda config: writer.ApiWriter(requests.KubeApiRequests(kubeconfig=config), threads=2),
+        read_in_a_job,
+        writer,
     ),
     "client of slices": (
         lambda config: dra.KubeApiSlices("worker-1", kubeconfig=config),
