@@ -107,6 +107,27 @@ def test_a_status_that_another_writer_overwrites_is_repaired(node: ClusterNode) 
     node.run_until(is_shown(node, a="Running"))
 
 
+def test_two_writers_that_disagree_do_not_load_the_server(node: ClusterNode) -> None:
+    node.bind(a_pod("a", 1))
+    node.run_until(is_shown(node, a="Running"))
+    turns = overwritten = 0
+
+    def overwrite(pod: Json) -> None:
+        for one in pod["status"]["conditions"]:
+            one |= {"status": "False", "lastTransitionTime": f"2026-01-01T00:00:{overwritten:02}Z"}
+
+    def is_enough() -> bool:
+        nonlocal turns, overwritten
+        turns += 1
+        if {one["status"] for one in node.status("a")["conditions"]} == {"True"}:
+            overwritten += 1
+            node.server.change("Pod", "a", overwrite)
+        return turns > 300 or overwritten > 20
+
+    node.run_until(is_enough)
+    assert 2 < overwritten < 10
+
+
 def test_a_pod_in_a_final_phase_is_never_admitted(node: ClusterNode) -> None:
     over = {**a_pod("over", 4), "status": {"phase": "Failed"}}
     node.server.create({**over, "spec": {**over["spec"], "nodeName": NODE}})

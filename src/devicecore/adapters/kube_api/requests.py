@@ -5,6 +5,7 @@ that says whether the server has refused or has not answered.
 """
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -185,6 +186,7 @@ class KubeApiRequests(ApiServers):
         access = Access(kubeconfig, context, service_account, timeout, program_timeout)
         super().__init__("the client of the API server", "", access)
         self._written = {"fieldManager": field_manager}
+        self._answered = float("-inf")
 
     def get(self, resource: ApiResource, name: str, namespace: str = "") -> dict[str, Json]:
         """Return an object as it is now."""
@@ -231,7 +233,16 @@ class KubeApiRequests(ApiServers):
             body["gracePeriodSeconds"] = grace
         self._send(ApiRequest(f"delete {resource.plural}", "DELETE", resource.path(namespace, name), {}, body))
 
+    @property
+    def answered(self) -> float:
+        """When the latest request began that the server has answered, other than by asking for a pause.
+
+        In seconds of `time.monotonic`; minus infinity if there is none.
+        """
+        return self._answered
+
     def _send(self, request: ApiRequest) -> dict[str, Json]:
+        began = time.monotonic()
         try:
             self._lifecycle.check_running()
             with self._one() as server:
@@ -240,10 +251,13 @@ class KubeApiRequests(ApiServers):
             raise RequestError(str(error)) from error
         except Problem as problem:
             status = problem.kind if isinstance(problem.kind, int) else None
+            if status not in (None, HTTPStatus.TOO_MANY_REQUESTS):
+                self._answered = began
             raise RequestError(problem.cause, status, problem.reason, problem.pause) from problem
         if not isinstance(answer, dict):
             message = f"to {request.permission!r}: expected an object, got something else"
             raise RequestError(message)
+        self._answered = began
         return answer
 
 

@@ -320,15 +320,16 @@ class ClusterPods(PodFeed, PodReporter):
             events, record.events = record.events, []
             removes = record.is_deleting and record.is_released and not record.is_deleted
         place = {"name": record.name, "namespace": record.namespace}
-        patch = status_patch(shown, pod_status(shown, facts), self._wall()) if facts is not None else None
+        wanted = pod_status(shown, facts) if facts is not None else None
+        patch = status_patch(shown, wanted, self._wall()) if wanted is not None else None
         try:
             if patch is not None:
-                record.repeats = record.repeats + 1 if patch == record.last_patch else 0
-                record.last_patch = patch
-                if record.repeats > _MAX_REPEATS:  # so that two writers that disagree do not load the server
-                    record.repeats, record.last_patch, record.events[:0] = 0, None, events
+                is_repeated = wanted == record.last_wanted
+                if is_repeated and record.repeats == _MAX_REPEATS:  # so that two writers do not load the server
+                    record.repeats, record.events[:0] = 0, events
                     return _LOOK_AGAIN
                 self._patch(uid, record, patch, requests)
+                record.repeats, record.last_wanted = record.repeats + 1 if is_repeated else 0, wanted
             while events:
                 said, then = events[0]
                 self._send(requests, words_of_events.event(shown, self._node_name, said, then), is_last=removes)

@@ -73,9 +73,9 @@ class PodRecord:
     is_gone: bool = False  # from the server
     is_deleted: bool = False  # the server was told that nothing is left of it
     events: list[tuple[Said, datetime]] = field(factory=list)
-    last_patch: Json | None = None
+    last_wanted: Json | None = None
     repeats: int = 0
-    """How often `last_patch` was sent again, because another writer had undone it."""
+    """How often `last_wanted`, the status that was sent last, was sent again, because another writer had undone it."""
     conflicts: int = 0  # in a row
     is_patching: bool = False
 

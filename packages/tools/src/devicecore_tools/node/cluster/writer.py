@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from http import HTTPStatus
-from typing import Protocol, cast
+from typing import Protocol
 
 from attrs import define
 
@@ -56,18 +56,6 @@ class _Entry:
     is_running: bool = False
     is_replaced: bool = False  # while it runs
     problem: object = None
-
-
-class _Asked:
-    """Requests that remember whether any was sent."""
-
-    def __init__(self, requests: KubeApiRequests) -> None:
-        self._requests = requests
-        self.has_asked = False
-
-    def __getattr__(self, name: str) -> object:
-        self.has_asked = True
-        return getattr(self._requests, name)
 
 
 class ApiWriter(HasLifecycle, Writer):
@@ -164,13 +152,11 @@ class ApiWriter(HasLifecycle, Writer):
                     continue
                 entry.is_running, entry.is_replaced = True, False
                 job = entry.job
-                begun = self._clock()
-            asked = _Asked(self._requests)
-            again, error = self._run(job, cast("KubeApiRequests", asked))
+            again, error = self._run(job, self._requests)
             if stopping.is_set():
                 return
             with self._condition:
-                self._ended(entry, again, error, is_answer=asked.has_asked and begun >= self._failed_at)
+                self._ended(entry, again, error)
 
     def _next(self) -> tuple[_Entry | None, float | None]:
         """Return the next job that is due, or after how many seconds one is."""
@@ -193,11 +179,11 @@ class ApiWriter(HasLifecycle, Writer):
         except Exception as error:  # noqa: BLE001 - no caller would notice the end of this thread
             return None, error
 
-    def _ended(self, entry: _Entry, again: float | None, error: Exception | None, *, is_answer: bool) -> None:
-        """Note the end of a job; `is_answer` is whether the server has answered since the last outage."""
+    def _ended(self, entry: _Entry, again: float | None, error: Exception | None) -> None:
+        """Take the end of a job: what it has returned, or its error."""
         now = self._clock()
         entry.is_running = False
-        if is_answer and (error is None or (isinstance(error, RequestError) and not _is_outage(error))):
+        if self._requests.answered > self._failed_at:
             self._is_well()
         if error is None:
             entry.failures, entry.problem = 0, None
@@ -219,7 +205,7 @@ class ApiWriter(HasLifecycle, Writer):
             _log.error("a request for %s failed: a bug in devicecore: %r", entry.key, error, exc_info=error)
             return self._backoff.maximum
         if _is_outage(error):
-            self._failed_at = now
+            self._failed_at = time.monotonic()
             if now >= self._not_before:
                 self._outages += 1
                 delay = self._backoff.delay(self._outages, random.random())  # noqa: S311 - no secret
