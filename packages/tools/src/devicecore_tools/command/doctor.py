@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from devicecore_tools.command.output import complain, fold, json_option
 from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:
-    from devicecore_tools.doctor import DeviceRow, NodeFinding, NodeReport, SourceLine
+    from devicecore_tools.doctor import DeviceRow, NodeFinding, NodeReport, OwnerState, Source, SourceLine
     from devicecore_tools.doctor.sources.node import NodeSources
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks
@@ -400,20 +401,28 @@ def _table(rows: "Iterable[DeviceRow]") -> list[str]:
     if len(cells) == 1:
         return ["  no source names a device"]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
-    ]
+    line = "".join([f"  {{:<{width}}}" for width in widths])
+    return [line.format(*row).rstrip() for row in cells]
 
 
 def _cells(row: "DeviceRow") -> tuple[str, ...]:
-    numa = "unknown" if row.numa_nodes is None else ",".join(map(str, row.numa_nodes[:8])) or "-"
     owner = f"{row.owner} {row.container}" if row.container else row.owner
-    sources = ",".join(source.value for source in row.sources) or "-"
-    texts = (row.resource, row.device, numa, row.health, owner, sources, row.state.value)
+    numa, certainty = _numa_nodes(row.numa_nodes), _certainty(row.sources, row.state)
+    texts = (row.resource, row.device, numa, row.health, owner, *certainty)
     together = "".join(texts)
     if len(together) <= _MAX_CELL and together.isprintable():  # nearly always, and there are many rows
         return texts
     return tuple(foreign_text(text, _MAX_CELL) for text in texts)
+
+
+@lru_cache(maxsize=256)  # thousands of rows have the same few values
+def _numa_nodes(numa_nodes: tuple[int, ...] | None) -> str:
+    return "unknown" if numa_nodes is None else ",".join(map(str, numa_nodes[:8])) or "-"
+
+
+@lru_cache(maxsize=256)
+def _certainty(sources: "tuple[Source, ...]", state: "OwnerState") -> tuple[str, str]:
+    return ",".join(source.value for source in sources) or "-", state.value
 
 
 def _finding(finding: "NodeFinding") -> Iterator[str]:

@@ -62,7 +62,7 @@ class ClusterObjects:
     templates: Mapping[str, UnallocatedClaim] = {}
 
     def target_nodes(self, only: str | None = None) -> list[TargetNode]:
-        """Return the nodes to try: those that are known, else those that slices name; or only the one called so."""
+        """Return the nodes to try: those that are known, or else those that slices name. A name picks one."""
         known = {one.name: one for one in self.nodes}
         named = {one.place.node for one in self.slices if one.place and one.place.node}
         named |= {device.place.node for one in self.slices for device in one.devices if device.place}
@@ -139,7 +139,7 @@ class AllocatedClaim:
 
 
 def allocated_claim(claim: Value, nodes: Iterable[TargetNode]) -> AllocatedClaim | None:
-    """Return what a claim has, as its status says; None if it has nothing.
+    """Return what a claim has, as its status says. The result is None if it has nothing.
 
     Raises:
         DocumentError: a field has the wrong type.
@@ -195,7 +195,7 @@ class ClaimTrial:
 
     @classmethod
     def of_record(cls, documents: Mapping[str, object]) -> "ClaimTrial | None":
-        """Return a trial on the node of a record, by the names of its files; None if one of them was not read."""
+        """Return a trial on the node of a record, by the names of its files. It is None if one was not read."""
         if any(documents.get(name) is None for name in _IN_RECORD):
             return None
         try:
@@ -227,7 +227,7 @@ class ClaimTrial:
         return ClaimsAnswer(undecided=missing, drivers=drivers)
 
     def _unallocated(self, name: str) -> UnallocatedClaim | None:
-        """Return the claim called so; None if it is allocated already."""
+        """Return the claim called so. The result is None if it is allocated already."""
         claim = self._objects.claims[name]
         return claim_of(claim) if claim["status"]["allocation"].data is None else None
 
@@ -237,7 +237,7 @@ class ClaimTrial:
         return bool(self._objects.classes)
 
     def elsewhere(self, names: Iterable[str], node: TargetNode) -> str:
-        """Return why a pod with these allocated claims cannot run on a node; empty if it can, as far as is known."""
+        """Return why a pod with these allocated claims cannot run on a node. Empty means that no reason is known."""
         for name in names if node in self._objects.nodes else ():
             claim = self._objects.claims.get(name)
             allocated = allocated_claim(claim, [node]) if claim is not None else None
@@ -246,7 +246,7 @@ class ClaimTrial:
         return ""
 
     def allocated(self, claim: Value) -> AllocatedClaim | None:
-        """Return what the cluster's claim of the same name has; None if it has nothing, or there is none."""
+        """Return what the cluster's claim of the same name has. Without one, or if it has nothing, it is None."""
         known, uid = self._objects.claims.get(_name(claim)), claim["metadata"]["uid"].data
         if known is None or uid not in (None, known["metadata"]["uid"].data):
             return None
@@ -273,13 +273,13 @@ class ClaimTrial:
         return found
 
     def node(self, name: str) -> TargetNode | None:
-        """Return the node called so, or the only one that is known; None if it is neither."""
+        """Return the node called so, or the only one that is known. The result is None if it is neither."""
         nodes = self._objects.target_nodes()
         named = [one for one in nodes if one.name == name] or nodes
         return named[0] if len(named) == 1 else None
 
     def answers(self, claims: Sequence[UnallocatedClaim], only: str | None = None) -> list[ClaimAnswer]:
-        """Return what each node says, the best answer first; if all say no, that with what would have to change."""
+        """Return what each node says, the best answer first. If all say no, the first names what has to change."""
         nodes = self._objects.target_nodes(only)
         found = [ClaimAnswer(node, self._allocate(claims, node, self._objects)) for node in nodes]
         found.sort(key=lambda one: (not one.fits, -one.fitting))

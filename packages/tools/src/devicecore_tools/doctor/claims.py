@@ -59,14 +59,17 @@ class ClaimedHardware:
         for key, (device, _) in self._prepared.items():
             self._index(key, device, published.get(key))
 
+    def __bool__(self) -> bool:
+        return bool(self._prepared)
+
     def find(self, resource: str, device: str) -> SameDevice | None:
-        """Return the device of a claim that is the same as a plugin's; None if none is known."""
-        found = self._find(resource, device) if self._prepared else None
+        """Return the device of a claim that is the same as a plugin's. The result is None if none is known."""
+        found = self._find(resource, device) if self else None
         return found if isinstance(found, SameDevice) else None
 
     def perhaps(self, resource: str, device: str) -> str:
-        """Return why a plugin's device that `find` does not find may belong to a claim; empty if it cannot."""
-        if self.missing or not self._prepared:
+        """Return why a plugin's device that `find` does not find may belong to a claim. Empty means that it cannot."""
+        if self.missing or not self:
             return self.missing
         found = self._find(resource, device)
         if isinstance(found, str) and found:
@@ -86,7 +89,10 @@ class ClaimedHardware:
         return f"no ResourceSlice has the device {'/'.join(key)} of a claim{self._no_slices}"
 
     def _find(self, resource: str, device: str) -> SameDevice | str:
-        """Return the device of a claim that is certainly the same; or why one may be, empty if none can be."""
+        """Return the device of a claim that is certainly the same, or else why one may be.
+
+        The result is an empty text if none can be.
+        """
         id_ = device.partition(_REPLICA)[0]
         address = pci_address(id_)
         if address is not None and address in self._by_address:
@@ -143,7 +149,7 @@ class ClaimedHardware:
 
 
 def pci_address(text: str) -> str | None:
-    """Return the PCI address in a text, as `dddd:bb:dd.f`; None if there is none, or more than one.
+    """Return the PCI address in a text, as `dddd:bb:dd.f`. The result is None if there is none, or more than one.
 
     >>> pci_address("00000000:3B:00.0"), pci_address("gpu-0000-3b-00-0"), pci_address("gpu-0")
     ('0000:3b:00.0', '0000:3b:00.0', None)
@@ -186,7 +192,7 @@ def _cdi_names(look: Look, holders: Holders) -> Mapping[tuple[str, str], tuple[s
     receipts = {(one.key, one.resource): one.cdi_devices for one in file.receipts} if file else {}
     return {
         (str(one.resource), str(device)): receipts[one.key, one.resource]
-        for one in holders.ledger
+        for one in holders.entries.values()
         if (one.key, one.resource) in receipts and len(one.numa_nodes) == 1
         for device in one.numa_nodes
     }

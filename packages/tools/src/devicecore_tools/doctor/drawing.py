@@ -140,7 +140,7 @@ def _around(cell: Cell, at: str, inside: str, stops: Collection[int] | None) -> 
 
 
 def _visible(inside: str) -> str:
-    """Return the text of a drawing, for an attribute."""
+    """Return the text that a reader sees in a drawing, without its elements."""
     return " ".join(re.sub("<[^>]*>", " ", inside).split())
 
 

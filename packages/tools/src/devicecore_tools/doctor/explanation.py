@@ -112,7 +112,7 @@ def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanatio
 
 
 def _resources(found: Match, pod: Pod | None, facts: Facts | None) -> tuple[str, ...]:
-    """Return the resource that the sentence names; else those of the node that the pod asks for."""
+    """Return the resource that the sentence names, or else those of the node that the pod asks for."""
     if "resource" in found.values:
         return (found.values["resource"],)
     if pod is None or found.message.manager not in _DECIDES_ON_DEVICES:

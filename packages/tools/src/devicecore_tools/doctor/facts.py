@@ -32,7 +32,7 @@ class Facts:
         init=False, default=Factory(lambda self: Holders.of(self.look, self.pods, self.kubelet), takes_self=True)
     )
     lists: Lists = field(init=False, default=Factory(lambda self: Lists.of(self.look, self.holders), takes_self=True))
-    numa_nodes: Mapping[tuple[str, str], tuple[int, ...]] = field(
+    numa_nodes: Mapping[str, Mapping[str, tuple[int, ...]]] = field(
         init=False, default=Factory(lambda self: _numa_nodes(self.holders, self.lists), takes_self=True)
     )
     sockets: PluginSockets = field(
@@ -61,30 +61,29 @@ def _arguments(question: Callable[..., object]) -> tuple[str, ...]:
     return tuple(name for name in question.__annotations__ if name != "return")
 
 
-def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[tuple[str, str], tuple[int, ...]]:
-    """Return the NUMA nodes of each (resource, device) for which a source names them; empty if it has none."""
-    found: dict[tuple[str, str], tuple[int, ...]] = {}
+def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
+    """Return the NUMA nodes of the devices of each resource. A device of which no source names them is not in it."""
+    found: dict[str, dict[str, tuple[int, ...]]] = {}
     for allocation in holders.allocations:
-        resource, devices = allocation.resource, allocation.devices
-        found.update({(resource, device): numa_nodes for device, numa_nodes in devices.items()})
+        found.setdefault(allocation.resource, {}).update(allocation.devices)
     for resource, devices in (lists.allocatable or {}).items():
-        found.update({(resource, device): numa_nodes for device, numa_nodes in devices.items()})
+        found.setdefault(resource, {}).update(devices)
     for plugin, resources in lists.served_by:
         if len(resources) == 1 and plugin.devices:
-            for device, (_, topology) in plugin.devices.by_id.states.items():
-                found[resources[0], str(device)] = tuple(map(int, topology or ()))
-    none = int(NO_TOPOLOGY)
-    return {
-        key: tuple([one for one in nodes if one != none]) if none in nodes else nodes for key, nodes in found.items()
-    }
+            states = plugin.devices.by_id.states.items()
+            listed = {str(device): tuple(map(int, topology or ())) for device, (_, topology) in states}
+            found.setdefault(resources[0], {}).update(listed)
+    for places in found.values():
+        odd = {device for device, numa_nodes in places.items() if NO_TOPOLOGY in numa_nodes}
+        places.update({device: tuple([one for one in places[device] if one != NO_TOPOLOGY]) for device in odd})
+    return found
 
 
 def all_numa_nodes(look: Look, holders: Holders, lists: Lists) -> frozenset[int]:
     """Return every NUMA node that any source names."""
-    named = [allocation.devices.values() for allocation in holders.allocations] + [
-        devices.values() for devices in (lists.allocatable or {}).values()
-    ]
-    found = {node for topologies in named for nodes in topologies for node in nodes}
+    named = {nodes for allocation in holders.allocations for nodes in allocation.devices.values()}
+    named.update(*(devices.values() for devices in (lists.allocatable or {}).values()))
+    found = {node for nodes in named for node in nodes}
     for plugin in look.plugins.value or ():
         found |= {int(node) for _, nodes in (plugin.devices.states if plugin.devices else ()) for node in nodes or ()}
     return frozenset(found - {NO_TOPOLOGY})

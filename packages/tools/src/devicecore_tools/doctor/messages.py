@@ -89,7 +89,7 @@ class Match:
         return self._filled(self.message.change)
 
     def number(self, name: str) -> int | None:
-        """Return a value that is a count; None if the sentence has none of that name."""
+        """Return a value that is a count. The result is None if the sentence has none of that name."""
         return int(self.values[name]) if name in self.values else None
 
     def _filled(self, text: str) -> str:
@@ -100,7 +100,7 @@ class Match:
 
 
 def find(text: str) -> Match | None:
-    """Return the row that a refusal belongs to; None if no kubelet says it.
+    """Return the row that a refusal belongs to. The result is None if no kubelet says it.
 
     `text` is a pod's status message, the message of an event, or that of a waiting container.
     """
@@ -174,7 +174,10 @@ def _rows(table: list[dict[str, object]]) -> Iterator[Message]:
 
 
 def _without(text: str, prefix: str) -> str | None:
-    """Return the text without what the kubelet puts in front of such sentences; None if it must be there and is not."""
+    """Return the text without what the kubelet puts in front of such sentences.
+
+    The result is None if it must be there and is not.
+    """
     for known in PREFIXES[prefix]:
         if text.startswith(known):
             return text.removeprefix(known)

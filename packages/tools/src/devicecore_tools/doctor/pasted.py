@@ -59,7 +59,7 @@ def _records(text: str) -> Iterator[str]:
 
 
 def _find_in(record: str) -> Match | None:
-    """Return the refusal in a record; the row for all other sentences only if no other fits."""
+    """Return the refusal in a record. The row for all other sentences is returned only if no other fits."""
     if len(record) < _SHORTEST:
         return None
     broken_words = "".join(line.strip() for line in record.split("\n"))

@@ -14,16 +14,17 @@ of a pod that has ended, and an entry that is missing from both is a record that
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import cast
 
 from attrs import evolve, field, frozen
 
 from devicecore.domain.checkpoint import CheckpointData, FileVerdict, allocation_of
-from devicecore.domain.ledger import Ledger
-from devicecore.domain.model import Health, is_extended_resource
+from devicecore.domain.ledger import Allocation
+from devicecore.domain.model import ContainerKey, Health, ResourceName, is_extended_resource
 from devicecore_tools.doctor.look import CheckpointSeen, Look, PluginSeen, PodResourcesSeen, PodSeen, Source
 
 
@@ -60,7 +61,7 @@ class Owner:
     state: OwnerState
     pod: PodSeen | None = field(default=None, eq=False)
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """What distinguishes this owner's pod from others."""
         return f"{self.namespace}/{self.name}" if self.name else self.uid
@@ -152,7 +153,7 @@ def _node_name(look: Look, of_listed: list[str]) -> str:
 
 
 def _has_begun(pod: PodSeen) -> bool | None:
-    """Return whether a kubelet has admitted the pod and it has not ended; None if its phase does not say so."""
+    """Return whether a kubelet has admitted the pod and it has not ended. A phase that does not say so gives None."""
     match pod.phase:
         case "Running":
             return True
@@ -203,17 +204,19 @@ class Holders:
     """Who holds which device.
 
     Attributes:
-        ledger: the allocations of the checkpoint.
+        entries: the allocations of the checkpoint, by container and resource.
         allocations: every allocation that a source names: those of the checkpoint, then those that only the kubelet's
             answer has, then those that only a pod's status has.
-        by_device: the owners of each (resource, device).
+        by_device: the owners of each device, by resource.
+        shared: the devices of each resource that have more than one owner.
         in_use: the devices of each resource that owners hold, in order, without owners whose pods are gone.
         missing: the containers whose devices no source names.
     """
 
-    ledger: Ledger
+    entries: Mapping[tuple[ContainerKey, ResourceName], Allocation]
     allocations: tuple[AllocationSeen, ...]
-    by_device: Mapping[tuple[str, str], tuple[Owner, ...]]
+    by_device: Mapping[str, Mapping[str, tuple[Owner, ...]]]
+    shared: Mapping[str, Mapping[str, tuple[Owner, ...]]]
     in_use: Mapping[str, AbstractSet[str]]
     missing: tuple[Missing, ...]
 
@@ -221,22 +224,38 @@ class Holders:
     def of(cls, look: Look, pods: Pods, kubelet: KubeletNow) -> "Holders":
         """Return the holders of a look."""
         file = believed_file(look)
-        ledger = Ledger.of(map(allocation_of, (file.data.entries if file and file.data else None) or ()))
-        allocations = tuple(_allocations(look, pods, kubelet, ledger))
-        by_device: dict[tuple[str, str], list[Owner]] = {}
+        written = map(allocation_of, (file.data.entries if file and file.data else None) or ())
+        entries = {(one.key, one.resource): one for one in written}
+        allocations = tuple(_allocations(look, pods, kubelet, entries.values()))
+        by_device: dict[str, dict[str, tuple[Owner, ...]]] = {}
+        shared: dict[str, dict[str, tuple[Owner, ...]]] = {}
         in_use: dict[str, dict[str, None]] = {}
         for one in allocations:
-            for device in one.devices:
-                by_device.setdefault((one.resource, device), []).append(one.owner)
+            owners = by_device.setdefault(one.resource, {})
+            twice = {device: (*owners[device], one.owner) for device in one.devices.keys() & owners.keys()}
+            owners.update(dict.fromkeys(one.devices, (one.owner,)))
+            if twice:
+                owners.update(twice)
+                shared.setdefault(one.resource, {}).update(twice)
             if one.owner.state is not OwnerState.STALE:
                 in_use.setdefault(one.resource, {}).update(dict.fromkeys(one.devices))
         return cls(
-            ledger,
+            entries,
             allocations,
-            {key: tuple(owners) for key, owners in by_device.items()},
+            by_device,
+            shared,
             {resource: devices.keys() for resource, devices in in_use.items()},
             tuple(_missing(look, pods, allocations)),
         )
+
+    @cached_property
+    def live(self) -> Mapping[str, Mapping[str, None]]:
+        """The devices of each resource whose holders are certain, in order."""
+        found: dict[str, dict[str, None]] = {}
+        for one in self.allocations:
+            if one.owner.state is OwnerState.LIVE:
+                found.setdefault(one.resource, {}).update(dict.fromkeys(one.devices))
+        return found
 
 
 def api_omits(look: Look, owner: Owner) -> bool:
@@ -249,14 +268,16 @@ def api_omits(look: Look, owner: Owner) -> bool:
     return all(owner.container != one.name for one in owner.pod.pod.containers)
 
 
-def _allocations(look: Look, pods: Pods, kubelet: KubeletNow, ledger: Ledger) -> Iterator[AllocationSeen]:
+def _allocations(
+    look: Look, pods: Pods, kubelet: KubeletNow, entries: Iterable[Allocation]
+) -> Iterator[AllocationSeen]:
     listed = [
         (
             Owner(str(one.key.pod), "", "", one.key.container, (Source.CHECKPOINT,), OwnerState.UNKNOWN),
             str(one.resource),
-            {str(device): tuple(map(int, numa_nodes)) for device, numa_nodes in one.numa_nodes.items()},
+            cast("Mapping[str, tuple[int, ...]]", one.numa_nodes),  # a NewType of each, and 50,000 of them
         )
-        for one in ledger
+        for one in entries
     ]
     in_api = _ApiAllocations(look.pod_resources.value)
     confirmed = [
@@ -269,14 +290,16 @@ def _allocations(look: Look, pods: Pods, kubelet: KubeletNow, ledger: Ledger) ->
     }
     result = []
     for (owner, resource, devices), places in zip(listed, confirmed, strict=True):
-        both = {device: numa_nodes for device, numa_nodes in devices.items() if device in places}
-        rest = {device: numa_nodes for device, numa_nodes in devices.items() if device not in places}
+        both, rest = devices, _NO_DEVICES
+        if len(places) < len(devices):
+            both = {device: numa_nodes for device, numa_nodes in devices.items() if device in places}
+            rest = {device: numa_nodes for device, numa_nodes in devices.items() if device not in places}
         if both:
             place = next(iter(places.values()))
             pod = pods.by_uid.get(owner.uid) or pods.by_name.get(place)
-            named = evolve(owner, namespace=place[0], name=place[1], pod=pod)
             sources = (Source.CHECKPOINT, Source.POD_RESOURCES)
-            result.append(AllocationSeen(evolve(named, sources=sources, state=OwnerState.LIVE), resource, both))
+            confirmed_owner = Owner(owner.uid, *place, owner.container, sources, OwnerState.LIVE, pod)
+            result.append(AllocationSeen(confirmed_owner, resource, both))
         if rest or not devices:
             only = _only_in_the_file(look, pods, kubelet, owner, alive.get(owner.uid))
             result.append(AllocationSeen(only, resource, rest))
@@ -302,6 +325,8 @@ def _only_in_the_file(
         return evolve(named, sources=both, state=OwnerState.LIVE)
     return evolve(named, sources=both)
 
+
+_NO_DEVICES: Mapping[str, tuple[int, ...]] = {}
 
 CLAIM = "claim:"
 """How the name of a resource in a pod's status begins if it is a ResourceClaim."""
@@ -344,7 +369,10 @@ def _missing(look: Look, pods: Pods, allocations: tuple[AllocationSeen, ...]) ->
 
 def is_requested(pod: PodSeen, container: str, resource: str, size: int) -> bool:
     """Return whether a limit of a container asks a device plugin for devices."""
-    return bool(size) and (container, resource) not in pod.pod.claimed and is_extended_resource(resource)
+    return bool(size) and (container, resource) not in pod.pod.claimed and _is_of_plugins(resource)
+
+
+_is_of_plugins = lru_cache(maxsize=256)(is_extended_resource)  # all pods request the same few resources
 
 
 _Place = tuple[str, str]  # namespace and name of a pod
@@ -355,35 +383,50 @@ class _ApiAllocations:
 
     def __init__(self, api: PodResourcesSeen | None) -> None:
         self._holdings = api.holdings if api else ()
-        self._matched: list[set[str]] = [set() for _ in self._holdings]
-        # The numbers of the holdings of a device, for any pod (None) and for each. A number is taken from both once.
-        self._waiting: dict[tuple[_Place | None, str, str, str], deque[int]] = {}
-        for number, holding in enumerate(self._holdings):
-            for device in holding.devices:
-                for place in (None, (holding.namespace, holding.pod)):
-                    key = place, holding.container, holding.resource, device
-                    self._waiting.setdefault(key, deque()).append(number)
+        self._rest = [set(one.devices) for one in self._holdings]  # the devices that are not matched yet
+        self._by_place: dict[tuple[_Place, str, str], list[int]] = {}
+        for number, one in enumerate(self._holdings):
+            self._by_place.setdefault(((one.namespace, one.pod), one.container, one.resource), []).append(number)
+
+    @cached_property
+    def _of_any_pod(self) -> Mapping[tuple[str, str, str], deque[int]]:
+        """The numbers of the holdings that have a device, for entries whose pods no source names."""
+        found: dict[tuple[str, str, str], deque[int]] = {}
+        for number, one in enumerate(self._holdings):
+            for device in one.devices:
+                found.setdefault((one.container, one.resource, device), deque()).append(number)
+        return found
 
     def match(
         self, owner: Owner, resource: str, devices: Mapping[str, tuple[int, ...]], pod: PodSeen | None
     ) -> dict[str, tuple[str, str]]:
         """Return the devices of an entry that the answer has too, each with namespace and name of its pod."""
-        wanted = None if pod is None else (pod.pod.namespace, pod.pod.name)
+        numbers: Sequence[int] = ()
+        if pod is not None:
+            numbers = self._by_place.get(((pod.pod.namespace, pod.pod.name), owner.container, resource), ())
+            if len(numbers) == 1 and self._rest[numbers[0]] == devices.keys():  # nearly always
+                self._rest[numbers[0]].clear()
+                return dict.fromkeys(devices, (pod.pod.namespace, pod.pod.name))
         places = {}
         for device in devices:
-            waiting = self._waiting.get((wanted, owner.container, resource, device))
-            while waiting and device not in places:
-                number = waiting.popleft()
-                if device not in self._matched[number]:
-                    self._matched[number].add(device)
-                    places[device] = self._holdings[number].namespace, self._holdings[number].pod
+            candidates = iter(numbers) if pod is not None else self._left(owner.container, resource, device)
+            number = next((one for one in candidates if device in self._rest[one]), None)
+            if number is not None:
+                self._rest[number].discard(device)
+                places[device] = self._holdings[number].namespace, self._holdings[number].pod
         return places
+
+    def _left(self, container: str, resource: str, device: str) -> Iterator[int]:
+        """Yield the holdings of any pod that have a device. None is yielded again, because its device is matched."""
+        waiting = self._of_any_pod.get((container, resource, device))
+        while waiting:
+            yield waiting.popleft()
 
     def unmatched(self, pods: Mapping[tuple[str, str], PodSeen]) -> Iterator[AllocationSeen]:
         """Return the holdings that only the pod-resources API names."""
-        for holding, matched in zip(self._holdings, self._matched, strict=True):
-            rest = {device: nodes for device, nodes in holding.devices.items() if device not in matched}
-            if rest:
+        for holding, left in zip(self._holdings, self._rest, strict=True):
+            if left:
+                rest = {device: nodes for device, nodes in holding.devices.items() if device in left}
                 pod = pods.get((holding.namespace, holding.pod))
                 uid = str(pod.pod.uid) if pod else ""
                 state, sources = OwnerState.LIVE, (Source.POD_RESOURCES,)
@@ -392,6 +435,9 @@ class _ApiAllocations:
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------
+
+
+_HEALTHY = Health.HEALTHY.value
 
 
 @frozen
@@ -478,8 +524,8 @@ class Lists:
         if resource not in self.is_confirmed:
             return "unknown"
         if device in self.healthy[resource]:
-            return Health.HEALTHY.value
-        pods = (one.pod for one in holders.by_device.get((resource, device), ()) if one.pod is not None)
+            return _HEALTHY
+        pods = (one.pod for one in holders.by_device.get(resource, {}).get(device, ()) if one.pod is not None)
         told = {
             one
             for pod in pods
@@ -488,6 +534,10 @@ class Lists:
             for one in [of.get(device)]
         }
         return Health.UNHEALTHY.value if Health.UNHEALTHY.value in told else "unknown"
+
+    def certainly_healthy(self, resource: str) -> AbstractSet[str]:
+        """Return the devices for which `health` returns `Healthy`."""
+        return self.healthy[resource] if resource in self.is_confirmed else frozenset()
 
     def kubelet_has(self, resource: str, device: str) -> bool:
         """Return whether the living kubelet counts a device as healthy. Its answer leaves out those on no NUMA node."""

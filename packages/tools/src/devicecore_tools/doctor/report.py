@@ -148,13 +148,14 @@ def _not_ruled_out(facts: Facts) -> Iterator[str]:
 
 
 def _rows(facts: Facts) -> Iterator[DeviceRow]:
-    numa_nodes = facts.numa_nodes
     lists, holders = facts.lists, facts.holders
     for resource in lists.resources:
+        numa_nodes, owners_of = facts.numa_nodes.get(resource, {}), holders.by_device.get(resource, {})
+        healthy = lists.certainly_healthy(resource)  # most devices of a large node are
         for device in in_natural_order([*map(DeviceId, lists.devices[resource])]):
-            key = resource, str(device)
-            what = numa_nodes.get(key), lists.health(resource, device, holders)
-            owners = holders.by_device.get(key, ())
+            health = Health.HEALTHY.value if device in healthy else lists.health(resource, device, holders)
+            what = numa_nodes.get(device), health
+            owners = owners_of.get(device, ())
             if all(one.state is OwnerState.STALE for one in owners):
                 row = _without_owner(facts, resource, device, *what)
                 if not owners or row.owner != UNKNOWN:  # the kubelet has let go of what its file still names

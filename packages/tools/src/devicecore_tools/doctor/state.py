@@ -35,7 +35,7 @@ def state_of(facts: Facts) -> NodeState:
         if resource in lists.registered or resource in (lists.allocatable or {}) or resource in lists.listed:
             plugin = PluginId(ResourceName(resource), "", 1)
             devices = [
-                _device(lists, resource, device, numa_nodes.get((resource, device)))
+                _device(lists, resource, device, numa_nodes.get(resource, {}).get(device))
                 for device in lists.devices[resource]
             ]
             inventory = inventory.connect(plugin, PluginOptions()).report(plugin, [one for one in devices if one])
@@ -43,7 +43,7 @@ def state_of(facts: Facts) -> NodeState:
 
 
 def _allocations(facts: Facts) -> list[Allocation]:
-    """Return what each container holds; parts of it that different sources name are put together."""
+    """Return what each container holds. Parts of it that different sources name are put together."""
     found: dict[tuple[ContainerKey, ResourceName], dict[DeviceId, tuple[NumaNode, ...]]] = {}
     for allocation in facts.holders.allocations:
         if allocation.owner.state is not OwnerState.STALE:
@@ -55,7 +55,7 @@ def _allocations(facts: Facts) -> list[Allocation]:
 
 
 def _device(lists: Lists, resource: str, device: str, numa_nodes: tuple[int, ...] | None) -> Device | None:
-    """Return a device as its plugin reports it; None if it is only held."""
+    """Return a device as its plugin reports it. The result is None if it is only held."""
     listed = lists.listed.get(resource)
     is_healthy = device in lists.healthy.get(resource, ())
     if listed is not None and device not in listed:

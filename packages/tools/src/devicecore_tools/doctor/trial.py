@@ -266,7 +266,7 @@ _MISSING = {
 
 
 def claims_of(pod: Pod) -> list[str]:
-    """Return the ResourceClaims of a pod, as `namespace/name`; one that is not made yet by the name of its template."""
+    """Return the ResourceClaims of a pod, as `namespace/name`. One that is not made yet has its template's name."""
     named = []
     for one in pod.claims:
         name = one.claim or pod.generated_claims.get(one.name) or one.template or one.name
@@ -306,7 +306,7 @@ def _first_that_helps(attempts: Iterator[_Attempt]) -> Change | None:
 
 
 def _has_enough(node: TrialNode, pod: Pod) -> bool:
-    """Return whether enough devices are free and healthy; only then a trial is worth its time.
+    """Return whether enough devices are free and healthy. Only then a trial is worth its time.
 
     The app containers of a pod share no devices. If the pod holds devices already, it may need no others.
     """
@@ -438,7 +438,7 @@ _DEFAULT = TopologySettings()
 def trial_node(
     name: str, facts: Facts, topology: TopologySettings = _DEFAULT, pod_claims: ClaimTrial | None = None
 ) -> TrialNode:
-    """Return the node that sources describe, for a trial.
+    """Return the node on which pods are tried, as its sources describe it.
 
     A plugin's list says most of its devices; without one, the kubelet's and the checkpoint's lists of healthy devices
     count. The holders are those of `doctor.state_of`: pods that are certainly gone are not among them, because a
@@ -453,7 +453,7 @@ def trial_node(
     state = state_of(facts)
     reports = {ResourceName(one): state.inventory.current_report(ResourceName(one)) for one in facts.lists.resources}
     devices = {one: tuple(report.devices.values()) if report else () for one, report in reports.items()}
-    known = sorted({one for nodes in facts.numa_nodes.values() for one in nodes}) or [0]
+    known = sorted({one for places in facts.numa_nodes.values() for nodes in places.values() for one in nodes}) or [0]
     here = {pod.pod.uid: pod for pod in (*facts.pods.here, *facts.pods.perhaps_here)}
     names = {PodUid(one.owner.uid): one.owner.identity for one in facts.holders.allocations if one.owner.uid}
     absent = dict(_absent(facts))
@@ -500,7 +500,7 @@ def _absent(facts: Facts) -> Iterator[tuple[ResourceName, Sequence[Device]]]:
         is_gone = facts.sockets.none_is_left and not facts.look.plugins.value
         if facts.lists.allocatable is not None or published.get(resource) == 0 or is_gone:
             before = facts.lists.registered.get(resource) or [*facts.lists.devices.get(resource, ())]
-            nodes = {one: tuple(map(NumaNode, facts.numa_nodes.get((resource, one), ()))) for one in before}
+            nodes = {one: tuple(map(NumaNode, facts.numa_nodes.get(resource, {}).get(one, ()))) for one in before}
             yield ResourceName(resource), tuple(Device(DeviceId(one), topology=of or None) for one, of in nodes.items())
 
 

@@ -18,7 +18,7 @@ _MAX_MESSAGE = 300  # characters of an event that are shown
 def plugin_and_claim(holders: Holders, claimed: ClaimedHardware) -> Iterator[Found]:
     """A container holds a device of a plugin that is prepared for a ResourceClaim as well."""
     seen: set[tuple[str, str]] = set()
-    for allocation in holders.allocations:
+    for allocation in holders.allocations if claimed else ():
         owner = allocation.owner
         if owner.state is OwnerState.STALE:
             continue
@@ -38,7 +38,7 @@ def plugin_and_claim(holders: Holders, claimed: ClaimedHardware) -> Iterator[Fou
 
 def offered_and_claimed(holders: Holders, lists: Lists, claimed: ClaimedHardware) -> Iterator[Found]:
     """A plugin offers a device that no container holds, and that is prepared for a ResourceClaim."""
-    for resource in lists.resources:
+    for resource in lists.resources if claimed else ():
         for device in lists.devices[resource]:
             if device not in lists.healthy.get(resource, ()) or device in holders.in_use.get(resource, ()):
                 continue

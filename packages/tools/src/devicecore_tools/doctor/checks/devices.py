@@ -11,9 +11,9 @@ from devicecore_tools.doctor.facts import all_numa_nodes
 from devicecore_tools.doctor.findings import Evidence, Found, devices_of, name
 from devicecore_tools.doctor.look import Look, Source
 from devicecore_tools.doctor.plugins import PluginSockets, WhyAbsent, absence, wanted_resources
-from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, believed_file
+from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, Pods, believed_file
 
-NumaNodes = Mapping[tuple[str, str], tuple[int, ...]]
+NumaNodes = Mapping[str, Mapping[str, tuple[int, ...]]]
 
 MAX_NUMA_NODES = 8
 """The most NUMA nodes that a kubelet's topology manager accepts by default."""
@@ -59,7 +59,7 @@ def _all_sick(pods: Pods, holders: Holders, lists: Lists, sockets: PluginSockets
     """The held devices of each resource of which the kubelet has no healthy one, if its plugin is what says so."""
     return {
         resource: [one for one in devices if lists.health(resource, one, holders) == Health.UNHEALTHY.value]
-        for resource, devices in _live(holders).items()
+        for resource, devices in holders.live.items()
         if not lists.healthy.get(resource) and resource not in lists.listed
         if absence(pods, sockets, resource) is WhyAbsent.SICK
     }
@@ -68,31 +68,21 @@ def _all_sick(pods: Pods, holders: Holders, lists: Lists, sockets: PluginSockets
 def _held_and_sick(holders: Holders, lists: Lists, numa_nodes: NumaNodes) -> Mapping[str, list[str]]:
     """The devices of each resource that containers certainly hold and that are not healthy."""
     found = {}
-    for resource, devices in _live(holders).items():
+    for resource, devices in holders.live.items():
         listed, healthy = lists.listed.get(resource), lists.healthy.get(resource, ())
         if listed is not None:
             sick = [device for device in devices if listed.get(device) is Health.UNHEALTHY]
         elif not healthy:  # the plugin has gone or not listed yet, which is another finding
             sick = []
         else:  # the kubelet's answer leaves out devices whose topology has no nodes; the file of then has them
-            file = lists.in_file.get(resource)
+            file, places = lists.in_file.get(resource), numa_nodes.get(resource, {})
             sick = [
                 device
                 for device in devices
-                if device not in healthy
-                and (numa_nodes.get((resource, device)) or (file is not None and device not in file))
+                if device not in healthy and (places.get(device) or (file is not None and device not in file))
             ]
         if sick:
             found[resource] = sick
-    return found
-
-
-def _live(holders: Holders) -> Mapping[str, Mapping[str, None]]:
-    """The devices of each resource whose holders are certain, in order."""
-    found: dict[str, dict[str, None]] = {}
-    for one in holders.allocations:
-        if one.owner.state is OwnerState.LIVE:
-            found.setdefault(one.resource, {}).update(dict.fromkeys(one.devices))
     return found
 
 
@@ -118,8 +108,8 @@ def unhealthy_device(look: Look, holders: Holders, lists: Lists, not_free: Mappi
                 yield Found(sentence, (told,), resource, tuple(sick))
         elif node is not None and lists.healthy.get(resource):
             capacity, allocatable = node.capacity.get(resource, 0), node.allocatable.get(resource, 0)
-            held = holders.in_use.get(resource, ())
-            count = capacity - allocatable - sum(device not in lists.healthy[resource] for device in held)
+            held = holders.in_use.get(resource, frozenset())
+            count = capacity - allocatable - len(held - lists.healthy[resource])
             is_of_now = allocatable >= len(lists.healthy[resource])  # else the kubelet has not written the Node yet
             if count > 0 and allocatable and is_of_now:
                 sentence = (
@@ -139,7 +129,7 @@ def more_allocated_than_allocatable(
     """Containers hold more healthy devices than are allocatable."""
     node = look.node.value
     sick = _held_and_sick(holders, lists, numa_nodes)
-    for resource, devices in _live(holders).items():
+    for resource, devices in holders.live.items():
         if lists.allocatable is not None and not lists.allocatable.get(resource):
             continue  # the plugin has gone, which is another finding, and the Node does not say so yet
         allocatable = node.allocatable.get(resource, 0) if node else 0
@@ -203,7 +193,7 @@ def many_numa_nodes(look: Look, holders: Holders, lists: Lists) -> Iterator[Foun
 
 def _holders(holders: Holders, resource: str, devices: list[str]) -> tuple[Evidence, ...]:
     """Who holds the first of `devices`."""
-    owner = holders.by_device[resource, devices[0]][0]
+    owner = holders.by_device[resource][devices[0]][0]
     others = f", and the holders of {len(devices) - 1:,} more" if len(devices) > 1 else ""
     text = f"{name(devices[0])}: container {name(owner.container)} of pod {name(owner.identity)}{others}"
     return (Evidence(owner.sources[0], text),)

@@ -77,7 +77,7 @@ def unreadable_receipt(look: Look, holders: Holders) -> Iterator[Found]:
                 f"entry of {_entry(receipt)}."
             )
             problem = foreign_text(receipt.problem, 200)
-            allocation = holders.ledger.allocation(receipt.key, receipt.resource)
+            allocation = holders.entries.get((receipt.key, receipt.resource))
             devices = tuple(map(str, allocation.device_ids)) if allocation else ()
             evidence = (Evidence(Source.CHECKPOINT, f"AllocResp: {problem}"),)
             yield Found(sentence, evidence, str(receipt.resource), devices)

@@ -50,8 +50,8 @@ def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterat
 def two_owners(holders: Holders) -> Iterator[Found]:
     """Two pods hold one device, or two containers of a pod do that cannot share."""
     shared: dict[tuple[str, tuple[Owner, ...]], list[str]] = {}
-    for (resource, device), owners in holders.by_device.items():
-        if len(owners) > 1:
+    for resource, of_device in holders.shared.items():
+        for device, owners in of_device.items():
             present = tuple(one for one in owners if one.state is not OwnerState.STALE)
             if len(present) > 1 and _share_a_source(present) and _exclude_each_other(present):
                 shared.setdefault((resource, present), []).append(device)

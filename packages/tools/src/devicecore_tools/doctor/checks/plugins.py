@@ -22,7 +22,7 @@ from devicecore_tools.doctor.plugins import (
 )
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, Pods, believed_file
 
-NumaNodes = Mapping[tuple[str, str], tuple[int, ...]]
+NumaNodes = Mapping[str, Mapping[str, tuple[int, ...]]]
 
 MAX_LIST_BYTES = 4 * 1024 * 1024
 """What a kubelet accepts as one message (kubelet.md 2.2)."""
@@ -56,7 +56,7 @@ def plugin_gone(
     for resource in sorted({*wanted, *lost}):
         if (lists.allocatable or {}).get(resource) or resource in lists.listed:
             continue
-        held = [numa_nodes.get((resource, device), ()) for device in holders.in_use.get(resource, ())]
+        held = [numa_nodes.get(resource, {}).get(device, ()) for device in holders.in_use.get(resource, ())]
         reasons = dict(_without_devices(look, lists, sockets, held, resource))
         if (published.get(resource) and not sockets.none_is_left) or not reasons:
             continue  # the Node counts devices that the kubelet's answer may leave out
@@ -223,7 +223,7 @@ def list_near_limit(lists: Lists) -> Iterator[Found]:
     measured = {resource for _, resource, _ in sizes.values()}
     for resource, ids in lists.registered.items():
         if resource not in measured:
-            at_least = sum(len(device.encode(errors="replace")) + _BYTES_PER_DEVICE for device in ids)
+            at_least = len("".join(ids).encode(errors="replace")) + _BYTES_PER_DEVICE * len(ids)
             text = f"{counted(len(ids), 'healthy device')}, whose list has at least {at_least:,} bytes"
             sizes[resource] = at_least, resource, Evidence(Source.CHECKPOINT, text)
     for label, (size, resource, evidence) in sizes.items():

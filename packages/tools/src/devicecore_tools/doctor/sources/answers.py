@@ -24,16 +24,16 @@ def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
     """The answers in the files of a directory; without the second file, the kubelet does not offer that call."""
     place = directory / LIST_NAME
     try:
-        pods = read_document_file(str(place))["pod_resources"].sequence()
+        pods = read_document_file(str(place)).sequence_at("pod_resources")
         holdings, claimed = [], []
         for pod in pods:
-            names = pod["namespace"].text(""), pod["name"].text("")
-            for container in pod["containers"].sequence():
-                of = (*names, container["name"].text(""))
+            names = pod.text_at("namespace", ""), pod.text_at("name", "")
+            for container in pod.sequence_at("containers"):
+                of = (*names, container.text_at("name", ""))
                 devices = _grouped(_elements_in(container["devices"]))
                 holdings += [HoldingSeen(*of, resource, ids) for resource, ids in devices.items()]
                 claimed += [
-                    one for claim in container["dynamic_resources"].sequence() for one in _claimed_in(of, claim)
+                    one for claim in container.sequence_at("dynamic_resources") for one in _claimed_in(of, claim)
                 ]
         allocatable = None
         if (directory / ALLOCATABLE_NAME).exists():
@@ -41,27 +41,23 @@ def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
             allocatable = _grouped(_elements_in(answer["devices"]))
     except DocumentError as error:
         return Reading(str(place), problem=str(error))
-    listed = frozenset((pod["namespace"].text(""), pod["name"].text("")) for pod in pods)
+    listed = frozenset((pod.text_at("namespace", ""), pod.text_at("name", "")) for pod in pods)
     return Reading.of(str(place), PodResourcesSeen("v1", listed, tuple(holdings), allocatable, tuple(claimed)))
 
 
 def _elements_in(devices: Value) -> Iterator[Element]:
+    """Yield the elements; of 100,000 as kubelets write them, each `Value` would cost microseconds."""
     for number, one in enumerate(devices.data if isinstance(devices.data, list) else devices.sequence()):
-        yield _usual_element(one) or _element(Value(one, devices, number))
+        try:
+            resource, ids = one["resource_name"], one["device_ids"]
+            numa_nodes = _NUMA_NODES[*[node["ID"] for node in one["topology"]["nodes"]]] if "topology" in one else ()
+            is_usual = type(resource) is str and type(ids) is list and len(ids) == 1 and type(ids[0]) is str and ids[0]
+        except (LookupError, TypeError):
+            is_usual = False
+        yield (resource, ids, numa_nodes) if is_usual else _element(Value(one, devices, number))
 
 
-def _usual_element(one: Any) -> Element | None:  # noqa: ANN401 - JSON has no better type
-    """Return an element as kubelets write it, else None: of 100,000, each `Value` would cost microseconds."""
-    try:
-        ids, nodes = one["device_ids"], one["topology"]["nodes"] if "topology" in one else ()
-        if type(one["resource_name"]) is str and type(ids) is list and type(ids[0]) is str and len(ids) == 1 and ids[0]:
-            return one["resource_name"], ids, tuple([_NUMBERS[node["ID"]] for node in nodes])
-    except (LookupError, TypeError):
-        pass
-    return None
-
-
-_NUMBERS = {str(number): number for number in range(1024)}
+_NUMA_NODES = {(str(number),): (number,) for number in range(1024)} | {(): ()}
 
 
 def _element(one: Value) -> Element:

@@ -103,7 +103,7 @@ def _published(item: Value, node: str) -> Iterator[PublishedDeviceSeen]:
 
 
 def _numa_nodes(attributes: Mapping[str, Value], driver: str) -> tuple[int, ...] | None:
-    """Return the NUMA nodes that the standard attribute names, or else the driver's own; None if neither is there."""
+    """Return the NUMA nodes that the standard attribute names, or else the driver's own. Without both it is None."""
     for name in ("resource.kubernetes.io/numaNode", f"{driver}/numaNode", "numaNode"):
         one = attributes.get(name)
         if one is not None and (one["int"].data is not None or one["ints"].data is not None):

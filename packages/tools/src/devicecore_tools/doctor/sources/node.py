@@ -166,7 +166,7 @@ class NodeSources:
         return None if self._reasons is None or self.root is None else str(Path(self.root) / name)
 
     def _not_in_record(self, name: str) -> str:
-        """Return why a file is not in the record; empty if it is, or if it was missing on the node."""
+        """Return why a file is not in the record. The result is empty if it is, or if it was missing on the node."""
         path = self._in_record(name)
         if path is None or self._reasons is None or os.path.lexists(path):
             return ""
@@ -174,7 +174,7 @@ class NodeSources:
         return "" if record.ABSENT in reason else reason
 
     def _recorded_reason(self, name: str) -> str:
-        """Return why a file is not in the record, as the record says; empty if it does not say so."""
+        """Return why a file is not in the record, as the record says. The result is empty if it does not say so."""
         reasons = self._reasons or {}
         return reasons.get(name) or reasons.get("", "")
 

@@ -99,7 +99,7 @@ def _channel(path: str) -> grpc.Channel:
 
 
 def _info(path: str, timeout: float) -> tuple[str, str] | None:
-    """Return path and resource of a device plugin for the plugin watcher; None for another kind of plugin."""
+    """Return path and resource of a device plugin that the plugin watcher finds. Another kind of plugin gives None."""
     with _channel(path) as channel:
         data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), timeout)
     info = _parsed(pluginregistration.PluginInfo.FromString, data)

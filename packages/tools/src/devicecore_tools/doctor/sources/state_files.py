@@ -69,7 +69,7 @@ def _problem(name: str, blob: bytes) -> str:
 
 
 def _hashed(name: str, document: dict[str, object]) -> str | None:
-    """Return what the checksum is made of; None if it is not known for this content."""
+    """Return what the checksum is made of. The result is None if it is not known for this content."""
     policy, entries = document.get("policyName") or "", document.get("entries") or {}
     if name == MEMORY_NAME:
         if document.get("machineState") or entries:
@@ -115,7 +115,7 @@ def _missing_cpus(document: dict[str, object], system: Path) -> str:
 
 
 def _cpus(text: str) -> set[int]:
-    """Return the CPUs of a set such as `0-3,8`; none if it is not one."""
+    """Return the CPUs of a set such as `0-3,8`. A text that is no set has none."""
     text = text.strip()
     if not text or not _CPU_SET.fullmatch(text):
         return set()
