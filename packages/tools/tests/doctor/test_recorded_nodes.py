@@ -254,6 +254,26 @@ def with_unhealthy_devices_only(root: Path) -> None:
     (root / "pods.json").write_text(pods.replace('"health": "Healthy"', '"health": "Unhealthy"'))
 
 
+def with_devices_on_no_numa_node(root: Path) -> None:
+    """The plugin names a topology without nodes: the kubelet has its devices, and its answer leaves them out."""
+    gpu = "acme.io/gpu"
+
+    def without(one: dict[str, Any]) -> None:
+        one["devices"] = [device for device in one.get("devices", ()) if device["resource_name"] != gpu]
+
+    changed(root, ALLOCATABLE_NAME, without)
+    pods = json.loads((root / LIST_NAME).read_text())
+    for container in (container for pod in pods["pod_resources"] for container in pod["containers"]):
+        without(container)
+    (root / LIST_NAME).write_text(json.dumps(pods))
+
+
+def with_a_file_of_other_pods(root: Path) -> None:
+    """The writes of the checkpoint fail, so it has the pods of yesterday with the same devices."""
+    other = checkpoint_with(partial(with_holders, exchanged=False))
+    (root / FILE).write_text(other((root / FILE).read_text()))
+
+
 def without_drivers(root: Path) -> None:
     listing = (root / "listing.txt").read_text()
     (root / "listing.txt").write_text(listing.replace("reg.sock  listener", "reg.sock  no listener (refused)"))
@@ -270,6 +290,8 @@ def without_drivers(root: Path) -> None:
             "acme.io/gpu",
             "reports its devices as unhealthy",
         ),
+        ("01-healthy", with_devices_on_no_numa_node, [], "acme.io/gpu", ""),
+        ("01-healthy", with_a_file_of_other_pods, ["sources-disagree"] * 3, "acme.io/gpu", ""),
         ("16-shared-claim-one-terminating", without_drivers, ["driver-gone"], "", ""),  # p1 goes on with the claim
     ],
 )
@@ -286,12 +308,30 @@ def test_a_node_that_differs_from_a_recorded_one_is_not_misjudged(
     change(root)
     _, document = report_of(capsys, str(root))
     assert [one["code"] for one in document["findings"]] == found
+    assert free_in(document) <= of_truth(name, "free")
     spec = {"containers": [{"name": "main", "resources": {"limits": {asked: 1} if asked else {}}}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "uid": "probe"}, "spec": spec}
     (tmp_path / "pod.json").write_text(json.dumps(pod))
     assert main(["fits", str(tmp_path / "pod.json"), "--root", str(root), "--json"]) == bool(said)
     (answer,) = json.loads(capsys.readouterr().out)["nodes"]
     assert said in "".join(answer["warnings"])
+
+
+@pytest.mark.parametrize(("count", "reason"), [(1, ""), (2, "request example.com/gpu: 1 of 2 devices fit")])
+@pytest.mark.parametrize("resource", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu.example.com"])
+def test_fits_takes_an_extended_resource_from_the_driver_whose_class_serves_it(
+    resource: str, count: int, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = Path(written(tmp_path, "14-dra-healthy"))
+    serves = {"extendedResourceName": "example.com/gpu"}
+    changed(root, "deviceclasses.json", lambda classes: classes["items"][0]["spec"].update(serves))
+    spec = {"containers": [{"name": "main", "resources": {"limits": {resource: count}}}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "uid": "probe"}, "spec": spec}
+    (tmp_path / "pod.json").write_text(json.dumps(pod))
+    assert main(["fits", str(tmp_path / "pod.json"), "--root", str(root), "--json"]) == bool(reason)
+    (answer,) = json.loads(capsys.readouterr().out)["nodes"]
+    assert answer["unhandled"] == []
+    assert reason.replace("example.com/gpu", resource) in (answer["reason"] or "")
 
 
 # --- nodes that are taken apart ---------------------------------------------------------------------------------------

@@ -184,14 +184,19 @@ def fits_or_not(answer: "Fit") -> str:
     return "fits, apart from its claims, which were not looked at" if answer.claims else "fits"
 
 
+def unhandled_of(answer: "Fit") -> "Iterator[tuple[str, str]]":
+    """Yield each container that asks for a resource which nothing on the node has, and what that means."""
+    for container, resource in getattr(answer.verdict, "unhandled", ()):
+        yield container, f"{resource}: no source names this resource, so a kubelet would not give any devices"
+
+
 def _pairs(answer: "Fit") -> "Iterator[tuple[str, str]]":
     from devicecore.domain.admission import Admitted
 
     if isinstance(answer.verdict, Admitted):
         for held in answer.verdict.allocations if not answer.warnings else ():
             yield f"{held.key.container}", f"{held.resource}: {', '.join(held.devices)}"
-        for container, resource in answer.verdict.unhandled:
-            yield container, f"{resource}: no source names this resource, so a kubelet would not give any devices"
+        yield from unhandled_of(answer)
     else:
         yield "reason", str(answer.verdict)
     for warning in answer.warnings:

@@ -284,10 +284,16 @@ def _counts(now: "ResourceNow") -> str:
     return f"{now.resource}: {now.listed} listed, {now.healthy} healthy, {now.held} held{gone}, {free} free"
 
 
-def _trial_pairs(trial: "Fit") -> Iterator[tuple[str, str]]:
-    from devicecore_tools.command.fits import fits_or_not
+def _verdict(trial: "Fit") -> str:
+    from devicecore_tools.command.fits import fits_or_not, unhandled_of
 
-    yield "verdict", fits_or_not(trial) if trial.fits else str(trial.verdict)
+    if trial.fits:
+        return fits_or_not(trial)
+    return "; ".join(f"{container}: {text}" for container, text in unhandled_of(trial)) or str(trial.verdict)
+
+
+def _trial_pairs(trial: "Fit") -> Iterator[tuple[str, str]]:
+    yield "verdict", _verdict(trial)
     for warning in trial.warnings:
         yield "warning", warning
     for change in trial.changes:
@@ -301,7 +307,7 @@ def _document(one: object) -> object:
 
 
 def _trial_document(trial: "Fit") -> dict[str, object]:
-    verdict = None if trial.fits else str(trial.verdict)
+    verdict = None if trial.fits else _verdict(trial)
     changes = [{"change": change.sentence, "size": change.size} for change in trial.changes]
     return {
         "fits": trial.fits,

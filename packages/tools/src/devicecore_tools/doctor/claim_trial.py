@@ -47,6 +47,9 @@ MAX_TRIALS = 60
 
 _STEPS_OF_TRIAL = 20_000
 
+_IMPLICIT = "deviceclass.resource.kubernetes.io/"
+"""How the resource begins that each DeviceClass serves by its own name."""
+
 _IN_RECORD = {NODE: "Node", SLICES: "ResourceSlice", CLAIMS: "ResourceClaim", CLASSES: "DeviceClass"}
 
 
@@ -58,6 +61,7 @@ class ClusterObjects:
     classes: tuple[DeviceClass, ...] = ()
     nodes: tuple[TargetNode, ...] = ()
     held: tuple[Held, ...] = ()
+    extended: Mapping[str, str] = {}  # the DeviceClass of each extended resource that a class serves
     claims: Mapping[str, Value] = {}  # by `namespace/name`, as the templates
     templates: Mapping[str, UnallocatedClaim] = {}
 
@@ -87,16 +91,20 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
     for document, kind in zip(documents, kinds, strict=False):
         for item in document["items"].sequence() if document["items"].data is not None else [document]:
             of_kind.setdefault(item["kind"].text(kind), []).append(item)
-    claims = of_kind.get("ResourceClaim", ())
+    claims, classes = of_kind.get("ResourceClaim", ()), of_kind.get("DeviceClass", ())
+    by_age = sorted(classes, key=lambda one: one["metadata"].text_at("creationTimestamp", ""))
+    served = {one["spec"].text_at("extendedResourceName", ""): one["metadata"].text_at("name") for one in by_age}
+    served |= {_IMPLICIT + one["metadata"].text_at("name"): one["metadata"].text_at("name") for one in classes}
     templates = [
         Value({"metadata": one["metadata"].data, "spec": one["spec"]["spec"].data}, one.file)
         for one in of_kind.get("ResourceClaimTemplate", ())
     ]
     return ClusterObjects(
         tuple(map(slice_of, of_kind.get("ResourceSlice", ()))),
-        tuple(map(class_of, of_kind.get("DeviceClass", ()))),
+        tuple(map(class_of, classes)),
         tuple(map(node_of, of_kind.get("Node", ()))),
         tuple(held for one in claims for held in held_by(one)),
+        served,
         {_name(one): one for one in claims},
         {one.name: one for one in map(claim_of, templates)},
     )
@@ -203,8 +211,17 @@ class ClaimTrial:
         except DocumentError:
             return None
 
-    def decide(self, names: Iterable[str]) -> ClaimsAnswer:
-        """Return what the node of a record says of the claims with these names, `namespace/name`: those of one pod."""
+    def class_for(self, resource: str) -> str | None:
+        """Return the DeviceClass that serves an extended resource if no plugin does. Of several it is the newest."""
+        return self._objects.extended.get(resource)
+
+    def decide(self, names: Iterable[str], extended: UnallocatedClaim | None = None) -> ClaimsAnswer:
+        """Return what the node of a record says of the claims of one pod.
+
+        Args:
+            names: of its ResourceClaims, `namespace/name`.
+            extended: the claim that a scheduler makes for the extended resources that DeviceClasses serve.
+        """
         asked, node = tuple(names), self.node("")
         missing = tuple(name for name in asked if name not in self._objects.claims)
         try:
@@ -212,6 +229,9 @@ class ClaimTrial:
         except DocumentError:
             return ClaimsAnswer(undecided=asked)
         wanted = {name: claim for name, claim in found if claim is not None}
+        if extended is not None:
+            wanted[extended.name] = extended
+            asked = (*asked, extended.name)
         if node is None:
             return ClaimsAnswer(undecided=asked)
         if elsewhere := self.elsewhere((name for name, claim in found if claim is None), node):

@@ -48,7 +48,9 @@ class Facts:
     )
     not_free: Mapping[str, str] = field(
         init=False,
-        default=Factory(lambda self: why_not_free(self.look, self.kubelet, self.pods, self.holders), takes_self=True),
+        default=Factory(
+            lambda self: why_not_free(self.look, self.kubelet, self.pods, self.holders, self.lists), takes_self=True
+        ),
     )
 
     def ask(self, question: Callable[..., Answer]) -> Answer:

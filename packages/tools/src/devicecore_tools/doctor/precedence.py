@@ -14,7 +14,7 @@ of a pod that has ended, and an entry that is missing from both is a record that
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -279,7 +279,7 @@ def _allocations(
         )
         for one in entries
     ]
-    in_api = _ApiAllocations(look.pod_resources.value)
+    in_api = _ApiAllocations(look.pod_resources.value, pods.by_name)
     confirmed = [
         in_api.match(owner, resource, devices, pods.by_uid.get(owner.uid)) for owner, resource, devices in listed
     ]
@@ -296,14 +296,14 @@ def _allocations(
             rest = {device: numa_nodes for device, numa_nodes in devices.items() if device not in places}
         if both:
             place = next(iter(places.values()))
-            pod = pods.by_uid.get(owner.uid) or pods.by_name.get(place)
+            pod = pods.by_uid.get(owner.uid)
             sources = (Source.CHECKPOINT, Source.POD_RESOURCES)
             confirmed_owner = Owner(owner.uid, *place, owner.container, sources, OwnerState.LIVE, pod)
             result.append(AllocationSeen(confirmed_owner, resource, both))
         if rest or not devices:
             only = _only_in_the_file(look, pods, kubelet, owner, alive.get(owner.uid))
             result.append(AllocationSeen(only, resource, rest))
-    result += in_api.unmatched(pods.by_name)
+    result += in_api.unmatched()
     yield from result
     yield from _only_in_a_status(pods, result)
 
@@ -381,7 +381,8 @@ _Place = tuple[str, str]  # namespace and name of a pod
 class _ApiAllocations:
     """The holdings of the pod-resources API, and which of them the checkpoint has too."""
 
-    def __init__(self, api: PodResourcesSeen | None) -> None:
+    def __init__(self, api: PodResourcesSeen | None, pods: Mapping[_Place, PodSeen]) -> None:
+        self._pods = pods
         self._holdings = api.holdings if api else ()
         self._rest = [set(one.devices) for one in self._holdings]  # the devices that are not matched yet
         self._by_place: dict[tuple[_Place, str, str], list[int]] = {}
@@ -390,10 +391,13 @@ class _ApiAllocations:
 
     @cached_property
     def _of_any_pod(self) -> Mapping[tuple[str, str, str], deque[int]]:
-        """The numbers of the holdings that have a device, for entries whose pods no source names."""
+        """The numbers of the holdings that have a device, for entries whose UID no source names.
+
+        They are not those of pods whose UID is known, which is another one.
+        """
         found: dict[tuple[str, str, str], deque[int]] = {}
         for number, one in enumerate(self._holdings):
-            for device in one.devices:
+            for device in one.devices if (one.namespace, one.pod) not in self._pods else ():
                 found.setdefault((one.container, one.resource, device), deque()).append(number)
         return found
 
@@ -422,12 +426,12 @@ class _ApiAllocations:
         while waiting:
             yield waiting.popleft()
 
-    def unmatched(self, pods: Mapping[tuple[str, str], PodSeen]) -> Iterator[AllocationSeen]:
+    def unmatched(self) -> Iterator[AllocationSeen]:
         """Return the holdings that only the pod-resources API names."""
         for holding, left in zip(self._holdings, self._rest, strict=True):
             if left:
                 rest = {device: nodes for device, nodes in holding.devices.items() if device in left}
-                pod = pods.get((holding.namespace, holding.pod))
+                pod = self._pods.get((holding.namespace, holding.pod))
                 uid = str(pod.pod.uid) if pod else ""
                 state, sources = OwnerState.LIVE, (Source.POD_RESOURCES,)
                 owner = Owner(uid, holding.namespace, holding.pod, holding.container, sources, state, pod)
@@ -450,6 +454,8 @@ class Lists:
         allocatable: the healthy devices of each resource as the kubelet answered; None if it was not asked.
         listed: the devices that plugins listed, by resource, where it is certain which resource a plugin serves.
         served_by: each plugin that answered, with the resources that its devices belong to.
+        left_out: the resources of which the kubelet's answer has no device, while the Node counts those of the file:
+            their devices are on no NUMA node, so that the answer leaves them out, or their plugin has just ended.
         healthy: the healthy devices of each resource by the best source (law 1).
         is_confirmed: the resources of which a living source says what is healthy.
         devices: every device of a resource that any source names, in that order.
@@ -460,6 +466,7 @@ class Lists:
     allocatable: Mapping[str, Mapping[str, tuple[int, ...]]] | None
     listed: Mapping[str, Mapping[str, Health]]
     served_by: tuple[tuple[PluginSeen, tuple[str, ...]], ...]
+    left_out: AbstractSet[str]
     healthy: Mapping[str, AbstractSet[str]]
     is_confirmed: AbstractSet[str]
     devices: Mapping[str, Mapping[str, None]]
@@ -467,7 +474,7 @@ class Lists:
     @classmethod
     def of(cls, look: Look, holders: Holders) -> "Lists":
         """The lists of a look."""
-        file, api, node = believed_file(look), look.pod_resources.value, look.node.value
+        file, api = believed_file(look), look.pod_resources.value
         data: CheckpointData | None = file.data if file else None
         of_file = (data.registered_devices if data else None) or {}
         registered = {resource: devices or () for resource, devices in of_file.items()}
@@ -481,18 +488,7 @@ class Lists:
         held = dict.fromkeys(one.resource for one in holders.allocations)
         served = {resource: None for _, resources in served_by for resource in resources}
         names = sorted({**dict.fromkeys(registered), **dict.fromkeys(allocatable or {}), **held, **served})
-        healthy: dict[str, AbstractSet[str]] = {}
-        confirmed = set()
-        for name in names:
-            published = node.allocatable.get(name) if node else None
-            if name in listed:
-                healthy[name] = {device for device, state in listed[name].items() if state is Health.HEALTHY}
-            elif allocatable is not None:
-                healthy[name] = allocatable.get(name, {}).keys()
-            else:
-                healthy[name] = frozenset(() if published == 0 else registered.get(name, ()))
-            if name in listed or allocatable is not None or published == len(registered.get(name, ())):
-                confirmed.add(name)
+        left_out, healthy, confirmed = _healthy(look, names, registered, listed)
         devices: dict[str, dict[str, None]] = {name: {} for name in names}
         for by_resource in (registered, allocatable or {}, listed):
             for resource, ids in by_resource.items():
@@ -500,7 +496,7 @@ class Lists:
         for one in holders.allocations:
             devices[one.resource].update(dict.fromkeys(one.devices))
         in_file = {resource: frozenset(ids) for resource, ids in registered.items()}
-        return cls(registered, in_file, allocatable, listed, served_by, healthy, confirmed, devices)
+        return cls(registered, in_file, allocatable, listed, served_by, left_out, healthy, confirmed, devices)
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -562,6 +558,41 @@ class Lists:
         }
 
 
+def _healthy(
+    look: Look,
+    names: Iterable[str],
+    registered: Mapping[str, Collection[str]],
+    listed: Mapping[str, Mapping[str, Health]],
+) -> tuple[AbstractSet[str], Mapping[str, AbstractSet[str]], AbstractSet[str]]:
+    """Return `left_out`, `healthy` and `is_confirmed` of `Lists`."""
+    api, node = look.pod_resources.value, look.node.value
+    allocatable = api.allocatable if api else None
+    healthy: dict[str, AbstractSet[str]] = {}
+    left_out, confirmed = set(), set()
+    for name in names:
+        published, in_file = node.allocatable.get(name) if node else None, registered.get(name, ())
+        if name in listed:
+            healthy[name] = {device for device, state in listed[name].items() if state is Health.HEALTHY}
+        elif api and _is_left_out(api, name, published or 0, in_file):
+            left_out.add(name)
+            healthy[name] = frozenset(in_file)
+            continue
+        elif allocatable is not None:
+            healthy[name] = allocatable.get(name, {}).keys()
+        else:
+            healthy[name] = frozenset(() if published == 0 else in_file)
+        if name in listed or allocatable is not None or published == len(in_file):
+            confirmed.add(name)
+    return left_out, healthy, confirmed
+
+
+def _is_left_out(api: PodResourcesSeen, resource: str, published: int, registered: Collection[str]) -> bool:
+    """Return whether the kubelet may have the devices of a resource of which its answer has none."""
+    if api.allocatable is None or api.allocatable.get(resource) or not published:
+        return False
+    return published == len(registered) and all(one.resource != resource for one in api.holdings)
+
+
 def _served_by(
     look: Look,
     registered: Mapping[str, tuple[str, ...]],
@@ -602,7 +633,7 @@ def _resources_of(plugin: PluginSeen, known: Mapping[str, Mapping[str, None]]) -
 # --- what is free -----------------------------------------------------------------------------------------------------
 
 
-def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders) -> Mapping[str, str]:
+def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Mapping[str, str]:
     """Return why no device can be called free, by resource; of every resource under the empty name (law 4)."""
     file = look.checkpoint.value
     if look.pod_resources.value is None:
@@ -618,5 +649,8 @@ def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders) 
     if kubelet is KubeletNow.STARTING:
         return {"": "the kubelet has just started, and lists no pods yet"}
     return {
-        one.resource: f"no source names all devices that pod {one.pod.identity} requests" for one in holders.missing
+        **dict.fromkeys(lists.left_out, "the kubelet's answer has no device of it, and the Node counts some"),
+        **{
+            one.resource: f"no source names all devices that pod {one.pod.identity} requests" for one in holders.missing
+        },
     }

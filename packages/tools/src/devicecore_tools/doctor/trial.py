@@ -14,17 +14,21 @@ from attrs import evolve, field, frozen
 
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.admission import Admitted, Verdict
+from devicecore.domain.allocation import UnallocatedClaim
+from devicecore.domain.allocation.model import DeviceRequest
 from devicecore.domain.checkpoint import CheckpointData, encode, entry_of
 from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import (
     ContainerKey,
     Device,
     DeviceId,
+    ExtendedClaim,
     Health,
     NumaNode,
     Pod,
     PodUid,
     Receipt,
+    RequestMapping,
     ResourceName,
     is_extended_resource,
 )
@@ -107,7 +111,8 @@ class TrialNode:
         decision = self.claims_of(pod)
         if decision.problem:
             return NotNow(decision.problem)
-        for claim in claims_of(pod):
+        pod = self.with_claims(pod)
+        for claim in dict.fromkeys((*claims_of(pod), *decision.drivers)):
             drivers = self.claims.get(claim) or decision.drivers.get(claim, ())
             gone = [driver for driver in drivers if driver in self.drivers_gone]
             if gone:
@@ -123,7 +128,33 @@ class TrialNode:
     def claims_of(self, pod: Pod) -> ClaimsAnswer:
         """Return what can be said of the claims of a pod."""
         names = claims_of(pod)
-        return self.pod_claims.decide(names) if self.pod_claims else ClaimsAnswer(undecided=tuple(names))
+        if self.pod_claims is None:
+            return ClaimsAnswer(undecided=tuple(names))
+        return self.pod_claims.decide(names, self._extended_claim(self.pod_claims, pod))
+
+    def with_claims(self, pod: Pod) -> Pod:
+        """Return the pod as a kubelet gets it: a claim has the extended resources that a DeviceClass serves here.
+
+        A plugin comes first while the Node has devices of it.
+        """
+        if pod.extended_claim is not None or self.pod_claims is None:
+            return pod
+        rows = [
+            RequestMapping(container.name, resource)
+            for container in pod.in_start_order
+            for resource, size in container.limits.items()
+            if size and not self.allocatable.get(resource) and self.pod_claims.class_for(resource)
+        ]
+        return evolve(pod, extended_claim=ExtendedClaim(f"{pod.name}-extended-resources", rows)) if rows else pod
+
+    def _extended_claim(self, known: ClaimTrial, pod: Pod) -> UnallocatedClaim | None:
+        """Return the claim that a scheduler makes for the extended resources of a pod; None if it needs none."""
+        claim = self.with_claims(pod).extended_claim
+        if claim is None or pod.extended_claim is not None:
+            return None
+        sizes = {name: _request_of(pod, name) for name in dict.fromkeys(row.resource for row in claim.mappings)}
+        requests = [(DeviceRequest(name, "", known.class_for(name) or "", count=size),) for name, size in sizes.items()]
+        return UnallocatedClaim(f"{pod.namespace}/{claim.claim}", tuple(requests))
 
     def _out_of(self, pod: Pod, admitted: Admitted) -> "NotNow | None":
         """Return the first resource of which all pods together would request more than the Node has (kubelet: `OutOf`).
@@ -326,7 +357,13 @@ def _has_enough(node: TrialNode, pod: Pod) -> bool:
 
 def _wanted(node: TrialNode, pod: Pod) -> tuple[ResourceName, ...]:
     """Return the device resources that the pod asks for, by name, whether or not the node has them."""
-    limits = {resource for container in pod.in_start_order for resource, size in container.limits.items() if size}
+    pod = node.with_claims(pod)
+    limits = {
+        resource
+        for container in pod.in_start_order
+        for resource, size in container.limits.items()
+        if size and (container.name, resource) not in pod.claimed
+    }
     known = {*node.devices, *node.awaited, *node.absent}
     return tuple(sorted(ResourceName(name) for name in limits if name in known or is_extended_resource(name)))
 
@@ -497,6 +534,8 @@ def _absent(facts: Facts) -> Iterator[tuple[ResourceName, Sequence[Device]]]:
             continue
         if is_of_others(facts.look, facts.lists, resource):
             continue
+        if resource in facts.lists.left_out and not facts.sockets.none_is_left:
+            continue  # the kubelet may have its devices
         is_gone = facts.sockets.none_is_left and not facts.look.plugins.value
         if facts.lists.allocatable is not None or published.get(resource) == 0 or is_gone:
             before = facts.lists.registered.get(resource) or [*facts.lists.devices.get(resource, ())]
@@ -518,6 +557,8 @@ def _stopped(facts: Facts) -> str:
 
 def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
     """Return what may happen to a pod that the kubelet admits."""
+    for resource in sorted(facts.lists.left_out):
+        yield resource, f"the kubelet's answer lists no device of {resource}: if its plugin has ended, no pod gets any"
     for one in facts.holders.missing:
         if is_of_others(facts.look, facts.lists, one.resource):
             continue

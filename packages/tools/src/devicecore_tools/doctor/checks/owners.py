@@ -65,7 +65,7 @@ def two_owners(holders: Holders) -> Iterator[Found]:
         yield Found(sentence, evidence, resource, tuple(devices))
 
 
-def sources_disagree(look: Look, holders: Holders) -> Iterator[Found]:
+def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:
     """The kubelet's answer and its checkpoint name different holders."""
     file, api = look.checkpoint.value, look.pod_resources.value
     if api is None or file is None or file.verdict.verdict not in {FileVerdict.OK, FileVerdict.ABSENT}:
@@ -79,6 +79,8 @@ def sources_disagree(look: Look, holders: Holders) -> Iterator[Found]:
             in_api = Evidence(Source.POD_RESOURCES, f"{_described(owner)}: {names([*allocation.devices])}")
             evidence = (in_api, Evidence(Source.CHECKPOINT, missing))
             yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices))
+        elif allocation.resource in lists.left_out:
+            continue  # the answer leaves its devices out
         elif allocation.devices and _is_missing_in_the_answer(look, owner):
             what = devices_of([*allocation.devices], allocation.resource)
             sentence = f"The checkpoint gives {what} to {_described(owner)}, and the kubelet lists no such container."
