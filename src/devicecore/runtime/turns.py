@@ -53,7 +53,7 @@ class Turn(Generic[Key]):
 class Turns(Generic[Key]):
     """Owns the turns. The lock is held while they are looked up or written, and never while a port is called.
 
-    `call` names the calls that have turns, for errors.
+    Errors call a call that has a turn `call`.
     """
 
     def __init__(self, call: str) -> None:

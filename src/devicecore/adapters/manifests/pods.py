@@ -62,7 +62,7 @@ def read_manifest(text: str, file: str) -> Manifest:
 
     Args:
         text: YAML or JSON.
-        file: the manifest's name, for errors and for the UIDs of pods that have none.
+        file: the manifest's name. Errors have it, and the UIDs that are made for pods without one.
 
     Raises:
         ManifestError: something in the manifest cannot be used, or nothing is in it, as while it is being written.

@@ -64,7 +64,7 @@ class PodResourcesServer(HasLifecycle):
         allow_shared_directory: whether other users may write to the socket's directory.
         requests_per_second: calls per second in the long run, of all callers and methods together.
         burst: calls at once.
-        clock: monotonic seconds, for the rate limit.
+        clock: monotonic seconds. The rate limit is measured with it.
 
     Raises:
         ValueError: the rate limit would reject every call.
