@@ -185,12 +185,10 @@ def pods(
     *,
     uids: Sequence[PodUid] = PODS,
     resources: Sequence[str] = (*RESOURCES, "cpu"),
-    max_count: int = 3,
     max_init_containers: int = 3,
-    max_containers: int = 2,
 ) -> Pod:
-    """Pods with app containers, init containers and sidecars, with limits up to `max_count` for `resources`."""
-    app_limits, init_limits = _limits(tuple(resources), max_count, max_init_containers, max_containers)
+    """Pods with app containers, init containers and sidecars, with limits up to 3 for `resources`."""
+    app_limits, init_limits = _limits(tuple(resources), max_init_containers)
     apps, inits = draw(app_limits), draw(init_limits)
     return Pod(
         uid := draw(st.sampled_from(uids)),
@@ -204,24 +202,24 @@ def pods(
 
 @_reused
 def _limits(
-    resources: tuple[str, ...], max_count: int, max_init_containers: int, max_containers: int
+    resources: tuple[str, ...], max_init_containers: int
 ) -> tuple[st.SearchStrategy[list[dict[str, int]]], st.SearchStrategy[list[tuple[dict[str, int], bool]]]]:
     """Return the limits of app containers; those of init containers, each with whether it is a sidecar."""
-    count = st.sampled_from((None, *range(1, max_count + 1), 0))
+    count = st.sampled_from((None, 1, 2, 3, 0))
     limits = st.fixed_dictionaries(dict.fromkeys(resources, count)).map(
         lambda asked: {name: size for name, size in asked.items() if size is not None}
     )
-    apps = st.lists(limits, min_size=1, max_size=max_containers)
+    apps = st.lists(limits, min_size=1, max_size=2)
     return apps, st.lists(st.tuples(limits, st.booleans()), max_size=max_init_containers)
 
 
 # --- machines --------------------------------------------------------------------------------------------------------
 
 
-def topologies(*, max_nodes: int = 6, policies: Collection[Policy] = tuple(Policy)) -> st.SearchStrategy[Topology]:
-    """Machines of up to `max_nodes` NUMA nodes, under any of `policies` in both scopes."""
+def topologies(*, max_nodes: int = 6) -> st.SearchStrategy[Topology]:
+    """Machines of up to `max_nodes` NUMA nodes, under any policy in both scopes."""
     machines = st.integers(1, max_nodes).map(lambda count: tuple(map(NumaNode, range(count))))
-    return st.builds(Topology, machines, st.sampled_from(list(policies)), st.sampled_from(Scope))
+    return st.builds(Topology, machines, st.sampled_from(Policy), st.sampled_from(Scope))
 
 
 def topology_hints(*, nodes: int = 4) -> st.SearchStrategy[TopologyHint]:
@@ -230,12 +228,10 @@ def topology_hints(*, nodes: int = 4) -> st.SearchStrategy[TopologyHint]:
     return st.builds(TopologyHint, st.none() | masks, st.booleans())
 
 
-def provider_hints(
-    *, nodes: int = 4, max_resources: int = 2, max_hints: int = 3
-) -> st.SearchStrategy[dict[str, tuple[TopologyHint, ...] | None]]:
+def provider_hints(*, nodes: int = 4) -> st.SearchStrategy[dict[str, tuple[TopologyHint, ...] | None]]:
     """Hints of one provider: no resource first; then no preference, no possible hint, several hints."""
-    listed = st.lists(topology_hints(nodes=nodes), max_size=max_hints).map(tuple)
-    return st.dictionaries(_WORDS, st.none() | listed, max_size=max_resources)
+    listed = st.lists(topology_hints(nodes=nodes), max_size=3).map(tuple)
+    return st.dictionaries(_WORDS, st.none() | listed, max_size=2)
 
 
 # --- ledgers and node states -----------------------------------------------------------------------------------------
@@ -351,7 +347,6 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
     resources: Sequence[ResourceName] = RESOURCES,
     lists: st.SearchStrategy[tuple[Device, ...]] | None = None,
     uids: Sequence[PodUid] = PODS,
-    max_pods: int = 3,
     all_confirmed: bool = False,
 ) -> NodeState:
     """Node states with registered plugins and admitted pods, in which devices may have become unhealthy since.
@@ -359,8 +354,7 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
     Args:
         resources: the resources of the plugins.
         lists: the lists of devices.
-        uids: the pods that may have been admitted.
-        max_pods: the maximum number of admitted pods.
+        uids: the pods of which up to three may have been admitted.
         all_confirmed: whether every reservation was confirmed, so that none is in flight.
     """
     reports = _simple_lists() if lists is None else lists
@@ -369,7 +363,7 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
     for plugin in plugins:
         state = state.apply(PluginRegistered(plugin, draw(_preference())), now=0.0)
         state = state.apply(DevicesReported(plugin, draw(reports)), now=0.0)
-    for uid in uids[: draw(st.integers(0, max_pods))]:
+    for uid in uids[: draw(st.integers(0, 3))]:
         pod = draw(pods(uids=(uid,), resources=resources))
         state = admit(state, pod, confirmed=all_confirmed or draw(st.booleans()))
     for plugin in plugins:

@@ -4,7 +4,7 @@ Law: the exit status is 0 only if both files say the same.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -58,6 +58,7 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
     $ devicecore checkpoint diff /backup/kubelet_internal_checkpoint /var/lib/kubelet/device-plugins
     """
     from devicecore.domain.checkpoint import Difference, difference
+    from devicecore.system.json_values import to_json
 
     files = path_of(before), path_of(after)
     blobs = tuple(map(load, files))
@@ -76,13 +77,17 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
     found = difference(first.data, second.data, with_numa=with_numa)
     is_other_file = (report.format, report.stored) != (other_report.format, other_report.stored)
     if as_json:
-        print_json(_document(files, (report, other_report), found))
+        print_json({"files": list(map(_file, files, (report, other_report))), **to_json(found)})
     else:
-        for line in _lines(found):
-            click.echo(foreign_text(line, MAX_VALUE))
-        if is_other_file:
-            click.echo(f"files: {facts(report)} and {facts(other_report)}")
+        _print_lines(
+            [*_lines(found), *([f"files: {facts(report)} and {facts(other_report)}"] if is_other_file else [])]
+        )
     return _DIFFERENT if is_other_file or found != Difference() else 0
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(foreign_text(line, MAX_VALUE))
 
 
 def _diff_claims(files: list[ClaimsFile], *, as_json: bool) -> int:
@@ -103,10 +108,8 @@ def _diff_claims(files: list[ClaimsFile], *, as_json: bool) -> int:
     if as_json:
         print_json({"files": documents, **to_json(found)})
     else:
-        for line in lines_of(found):
-            click.echo(foreign_text(line, MAX_VALUE))
-        if is_other_file:
-            click.echo(f"files: {counted_claims(before)} and {counted_claims(after)}")
+        both = f"files: {counted_claims(before)} and {counted_claims(after)}"
+        _print_lines([*lines_of(found), *([both] if is_other_file else [])])
     return _DIFFERENT if is_other_file or found != StateDifference() else 0
 
 
@@ -124,14 +127,6 @@ def _file(file: str, report: "FileReport") -> dict[str, object]:
     from devicecore.system.json_values import to_json
 
     return {"file": file, "kind": "devices", **to_json(report)}
-
-
-def _document(
-    files: tuple[str, str], reports: "tuple[FileReport, FileReport]", found: "Difference"
-) -> dict[str, object]:
-    from devicecore.system.json_values import to_json
-
-    return {"files": [_file(file, report) for file, report in zip(files, reports, strict=True)], **to_json(found)}
 
 
 def _lines(found: "Difference") -> Iterator[str]:
