@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from devicecore_tools.testing.api_server import LocalApiServer
-from devicecore_tools.testing.api_server.faults import Answer, Chunks, Drop, Fault
-from tests.cluster.cluster_node import GPU, NODE, ClusterNode, Json, a_pod
+from devicecore_tools.testing.api_server.faults import Answer, Chunks, Delay, Drop, Fault
+from tests.cluster.cluster_node import GPU, NODE, PATIENCE, ClusterNode, Json, a_pod
 
 from devicecore import DeviceId, Health
 from devicecore.adapters.memory import MemoryStore
@@ -321,6 +321,30 @@ def test_after_a_fault_every_status_is_true(server: LocalApiServer, tmp_path: Pa
         node.server.cut_watches()
         node.server.delete("Pod", "a")
         node.run_until(is_shown(node, b="Failed"))
+
+
+def test_many_pods_at_once_get_true_statuses_from_a_server_with_faults(server: LocalApiServer, tmp_path: Path) -> None:
+    """The server is slow, busy, loses answers, has conflicts, and cuts watches within a line; pods are deleted."""
+    conflict = Answer(409, {"kind": "Status", "reason": "Conflict", "message": "the object has been modified"})
+    for fault, every in ((BUSY, 5), (conflict, 13), (Drop(after=True), 11), (Answer(500), 7), (Delay(0.05), 3)):
+        server.inject(fault, verb="patch", resource="pods/status", times=None, every=every)
+    plugin, turns = SimulatedPlugin(GPU, simulated_devices("gpu", 40)), 0
+    with ClusterNode(server, tmp_path, plugin=plugin) as node:
+        node.bind(*(a_pod(f"p{number}", 1) for number in range(60)))
+
+        def is_over() -> bool:
+            nonlocal turns
+            turns += 1
+            if turns <= 20:
+                server.cut_watches(within_line=True)
+                server.delete("Pod", f"p{turns}", grace=turns % 2)
+            held, phases = node.held(), set(node.phases().values())
+            is_true = "Pending" not in phases and node.shown_devices() == held
+            return turns > 20 and len(node.phases()) == 40 and is_true
+
+        node.run_until(is_over, 3 * PATIENCE)
+        taken = [device for ids in node.held().values() for device in ids]
+        assert len(taken) == len(set(taken)) == list(node.phases().values()).count("Running") >= 20
 
 
 def test_a_line_separator_in_a_text_does_not_end_an_event(node: ClusterNode) -> None:
