@@ -18,6 +18,7 @@ from tests.conformance.faults.habits import (
     NeedsAllItsDevices,
     PanicsWhenItIsRefused,
     PublishesLate,
+    RestartsItself,
     SharesCapacity,
     SwingsInOpenFiles,
     WorksThroughTheRuntime,
@@ -105,6 +106,13 @@ def test_a_driver_may_know_no_administrators_and_change_its_slices() -> None:
     assert_all_pass(report, admin)
     assert not report.result(admin).applies
     assert "and its slices have changed" in report.result(writes).actual
+
+
+def test_a_driver_that_restarts_itself_is_not_blamed_for_what_that_ends() -> None:
+    stream, kubelet = "keeps-the-health-stream-open", "registers-with-a-restarted-kubelet"
+    report = run_on(RestartsItself, checks_of(stream, kubelet), None, QUICK)
+    assert_all_pass(report, stream)
+    assert [one.during for one in report.exits] == [stream, kubelet]
 
 
 def test_a_number_of_open_files_that_swings_is_no_leak() -> None:
