@@ -1,4 +1,4 @@
-"""The examples of `docs/test-your-plugin.md` that Sybil cannot run: commands, and tests that need pytest."""
+"""The examples of the guides that Sybil cannot run: commands, and tests that need pytest."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from devicecore_tools.conformance.device_plugin import CHECKS, Settings
 from tests.kit.faults import RESTARTS
 
 DOCS = Path(__file__).parents[4] / "docs"
-GUIDES = ("test-your-plugin", "faults", "write-an-adapter", "write-a-plugin")
+GUIDES = ("test-your-plugin", "dra-fixtures", "faults", "write-an-adapter", "write-a-plugin")
 GUIDE = (DOCS / "test-your-plugin.md").read_text(encoding="utf-8")
 SHELL = re.compile(r"<!-- shell: (\w+) -->\n```console\n\$ (.+)\n((?:.+\n)*)```")
 QUICK = " ".join(f"--skip={name}" for name in RESTARTS)
@@ -41,12 +41,14 @@ def test_a_command_prints_what_the_guide_shows(name: str, status: int, sooner: s
     assert_prints_what_is_shown(GUIDE, name, status, Path.cwd(), ("conformance plugin", f"conformance plugin {sooner}"))
 
 
-def test_the_tests_in_the_guide_pass(tmp_path: Path) -> None:
-    (block,) = [block for block in PYTHON.findall(GUIDE) if "def test_" in block]
+@pytest.mark.parametrize(("name", "number"), [("test-your-plugin", 3), ("dra-fixtures", 2)])
+def test_the_tests_in_the_guide_pass(tmp_path: Path, name: str, number: int) -> None:
+    guide = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    (block,) = [block for block in PYTHON.findall(guide) if "def test_" in block]
     (tmp_path / "test_guide.py").write_text(block)
     command = [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", "-pno:hypothesispytest", "-pno:pytest_cov"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    assert "3 passed" in ran.stdout, ran.stdout
+    assert f"{number} passed" in ran.stdout, ran.stdout
 
 
 def test_the_guides_pass_mypy_with_its_defaults(tmp_path: Path) -> None:
