@@ -75,6 +75,7 @@ class Claims:
     _all: list[Claim] = field(factory=list)
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1))
     _allocator: Allocator | None = None
+    _selected: dict[tuple[str, str], tuple[SliceDevice, list[str], bool]] = field(factory=dict)
 
     # --- devices for claims -------------------------------------------------------------------------------------------
 
@@ -93,7 +94,7 @@ class Claims:
                 if device.key not in self.held
                 and not any(one.get("effect") in REPELLING_EFFECTS for one in device.body.get("taints") or ())
                 and not device.body.get("bindingConditions")
-                and all(matches(text, self.registration.name, device) for text in expressions)
+                and self._is_selected(device, expressions)
             )
         except UndecidableError as error:
             raise Skip(str(error)) from None
@@ -105,6 +106,14 @@ class Claims:
             )
             raise Skip(reason)
         return found[:1] if self._takes_all else found
+
+    def _is_selected(self, device: SliceDevice, expressions: list[str]) -> bool:
+        """Whether the DeviceClass selects a device. It is evaluated once, because there may be 1,000 devices."""
+        known = self._selected.get(device.key)
+        if known is None or known[:2] != (device, expressions):
+            selected = all(matches(text, self.registration.name, device) for text in expressions)
+            known = self._selected[device.key] = device, expressions, selected
+        return known[2]
 
     @property
     def allocatable(self) -> tuple[SliceDevice, ...]:

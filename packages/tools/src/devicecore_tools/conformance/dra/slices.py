@@ -41,6 +41,7 @@ class PublishedSlices:
     _catalogue: tuple[PublishedPool, ...] = ()
     _first_pools: float | None = None
     _waited: bool = False
+    _looked_at: int = 0  # the version of the objects; a driver may have a thousand devices
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1))
 
     def now(self) -> list[Slice]:
@@ -132,9 +133,13 @@ class PublishedSlices:
 
     def refresh(self) -> None:
         """Note the pools in the catalogue, if all of them are complete."""
+        version = self.api.store.version
+        if version == self._looked_at:
+            return
         if pools := self._complete_pools():
             self._catalogue = pools
             self.device_count = max(self.device_count, sum(len(pool.devices) for pool in self._catalogue))
+        self._looked_at = version
 
     def plant(self, spec: Json) -> str:
         """Create a slice that is not the driver's own doing. Return its name."""
