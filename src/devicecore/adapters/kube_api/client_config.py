@@ -148,11 +148,7 @@ class _Kubeconfig:
         self._documents = [_read(file) for file in files]
 
     def connection(self, name: str | None) -> ApiConnection:
-        """Return the connection of a context.
-
-        Raises:
-            DocumentError: a field is missing or cannot be used.
-        """
+        """Return the connection of a context. Raises DocumentError if a field is missing or cannot be used."""
         context = self._context(name)
         cluster, user = self._named("clusters", "cluster", context["cluster"]), Value(None, context.file)
         if context["user"].data:

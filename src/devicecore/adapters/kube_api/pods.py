@@ -188,11 +188,7 @@ def _is_lost(problem: Problem) -> bool:
 
 
 def _pod(sent: Json) -> Json:
-    """Return a pod without what nobody uses and much memory keeps.
-
-    Raises:
-        ValueError: it has no version.
-    """
+    """Return a pod without what nobody uses and much memory keeps. Raises ValueError if it has no version."""
     metadata = sent.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("resourceVersion"), str):
         message = "expected a pod with a version, got something else"
@@ -202,11 +198,7 @@ def _pod(sent: Json) -> Json:
 
 
 def _whole(pod: Json) -> Json:
-    """Return a pod that is more than the version of a bookmark.
-
-    Raises:
-        Problem: it has no UID, name or containers.
-    """
+    """Return a pod that is more than the version of a bookmark. Raises Problem if it has no UID, name or containers."""
     metadata, spec = pod["metadata"], pod.get("spec")
     containers = spec.get("containers") if isinstance(spec, dict) else None
     is_named = isinstance(metadata.get("name"), str) and isinstance(metadata.get("uid"), str)

@@ -13,11 +13,7 @@ Check = Callable[[Mapping[str, str]], bool]
 
 
 def node_selector(selector: Value) -> Callable[[TargetNode], bool]:
-    """Return a function that says whether a node is selected.
-
-    Raises:
-        DocumentError: the selector is not one.
-    """
+    """Return a function that says whether a node is selected. Raises DocumentError if the selector is not one."""
     terms = [
         (
             [_check(one) for one in term["matchExpressions"].sequence()],

@@ -173,11 +173,7 @@ def _all_nodes(kubeconfig: object, patience: float | None, *, as_json: bool) -> 
 
 
 def _save(sources: "NodeSources", directory: str) -> None:
-    """Write a record of the node, made of one look.
-
-    Raises:
-        click.ClickException: the directory cannot be written.
-    """
+    """Write a record of the node, made of one look. Raises click.ClickException if the directory cannot be written."""
     try:
         sources.save(directory, sources.look())
     except OSError as error:

@@ -41,11 +41,7 @@ class RememberedClaims(ClaimSource):
         self._read: dict[ClaimUid, ResourceClaim] = {}
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """Read the claim.
-
-        Raises:
-            ClaimSourceError: there is no such claim, or it cannot be read.
-        """
+        """Read the claim. Raises ClaimSourceError if there is no such claim, or it cannot be read."""
         claim = self._source.get(key)
         with self._lock:
             self._read[claim.uid] = claim

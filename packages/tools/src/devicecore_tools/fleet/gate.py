@@ -101,11 +101,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
                 self._receiver().seen(kind, pod)
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """Read a claim.
-
-        Raises:
-            ClaimSourceError: the gate is closed, there is no such claim, or it cannot be read.
-        """
+        """Read a claim. Raises ClaimSourceError if the gate is closed, there is no such claim, or it cannot be read."""
         if self._is_closed:
             cause = "no connection: the node is separated from the API server"
             raise ClaimSourceError(cause)

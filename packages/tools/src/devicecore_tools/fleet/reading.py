@@ -67,12 +67,7 @@ class FleetFileError(DocumentError):
 
 
 def read_fleet(path: Path) -> FleetDescription:
-    """Return what a fleet's file says.
-
-    Raises:
-        FleetFileError: it cannot be used.
-        OSError: it cannot be read.
-    """
+    """Return what a fleet's file says. Raises FleetFileError if it cannot be used and OSError if it cannot be read."""
     data = read_file(path, MAX_DOCUMENT_SIZE, follow_links=True)
     try:
         text = data.decode("utf-8-sig")

@@ -42,11 +42,7 @@ class ServerClaims:
     server: LocalApiServer
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """The claim as it is now.
-
-        Raises:
-            ClaimSourceError: there is no such claim.
-        """
+        """The claim as it is now. Raises ClaimSourceError if there is no such claim."""
         try:
             return resource_claim_of(self.server.get("ResourceClaim", key.name, key.namespace))
         except ApiError as error:

@@ -41,11 +41,7 @@ class ListedDevices:
     _waited_for_healthy: bool = False
 
     def require_list(self) -> PluginConnection:
-        """Return the connection after its first list.
-
-        Raises:
-            Skip: there is no list.
-        """
+        """Return the connection after its first list. Raises Skip if there is no list."""
         connection = self.registration.streaming()
         if not connection.list_count:
             reason = "the plugin has sent no list"
@@ -69,11 +65,7 @@ class ListedDevices:
 
     @property
     def healthy(self) -> list[str]:
-        """The ids of healthy devices. Of more than 64, 64 from the whole list.
-
-        Raises:
-            Skip: there is none.
-        """
+        """The ids of healthy devices. Of more than 64, 64 from the whole list. Raises Skip if there is none."""
         ids = self._healthy_ids(self.require_list()) if self.devices else []
         if not ids:
             reason = "the plugin lists no healthy device"
@@ -90,11 +82,7 @@ class ListedDevices:
         return self._healthy
 
     def two_devices(self) -> tuple[str, str]:
-        """Return two healthy devices.
-
-        Raises:
-            Skip: there is only one.
-        """
+        """Return two healthy devices. Raises Skip if there is only one."""
         ids = self.healthy
         if len(ids) == 1:
             reason = "the plugin has only one healthy device"
@@ -133,11 +121,7 @@ class ListedDevices:
         return deviceplugin.ContainerAllocateResponse.FromString(self._singles[device])
 
     def call(self, method: rpc.Method[rpc.Request, rpc.Response], request: rpc.Request) -> rpc.Response:
-        """Call any method.
-
-        Raises:
-            CallFailedError: the plugin answered with an error or not in time.
-        """
+        """Call any method. Raises CallFailedError if the plugin answered with an error or not in time."""
         connection = self.registration.connected()
         self.process.require_time()
         limit = min(self.settings.timeout, max(self.process.deadline - time.monotonic(), _SHORTEST_CALL))

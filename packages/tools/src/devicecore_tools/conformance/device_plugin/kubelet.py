@@ -81,11 +81,7 @@ class PluginConnection(SocketConnection):
 
     @property
     def last_list(self) -> deviceplugin.ListAndWatchResponse:
-        """The last list.
-
-        Raises:
-            IndexError: there was none.
-        """
+        """The last list. Raises IndexError if there was none."""
         return self._lists[-1]
 
     def lists_after(self, number: int) -> list[deviceplugin.ListAndWatchResponse]:

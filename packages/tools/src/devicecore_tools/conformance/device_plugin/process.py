@@ -50,11 +50,7 @@ class ProcessUnderTest(SubjectProcess):
         return self._start is not None
 
     def require_process(self) -> PluginProcess:
-        """Return the plugin's process.
-
-        Raises:
-            Skip: the user has started it.
-        """
+        """Return the plugin's process. Raises Skip if the user has started it."""
         if self.running is None:
             reason = "the plugin was started by hand, so its process is not known"
             raise Skip(reason)

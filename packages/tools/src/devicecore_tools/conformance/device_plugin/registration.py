@@ -36,11 +36,7 @@ class PluginRegistration:
 
     @property
     def first(self) -> Registration:
-        """The first registration, successful or not. The first use waits for it.
-
-        Raises:
-            Skip: there is none.
-        """
+        """The first registration, successful or not. The first use waits for it. Raises Skip if there is none."""
         self.wait_for_first()
         if not self.kubelet.registrations:
             reason = "the plugin did not register"

@@ -119,11 +119,7 @@ class Calls:
     # --- what is known of its habits ----------------------------------------------------------------------------------
 
     def require_preparing(self) -> None:
-        """Do nothing if the driver prepares plain claims.
-
-        Raises:
-            Skip: it does not, which another check reports.
-        """
+        """Do nothing if the driver prepares plain claims. Raises Skip if it does not, which another check reports."""
         self._learn_once()
         if self.habits.prepares is False:
             raise self._prepares_none()

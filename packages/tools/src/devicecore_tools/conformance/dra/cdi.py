@@ -221,11 +221,7 @@ def _invalid_file_with(device: str, directories: Sequence[Path]) -> str:
 
 
 def problem_of(path: Path) -> str:
-    """Return why runtimes ignore a file. The text is empty if they do not.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return why runtimes ignore a file. The text is empty if they do not. Raises OSError if it cannot be read."""
     try:
         return "; ".join(problems_of(read_spec(path)))
     except ValueError as error:

@@ -106,11 +106,7 @@ class RuntimeConnection:
 
 
 def _exactly(data: bytes, size: int) -> bytes:
-    """Return the data, if it has this size.
-
-    Raises:
-        EOFError: the connection has ended before.
-    """
+    """Return the data, if it has this size. Raises EOFError if the connection has ended before."""
     if len(data) < size:
         raise EOFError
     return data

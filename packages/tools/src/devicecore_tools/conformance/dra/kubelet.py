@@ -139,11 +139,7 @@ class DriverInstance:
         return self._ask(calls.UNPREPARE_METHODS[service or self.service], claims, timeout)
 
     def get_info(self) -> pluginregistration.PluginInfo:
-        """Call GetInfo. It may be called any number of times.
-
-        Raises:
-            CallFailedError: it failed.
-        """
+        """Call GetInfo. It may be called any number of times. Raises CallFailedError if it failed."""
         return self.registrar.call(rpc.GET_INFO, pluginregistration.InfoRequest(), GET_INFO_TIMEOUT)
 
     def notify(self, error: str = "") -> None:

@@ -80,11 +80,7 @@ class DriverRegistration:
 
     @property
     def first(self) -> DriverInstance:
-        """The first registration socket, registered or refused.
-
-        Raises:
-            Skip: there is none.
-        """
+        """The first registration socket, registered or refused. Raises Skip if there is none."""
         first = self.wait_for_first()
         if first is None:
             reason = "the driver made no registration socket"
@@ -111,11 +107,7 @@ class DriverRegistration:
 
     @property
     def reachable(self) -> DriverInstance:
-        """The instance that a kubelet calls, whose service can be reached.
-
-        Raises:
-            Skip: there is none.
-        """
+        """The instance that a kubelet calls, whose service can be reached. Raises Skip if there is none."""
         found = self.instance
         if problem := self.unreachable_because(found):
             raise Skip(problem)
@@ -129,11 +121,7 @@ class DriverRegistration:
 
     @property
     def name(self) -> str:
-        """The driver's name.
-
-        Raises:
-            Skip: it is not known.
-        """
+        """The driver's name. Raises Skip if it is not known."""
         if not self.known_name:
             info = self.first.info
             self.known_name = info.name if info is not None else ""

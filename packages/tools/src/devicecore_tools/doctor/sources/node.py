@@ -150,11 +150,7 @@ class NodeSources:
         )
 
     def save(self, directory: str, look: Look) -> None:
-        """Write what `look` said into a directory, as a record.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
+        """Write what `look` said into a directory, as a record. Raises OSError if a file cannot be written."""
         root = self._directory.root if self._directory else self.root if self._reasons is not None else None
         checkpoint = self.checkpoint or (self._directory.checkpoint if self._directory else None)
         record.save(directory, look, root, checkpoint, self.documents)

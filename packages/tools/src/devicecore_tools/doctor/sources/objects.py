@@ -43,11 +43,7 @@ def reading(place: str, read: Callable[[], Seen]) -> Reading[Seen]:
 
 
 def pods_in(document: Value) -> tuple[PodSeen, ...]:
-    """Return the pods of a list.
-
-    Raises:
-        DocumentError: it is not a complete list of pods.
-    """
+    """Return the pods of a list. Raises DocumentError if it is not a complete list of pods."""
     return tuple([_pod(item) for item in items_of(document, "pods", "PodList")])
 
 
@@ -94,11 +90,7 @@ def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
 
 
 def node_in(document: Value) -> NodeSeen:
-    """Return what a Node object says about extended resources.
-
-    Raises:
-        DocumentError: it is not a Node.
-    """
+    """Return what a Node object says about extended resources. Raises DocumentError if it is not a Node."""
     kind = document["kind"].text("")
     status = document["status"]
     if not kind and document["capacity"].data is not None:

@@ -19,11 +19,7 @@ def is_discovery(path: str) -> bool:
 
 
 def discovery(path: str, kinds: Kinds) -> Json:
-    """The document at such a path.
-
-    Raises:
-        ApiError: there is none.
-    """
+    """The document at such a path. Raises ApiError if there is none."""
     versions = kinds.versions
     match [part for part in path.split("/") if part]:
         case ["version"]:

@@ -72,11 +72,7 @@ def merged(document: Any, change: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def json_patched(document: Json, operations: Any) -> Json:  # noqa: ANN401 - JSON
-    """RFC 6902.
-
-    Raises:
-        ApiError: the patch is none, is too large, or an operation does not fit the document.
-    """
+    """RFC 6902. Raises ApiError if the patch is none, is too large, or an operation does not fit the document."""
     import jsonpatch
     import jsonpointer
 

@@ -19,11 +19,7 @@ MAX_DIGITS = 18
 
 
 def number(query: Mapping[str, str], name: str) -> int:
-    """Return the number of a parameter. It is 0 if there is none.
-
-    Raises:
-        ApiError: it is not a number.
-    """
+    """Return the number of a parameter. It is 0 if there is none. Raises ApiError if it is not a number."""
     text = query.get(name) or "0"
     if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS:
         shown = foreign_text(text, 50)

@@ -112,11 +112,7 @@ class NodeRequest:
         return f"{path}={self.node}" in self.query.get("fieldSelector", "").replace("==", "=").split(",")
 
     def authorize(self) -> None:
-        """Refuse what the identity of a node may not do.
-
-        Raises:
-            ApiError: it is refused.
-        """
+        """Refuse what the identity of a node may not do. Raises ApiError if it is refused."""
         rule = _RULES.get(self.plural.partition(".")[0])
         if self.verb not in NODE_VERBS.get(self.resource, "").split():
             reason = "the role of nodes does not have this verb"

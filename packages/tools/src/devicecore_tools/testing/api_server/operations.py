@@ -72,11 +72,7 @@ class Target:
 
 
 def target_of(path: str, kinds: Kinds) -> Target:
-    """Parse a path. `kinds` are those that are served.
-
-    Raises:
-        ApiError: there is nothing at this path.
-    """
+    """Parse a path. `kinds` are those that are served. Raises ApiError if there is nothing at this path."""
     match [unquote(part) for part in path.strip("/").split("/")]:
         case ["api", version, *rest]:
             group = ""
@@ -118,11 +114,7 @@ def _place_and_rest(parts: Sequence[str]) -> tuple[str | None, tuple[str, str | 
 
 
 def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
-    """Do what a request asks. Return the code and the body of the answer.
-
-    Raises:
-        ApiError: the request is refused.
-    """
+    """Do what a request asks. Return the code and the body of the answer. Raises ApiError if the request is refused."""
     operations = _ACTIONS.get(target.subresource, _ON_ONE) if target.name is not None else _ON_MANY
     is_spread = target.kind.namespaced and target.namespace is None and request.verb != "list"
     if request.verb not in operations or is_spread:
@@ -245,11 +237,7 @@ def _patched(store: ObjectStore, request: Request, target: Target) -> Json:
 
 
 def selector_of(target: Target, query: Mapping[str, str]) -> Selector:
-    """What the label and field selectors of a request select.
-
-    Raises:
-        ApiError: one of them cannot be understood.
-    """
+    """What the label and field selectors of a request select. Raises ApiError if one of them cannot be understood."""
     by_field = field_selector(target.kind, query.get("fieldSelector", ""), target.api_version)
     by_label = label_selector(query.get("labelSelector", ""))
     return lambda value: by_field(value) and by_label(value)
@@ -313,11 +301,7 @@ def _from_protobuf(body: bytes) -> Json:
 
 
 def _shallow(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return the value, if functions that call themselves can visit it.
-
-    Raises:
-        ApiError: it is nested too deeply.
-    """
+    """Return the value, if functions that call themselves can visit it. Raises ApiError if it is nested too deeply."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [

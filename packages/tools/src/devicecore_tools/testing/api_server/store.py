@@ -116,11 +116,7 @@ class ObjectStore:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def get(self, kind: Kind, namespace: str, name: str) -> Json:
-        """One object.
-
-        Raises:
-            ApiError: it does not exist.
-        """
+        """One object. Raises ApiError if it does not exist."""
         with self._changed:
             return copied(self._existing(kind, (namespace, name)))
 

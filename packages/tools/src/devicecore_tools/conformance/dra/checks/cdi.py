@@ -89,11 +89,7 @@ def own_files(driver: DriverUnderTest) -> list[Path]:
 
 
 def unprepare(driver: DriverUnderTest, prepared: Prepared) -> None:
-    """Unprepare a claim and delete it.
-
-    Raises:
-        Skip: the driver did not unprepare it, which other checks report.
-    """
+    """Unprepare a claim and delete it. Raises Skip if the driver did not unprepare it, which other checks report."""
     try:
         driver.calls.unprepared(prepared.claim)
     except Failure as failure:

@@ -250,11 +250,7 @@ def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
 
 
 def require_two_devices(driver: DriverUnderTest) -> None:
-    """Skip a check for which the driver has too few devices.
-
-    Raises:
-        Skip: fewer than two devices can be allocated.
-    """
+    """Skip a check for which the driver has too few devices. Raises Skip if fewer than two devices can be allocated."""
     if len(driver.claims.allocatable) < 2:  # noqa: PLR2004 - as its name says
         reason = "it needs two devices"
         raise Skip(reason)

@@ -48,11 +48,7 @@ _GARBAGE = (
 
 
 def own_process(driver: DriverUnderTest) -> PluginProcess:
-    """Return the driver's process, which is registered.
-
-    Raises:
-        Skip: there is none.
-    """
+    """Return the driver's process, which is registered. Raises Skip if there is none."""
     _ = driver.registration.reachable
     if driver.process.running is None or driver.process.running.status is not None:
         reason = "the driver's process has ended"
@@ -74,11 +70,7 @@ def require_answer(driver: DriverUnderTest, after: str) -> None:
 
 
 def ask_anew(instance: DriverInstance) -> None:
-    """Call a driver without claims, on a connection of its own.
-
-    Raises:
-        CallFailedError: it failed.
-    """
+    """Call a driver without claims, on a connection of its own. Raises CallFailedError if it failed."""
     method = calls.PREPARE_METHODS[instance.service]
     with closing(SocketConnection(instance.endpoint)) as connection:
         connection.call(method, method.request(), _ANSWER)

@@ -47,11 +47,7 @@ class Two:
 
 
 def require_instances(driver: DriverUnderTest) -> None:
-    """Do nothing if two instances of the driver can run at once.
-
-    Raises:
-        Skip: they would use the same sockets.
-    """
+    """Do nothing if two instances of the driver can run at once. Raises Skip if they would use the same sockets."""
     if not driver.process.has_instances:
         reason = "the command and the environment do not name {pod_uid}, so the driver has no rolling update"
         raise DoesNotApply(reason)
@@ -98,22 +94,14 @@ def _newer_instance(
 
 
 def prepare(instance: DriverInstance, claim: Claim) -> tuple[str, ...]:
-    """Prepare a claim at one instance. Return the CDI names in its answer.
-
-    Raises:
-        Failure: it did not.
-    """
+    """Prepare a claim at one instance. Return the CDI names in its answer. Raises Failure if it did not."""
     claim.was_sent = True
     devices = devices_in(instance.prepare([claim.ref], _ANSWER), claim)
     return tuple(name for device in devices for name in device.cdi_device_ids)
 
 
 def unprepare(instance: DriverInstance, claim: Claim) -> None:
-    """Unprepare a claim at one instance.
-
-    Raises:
-        Failure: it did not.
-    """
+    """Unprepare a claim at one instance. Raises Failure if it did not."""
     require_unprepared(instance.unprepare([claim.ref], _ANSWER), claim)
 
 
