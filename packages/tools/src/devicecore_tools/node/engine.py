@@ -340,9 +340,13 @@ class NodeEngine:
     def _refusal(self, pod: Pod) -> PodRefusal | None:
         """Return why a pod that has got its devices may not run on this node; None if it may."""
         assert self._pods is not None, "it is where the pod comes from"  # noqa: S101 - for mypy
-        ledger = self._manager.state.ledger
-        counted = ledger.resources if pod.uid in ledger.allocations else ()
-        return self._pods.refusal(pod, {str(name): len(ledger.in_use(name)) for name in counted})
+        state = self._manager.state
+        devices: dict[str, int] = {}
+        for name in state.ledger.resources if pod.uid in state.ledger.allocations else ():
+            resource = state.inventory.resources.get(name)
+            healthy = len(resource.report.healthy) if resource is not None and resource.report is not None else 0
+            devices[name] = max(healthy, len(state.ledger.in_use(name)))
+        return self._pods.refusal(pod, devices)
 
     # --- reports ------------------------------------------------------------------------------------------------------
 

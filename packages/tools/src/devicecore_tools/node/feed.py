@@ -47,10 +47,10 @@ class PodFeed(PodSource, Protocol):
     def has_run(self, pod: PodUid) -> bool:
         """Whether the containers of a pod ran before the start of this process. Any thread may ask."""
 
-    def refusal(self, pod: Pod, allocated: Mapping[str, int]) -> PodRefusal | None:
+    def refusal(self, pod: Pod, devices: Mapping[str, int]) -> PodRefusal | None:
         """Return why a pod that has got its devices may not run on this node; None if it may. Any thread may ask.
 
-        If the pod has devices, `allocated` is how many of each resource all pods have; otherwise it is empty.
+        If the pod has devices, `devices` is how many of each resource are healthy or in use; otherwise it is empty.
         """
 
     def mark_running(self, pod: PodUid) -> None:
@@ -104,7 +104,7 @@ class ManifestFeed(ManifestPods, PodFeed):
         """Whether the containers of a pod ran before the start of this process."""
         return pod in self._ran
 
-    def refusal(self, pod: Pod, allocated: Mapping[str, int]) -> PodRefusal | None:
+    def refusal(self, pod: Pod, devices: Mapping[str, int]) -> PodRefusal | None:
         """Return None: who wrote the manifest has chosen the node."""
 
     @cached_property

@@ -193,13 +193,13 @@ class ClusterPods(PodFeed, PodReporter):
         """Whether the server showed running containers of a pod when the pod was seen first."""
         return pod in self._ran
 
-    def refusal(self, pod: Pod, allocated: Mapping[str, int]) -> PodRefusal | None:
+    def refusal(self, pod: Pod, devices: Mapping[str, int]) -> PodRefusal | None:
         """Return why a pod that has got its devices may not run on this node; None if it may, and then it counts."""
         with self._lock:
             record, node = self._records.get(pod.uid), self._node
             if record is None:
                 return None  # it has gone
-            refusal = None if node is None else self._room.refusal(pod.uid, record.object, node, allocated)
+            refusal = None if node is None else self._room.refusal(pod.uid, record.object, node, devices)
             if refusal is None:
                 self._room.take(pod.uid, record.object)
             return refusal

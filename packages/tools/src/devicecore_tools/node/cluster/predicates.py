@@ -47,21 +47,21 @@ class NodeRoom:
         """Count a pod no more."""
         self._used.subtract(self._pods.pop(uid, {}))
 
-    def refusal(self, uid: PodUid, pod: Json, node: Json, allocated: Mapping[str, int]) -> PodRefusal | None:
+    def refusal(self, uid: PodUid, pod: Json, node: Json, devices: Mapping[str, int]) -> PodRefusal | None:
         """Return why a kubelet would refuse a pod; None if it would not, or if the pod is counted already.
 
         Args:
             uid: the UID of the pod.
             pod: the pod as the API server has it.
             node: the Node as the API server has it.
-            allocated: how many devices of each resource all pods have, if this one has any. The Node may not show yet
-                that there are so many.
+            devices: how many of each resource are healthy or in use, if the pod has any. The Node may not show yet that
+                there are so many.
         """
         if uid in self._pods:
             return None
         shown = (node.get("status") or {}).get("allocatable") or {}
         capacity = {name: _whole(name, size) for name, size in shown.items()}
-        capacity |= {name: max(capacity.get(name, 0), count) for name, count in allocated.items()}
+        capacity |= {name: max(capacity.get(name, 0), count) for name, count in devices.items()}
         asked, claimed = _asked(pod), set(_claimed(pod))
         for name in (*_FIRST, *sorted(asked.keys() - {*_FIRST})):
             wanted, free = asked.get(name, 0), capacity.get(name, 0) - self._used[name]
