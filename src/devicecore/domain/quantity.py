@@ -120,7 +120,7 @@ def _is_int64(text: str, nanos: int) -> bool:
 
 def _magnitude(text: str) -> Decimal:
     matched = _QUANTITY.fullmatch(text) if len(text) <= MAX_QUANTITY_LENGTH else None
-    if matched is None:
+    if matched is None or abs(int(matched[2] or 0)) > MAX_QUANTITY:  # Go reads an exponent as a number of 64 bits
         raise InvalidQuantityError(text[:MAX_QUANTITY_LENGTH])
     number, exponent, suffix = matched.groups(default="")
     # Not abs(), because that rounds to the precision of the caller's decimal context.

@@ -8,8 +8,9 @@ The library visits at most 10,000 elements for one expression; Kubernetes allows
 """
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from attrs import field, frozen
 
@@ -61,9 +62,16 @@ _SCOPES = frozenset(
 
 @frozen(eq=False)
 class _Compiled:
-    """An expression ready for use, the attributes and capacities that it reads if these are known, and known values."""
+    """An expression ready for use, with what is known of it.
+
+    Attributes:
+        pieces: expressions to evaluate one by one if the library finds the whole one too long; empty if there are none.
+        reads: the attributes and capacities that it reads; None if they are not known.
+        values: known values.
+    """
 
     expression: "cel.Expression"
+    pieces: tuple[str, ...]
     reads: tuple[tuple[str, str, str], ...] | None
     values: dict[Hashable, "bool | SelectorError"] = field(factory=dict)
 
@@ -127,6 +135,14 @@ class CelSelectors:
             SelectorError: it has none.
         """
         try:
+            return self._evaluate_whole(compiled, device)
+        except SelectorError as error:
+            if not compiled.pieces or _TOO_LONG not in error.problem:
+                raise
+        return self._evaluate_pieces(compiled.pieces, device)
+
+    def _evaluate_whole(self, compiled: _Compiled, device: PoolDevice) -> bool:
+        try:
             result = compiled.expression.eval(self._activation(device))
             value = result.value()
             kind = cel.Type.BOOL if isinstance(value, bool) else result.type()
@@ -136,6 +152,26 @@ class CelSelectors:
             problem = str(value) if kind == cel.Type.ERROR else f"expected a bool, got {kind.name()}"
             raise SelectorError(foreign_text(problem))
         return value
+
+    def _evaluate_pieces(self, pieces: Sequence[str], device: PoolDevice) -> bool:
+        """Return what pieces of `all` or `exists` say together: an error counts only if no other piece decides.
+
+        Raises:
+            SelectorError: it cannot be told.
+        """
+        deciding, failed = pieces[0].endswith(_EXISTS), None
+        for piece in pieces:
+            compiled = self._compile(piece.removesuffix(_EXISTS))
+            if isinstance(compiled, SelectorError):
+                raise compiled
+            try:
+                if self._evaluate_whole(compiled, device) is deciding:
+                    return deciding
+            except SelectorError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+        return not deciding
 
     def check(self, expression: str) -> None:
         """Compile an expression.
@@ -169,13 +205,32 @@ class CelSelectors:
             return SelectorError("it could make values without a bound", at_run_time=False)
         try:
             result = self._checking.compile(expression).return_type()
+            if problem := self._unlike(tokens):
+                return SelectorError(problem, at_run_time=False)
             if result not in (cel.Type.BOOL, cel.Type.DYN):
                 problem = f"must evaluate to bool or the unknown type, not {result.name()}"
                 return SelectorError(problem, at_run_time=False)
             written = "".join(_with_defaults(_with_comparable_values(tokens)))
-            return _Compiled(self._environment.compile(written), _reads(tokens))
+            return _Compiled(self._environment.compile(written), _pieces(_solid(tokens)), _reads(tokens))
         except (RuntimeError, TypeError) as error:  # the second for texts that are no Unicode
             return SelectorError(foreign_text(str(error)), at_run_time=False)
+
+    def _unlike(self, tokens: list[str]) -> str:
+        """Return what Kubernetes refuses in literals and the library does not: mixed types, and formats of any type."""
+        apart = "".join(_with_literals_apart(tokens))
+        try:
+            if apart != "".join(tokens):
+                self._checking.compile(apart)
+        except RuntimeError as error:
+            if "'_+_'" in str(error):
+                return "the elements of a list or a map have different types"
+        for argument in _formatted(tokens):
+            try:
+                if self._checking.compile(argument).return_type() == cel.Type.DYN:
+                    return f"the type of what is formatted is not known: {foreign_text(argument)}"
+            except RuntimeError:
+                continue  # it has a variable of a macro
+        return ""
 
     def _make_activation(self, device: PoolDevice) -> "cel.Activation":
         driver = device.key.driver
@@ -226,7 +281,7 @@ def _reads(tokens: Sequence[str]) -> tuple[tuple[str, str, str], ...] | None:
 
     It can if each of its uses of the device is `device.driver`, `device.attributes["domain"].name`, or the like.
     """
-    solid = [token for token in tokens if not token.isspace() and not token.startswith("//")]
+    solid = _solid(tokens)
     found = []
     for index in (index for index, token in enumerate(solid) if token == "device"):  # noqa: S105 - no password
         following = [token for token in solid[index + 1 : index + 10] if token != "?"]  # noqa: S105 - as above
@@ -239,6 +294,39 @@ def _reads(tokens: Sequence[str]) -> tuple[tuple[str, str, str], ...] | None:
             return None
         found.append((what, text[2], name))
     return tuple(dict.fromkeys(found))
+
+
+def _solid(tokens: Iterable[str]) -> list[str]:
+    return [token for token in tokens if not token.isspace() and not token.startswith("//")]
+
+
+def _joined(solid: Iterable[str]) -> str:
+    return "".join(" in " if token == "in" else token for token in solid)  # noqa: S105 - no password
+
+
+def _pieces(tokens: list[str], depth: int = 2) -> tuple[str, ...]:
+    """Return expressions that together say what `[a, b].all(x, ...)` or `[a, b].exists(x, ...)` says.
+
+    Those of `exists` end with a comment. Return none of anything else.
+    """
+    end = _closing(tokens, 0) if tokens[:1] == ["["] and depth else None
+    name, variable, *body = [*tokens[end + 2 : end + 3], *tokens[end + 4 : -1]] if end else ["", ""]
+    is_whole = end and tokens[end + 3 : end + 4] == ["("] and _closing(tokens, end + 3) == len(tokens) - 1
+    if name not in ("all", "exists") or not is_whole or end is None or body[:1] != [","]:
+        return ()
+    edges = [0, *_commas(tokens, 0, end), end]
+    elements = [_joined(tokens[a + 1 : b]) for a, b in pairwise(edges)]
+    size = -(-len(elements) // _GROUPS)
+    groups = [", ".join(elements[start : start + size]) for start in range(0, len(elements), size)]
+    suffix = _EXISTS if name == "exists" else ""
+    inner = [one for one in _pieces(body[1:], depth - 1) if one.endswith(_EXISTS) == bool(suffix)]
+    wanted = [one.removesuffix(_EXISTS) for one in inner] or [_joined(body[1:])]
+    return tuple(f"[{group}].{name}({variable}, {one}){suffix}" for group in groups for one in wanted)
+
+
+_GROUPS = 10
+_TOO_LONG = "Iteration budget exceeded"
+_EXISTS = " // exists"
 
 
 def _with_comparable_values(tokens: list[str]) -> list[str]:
@@ -256,9 +344,14 @@ def _with_comparable_values(tokens: list[str]) -> list[str]:
             continue
         if text[before - 1 : before] in _ENDS_BEFORE and text[after : after + 1] in _ENDS_AFTER:
             left, right = "".join(text[before:middle]), "".join(text[middle + 2 : after])
-            written[solid[before]] = f"(comparable({left}, {right}) ? {written[solid[before]]}"
-            written[solid[after - 1]] += " : false)"
-    return [part for token in written for part in (_TOKEN.findall(token) if "comparable(" in token else [token])]
+            if text[middle + 2] == "[":
+                value = "true" if text[middle] == "=" else "false"
+                written[solid[before]] = f"(unlike_versions({left}, {right}) ? {value} : {written[solid[before]]}"
+                written[solid[after - 1]] += ")"
+            else:
+                written[solid[before]] = f"(comparable({left}, {right}) ? {written[solid[before]]}"
+                written[solid[after - 1]] += " : false)"
+    return [part for token in written for part in (_TOKEN.findall(token) if "(" in token[1:] else [token])]
 
 
 _ENDS_BEFORE = ([], *([token] for token in "([&|?:,"))
@@ -271,6 +364,8 @@ def _operand_size(text: Sequence[str], start: int) -> int:
         return 0
     if _LITERAL.fullmatch(text[start]):
         return 1
+    if text[start] == "[" and (end := _closing(text, start)) is not None:
+        return end - start + 1
     dot, what, opening, domain, closing, second, name, *more = [*text[start + 1 : start + 11], *[""] * 10]
     found = text[start], dot, what, opening, closing, second
     if found != ("device", ".", "attributes", "[", "]", ".") or not _PLAIN_TEXT.fullmatch(domain):
@@ -303,7 +398,59 @@ def _with_defaults(tokens: list[str]) -> list[str]:
     return written
 
 
-def _closing(tokens: list[str], opening: int) -> int | None:
+def _with_literals_apart(tokens: list[str]) -> list[str]:
+    """Rewrite `[a, b]` as `([a] + [b])`, and maps alike, so that elements of two types are an error."""
+    written = list(tokens)
+    for opening, closing, before in _brackets(tokens):
+        commas = list(_commas(tokens, opening, closing))
+        parts = ["".join(tokens[a + 1 : b]).strip() for a, b in pairwise([opening, *commas, closing])]
+        is_call = before.isidentifier() and before != "in"
+        if is_call or before in (")", "]", "}") or _LITERAL.fullmatch(before) or not commas:
+            continue
+        if any(not part or part.startswith("?") for part in parts) or "".join(tokens[:opening]).endswith(".format("):
+            continue
+        first, between, last = ("([", "] + [", "])") if tokens[opening] == "[" else ("([{", "}] + [{", "}])[0]")
+        written[opening], written[closing] = first, last
+        known = {parts[0]}
+        for comma, end, part in zip(commas, [*commas[1:], closing], parts[1:], strict=True):
+            if part not in known and len(known) < _MAX_PARTS:
+                written[comma] = between
+            else:
+                written[comma:end] = [""] * (end - comma)  # which has a type that was seen
+            known.add(part)
+    return written
+
+
+_MAX_PARTS = 50
+
+
+def _formatted(tokens: list[str]) -> Iterator[str]:
+    """Return what is formatted in lists that are arguments of `format`."""
+    for opening, closing, _ in _brackets(tokens):
+        if tokens[opening] == "[" and "".join(tokens[:opening]).endswith(".format("):
+            edges = [opening, *_commas(tokens, opening, closing), closing]
+            yield from filter(None, ("".join(tokens[a + 1 : b]).strip() for a, b in pairwise(edges)))
+
+
+def _brackets(tokens: list[str]) -> Iterator[tuple[int, int, str]]:
+    """Return where each `[` and `{` is, where it ends, and the token before it."""
+    before = ""
+    for opening, token in enumerate(tokens):
+        if token in ("[", "{") and (closing := _closing(tokens, opening)) is not None:
+            yield opening, closing, before
+        if not token.isspace() and not token.startswith("//"):
+            before = token
+
+
+def _commas(tokens: list[str], opening: int, closing: int) -> Iterator[int]:
+    depth = 0
+    for index in range(opening + 1, closing):
+        depth += (tokens[index] in ("[", "(", "{")) - (tokens[index] in ("]", ")", "}"))
+        if tokens[index] == "," and depth == 0:
+            yield index
+
+
+def _closing(tokens: Sequence[str], opening: int) -> int | None:
     """Return where the bracket ends that begins at `opening`."""
     depth = 0
     for index in range(opening, len(tokens)):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from cel_expr_python import cel
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -123,8 +123,7 @@ def _parse_quantity(text: str) -> CelValue:
 
 
 def _parse_url(text: str) -> CelValue:
-    parts = urlsplit(text)
-    if not (parts.scheme and parts.netloc) and not text.startswith("/"):
+    if not urlsplit(text).scheme and not text.startswith("/"):
         message = f"URL parse error: {text[:100]!r}"
         raise ValueError(message)
     return _value("URL", text)
@@ -192,6 +191,16 @@ def _comparable(left: object, right: object) -> bool:
     return True
 
 
+def _are_unlike_versions(left: object, right: list[object]) -> bool:
+    """Return whether versions are compared with as many texts or numbers, which Kubernetes takes for equal."""
+    return (
+        isinstance(left, list)
+        and len(left) == len(right) > 0
+        and all(getattr(one, "type", None) for one in left)
+        and not any(getattr(one, "type", None) for one in right)
+    )
+
+
 def _index(elements: Sequence[object], wanted: object, *, last: bool = False) -> int:
     found = [index for index, one in enumerate(elements) if type(one) is type(wanted) and one == wanted]
     return (found[-1] if last else found[0]) if found else -1
@@ -251,6 +260,7 @@ def _rows(*, lists: bool) -> list[Row]:
     on("bounded_join", _TEXT, [_TEXTS], _join)
     on("bounded_join", _TEXT, [_TEXTS, _TEXT], _join)
     add("comparable", _BOOL, [_ANY, _ANY], _comparable)
+    add("unlike_versions", _BOOL, [_ANY, _LIST], _are_unlike_versions)
     if lists:
         on("includes", _BOOL, [_ANY, _ANY], _includes)
     return rows
@@ -262,9 +272,15 @@ def _add_addresses(add: Callable[..., None], on: Callable[..., None]) -> None:
         ("getHost", lambda a: urlsplit(a.text).netloc.rpartition("@")[2]),
         ("getHostname", lambda a: urlsplit(a.text).hostname or ""),
         ("getPort", lambda a: str(urlsplit(a.text).port or "")),
-        ("getEscapedPath", lambda a: urlsplit(a.text).path),
+        ("getEscapedPath", lambda a: quote(urlsplit(a.text).path, safe="/%:@!$&'()*+,;=~")),
     ):
         on(name, _TEXT, [URL], part)
+    on(
+        "getQuery",
+        cel.Type.Map(_TEXT, _TEXTS),
+        [URL],
+        lambda a: parse_qs(urlsplit(a.text).query, keep_blank_values=True),
+    )
     add("ip.isCanonical", _BOOL, [_TEXT], lambda a: _parse_ip(a).text == a)
     on("family", _INT, [IP], lambda a: _address(a).version)
     on("isUnspecified", _BOOL, [IP], lambda a: _address(a).is_unspecified)

@@ -59,7 +59,7 @@ class SemanticVersion:
 
 
 def _normalized(text: str) -> str:
-    text = text.strip().removeprefix("v")
-    core = re.split(r"[+-]", text, maxsplit=1)[0]
-    parts = [part.lstrip("0") or "0" if part.isdigit() else part for part in core.split(".", 2)]
-    return ".".join([*parts, "0", "0"][: max(3, len(parts))]) + text[len(core) :]
+    parts = [re.sub(r"^0+(?=[0-9])", "", part) for part in text.removeprefix("v").split(".", 2)]
+    if len(parts) < len(("major", "minor", "patch")) and re.search("[+-]", parts[-1]):
+        return ""  # Kubernetes adds missing numbers only to versions that end with a number
+    return ".".join([*parts, "0", "0"][: max(3, len(parts))])
