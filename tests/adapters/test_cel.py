@@ -67,6 +67,8 @@ def test_a_literal_of_several_types_and_a_format_of_any_type_are_refused(express
         'isSemver("v01.2", true) && !isSemver("1.2-rc", true) && !isSemver(" 1.2.3", true)',
         '!isQuantity("1e9999999999999999999") && isQuantity("1e999")',
         'isURL("mailto:a@b") && url("/a b?k=v&k=").getQuery()["k"] == ["v", ""]',
+        '"ab(1)".find("(b)([(])(?P<n>[0-9])") == "b(1" && "a[1] b2".findAll("([a-z])([[]?)[0-9]") == ["a[1", "b2"]',
+        f'"{"a" * 60}!".find("(a+)+$") == "" && "{"a" * 60}!".findAll("(a+)+$").size() == 0',
         'url("https://a.b/a b").getEscapedPath() == "/a%20b"',
     ],
 )

@@ -246,7 +246,7 @@ def _rows(*, lists: bool) -> list[Row]:
     for index, name in enumerate(("major", "minor", "patch")):
         on(name, _INT, [SEMVER], lambda a, index=index: _version(a).numbers[index])
     _add_addresses(add, on)
-    on("find", _TEXT, [_TEXT, _TEXT], lambda text, pattern: ((m := _search(pattern, text)) and m.group()) or "")
+    on("find", _TEXT, [_TEXT, _TEXT], _find)
     for more in ([], [_INT]):
         on("findAll", _TEXTS, [_TEXT, _TEXT, *more], _find_all)
     on("isSorted", _BOOL, [_LIST], lambda a: all(x <= y for x, y in pairwise(a)))
@@ -317,12 +317,31 @@ def _add_addresses(add: Callable[..., None], on: Callable[..., None]) -> None:
         add("string", _TEXT, [kind], lambda a: a.text)
 
 
-def _search(pattern: str, text: str) -> "re.Match[str] | None":
-    return re.search(pattern, text)
+# Python's own regular expressions can take for ever. Those of the library cannot.
+_REGULAR = cel.NewEnv(
+    config=cel.NewEnvConfigFromYaml("extensions: [{name: optional}, {name: regex}]"),
+    variables={"text": _TEXT, "pattern": _TEXT},
+)
+_FIRST, _ALL = map(_REGULAR.compile, ('regex.extract(text, pattern).orValue("")', "regex.extractAll(text, pattern)"))
+_PART_OF_PATTERN = re.compile(r"(?s)\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\(\?P?<\w+>|\((?!\?)")
+
+
+def _found(finding: "cel.Expression", text: str, pattern: str) -> Any:  # noqa: ANN401 - a text, or texts
+    # A group would be found in place of the whole.
+    whole = _PART_OF_PATTERN.sub(lambda part: "(?:" if part[0].startswith("(") else part[0], pattern)
+    result = finding.eval(data={"text": text, "pattern": whole})
+    if result.type() == cel.Type.ERROR:
+        raise ValueError(str(result.value()))
+    return result.value()
+
+
+def _find(text: str, pattern: str) -> str:
+    found: str = _found(_FIRST, text, pattern)
+    return found
 
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    found = [one.group() for one in re.finditer(pattern, text)]
+    found = [one if isinstance(one, str) else one.value() for one in _found(_ALL, text, pattern)]
     return found[: _MAX_FOUND if limit < 0 else limit]
 
 
