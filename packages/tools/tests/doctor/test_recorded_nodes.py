@@ -174,6 +174,18 @@ def test_a_record_that_was_saved_says_the_same(name: str, tmp_path: Path, capsys
     assert {**first, "sources": None} == {**second, "sources": None}
 
 
+def test_a_record_replaces_no_file_that_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A kubelet's directory has files of the same names, with which the kubelet starts."""
+    root = Path(written(tmp_path, "14-dra-healthy"))
+    before = {path.name: path.read_bytes() for path in root.iterdir()}
+    (tmp_path / "link").symlink_to(root)
+    state = str(root / "dra_manager_state")
+    for options in (["--root", str(root)], ["--root", str(tmp_path / "link")], ["--claims", state]):
+        assert main(["doctor", *options, "--save", str(root)]) == 2
+        assert "is a directory that is read, expected another one" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in root.iterdir()} == before
+
+
 def test_a_record_has_no_secrets_of_pods(tmp_path: Path) -> None:
     root = Path(written(tmp_path, "01-healthy"))
     pods = json.loads((root / "pods.json").read_text())

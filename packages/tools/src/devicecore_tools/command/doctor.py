@@ -173,7 +173,15 @@ def _all_nodes(kubeconfig: object, patience: float | None, *, as_json: bool) -> 
 
 
 def _save(sources: "NodeSources", directory: str) -> None:
-    """Write a record of the node, made of one look. Raises click.ClickException if the directory cannot be written."""
+    """Write a record of the node, made of one look.
+
+    Raises:
+        click.UsageError: sources are files of the directory, which a record would replace.
+        click.ClickException: the directory cannot be written.
+    """
+    if sources.reads_in(directory):
+        message = f"--save: {directory} is a directory that is read, expected another one."
+        raise click.UsageError(message)
     try:
         sources.save(directory, sources.look())
     except OSError as error:

@@ -149,6 +149,14 @@ class NodeSources:
             **objects,
         )
 
+    def reads_in(self, directory: str) -> bool:
+        """Return whether sources are files of a directory, so that a record in it would replace them."""
+        named = (self.checkpoint, self.pods, self.node, self.claims, self.slices, self.resourceclaims, self.events)
+        places = [Path(file).parent for file in named if file is not None and file != "-"]
+        places += [Path(self.root)] if self.root is not None else []
+        places += [Path(self._directory.root), Path(self._directory.plugins)] if self._directory else []
+        return Path(directory).resolve() in {place.resolve() for place in places}
+
     def save(self, directory: str, look: Look) -> None:
         """Write what `look` said into a directory, as a record. Raises OSError if a file cannot be written."""
         root = self._directory.root if self._directory else self.root if self._reasons is not None else None
