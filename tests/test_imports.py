@@ -69,7 +69,7 @@ LAYERS = {
     "devicecore.adapters": Layer(ADAPTER),
     "devicecore.adapters.cel": Layer(ADAPTER | names("cel_expr_python google")),
     "devicecore.adapters.grpc_unix": Layer(ADAPTER | names("google grpc")),
-    "devicecore.adapters.kube_api": Layer(ADAPTER | names("httpcore2 httpx2 lightkube")),
+    "devicecore.adapters.kube_api": Layer(ADAPTER | names("httpcore2 httpx2 lightkube orjson")),
     "devicecore.adapters.manifests": Layer(ADAPTER | names("yaml")),
     "devicecore.adapters.pod_resources": Layer(ADAPTER | names("google grpc")),
     "devicecore.adapters.prometheus": Layer(ADAPTER | names("prometheus_client")),

@@ -119,7 +119,8 @@ def test_without_its_extra_the_command_says_what_to_install(
     ran = run_python(f"{begin}; sys.exit(main({arguments}))")
     assert (ran.returncode, ran.stdout) == (2, "")
     install = f"in a clone of devicecore, run pip install . './packages/tools{extra}'"
-    assert ran.stderr == f"devicecore: the command needs {missing[0]}: {install}\n"
+    needed = f"the extra `{extra[1:-1]}`" if extra else missing[0]
+    assert ran.stderr == f"devicecore: the command needs {needed}: {install}\n"
 
 
 def test_another_missing_module_is_a_bug_and_shows_its_traceback() -> None:

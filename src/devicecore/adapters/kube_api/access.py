@@ -7,7 +7,7 @@ import json
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
@@ -29,6 +29,12 @@ from devicecore.domain.errors import DeviceCoreError, SetUpError
 from devicecore.domain.text import foreign_text
 
 T = TypeVar("T")
+
+_loads: Callable[[bytes], Json] = json.loads
+with suppress(ImportError):  # on a platform for which there is no wheel
+    import orjson
+
+    _loads = orjson.loads
 
 _MAX_PAUSE = 3600.0  # seconds that a Retry-After can ask for
 _MAX_MESSAGE = 300  # characters of an answer that are repeated in a sentence
@@ -211,7 +217,7 @@ class ApiServer:
         if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             asked = httpx2.Request(request.method, base)
             httpx2.Response(answer.status, headers=answer.headers, content=found, request=asked).raise_for_status()
-        return json.loads(found)
+        return _loads(found)
 
     def events(
         self,
@@ -358,7 +364,7 @@ def _event(line: bytes) -> tuple[str, Json]:
         Problem: the server has ended the watch with an error.
         ValueError: it is no event.
     """
-    event = json.loads(line)
+    event = _loads(line)
     if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
         message = "expected an event of a watch, got something else"
         raise ValueError(message)  # noqa: TRY004 - as for text that is no JSON

@@ -38,8 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         missing = (error.name or "").partition(".")[0]
         if missing not in _EXTRAS:
             raise
-        install = f"pip install . './packages/tools{_EXTRAS[missing]}'"
-        complain("devicecore", f"the command needs {missing}: in a clone of devicecore, run {install}")
+        extra = _EXTRAS[missing]
+        needed = f"the extra `{extra[1:-1]}`" if extra else missing
+        install = f"pip install . './packages/tools{extra}'"
+        complain("devicecore", f"the command needs {needed}: in a clone of devicecore, run {install}")
     except BrokenPipeError:
         # The reader of our output has closed it. Without this, Python would report that once more at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,7 +16,7 @@ import click
 from attrs import define, field, frozen
 
 from devicecore_tools.command.kubelet import screen as screens
-from devicecore_tools.command.options import ExistingDirectory
+from devicecore_tools.command.options import EXISTING_FILE, ExistingDirectory
 from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ _file = click.Path(path_type=Path)
 
 
 @fleet.command()
-@click.argument("file", type=_file)
-@click.option("--kubeconfig", type=_file, help="The API server, and the rights of the fleet.")
+@click.argument("file", type=EXISTING_FILE)
+@click.option("--kubeconfig", type=EXISTING_FILE, help="The API server, and the rights of the fleet.")
 @click.option("--context", metavar="NAME", help="With --kubeconfig: the context, if not the current one.")
 @click.option("--in-cluster", is_flag=True, help="Use the API server and the service account of this pod.")
 @click.option(
@@ -171,10 +171,11 @@ def shapes(name: str | None) -> int:
 
 
 def _run(options: _Options) -> int:
-    from devicecore_tools.fleet import assembly
     from devicecore_tools.fleet.reading import read_fleet
 
     description = read_fleet(options.file)
+    from devicecore_tools.fleet import assembly  # not before: it needs the extra, and a mistake in the file comes first
+
     live = not options.as_json and screens.is_live_terminal()
     kind = screens.LiveScreen if live else screens.JsonLines if options.as_json else screens.Screen
     # Signals first: every thread has to inherit that they are blocked.
