@@ -213,10 +213,11 @@ class ApiServer:
         if request.body is not None:
             headers.append((b"Content-Type", request.kind.encode("ascii")))
             content = json.dumps(request.body).encode()
-        answer, found = transport.send(request.method, url, headers, content)
-        if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+        status, answered, found = transport.send(request.method, url, headers, content)
+        if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             asked = httpx2.Request(request.method, base)
-            httpx2.Response(answer.status, headers=answer.headers, content=found, request=asked).raise_for_status()
+            named = [one for one in answered if one[0].lower() != "content-encoding"]
+            httpx2.Response(status, headers=named, content=found, request=asked).raise_for_status()
         return _loads(found)
 
     def events(

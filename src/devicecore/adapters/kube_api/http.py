@@ -4,12 +4,14 @@ Law: A request ends at its deadline, however slowly the server sends, and no ans
 holds for all pages of a list together, which the server may continue without end.
 """
 
+import io
 import socket
 import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from http.client import HTTPException, HTTPResponse
+from typing import Any, cast
 
 import httpcore2  # what httpx2 is made of: only here can a whole answer have a deadline
 import httpx2
@@ -25,6 +27,8 @@ MAX_VALUES = 4_000_000
 
 _PAGES = 4  # how many largest pages a list may have
 _SLOWEST = 2  # how many slowest pages
+
+_PART = 64 * 1024  # bytes that are read at once
 
 _SocketOption = Any  # as in httpcore2
 
@@ -153,6 +157,24 @@ class _Backend(httpcore2.SyncBackend):
                 copy.shutdown(socket.SHUT_RDWR)
 
 
+class _Received(io.RawIOBase):
+    """What a connection receives, as `http.client` reads it."""
+
+    def __init__(self, stream: httpcore2.NetworkStream) -> None:
+        self._stream = stream
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self, _PART)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - as in the base class
+        received = self._stream.read(len(buffer))
+        buffer[: len(received)] = received
+        return len(received)
+
+
 class _Body(httpx2.SyncByteStream):
     def __init__(self, content: Iterable[bytes]) -> None:
         self._content = content
@@ -194,7 +216,15 @@ class Transport(httpx2.BaseTransport):
         self._limit = limit
         # Compressed answers are not asked for, because a small one can become a very large one.
         self._headers = {**headers, "Accept-Encoding": "identity"}
+        if bad := [name for name, value in self._headers.items() if not value.isprintable()]:
+            message = f"the value of the header {bad[0]} has characters that cannot be sent"
+            raise httpcore2.LocalProtocolError(message)
         self._raw_headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in self._headers.items()]
+        context.set_alpn_protocols(["http/1.1"])
+        self._context = context
+        self._has_proxy = proxy is not None
+        self._server_name = server_name
+        self._stream: httpcore2.NetworkStream | None = None  # to the server, between two requests of `send`
         self._extensions = {"sni_hostname": server_name} if server_name else {}
         self._pool = httpcore2.ConnectionPool(
             ssl_context=context,
@@ -226,19 +256,45 @@ class Transport(httpx2.BaseTransport):
 
     def send(
         self, method: str, url: httpcore2.URL, headers: Sequence[tuple[bytes, bytes]], content: bytes | None
-    ) -> tuple[httpcore2.Response, bytes]:
-        """Send a request without the many objects that httpx2 makes for one. Return the answer and its whole content.
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Send a request, at less than half of the cost of `handle_request`. The deadline is the same.
 
-        `headers` are those of this request alone, with the host.
+        Args:
+            method: such as `GET`.
+            url: the server and the path.
+            headers: those of this request alone.
+            content: the body; None if there is none.
+
+        Returns:
+            The status, the headers and the whole content of the answer.
         """
         headers = [*headers, *self._raw_headers]
         if content is not None:
             headers.append((b"Content-Length", str(len(content)).encode()))
-        answer = self._send(method, url, headers, content)
+        if self._has_proxy:
+            answer = self._send(method, url, headers, content)
+            try:
+                named = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers]
+                return answer.status, named, answer.read()
+            finally:
+                answer.close()
+        self._budget.begin(self._timeout, self._limit)
+        begin = b"%s %s HTTP/1.1\r\n" % (method.encode("ascii"), url.target)
+        lines = b"".join(b"%s: %s\r\n" % header for header in headers)
+        stream = self._connected(url)
+        is_kept = False
         try:
-            return answer, answer.read()
+            stream.write(b"".join([begin, lines, b"\r\n", content or b""]))
+            with HTTPResponse(cast("socket.socket", _Received(stream)), method=method) as received:
+                received.begin()
+                found = received.status, received.getheaders(), received.read()
+                is_kept = not received.will_close
+        except (HTTPException, ValueError) as error:
+            raise httpcore2.RemoteProtocolError(str(error) or type(error).__name__) from error
         finally:
-            answer.close()
+            if not is_kept:
+                self._disconnect()
+        return found
 
     def _send(
         self, method: str, url: httpcore2.URL, headers: Sequence[tuple[bytes, bytes]], content: bytes | None
@@ -248,13 +304,30 @@ class Transport(httpx2.BaseTransport):
             httpcore2.Request(method, url, headers=headers, content=content, extensions=self._extensions)
         )
 
+    def _connected(self, url: httpcore2.URL) -> httpcore2.NetworkStream:
+        if self._stream is not None and self._stream.get_extra_info("is_readable"):
+            self._disconnect()  # the server has closed it
+        if self._stream is None:
+            host = url.host.decode("ascii")
+            secure = url.scheme == b"https"
+            port = url.port or (443 if secure else 80)
+            stream = self._backend.connect_tcp(host, port, socket_options=_SOCKET_OPTIONS)
+            self._stream = stream.start_tls(self._context, self._server_name or host) if secure else stream
+        return self._stream
+
+    def _disconnect(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
     def cut(self) -> None:
         """End the request that is under way. Any thread may call this."""
         self._backend.cut()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
         self._pool.close()
+        self._disconnect()
 
 
 def _proxy(url: str) -> httpcore2.Proxy:
