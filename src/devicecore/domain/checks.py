@@ -15,7 +15,7 @@ from devicecore.domain.text import foreign_text
 
 T = TypeVar("T")
 Text = TypeVar("Text", bound=str)
-Choice = TypeVar("Choice", bound=Enum)
+Member = TypeVar("Member", bound=Enum)
 Values = TypeVar("Values", bound=AttrsInstance)
 
 
@@ -47,7 +47,7 @@ def tuple_of(value: Iterable[T], kind: type[T], what: str) -> tuple[T, ...]:
     return found
 
 
-def one_of(value: Choice | str, kind: type[Choice], what: str) -> Choice:
+def one_of(value: Member | str, kind: type[Member], what: str) -> Member:
     """Return the member of an enumeration, which may be given by its text. Raises ValueError if there is none."""
     try:
         return kind(value)

@@ -148,7 +148,7 @@ class Admissions:
             settle = self._ask(request, decision, self._time_left(admission))
 
     def _ask(self, request: ResourceRequest, question: AskPlugin, time_left: float) -> Settle:
-        """Ask the plugin; with a policy, ask that, and tell it what the plugin prefers."""
+        """Ask the plugin. If there is a policy, ask the policy, and tell it what the plugin prefers."""
         state, policy = self._state.value, self._policy
         if policy is None:
             preferred = self._plugins.preferred(request.resource, question, time_left)

@@ -1,6 +1,7 @@
 """Which of the possible devices a container gets.
 
-Law: a policy chooses among devices that are possible. It never makes a device possible, and never refuses a pod.
+Law: a policy chooses among devices that are possible. It decides neither which devices are possible
+nor whether a pod is refused.
 """
 
 from collections.abc import Collection

@@ -28,7 +28,7 @@ class SubjectProcess(ABC):
     """A process that is started again and again.
 
     Args:
-        budget: seconds of the run, for the sentence that says that they are over.
+        budget: seconds of the run. The sentence which says that they are over names them.
         restart: whether a process that ends by itself is started again, as Kubernetes does.
     """
 

@@ -120,7 +120,7 @@ def _lock(root: Path, last_to_first: ExitStack) -> None:
 
 
 def _metrics(place: tuple[str, int] | None, last_to_first: ExitStack) -> "PrometheusMetrics | None":
-    """Serve metrics; None if there is no place: then the library for it need not be installed."""
+    """Serve metrics. If there is no place, return None: then the library for it need not be installed."""
     if place is None:
         return None
     from devicecore.adapters.prometheus import PrometheusMetrics

@@ -208,7 +208,7 @@ class Fleet(HasLifecycle):
         return answer or FleetAnswer((late,))
 
     def _ask(self, what: Callable[[], _T], patience: float) -> _T | None:
-        """Have the thread that calls `step` do something. Return its result; None if there is none in time."""
+        """Have the thread that calls `step` do something. Return its result, or None if there is none in time."""
         answer = SimpleQueue[_T]()
         self._orders.put(lambda: answer.put(what()))
         self._wake()

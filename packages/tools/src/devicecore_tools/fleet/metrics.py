@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class FleetCollector:
-    """Counts nodes, pods and devices for Prometheus. `totals` returns the counts; None if the fleet does not answer."""
+    """Counts nodes, pods and devices for Prometheus. If the fleet does not answer, `totals` returns None."""
 
     def __init__(self, totals: Callable[[], Totals | None]) -> None:
         self._totals = totals

@@ -287,7 +287,7 @@ class VirtualNode(HasLifecycle):
         return f"{what} is {'gone' if what in self._away else 'back'}"
 
     def offered(self, driver: str) -> frozenset[str] | None:
-        """Return the devices of a driver that it does not offer, because they are unhealthy; None if it is gone."""
+        """Return the devices that a driver does not offer because they are unhealthy. Return None if it is gone."""
         return None if driver in self._away else self._unhealthy[driver]
 
     # --- devices ------------------------------------------------------------------------------------------------------

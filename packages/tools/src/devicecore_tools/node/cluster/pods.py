@@ -53,7 +53,7 @@ class ClusterPods(PodFeed, PodReporter):
         host_ips: the addresses of the node.
         node: returns the Node, which pods must fit; None if it is not known.
         clock: monotonic seconds.
-        wall: the time, for what the server is told.
+        wall: returns the time that the server is told.
     """
 
     def __init__(
