@@ -14,7 +14,7 @@ import click
 from attrs import define, frozen
 
 from devicecore.domain.text import counted, foreign_text
-from devicecore_tools.command.options import EXISTING_FILE, MAX_DEVICES, numbers, path_option, refuse_missing_devices
+from devicecore_tools.command.options import MAX_DEVICES, numbers, path_option, refuse_missing_devices
 from devicecore_tools.command.plugin import END_WITHIN, log_to_stderr, obey_input
 from devicecore_tools.command.signals import Signals
 
@@ -99,11 +99,10 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
 @click.option(
     "--unhealthy", metavar="N,N-N", default="", callback=numbers, help="Devices that are unhealthy, by number."
 )
-@click.option(
+@path_option(
     "--kubeconfig",
-    metavar="FILE",
-    type=EXISTING_FILE,
-    help="The API server, where claims are read and devices are published; by default as kubectl or a pod finds it.",
+    "FILE",
+    "The API server, where claims are read and devices are published; by default as kubectl or a pod finds it.",
 )
 @click.option(
     "--manifests",

@@ -95,10 +95,6 @@ def missing_file(path: str) -> str | None:
     return None
 
 
-EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-"""The type of options and arguments that name a file, which must exist."""
-
-
 class ExistingDirectory(click.Path):
     """The type of options that name a directory, which must exist. It converts to a `Path`."""
 

@@ -16,7 +16,7 @@ import click
 from attrs import define, field, frozen
 
 from devicecore_tools.command.kubelet import screen as screens
-from devicecore_tools.command.options import EXISTING_FILE, ExistingDirectory
+from devicecore_tools.command.options import ExistingDirectory
 from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:
@@ -87,11 +87,12 @@ class _Options:
 
 
 _file = click.Path(path_type=Path)
+_existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @fleet.command()
-@click.argument("file", type=EXISTING_FILE)
-@click.option("--kubeconfig", type=EXISTING_FILE, help="The API server, and the rights of the fleet.")
+@click.argument("file", type=_existing_file)
+@click.option("--kubeconfig", type=_existing_file, help="The API server, and the rights of the fleet.")
 @click.option("--context", metavar="NAME", help="With --kubeconfig: the context, if not the current one.")
 @click.option("--in-cluster", is_flag=True, help="Use the API server and the service account of this pod.")
 @click.option(

@@ -4,11 +4,12 @@ Law: each option is a field of `NodeSettings`, which refuses those that contradi
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import click
 
-from devicecore_tools.command.options import EXISTING_FILE, ExistingDirectory, numbers, seconds_option, with_options
+from devicecore_tools.command.options import ExistingDirectory, numbers, seconds_option, with_options
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,7 +60,7 @@ _OPTIONS = (
     click.option("--node-name", help="The Node object; by default this machine's name."),
     click.option(
         "--kubeconfig",
-        type=EXISTING_FILE,
+        type=click.Path(path_type=Path),
         help="Publish to the API server of this kubeconfig, and read ResourceClaims there.",
     ),
     click.option("--context", metavar="NAME", help="With --kubeconfig: the context, if not the current one."),
