@@ -14,7 +14,6 @@ from collections.abc import Generator, Iterator
 from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -25,13 +24,10 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 from tests.guides import forbid_private_modules
 
-if TYPE_CHECKING:
-    from xdist.workermanage import WorkerController  # type: ignore[import-untyped]  # pytest-xdist has no types
-
 # Both folders `tests` are parts of this namespace package. If pytest imported it first, it would know only one of them.
 import_module("tests")
 
-pytest_plugins = ["devicecore_tools.testing.pytest_plugin"]
+pytest_plugins = ["devicecore_tools.testing.pytest_plugin", "tests.workers"]
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()],
@@ -40,12 +36,12 @@ pytest_collect_file = Sybil(
 ).pytest()
 
 # No deadlines: under coverage, and with another worker beside it, the time of one example says nothing.
-settings.register_profile("test", deadline=None, derandomize=True, print_blob=True, max_examples=30)
+settings.register_profile("test", deadline=None, derandomize=True, print_blob=True, max_examples=15)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("test")
 
 # Hypothesis also draws constants from the modules that are loaded, so that the examples of a test would depend on which
-# tests the same worker of pytest-xdist has run before. `make laws` keeps them.
+# tests the same worker has run before. `make laws` keeps them.
 _constants_of_modules, _NO_CONSTANTS = providers._get_local_constants, Constants()  # noqa: SLF001 - there is no setting
 providers._get_local_constants = lambda: (  # noqa: SLF001 - as above
     _constants_of_modules() if settings.get_current_profile_name() == "thorough" else _NO_CONSTANTS
@@ -70,7 +66,7 @@ MEASURED = {
     *(TESTS / "property" / f"test_{law}.py" for law in LAWS),
 } - {
     TESTS / "unit" / f"test_{name}.py"
-    for name in ("bit_flips", "checkpoint_vectors", "dra_growth", "growth", "histories")
+    for name in ("bit_flips", "checkpoint_vectors", "dra_growth", "growth", "histories", "json_size")
 }
 """The files of tests of which `make test` measures the coverage: enough for the packages that must be covered, and
 not those whose many cases run the same lines. Measuring more than doubles the time of a test. `make coverage` measures
@@ -84,22 +80,6 @@ _WAITING = {"command", "conformance", "e2e", "interop", "kit", "reliability"}
 def pytest_configure(config: pytest.Config) -> None:
     """Know the marker of pytest-cov also where it is not installed."""
     config.addinivalue_line("markers", "no_cover: measure no coverage")
-
-
-_DIED = pytest.StashKey[bool]()
-
-
-@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
-def pytest_testnodedown(node: "WorkerController", error: object) -> None:
-    """Remember that a worker died, because nobody runs the tests that it had left."""
-    if error:
-        node.config.stash[_DIED] = True
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End like an internal error if a worker died, so that `make test` does not only repeat the tests that failed."""
-    if session.config.stash.get(_DIED, False):
-        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
 @pytest.hookimpl(wrapper=True)
@@ -116,7 +96,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Measure coverage only where it tells something, and mix the files that wait for processes with the others.
 
-    The workers of pytest-xdist take one file after the other, and the last files should be short ones.
+    The workers take one file after the other, and the last files should be short ones.
     """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 PROJECTS = (ROOT, ROOT / "packages" / "tools")
 MINORS = range(11, 20)
 EXTRAS = "kubernetes,manifests,prometheus,testing"
-TOOLS = ("pytest", "pytest-xdist", "sybil")  # the tools that the fast tests import, and no type checker
+TOOLS = ("pytest", "sybil")  # the tools that the fast tests import, and no type checker
 FAST_TESTS = ("tests/unit", "tests/property", "tests/contract")
 DEPENDENCIES = ("lowest", "newest")
 

@@ -1,0 +1,65 @@
+"""The tests in several processes (`-n 2`) come out as in one, and a process that dies is not overlooked."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = """
+import os, sys
+
+def test_passes(tmp_path):
+    tmp_path.rmdir()
+
+def test_fails():
+    print("what it printed")
+    os.write(1, b"and wrote")
+    assert "expected" == "got"
+"""
+OTHERS = """
+import os, pytest
+
+def test_is_skipped():
+    pytest.skip("no reason")
+
+@pytest.fixture(scope="session")
+def broken():
+    yield
+    raise OSError("at the end")
+
+def test_with_a_fixture(broken): ...
+
+def test_dies():
+    if "DIES" in os.environ:
+        os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_all_reports_of_all_workers_are_printed(dies: bool, tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text(TESTS)
+    (tmp_path / "test_two.py").write_text(OTHERS)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])} | ({"DIES": ""} if dies else {})
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-pno:xdist",
+        "-pno:cov",
+        "-pno:hypothesispytest",
+        "-ptests.workers",
+        "-n2",
+    ]
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    if dies:
+        assert "a worker has died in test_two.py::test_dies" in ran.stdout
+        assert ran.returncode == pytest.ExitCode.INTERNAL_ERROR
+        return
+    assert ran.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "1 failed, 3 passed, 1 skipped, 1 error in" in ran.stdout, ran.stdout
+    assert "what it printed\nand wrote" in ran.stdout
+    assert "OSError: at the end" in ran.stdout

@@ -1,0 +1,129 @@
+"""Runs the tests in several processes, which are forks of one that has imported and collected them: `-n 6`.
+
+Law: Each test runs once. The tests of a file run in one process, one after the other.
+
+pytest-xdist starts its workers anew, and each of them imports and collects all tests: six seconds of computing for each
+worker, and 24 where Python has not compiled the tests yet.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import pytest
+
+_FORKS = get_context("fork")
+_NUMBER = 4  # bytes of the number of a file in the pipe
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take the option by which pytest-xdist is known."""
+    group = parser.getgroup("workers")
+    group._addoption(  # noqa: SLF001 - the only way to a short option in lower case
+        "-n", "--numprocesses", dest="workers", metavar="N", type=_count, help="run the tests in N processes, or auto"
+    )
+
+
+def _count(text: str) -> int:
+    return len(os.sched_getaffinity(0)) if text == "auto" else int(text)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Run all tests in processes, or leave it to pytest if none are asked for."""
+    if not session.config.option.workers or session.config.option.collectonly or session.testsfailed:
+        return None
+    files = [list(tests) for _, tests in groupby(session.items, lambda item: item.path)]
+    queue, numbers = os.pipe()
+    os.write(numbers, b"".join(number.to_bytes(_NUMBER) for number in range(len(files))))
+    os.close(numbers)
+    factory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001 - each worker needs a directory in one that pytest removes
+    directory = factory.getbasetemp()
+    results: dict[Connection, Any] = {}
+    try:
+        for number in range(min(session.config.option.workers, len(files))):
+            factory._basetemp = directory / f"worker{number}"  # noqa: SLF001 - as above
+            factory.getbasetemp().mkdir()
+            result, reports = _FORKS.Pipe(duplex=False)
+            results[result] = _FORKS.Process(target=_work, args=(session, files, queue, reports))
+            results[result].start()
+            reports.close()
+        _report(session, dict(results))
+    finally:
+        os.close(queue)
+        for result, worker in results.items():
+            if session.shouldfail or session.shouldstop:
+                worker.terminate()
+            result.close()
+            worker.join()
+    return True
+
+
+def _report(session: pytest.Session, working: dict[Connection, Any]) -> None:
+    """Pass the reports of the workers on to pytest, until the last worker has ended."""
+    hook, running = session.config.hook, dict.fromkeys(working, "no test")
+    while working:
+        for result in wait(list(working)):
+            assert isinstance(result, Connection)
+            try:
+                message = result.recv()
+            except EOFError:
+                pytest.exit(f"a worker has died in {running[result]}", returncode=pytest.ExitCode.INTERNAL_ERROR)
+            if message is None:
+                del working[result]
+            elif isinstance(message, str):
+                running[result] = message
+            else:
+                report = hook.pytest_report_from_serializable(config=session.config, data=message)
+                hook.pytest_runtest_logreport(report=report)
+        if session.shouldfail:
+            raise session.Failed(session.shouldfail)
+        if session.shouldstop:
+            raise session.Interrupted(session.shouldstop)
+
+
+class _Reports:
+    """Sends what pytest would print to the process that prints."""
+
+    def __init__(self, config: pytest.Config, results: Connection) -> None:
+        self._config = config
+        self._results = results
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._results.send(nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        hook = self._config.hook
+        self._results.send(hook.pytest_report_to_serializable(config=self._config, report=report))
+
+
+def _work(session: pytest.Session, files: Sequence[Sequence[pytest.Item]], queue: int, results: Connection) -> None:
+    """Run the tests of one file after the other, until none is left."""
+    plugins = session.config.pluginmanager
+    for name in ("terminalreporter", "lfplugin", "nfplugin", "stepwiseplugin"):  # they belong to the first process
+        plugins.unregister(name=name)
+    plugins.register(_Reports(session.config, results))
+    capture = plugins.getplugin("capturemanager")
+    assert capture is not None
+    capture.stop_global_capturing()  # the file into which the first process captures
+    capture.start_global_capturing()
+    tests = _tests(files, queue)
+    test = next(tests, None)
+    while test is not None and not session.shouldfail:
+        following = next(tests, None)  # pytest ends fixtures that this one does not need
+        test.config.hook.pytest_runtest_protocol(item=test, nextitem=following)
+        test = following
+    coverage = plugins.getplugin("_cov")
+    if coverage is not None and coverage.cov_controller is not None:
+        coverage.cov_controller.cov.stop()
+        coverage.cov_controller.cov.save()
+    results.send(None)
+
+
+def _tests(files: Sequence[Sequence[pytest.Item]], queue: int) -> Iterator[pytest.Item]:
+    """Yield the tests of the next file that no other worker has taken."""
+    while number := os.read(queue, _NUMBER):
+        yield from files[int.from_bytes(number)]
