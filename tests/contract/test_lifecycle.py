@@ -20,6 +20,7 @@ from devicecore_tools.node.cluster.pods import NodePods
 from devicecore_tools.testing import process
 from devicecore_tools.testing.api_server import LocalApiServer, http, server
 from devicecore_tools.testing.process import PluginProcess
+from hypothesis import settings
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -56,6 +57,14 @@ from devicecore.testing.contracts.lifecycle import LIFECYCLE, LifecycleHarness, 
 Check = Callable[[MakeLifecycle], None]
 
 PATIENCE = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _some_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt some places of each start and stop; `make laws` interrupts all."""
+    if settings.get_current_profile_name() != "thorough":
+        monkeypatch.setattr(lifecycle_contract, "_MOST_PLACES", 3)
+        monkeypatch.setattr(lifecycle_contract, "_STEP", 5)
 
 
 @define

@@ -16,7 +16,7 @@ FAST = "/dev/shm"  # noqa: S108 - a file system in memory, because a disk would 
 
 
 @pytest.mark.parametrize("what", ["devices", "claims"])
-@pytest.mark.parametrize(("way", "calls"), [("main", scale(150, 100_000)), ("threads", scale(1_500, 100_000))])
+@pytest.mark.parametrize(("way", "calls"), [("main", scale(150, 100_000)), ("threads", scale(500, 100_000))])
 def test_after_an_interrupt_the_manager_works_and_its_state_is_correct(
     what: str, way: str, calls: int, tmp_path: Path
 ) -> None:

@@ -34,7 +34,7 @@ def check_the_client(client: Any) -> None:  # noqa: ANN401 - as above
 
 
 def test_plugins_in_crowds_need_few_threads_and_leave_nothing_behind_when_killed(directory: Path) -> None:
-    number, rounds = scale(40, 1000), scale(2, 4)
+    number, rounds = scale(20, 1000), scale(2, 4)
     record = storm("fleets", directory, number, rounds)
     before, first = record["before"], record["rounds"][0]
     for fleet in record["rounds"]:
@@ -51,7 +51,7 @@ def test_plugins_in_crowds_need_few_threads_and_leave_nothing_behind_when_killed
 
 
 def test_registrations_in_a_row_leave_one_connection_of_one_live_plugin(directory: Path) -> None:
-    number = scale(100, 10_000)
+    number = scale(40, 10_000)
     record = storm("registrations", directory, number)
     before, after, answers = record["before"], record["after"], record["answers"]
     assert {kind.partition(".")[0]: count for kind, count in answers.items()} == {

@@ -23,9 +23,9 @@ ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "tests.simulation")
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_no_law_is_broken(seed: int) -> None:
-    """A few thousand steps; `make simulate` takes more than 100,000."""
+    """Some steps; `make simulate` takes more than 100,000."""
     outcome = Simulation(seed, steps=500).run()
     assert outcome.problem is None, outcome
     assert outcome.actions > outcome.steps == 500

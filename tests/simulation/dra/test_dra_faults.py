@@ -1,4 +1,4 @@
-"""The laws of the DRA manager with a fault at every call to a port, one after another."""
+"""The laws of the DRA manager with a fault at every call to a port, one after another. `make test` has some of them."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -79,26 +79,26 @@ def places(actions: list[Action]) -> Iterator[tuple[int, int, str]]:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_laws_hold_with_a_fault_at_every_call(name: str) -> None:
     actions = SCENARIOS[name]
-    for number, call, port in places(actions):
-        for kind in FAULTS[port]:
-            run(actions, {number: [Fault(call, kind)]})
+    cases = [(number, call, kind) for number, call, port in places(actions) for kind in FAULTS[port]]
+    for number, call, kind in share(cases, of=3):
+        run(actions, {number: [Fault(call, kind)]})
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_laws_hold_with_another_action_beside_every_call(name: str) -> None:
     actions = SCENARIOS[name]
-    for number, call, port in places(actions):
-        for action in BESIDE if port != "disk" else ():
-            if action[1:] != actions[number][1:]:  # a kubelet prepares and releases one pod one after the other
-                run(actions, {number: [Fault(call, "beside", action)]})
+    cases = product([(number, call) for number, call, port in places(actions) if port != "disk"], BESIDE)
+    for (number, call), action in share(list(cases), of=5):
+        if action[1:] != actions[number][1:]:  # a kubelet prepares and releases one pod one after the other
+            run(actions, {number: [Fault(call, "beside", action)]})
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_laws_hold_with_two_faults_of_drivers_in_a_row(name: str) -> None:
-    """The second fault is in the action after the first one. In `make test` it is every fifth pair of faults."""
+    """The second fault is in the action after the first one."""
     actions = SCENARIOS[name]
     drivers = [(number, call) for number, call, port in places(actions) if port == "driver"]
     first = ("error", "silent, done", "missing", "power cut after")
     second = ("error", "silent, not done", "power cut before")
-    for (number, call), kind, again in share(list(product(drivers, first, second)), of=5):
+    for (number, call), kind, again in share(list(product(drivers, first, second)), of=11):
         run(actions, {number: [Fault(call, kind)], number + 1: [Fault(1, again), Fault(2, again)]})

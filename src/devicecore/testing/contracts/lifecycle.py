@@ -29,6 +29,7 @@ from devicecore.testing.interrupts import Interrupts
 
 _PAUSE = 0.005  # seconds between two looks at what is left
 _MOST_PLACES = 12  # of a start or a stop in which something else is called
+_STEP = 1  # from one place that is interrupted to the next; a test that has little time takes a larger odd number
 _SOON = 2.0  # seconds after which a call is made again, to see whether as much is left again
 _STILL = 20  # looks at a thread that has done nothing since: then it waits
 
@@ -434,7 +435,7 @@ def _interrupt(make: MakeLifecycle, method: Callable[[Runs], None]) -> None:
                     _Call(subject.start).begin().result()
                     harness.use(subject)
 
-        for at in count(1):
+        for at in count(1, _STEP):
             when = f"after an interrupt of a {method.__name__[1:]} at place {at} and a stop"
             _expect_no_growth(when, harness, partial(interrupt, is_started_again=at % 2 == 0))
             if not point.is_reached:
