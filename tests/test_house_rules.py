@@ -166,9 +166,8 @@ def test_no_public_class_name_exists_twice() -> None:
     places: dict[str, list[str]] = {}
     for path in SOURCES:
         if is_below(path, PACKAGES):
-            for node in ast.walk(tree_of(path)):
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    places.setdefault(node.name, []).append(path.stem)
+            for name in re.findall(r"^ *class ([A-Za-z]\w*)", path.read_text(encoding="utf-8"), re.MULTILINE):
+                places.setdefault(name, []).append(path.stem)
     report(f"{name}: {', '.join(where)}" for name, where in places.items() if len(where) > 1)
 
 
@@ -188,7 +187,7 @@ def test_the_text_of_an_error_names_its_own_fields() -> None:
     report(
         location(path, text.lineno, f"{error.name}: {{{name}}}")
         for path in SOURCES
-        if is_below(path, PACKAGES)
+        if is_below(path, PACKAGES) and "    _text = " in path.read_text(encoding="utf-8")
         for error in ast.walk(tree_of(path))
         if isinstance(error, ast.ClassDef)
         for text in error.body
@@ -251,10 +250,12 @@ def test_the_names_of_the_glossary_exist() -> None:
     rows = [line.split("|")[1] for line in GLOSSARY.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     sources = [path for path in SOURCES if is_below(path, PACKAGES)]
-    defined = {name for path in sources for _, name in identifiers_in(path)} | {path.stem for path in sources}
-    defined |= {path.parent.stem for path in sources}
     assert len(named) > 50
-    report(sorted(named - defined))
+    named -= {path.stem for path in sources} | {path.parent.stem for path in sources}
+    for path in sources:
+        if not named.isdisjoint(re.findall(r"\w+", path.read_text(encoding="utf-8"))):
+            named -= {name for _, name in identifiers_in(path)}
+    report(sorted(named))
 
 
 # --- guides -----------------------------------------------------------------------------------------------------------
