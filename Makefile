@@ -19,15 +19,21 @@ help: ## show this
 	@echo
 	@echo "  make test PYTHON=python3.13	the same with another interpreter"
 
-test: lint types imports unit ## run every check
+# $(call beside,TESTS) runs tests, and meanwhile the checks of the text: they compute on one processor, and many tests wait.
+beside = $(MAKE) --no-print-directory lint types imports >$(VENV)/checks.txt 2>&1 & checks=$$!; \
+  trap "kill $$checks" INT TERM; $(1); tests=$$?; \
+  wait $$checks; checks=$$?; cat $(VENV)/checks.txt; [ $$tests = 0 ] && [ $$checks = 0 ]
+
+test: $(VENV)/.dev ## run every check
+	@$(call beside,$(MAKE) --no-print-directory unit)
 	@echo "== all checks passed"
 
 # The tests that start no process and open no socket.
 FAST_TESTS := tests/unit tests/property tests/contract tests/test_house_rules.py tests/test_imports.py
 
-quick: lint types imports ## lint, types, layers and the fast tests: what to run while you work, in half a minute
+quick: $(VENV)/.dev ## lint, types, layers and the fast tests: what to run while you work, in half a minute
 	@echo "== pytest, the fast tests"
-	@$(BIN)/pytest --quiet --numprocesses=2 $(FAST_TESTS)
+	@$(call beside,$(BIN)/pytest --quiet --numprocesses=2 --ignore=tests/contract/test_lifecycle.py $(FAST_TESTS))
 
 matrix: $(VENV)/.dev ## the fast tests with each Python on this machine, lowest and newest dependencies; some minutes
 	@$(BIN)/python tools/matrix.py
@@ -72,9 +78,11 @@ coverage: $(VENV)/.dev ## the branch coverage of everything, by all tests that a
 	@$(BIN)/coverage report
 
 # Tests that `make test` gives a share of their cases: the others are other data for the same code.
-SHARED_TESTS := packages/tools/tests/command/test_doctor.py packages/tools/tests/command/test_checkpoint_repair.py tests/simulation/dra
+SHARED_TESTS := packages/tools/tests/command/test_doctor.py packages/tools/tests/command/test_checkpoint_repair.py \
+  packages/tools/tests/doctor packages/tools/tests/property tests/adapters/test_wire.py tests/adapters/test_dra_wire.py \
+  tests/allocation tests/contract tests/simulation tests/system/test_json_values.py
 
-laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not 30, and all recorded files: some minutes
+laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not 15, and all cases of what `make test` has a share of: many minutes
 	@$(BIN)/pytest --quiet --numprocesses=auto --hypothesis-profile=thorough --override-ini=faulthandler_timeout=1800 \
 	  tests/property $(SHARED_TESTS)
 
