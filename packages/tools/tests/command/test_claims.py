@@ -194,6 +194,17 @@ def test_an_api_server_gives_all_that_decides(place: Path, capsys: pytest.Captur
     assert "ResourceSlice: no connection" in capsys.readouterr().err
 
 
+def test_the_calls_that_a_driver_need_not_get_are_in_the_allocation(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = slice_of("node-1", device("gpu-0", "H100", 0))
+    one["spec"]["skipNodeOperations"] = ["*"]
+    (place / "one.json").write_text(json.dumps({"kind": "List", "items": [CLASS, one]}))
+    assert run(place, "why", "claim.json", "--slices", "one.json", "--json") == 0
+    allocation = json.loads(capsys.readouterr().out)["nodes"][0]["allocations"][0]
+    assert allocation["devices"]["results"][0]["skipNodeOperations"] == ["*"]
+
+
 def test_devices_that_kubernetes_does_not_find_are_said_to_be_there(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -184,6 +184,7 @@ class PoolSlice:
     place: NodeRule | None = field(factory=NodeRule)
     devices: tuple[PoolDevice, ...] = ()
     counters: CounterUse = ()
+    skip_node_operations: tuple[str, ...] = ()  # of all its devices (Kubernetes 1.37)
 
     def place_of(self, device: PoolDevice) -> NodeRule:
         """Return where a device of the slice is available."""

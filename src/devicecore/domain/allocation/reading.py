@@ -84,6 +84,7 @@ def slice_of(manifest: object) -> PoolSlice:
             for device in _bounded(spec["devices"], MAX_SLICE_DEVICES)
         ),
         tuple((one["name"].text(), _amounts(one["counters"])) for one in _bounded(spec["sharedCounters"])),
+        tuple(operation.text() for operation in _bounded(spec["skipNodeOperations"])),
     )
 
 
@@ -140,6 +141,8 @@ def _alternatives(request: Value) -> Iterator[DeviceRequest]:
 
 def _request(one: Value, name: str, parent: str) -> DeviceRequest:
     mode, count, admin = one["allocationMode"].text(""), one["count"].integer(0), one["adminAccess"]
+    if count < 0:
+        one["count"].refuse(f"expected 1 or more, got {count}")
     return DeviceRequest(
         name,
         parent,

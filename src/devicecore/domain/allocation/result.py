@@ -80,6 +80,8 @@ class DeviceAllocation:
             result["bindingConditions"] = list(device.conditions)
             if device.failure_conditions:
                 result["bindingFailureConditions"] = list(device.failure_conditions)
+        if skipped := taken.candidate.slice.skip_node_operations:
+            result["skipNodeOperations"] = list(skipped)
         return result
 
     def _config(self, claim: UnallocatedClaim, taken: Sequence[Taken]) -> list[ApiObject]:
