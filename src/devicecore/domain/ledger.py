@@ -171,17 +171,17 @@ class Ledger:
 
         Raises KeyError without one.
         """
-        reservation = self._reservation(key, resource)
+        reservation, others = self._reservation(key, resource)
         nodes = {device: sorted_numa_nodes(numa_nodes_of(device)) for device in reservation.devices}
         allocation = Allocation(key, resource, nodes, receipt)
         allocations = _copied(self.allocations)
         allocations[key.pod] = (*allocations.get(key.pod, ()), allocation)
-        return Ledger(allocations, _without(self.reservations, reservation), self._in_use, self._shared_by_error)
+        return Ledger(allocations, others, self._in_use, self._shared_by_error)
 
     def release(self, key: ContainerKey, resource: ResourceName) -> "Ledger":
         """Remove a reservation, because its admission has failed. Raises KeyError if there is none."""
-        reservation = self._reservation(key, resource)
-        return self._freed((reservation,), evolve(self, reservations=_without(self.reservations, reservation)))
+        reservation, others = self._reservation(key, resource)
+        return self._freed((reservation,), evolve(self, reservations=others))
 
     def evict(self, pods: Iterable[PodUid]) -> "Ledger":
         """Remove the allocations of `pods`. Reservations stay, because the admission that made them releases them."""
@@ -199,10 +199,11 @@ class Ledger:
             return self
         return evolve(self, in_use={**self._in_use, resource: in_use.on(index.covering(in_use))})
 
-    def _reservation(self, key: ContainerKey, resource: ResourceName) -> Reservation:
-        for reservation in self.reservations:
-            if reservation.key == key and reservation.resource == resource:
-                return reservation
+    def _reservation(self, key: ContainerKey, resource: ResourceName) -> tuple[Reservation, tuple[Reservation, ...]]:
+        """Return a container's reservation of a resource, and all others."""
+        for place, reservation in enumerate(self.reservations):
+            if (reservation.key, reservation.resource) == (key, resource):
+                return reservation, self.reservations[:place] + self.reservations[place + 1 :]
         raise KeyError(key, resource)
 
     def _freed(self, gone: Iterable[Holding], left: "Ledger") -> "Ledger":
@@ -254,7 +255,3 @@ def _counted(ledger: Ledger) -> Ledger:
 
 def _union(sets: Iterable[DeviceSet]) -> DeviceSet:
     return reduce(or_, sets, _NONE)
-
-
-def _without(reservations: tuple[Reservation, ...], gone: Reservation) -> tuple[Reservation, ...]:
-    return tuple([reservation for reservation in reservations if reservation is not gone])

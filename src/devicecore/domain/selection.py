@@ -111,8 +111,8 @@ def devices_to_allocate(
         raise DevicesNoLongerHealthyError(request.resource)
     if allocation or not request.size:
         return Chosen(_NONE)
-    taken = reusable.take(request.size)
-    if len(taken) == request.size:
+    taken = reusable and reusable.take(request.size)
+    if taken and len(taken) == request.size:
         return Chosen(taken)
     available = report.healthy - ledger.in_use(request.resource)
     return _choose(request, inventory, report, taken, available, always_asks=always_asks)

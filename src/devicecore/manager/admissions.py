@@ -11,7 +11,6 @@ from attrs import define, evolve, field
 
 from devicecore.domain import policies
 from devicecore.domain.admission import Admitted, NotReady, Refused, Verdict
-from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import (
     AdmissionTimeoutError,
     CalledFromInsideError,
@@ -49,16 +48,15 @@ _log = logging.getLogger(__name__)
 class _Admission:
     """What one admission has done so far.
 
-    `reserved` are its reservations, and `receipts` the answers of plugins to them; the last one may have no answer yet.
-    `at` is the container that is being admitted, None before the first.
+    `prepared` are its reservations with the answers of plugins. The last reservation may have no answer yet, and then
+    it is not there. `at` is the container that is being admitted, None before the first.
     """
 
     pod: Pod
     run: Run
     deadline: float
     at: Container | None = None
-    reserved: list[Reservation] = field(factory=list)
-    receipts: list[Receipt] = field(factory=list)
+    prepared: list[tuple[Reservation, Receipt]] = field(factory=list)
 
 
 @define(eq=False, repr=False)
@@ -102,7 +100,7 @@ class Admissions:
             # This state decides for the whole admission which requests are for devices of plugins.
             before = self._state.value
             self._allocate_all(admission, containers, affinity, before)
-            if admission.reserved:
+            if admission.prepared:
                 self._commit(admission)
                 is_swept = False  # the commit has saved the freed devices too
         except BaseException as error:
@@ -130,21 +128,18 @@ class Admissions:
 
     def _allocate(self, admission: _Admission, request: ResourceRequest) -> None:
         """Reserve devices and have the plugin prepare them."""
-        devices = self._reserve(admission, request)
-        if devices:
-            receipt = self._plugins.allocate(request.resource, tuple(devices), lambda: self._time_left(admission))
-            admission.receipts.append(receipt)
+        if reservation := self._reserve(admission, request):
+            devices, time_left = tuple(reservation.devices), self._time_left(admission)
+            admission.prepared.append((reservation, self._plugins.allocate(request.resource, devices, time_left)))
 
-    def _reserve(self, admission: _Admission, request: ResourceRequest) -> DeviceSet:
+    def _reserve(self, admission: _Admission, request: ResourceRequest) -> Reservation | None:
         """Choose devices and reserve them in one step. If the plugin is asked, choose again after its answer."""
         settle: Settle | None = None
         while True:
             reserve = partial(_reserved, admission.pod, request, settle, self._policy is not None)
             decision, reservation = self._state.take(reserve, run=admission.run)
             if isinstance(decision, Chosen):
-                if reservation is not None:
-                    admission.reserved.append(reservation)
-                return decision.devices
+                return reservation
             settle = self._ask(request, decision, self._time_left(admission))
 
     def _ask(self, request: ResourceRequest, question: AskPlugin, time_left: float) -> Settle:
@@ -163,8 +158,8 @@ class Admissions:
     def _commit(self, admission: _Admission) -> None:
         """Turn the reservations into allocations: first in the store, then in the state."""
         self._time_left(admission)  # refuse the pod if the last answer came too late
-        after = self._saver.commit(admission.run, partial(_confirmed, admission.reserved, admission.receipts))
-        for reservation, receipt in zip(admission.reserved, admission.receipts, strict=True):
+        after = self._saver.commit(admission.run, partial(_confirmed, admission.prepared))
+        for reservation, receipt in admission.prepared:
             if warning := answers_warning(after.ledger, reservation.resource, receipt):
                 _log.warning("%s", foreign_text(warning))
         if self._observers:
@@ -172,7 +167,7 @@ class Admissions:
 
     def _notify(self, admission: _Admission, after: NodeState) -> None:
         pod = admission.pod.uid
-        requested = {(reservation.key, reservation.resource) for reservation in admission.reserved}
+        requested = {(reservation.key, reservation.resource) for reservation, _ in admission.prepared}
         allocations = [
             allocation
             for allocation in after.ledger.allocations[pod]
@@ -207,7 +202,7 @@ def _reserved(
 ) -> tuple[NodeState, tuple[Decision, Reservation | None]]:
     """Choose devices. Return the state with their reservation, the decision, and the reservation if there is one."""
     decision = state.devices_to_allocate(pod, request, always_asks=always_asks)
-    if isinstance(decision, AskPlugin) and settle is not None:
+    if settle is not None and isinstance(decision, AskPlugin):
         decision = settle(decision)
     if not isinstance(decision, Chosen) or not decision.devices:
         return state, (decision, None)
@@ -215,15 +210,13 @@ def _reserved(
     return state, (decision, state.ledger.reservations[-1])
 
 
-def _confirmed(
-    reserved: Sequence[Reservation], receipts: Sequence[Receipt], state: NodeState
-) -> tuple[NodeState, NodeState]:
+def _confirmed(prepared: Sequence[tuple[Reservation, Receipt]], state: NodeState) -> tuple[NodeState, NodeState]:
     """Return, twice, the state with allocations in place of reservations; allocations that it has already stay.
 
     Raises:
         KeyError: a reservation was given back, because an interrupt has ended its admission.
     """
-    for reservation, receipt in zip(reserved, receipts, strict=True):
+    for reservation, receipt in prepared:
         key, resource = reservation.key, reservation.resource
         if reservation in state.ledger.reservations:
             state = state.confirm(key, resource, receipt)

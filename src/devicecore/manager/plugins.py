@@ -3,7 +3,7 @@
 Law: no lock is held while a plugin is called.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from attrs import define
@@ -29,13 +29,13 @@ class Plugins:
     _metrics: Metrics | None
     _clock: Clock
 
-    def allocate(self, resource: ResourceName, devices: Sequence[DeviceId], time_left: Callable[[], float]) -> Receipt:
+    def allocate(self, resource: ResourceName, devices: Sequence[DeviceId], timeout: float) -> Receipt:
         """Ask the plugin to prepare `devices` for one container. Raises PluginError if there is none, or it fails."""
         metrics = self._metrics
         if metrics is None:
-            return self._transport.allocate(self._instance(resource).id, devices, timeout=time_left())
+            return self._transport.allocate(self._instance(resource).id, devices, timeout=timeout)
         with measured(self._clock, lambda seconds, _: metrics.device_plugin_alloc_duration(resource, seconds)):
-            return self._transport.allocate(self._instance(resource).id, devices, timeout=time_left())
+            return self._transport.allocate(self._instance(resource).id, devices, timeout=timeout)
 
     def preferred(self, resource: ResourceName, question: AskPlugin, timeout: float) -> Sequence[DeviceId]:
         """Return the devices that the plugin prefers. Raises PluginError if there is none, or it does not answer."""

@@ -75,13 +75,12 @@ class AdmissionTurns(Turns[PodUid]):
             if (seen := witness()) is not None:
                 seen.update(turn.keys)
 
-    def _ending(self, turn: Turn[PodUid]) -> None:
+    def _before_free(self, key: PodUid) -> None:
         ledger = self._state.value.ledger
-        for pod in turn.keys:
-            if ledger.reservations:
-                self.give_back(pod)
-            if pod in self._affinities and pod not in ledger.allocations:
-                del self._affinities[pod]
+        if ledger.reservations:
+            self.give_back(key)
+        if key in self._affinities and key not in ledger.allocations:
+            del self._affinities[key]
 
 
 def _given_back(state: NodeState, pod: PodUid) -> NodeState:

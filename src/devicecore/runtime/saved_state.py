@@ -52,15 +52,13 @@ PATIENCE = 1.0
 
 @define(eq=False)
 class _Commit(Generic[Value]):
-    """A change that a call wants to have saved. When it is done, it has its result, or the error that it failed with.
-
-    `result` is a tuple of one item, so that None is a result too.
-    """
+    """A change that a call wants to have saved. When it is over, it is done or has the error that it failed with."""
 
     run: Run
     change: Callable[[Value], tuple[Value, object]]
     call: OpenCall
-    result: tuple[object] | None = None
+    result: object = None
+    is_done: bool = False
     error: Exception | None = None
 
 
@@ -150,7 +148,7 @@ class SavedState(Generic[Value]):
         own = _Commit(run, change, OpenCall())
         self._waiting.append(own)
         with self._lock:
-            if own.result is None and own.error is None:  # no other call has done it
+            if not own.is_done and own.error is None:  # no other call has done it
                 waiting, self._waiting = self._waiting, []
                 if self._state.run is not run:
                     raise self._state.stopped()
@@ -159,10 +157,9 @@ class SavedState(Generic[Value]):
                 else:
                     self._commit_waiting(own, waiting)
         own.call.end()
-        if own.result is None:
-            assert own.error is not None, "a commit that is done has one of both"  # noqa: S101 - for mypy
+        if own.error is not None:
             raise own.error
-        return own.result[0]  # type: ignore[return-value]  # `result` is that of `change`, whose type is known here only
+        return own.result  # type: ignore[return-value]  # it is that of `change`, whose type is known here only
 
     def _commit_waiting(self, own: _Commit[Value], waiting: Iterable[_Commit[Value]]) -> None:
         """Do `own` and all commits of its run that wait. The caller holds the lock."""
@@ -176,17 +173,17 @@ class SavedState(Generic[Value]):
         """Save the changes of `group` with one write. Return the error if that fails."""
         try:
             before = self._state.value
-            value, results = _applied(group, before)
+            value = _applied(group, before)
             self.is_behind = True
             self._save(value, call)
             if self._state.exchange(before, value):
                 self.is_behind = False
             else:
-                results = self._state.take(partial(_applied, group))
+                self._state.replace(partial(_applied, group))
         except Exception as error:  # noqa: BLE001 - the calls that wait raise it
             return error
-        for commit, result in zip(group, results, strict=True):
-            commit.result = (result,)
+        for commit in group:
+            commit.is_done = True
         return None
 
     def save(self) -> None:
@@ -260,10 +257,8 @@ class SavedState(Generic[Value]):
         self._saved = value
 
 
-def _applied(group: Sequence[_Commit[Value]], value: Value) -> tuple[Value, list[object]]:
-    """Return the value after the changes of `group`, and their results."""
-    results = []
+def _applied(group: Sequence[_Commit[Value]], value: Value) -> Value:
+    """Return the value after the changes of `group`, which remember their results."""
     for commit in group:
-        value, result = commit.change(value)
-        results.append(result)
-    return value, results
+        value, commit.result = commit.change(value)
+    return value

@@ -106,9 +106,9 @@ class Turns(Generic[Key]):
     def end(self, turn: Turn[Key]) -> None:
         """End a turn, so that the next one can begin. A second call does nothing."""
         with self._lock:
-            if own := [key for key in turn.keys if self._taken.get(key) is turn]:
-                self._ending(turn)
-                for key in own:
+            for key in turn.keys:
+                if self._taken.get(key) is turn:
+                    self._before_free(key)
                     del self._taken[key]
         turn.call.end()
         if self._waiting:
@@ -124,8 +124,8 @@ class Turns(Generic[Key]):
     def _begun(self, turn: Turn[Key]) -> None:
         """Called when a turn begins. The lock is held."""
 
-    def _ending(self, turn: Turn[Key]) -> None:
-        """Called before the keys of a turn are free. The lock is held. An interrupted call is followed by another."""
+    def _before_free(self, key: Key) -> None:
+        """Called before a key of a turn is free. The lock is held. An interrupted call is followed by another."""
 
     def _obstacle(self, turn: Turn[Key]) -> Turn[Key] | None:
         """Begin `turn`, or return another turn that has to end or begin before."""
@@ -144,8 +144,7 @@ class Turns(Generic[Key]):
             return None
 
     def _take(self, turn: Turn[Key]) -> None:
-        for key in turn.keys:
-            self._taken[key] = turn
+        self._taken.update(dict.fromkeys(turn.keys, turn))
         self._begun(turn)
 
     def _end_abandoned(self, of_thread: int | None = None) -> None:

@@ -14,8 +14,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from attrs import frozen
-
 MAX_FILE_BYTES = 256 * 1024 * 1024
 """Bytes that are read of a file unless the caller says otherwise."""
 
@@ -24,9 +22,13 @@ PIPE_PATIENCE = 30.0
 
 _PART = 1024 * 1024  # bytes that are read at once
 
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL follows no link
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+
 _instances = itertools.count(1)
 
 _Identity = tuple[int, int, int, int]
+"""The device, inode, time of writing and size of a file."""
 
 
 def open_into(opened: list[int], path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
@@ -108,14 +110,6 @@ def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
             os.close(descriptor)
 
 
-@frozen
-class _Seen:
-    """The content of a file when it was last read or written, with its device, inode, time of writing and size."""
-
-    identity: _Identity | None
-    blob: bytes
-
-
 class DurableFile:
     """One file that is replaced by renaming a new one. One thread at a time may use it. It raises OSError.
 
@@ -137,7 +131,7 @@ class DurableFile:
         self._new = str(path.with_name(f".{path.name}.{os.getpid()}-{next(_instances)}.new"))
         self._target = str(path)
         self._swept = False
-        self._seen: _Seen | None = None
+        self._seen: tuple[_Identity | None, bytes] | None = None  # the content when it was last read or written here
 
     def read(self) -> bytes | None:
         """Return the file's content; None if there is no file."""
@@ -147,14 +141,14 @@ class DurableFile:
             blob = read_file(self._target, self._max_bytes)
         except FileNotFoundError:
             return None
-        self._seen = _Seen(identity, blob)
+        self._seen = identity, blob
         return blob
 
     def current(self) -> bytes | None:
         """Return the same as `read`, but read only if the file is not the one last read or written here."""
         identity = self._identity()
-        if identity is not None and self._seen is not None and identity == self._seen.identity:
-            return self._seen.blob
+        if identity is not None and self._seen is not None and identity == self._seen[0]:
+            return self._seen[1]
         return self.read()
 
     def write(self, blob: bytes, old: bytes | None) -> None:
@@ -167,14 +161,14 @@ class DurableFile:
         self._seen = None
         identity = self._put(blob)
         self._sync(lambda: self._path.unlink() if old is None else self._put(old))
-        self._seen = _Seen(identity, blob)
+        self._seen = identity, blob
 
     def replace(self, blob: bytes) -> None:
         """Replace the file without waiting for the disk. After a power failure the old content may be back."""
         if not self._swept:
             self._sweep()
         self._seen = None
-        self._seen = _Seen(self._put(blob, durable=False), blob)
+        self._seen = self._put(blob, durable=False), blob
 
     def delete(self) -> None:
         """Delete the file, and what a crash has left of it; on return the disk has neither. No file is no error."""
@@ -219,7 +213,7 @@ class DurableFile:
         opened: list[int] = []
         try:
             try:
-                os.fsync(open_into(opened, self._directory, os.O_RDONLY | os.O_DIRECTORY))
+                os.fsync(open_into(opened, self._directory, _DIRECTORY))
             finally:
                 for descriptor in opened:
                     os.close(descriptor)
@@ -258,11 +252,10 @@ def _identity_of(found: os.stat_result) -> _Identity:
 def _write_new(path: str, blob: bytes, mode: int, *, durable: bool) -> _Identity:
     opened: list[int] = []
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL follows no link
-        descriptor = open_into(opened, path, flags, mode)
-        rest = memoryview(blob)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        descriptor = open_into(opened, path, _NEW_FILE, mode)
+        written = 0
+        while written < len(blob):
+            written += os.write(descriptor, blob[written:])
         if durable:
             os.fsync(descriptor)
         found = os.fstat(descriptor)

@@ -49,10 +49,10 @@ class _PodText:
     dump: bytes
 
     @classmethod
-    def of(cls, allocations: _OfPod, written: "_PodText | None" = None) -> "_PodText":
-        """Return the text of `allocations`; what `written` has of them already is not rendered again."""
-        json, dump = ([written.json], [written.dump]) if written else ([], [])
-        for allocation in allocations[len(written.allocations) if written else 0 :]:
+    def of(cls, allocations: _OfPod) -> "_PodText":
+        json: list[bytes] = []
+        dump: list[bytes] = []
+        for allocation in allocations:
             entry = entry_of(allocation)
             json += (b",", json_text(entry.json))
             dump.append(utf8(f" {entry.dump}"))
@@ -63,7 +63,10 @@ class _PodText:
         allocations = ledger.get(self.allocations[0].key.pod, ())
         if allocations is self.allocations:
             return self
-        return _PodText.of(allocations, self) if _starts_with(allocations, self.allocations) else None
+        if not _starts_with(allocations, self.allocations):
+            return None
+        more = _PodText.of(allocations[len(self.allocations) :])
+        return _PodText(allocations, self.json + more.json, self.dump + more.dump)
 
 
 _JSON: Callable[[_PodText], bytes] = attrgetter("json")
@@ -223,14 +226,13 @@ class CheckpointWriter:
 
 def _append(blocks: list[_Block], texts: Sequence[_PodText]) -> None:
     """Append to the last block while it has room, then to new ones."""
-    many = 2 * isqrt(len(texts))
+    if blocks and (room := _room(len(blocks)) - len(blocks[-1].pods)) > 0:
+        blocks[-1] = blocks[-1].followed_by(texts[:room])
+        texts = texts[room:]
+    many = 2 * isqrt(len(texts)) if texts else 0
     while texts:
-        room = _room(len(blocks)) - len(blocks[-1].pods) if blocks else 0
-        if room > 0:
-            blocks[-1] = blocks[-1].followed_by(texts[:room])
-        else:
-            room = max(_room(len(blocks) + 1), many)
-            blocks.append(_Block.of(texts[:room], blocks[-1].end if blocks else _START))
+        room = max(_room(len(blocks) + 1), many)
+        blocks.append(_Block.of(texts[:room], blocks[-1].end if blocks else _START))
         texts = texts[room:]
 
 
