@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from types import FrameType
 
 import pytest
@@ -40,9 +40,9 @@ async def fail() -> None:
 
 
 def test_a_caller_gets_the_result_or_the_exception(loop: LoopThread) -> None:
-    assert loop.run(answer()) == 7
+    assert loop.run(answer) == 7
     with pytest.raises(LookupError, match="no"):
-        loop.run(fail())
+        loop.run(fail)
 
 
 def test_a_caller_that_is_interrupted_cancels_its_coroutine(loop: LoopThread) -> None:
@@ -62,7 +62,7 @@ def test_a_caller_that_is_interrupted_cancels_its_coroutine(loop: LoopThread) ->
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         with pytest.raises(Interrupted):
-            loop.run(hang())
+            loop.run(hang)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert cancelled.wait(60)
@@ -78,12 +78,18 @@ def test_a_caller_that_is_interrupted_while_it_submits_leaves_nothing_running(
             loop.call_soon(callback)
         raise Interrupted
 
-    coroutine = asyncio.Event().wait()  # without end
+    coroutines: list[Coroutine[object, object, object]] = []
+
+    def start() -> Coroutine[object, object, object]:
+        coroutines.append(asyncio.Event().wait())  # without end
+        return coroutines[-1]
+
     monkeypatch.setattr(loop._loop, "call_soon_threadsafe", interrupted)  # noqa: SLF001 - no signal comes so exactly
     with pytest.raises(Interrupted):
-        loop.run(coroutine)
-    assert loop.run(answer()) == 7  # by now it has given up
-    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+        loop.run(start)
+    assert loop.run(answer) == 7  # by now it has given up
+    assert len(coroutines) == is_submitted
+    assert all(inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED for coroutine in coroutines)
 
 
 def test_a_loop_without_users_ends_and_another_one_is_made() -> None:
@@ -92,7 +98,7 @@ def test_a_loop_without_users_ends_and_another_one_is_made() -> None:
     abandoned._thread.join(60)  # noqa: SLF001 - as above
     assert not abandoned._thread.is_alive()  # noqa: SLF001 - as above
     thread = LoopThread.acquire(nothing)
-    assert thread.run(answer()) == 7
+    assert thread.run(answer) == 7
     thread.release(nothing)
 
 
@@ -100,7 +106,7 @@ def test_a_loop_that_has_ended_runs_nothing() -> None:
     thread = LoopThread.acquire(nothing)
     thread.release(nothing)
     with pytest.raises(LoopStoppedError):
-        thread.run(answer())
+        thread.run(answer)
 
 
 def test_a_caller_that_waits_when_the_loop_stops_gets_an_error() -> None:
@@ -113,7 +119,7 @@ def test_a_caller_that_waits_when_the_loop_stops_gets_an_error() -> None:
 
     def wait() -> None:
         try:
-            thread.run(hang())
+            thread.run(hang)
         except LoopStoppedError as error:
             heard.append(error)
 

@@ -4,8 +4,8 @@ Law: an instance has one connection, which is never made again once it is lost (
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Coroutine
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -94,16 +94,23 @@ class PluginClient:
         if self._stream is not None:
             self._stream.cancel()
 
-    async def call(self, method: rpc.Method[Request, Response], request: Request, seconds: float) -> Response:
-        """Call the plugin.
+    def call(
+        self, method: rpc.Method[Request, Response], request: Request, seconds: float
+    ) -> Coroutine[Any, Any, Response]:
+        """Call the plugin. Return a coroutine that waits for the answer.
 
         Raises PluginStoppedError if the instance has gone, so nothing was sent, and PluginCallError if the call failed.
         """
         channel = self._channel
         if channel is None:
             raise PluginStoppedError(self.plugin.resource)
+        return self._answer(channel, method, rpc.unary(channel, method, request, seconds))
+
+    async def _answer(
+        self, channel: grpc.aio.Channel, method: rpc.Method[Any, Response], answer: Awaitable[Response]
+    ) -> Response:
         try:
-            return await rpc.unary(channel, method, request, seconds)
+            return await answer
         except grpc.RpcError as error:
             raise PluginCallError(self.plugin.resource, method.name, rpc.go_text(error)) from error
         except asyncio.CancelledError:

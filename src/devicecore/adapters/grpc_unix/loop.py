@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, ClassVar, TypeVar
 
 from devicecore.domain.errors import ForkedError
@@ -73,7 +73,7 @@ class LoopThread:
         Raises ForkedError in a fork of the process in which the loop runs.
         """
         with suppress(LoopStoppedError):  # the program is ending, and the loop has called `close`
-            self.run(close())
+            self.run(close)
         self._give_back(close)
 
     def _give_back(self, close: Close) -> None:
@@ -90,49 +90,57 @@ class LoopThread:
             if LoopThread._shared is self:
                 LoopThread._shared = None
 
-    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run `coroutine` on the loop and wait for it; an interrupt cancels it. Any other thread may call this.
+    def run(self, start: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Call `start` on the loop and wait for its coroutine; an interrupt cancels it. Any other thread may call this.
 
-        `asyncio.run_coroutine_threadsafe` would leave the coroutine running if the caller is interrupted before it has
-        the future: the coroutine may begin before that. Raises LoopStoppedError if the loop stops while this waits, and
-        ForkedError in a fork.
+        What `start` does before it returns the coroutine is done at once, and the coroutine begins one iteration of the
+        loop later. `asyncio.run_coroutine_threadsafe` would leave the coroutine running if the caller is interrupted
+        before it has the future. Raises LoopStoppedError if the loop stops while this waits, and ForkedError in a fork.
         """
-        task: asyncio.Task[Result] | None = None
+        task: asyncio.Task[None] | None = None
+        results: list[Result] = []
+        errors: list[BaseException] = []
         done = threading.Lock()
         done.acquire()
 
+        async def work() -> None:
+            try:
+                with closing(start()) as coroutine:
+                    await asyncio.sleep(0)
+                    results.append(await coroutine)
+            except BaseException as error:  # noqa: BLE001 - the caller raises it
+                errors.append(error)
+            done.release()  # here and not in a callback of the task, because the loop calls that one iteration later
+
         def begin() -> None:
             nonlocal task
-            task = self._loop.create_task(coroutine)
-            task.add_done_callback(lambda _: done.release())
+            with suppress(StopIteration):  # `start` has failed
+                working = work()
+                working.send(None)  # up to `sleep`; so whatever cancels the task, `done` is released
+                task = self._loop.create_task(working)
 
         def give_up() -> None:
             if task is not None:
                 task.cancel()
-            else:  # it has not begun
-                coroutine.close()
 
+        self._check_process()
         try:
             self._submit(begin)
             done.acquire()
-        except (LoopStoppedError, ForkedError):
-            coroutine.close()
-            raise
         except BaseException:
             self.call_soon(give_up)  # a signal has interrupted submitting or waiting
             raise
-        assert task is not None  # noqa: S101  # for mypy
-        try:
-            return task.result()
-        except asyncio.CancelledError:
+        if results:
+            return results[0]
+        if isinstance(errors[0], asyncio.CancelledError):
             raise LoopStoppedError from None
+        raise errors[0]
 
     def _check_process(self) -> None:
         if self._process != os.getpid():
             raise ForkedError(self._process, os.getpid())
 
     def _submit(self, callback: Callable[[], None]) -> None:
-        self._check_process()
         with self._submitting:  # a callback that is submitted before the stop is cancelled by it, not forgotten
             if self._stopping:
                 raise LoopStoppedError
@@ -221,7 +229,7 @@ class LoopUser:
         except BaseException:
             LoopThread.forget(self._close)  # an interrupt may have come when it was acquired already
             raise
-        self._loop.run(self._open())
+        self._loop.run(self._open)
 
     def end(self) -> None:
         """Close, and give the loop back. A second call does nothing. Raises ForkedError."""

@@ -3,7 +3,7 @@
 Law: a call returns the message that was expected or raises `grpc.RpcError`; it never returns None.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -140,10 +140,10 @@ def parse(read: Callable[[bytes], Parsed], data: bytes) -> Parsed:
         raise UnreadableMessageError(text) from error
 
 
-async def unary(
+def unary(
     channel: grpc.aio.Channel, method: Method[Request, Response], request: Request, seconds: float
-) -> Response:
-    """Call `method` and wait for its one answer.
+) -> Coroutine[Any, Any, Response]:
+    """Call `method`. Return a coroutine that waits for its one answer.
 
     Raises grpc.RpcError if the status is not OK, its time is over, or the answer cannot be read.
     """
@@ -151,7 +151,11 @@ async def unary(
         method.path, request_serializer=method.request.SerializeToString
     )
     # grpc.aio takes 0 for no limit at all, and a negative number for a deadline that is over.
-    return parse(method.response.FromString, await call(request, timeout=seconds if seconds > 0 else -1.0))
+    return _answer(method, call(request, timeout=seconds if seconds > 0 else -1.0))
+
+
+async def _answer(method: Method[Any, Response], call: Awaitable[bytes]) -> Response:
+    return parse(method.response.FromString, await call)
 
 
 def go_code(code: grpc.StatusCode) -> str:

@@ -164,7 +164,8 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
             raise PluginStoppedError(plugin.resource)
         client = run.peers.find(plugin)
         try:
-            return run.loop.run(client.call(method, request, limit if timeout is None else min(limit, timeout)))
+            seconds = limit if timeout is None else min(limit, timeout)
+            return run.loop.run(lambda: client.call(method, request, seconds))
         except LoopStoppedError:
             raise PluginStoppedError(plugin.resource) from None
 

@@ -150,7 +150,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
         client = None if run is None else run.peers.find(instance)
         if run is not None and client is not None:
             with suppress(LoopStoppedError):  # the transport was stopped, and has cut all connections
-                run.loop.run(client.reconnect())
+                run.loop.run(client.reconnect)
 
     def _ask(
         self,
@@ -171,7 +171,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
             raise DriverCallError(method.name, "Internal", cause) from error
         began, code = time.monotonic(), "OK"
         try:
-            return read(run.loop.run(client.call(method, request)))
+            return read(run.loop.run(lambda: client.call(method, request)))
         except DriverCallError as error:
             code = error.code
             raise
