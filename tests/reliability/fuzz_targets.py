@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from devicecore.adapters.grpc_unix.limits import ListCheck
 from devicecore.adapters.kube_api import ApiAccessError, PatchStrategy
 from devicecore.adapters.kube_api.client_config import load
 from devicecore.adapters.kube_api.patches import NodeObject, Wanted, changes, render
@@ -34,6 +33,7 @@ from devicecore.domain.model import (
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.selection import AskPlugin, ResourceRequest
 from devicecore.domain.text import foreign_text
+from devicecore.system.list_check import ListCheck
 from devicecore.wire import conversion, deviceplugin, podresources
 from devicecore.wire.device_lists import read_devices
 

@@ -3,6 +3,7 @@
 Law: these adapters keep the same contracts as the real ones.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -12,15 +13,19 @@ from attrs import define, field
 
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.container_options import ContainerAllocateResponse
-from devicecore.domain.errors import PluginCallError, PluginStoppedError, TransportNotStartedError
+from devicecore.domain.device_list import DeviceList
+from devicecore.domain.errors import PluginCallError, PluginError, PluginStoppedError, TransportNotStartedError
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import ContainerKey, DeviceId, PluginId, PodUid, Receipt, resource_name
-from devicecore.domain.text import counted
+from devicecore.domain.text import counted, foreign_text
 from devicecore.ports.plugin import DevicePlugin, allocated, check_plugin, listed, preferred
 from devicecore.ports.transport import Listener
+from devicecore.system.list_check import ListCheck
 from devicecore.wire.conversion import read_receipt, write_receipt
 
 Answer = TypeVar("Answer")
+
+_log = logging.getLogger(__name__)
 
 
 class MemoryTransport:
@@ -129,6 +134,7 @@ class MemoryConnection:
         self.id = id_
         self.plugin = plugin
         self._transport = transport
+        self._check = ListCheck(id_, message_bytes=None)
         self._in_turn = threading.RLock()
         self._unsubscribe: Callable[[], None] = lambda: None
 
@@ -145,10 +151,18 @@ class MemoryConnection:
             self._transport._remove(self.id)  # noqa: SLF001  # the two are one adapter
 
     def report(self) -> None:
-        """Send the list as it is now, as a heartbeat does."""
+        """Send the list as it is now, as a heartbeat does. If it is too large, the plugin is lost."""
         with self._in_turn:
-            if self.id in self._transport._connections:  # noqa: SLF001  # as above
-                self._transport._notify(DevicesReported(self.id, listed(self.plugin)))  # noqa: SLF001  # as above
+            if self.id not in self._transport._connections:  # noqa: SLF001  # as above
+                return
+            devices = DeviceList.of(listed(self.plugin))
+            try:
+                self._check.look(sum(map(len, devices.ids)), devices)
+            except PluginError as error:
+                _log.warning("%s at %s lost: %s", self.id.resource, foreign_text(self.id.socket), error)
+                self.disconnect()
+            else:
+                self._transport._notify(DevicesReported(self.id, devices))  # noqa: SLF001  # as above
 
 
 @define

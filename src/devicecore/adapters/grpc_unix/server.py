@@ -21,7 +21,6 @@ from devicecore.adapters.grpc_unix.limits import (
     MAX_ERROR,
     MAX_NAME,
     MAX_PENDING,
-    ListCheck,
     PluginLimits,
     RegistrationRate,
     UnansweredRegistrationsError,
@@ -38,6 +37,7 @@ from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginR
 from devicecore.domain.model import PluginId, ResourceName
 from devicecore.domain.text import foreign_text
 from devicecore.system.background import end, supervise
+from devicecore.system.list_check import ListCheck
 from devicecore.system.sockets import OwnedSocket, socket_identity
 from devicecore.wire import deviceplugin
 from devicecore.wire.device_lists import ListReader

@@ -23,7 +23,7 @@ from devicecore.domain.errors import (
     UnreadableReceiptError,
 )
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
-from devicecore.domain.model import PluginOptions, Receipt
+from devicecore.domain.model import Device, DeviceId, PluginOptions, Receipt
 from devicecore.testing.contracts.connected import (
     ANSWER,
     BOTH_OPTIONS,
@@ -87,6 +87,18 @@ def reports_every_change_of_the_list(make: MakeTransport) -> None:
         for listed in (DEVICES[:1], (), DEVICES):
             plugin.list(listed)
             running.log.wait_for_last(DevicesReported(id_, listed))
+
+
+@PLUGIN_TRANSPORT.check
+def loses_a_plugin_whose_list_is_too_large(make: MakeTransport) -> None:
+    """A list with a device id of more than 4,096 characters is not reported, and the plugin is lost."""
+    with started(make) as running:
+        plugin = Probe()
+        id_, _ = running.connect(plugin)
+        plugin.list((Device(DeviceId("d" * 4_096)),))
+        running.log.wait_for_last(DevicesReported(id_, plugin.devices()))
+        plugin.list((Device(DeviceId("d" * 4_097)),))
+        running.log.wait("PluginLost", lambda: PluginLost(id_) in running.log.events)
 
 
 @PLUGIN_TRANSPORT.check

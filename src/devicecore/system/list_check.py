@@ -1,0 +1,139 @@
+"""What a plugin's list of devices may hold, however it arrives.
+
+Law: a list that passes leaves room in the checkpoint for those of other plugins.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from devicecore.domain.checkpoint.go_text import json_text
+from devicecore.domain.device_list import DeviceList
+from devicecore.domain.errors import PluginError
+from devicecore.domain.json_size import MAX_OF_OWNER, near_limit, share_of_file
+from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, DeviceId, PluginId
+from devicecore.domain.text import counted, foreign_text
+
+MAX_NUMA_NODES = 1024
+"""NUMA nodes in one list; Linux has at most as many."""
+
+MAX_DEVICE_ID = 4096
+"""Characters of a device id. The API allows 63, and some plugins send more."""
+
+_NEARLY_FULL = 0.8  # of a message
+_SHOWN = 320  # characters of an id
+
+_log = logging.getLogger(__name__)
+
+
+@frozen
+class TooManyNumaNodesError(PluginError):
+    """A plugin's list names more NUMA nodes than a machine can have."""
+
+    resource: str
+    numa_nodes: int
+
+    def __str__(self) -> str:
+        return f"a list of {self.resource} names {self.numa_nodes} NUMA nodes, expected at most {MAX_NUMA_NODES}"
+
+
+@frozen
+class DeviceIdTooLongError(PluginError):
+    """A plugin's list has a device id of a length that would fill the checkpoint."""
+
+    resource: str
+    characters: int
+
+    def __str__(self) -> str:
+        return (
+            f"a list of {self.resource} has a device id of {self.characters} characters, "
+            f"expected at most {MAX_DEVICE_ID}"
+        )
+
+
+@frozen
+class DeviceListTooLargeError(PluginError):
+    """A plugin's list would take up too much of the checkpoint. `size` and `limit` are in bytes."""
+
+    resource: str
+    size: int
+    limit: int
+    _text = "a list of {resource} would have {size:,} bytes in the checkpoint, expected at most {limit:,}"
+
+
+class ListCheck:
+    """Checks the lists of one plugin instance: refuses what is too large, and logs once what is unusual.
+
+    A list may come in a message of at most `message_bytes` bytes, or not in a message at all (None).
+    """
+
+    def __init__(self, plugin: PluginId, message_bytes: int | None) -> None:
+        self._plugin = plugin
+        self._socket = foreign_text(plugin.socket)
+        self._limit = message_bytes
+        self._last: DeviceList | None = None
+        self._long_ids_logged = self._size_logged = False
+        self._in_file = 0  # bytes
+
+    def look(self, size: int, devices: DeviceList) -> None:
+        """Look at the next list. `size` is at least the number of characters of its ids, and that of its message.
+
+        Raises DeviceListTooLargeError, DeviceIdTooLongError or TooManyNumaNodesError.
+        """
+        if devices is self._last:
+            return
+        self._refuse_many_numa_nodes(devices)
+        self._look_at_ids(devices.ids)
+        self._look_at_share(size, devices.ids)
+        if not self._size_logged and self._limit is not None:
+            self._look_at_size(size, len(devices), self._limit)
+        self._last = devices
+
+    def _refuse_many_numa_nodes(self, devices: DeviceList) -> None:
+        topologies = {topology for _, topology in {*devices.states} if topology}
+        numa_nodes = {numa_node for topology in topologies for numa_node in topology}
+        if len(numa_nodes) > MAX_NUMA_NODES:
+            raise TooManyNumaNodesError(self._plugin.resource, len(numa_nodes))
+
+    def _look_at_ids(self, ids: Sequence[DeviceId]) -> None:
+        long = [device for device in ids if len(device) > MAX_DEVICE_ID_LENGTH]
+        if not long:
+            return
+        longest = max(map(len, long))
+        if longest > MAX_DEVICE_ID:
+            raise DeviceIdTooLongError(self._plugin.resource, longest)
+        if not self._long_ids_logged:
+            self._long_ids_logged = True
+            _log.warning(
+                "%s at %s has %s of more than %d characters, against the device plugin API, such as %s",
+                self._plugin.resource,
+                self._socket,
+                counted(len(long), "device id"),
+                MAX_DEVICE_ID_LENGTH,
+                foreign_text(long[0], _SHOWN),
+            )
+
+    def _look_at_share(self, size: int, ids: Sequence[DeviceId]) -> None:
+        """Refuse a list of which too little of the checkpoint would be left to other plugins."""
+        # In JSON, an escaped character has six bytes, so most lists need not be rendered for this.
+        is_small = max(6 * size, 40 * len(ids)) < MAX_OF_OWNER // 2
+        before, self._in_file = self._in_file, 0 if is_small else share_of_file(json_text(ids))
+        if self._in_file > MAX_OF_OWNER:
+            raise DeviceListTooLargeError(self._plugin.resource, self._in_file, MAX_OF_OWNER)
+        if warning := near_limit(f"the list of {self._plugin.resource}", before, self._in_file, "the checkpoint"):
+            _log.warning("%s", warning)
+
+    def _look_at_size(self, size: int, devices: int, limit: int) -> None:
+        if size > _NEARLY_FULL * limit:
+            self._size_logged = True
+            _log.warning(
+                "%s at %s lists %s in %d bytes, and a message may have %d: with more than about %d devices "
+                "the plugin will be lost, unless max_message_bytes is raised",
+                self._plugin.resource,
+                self._socket,
+                counted(devices, "device"),
+                size,
+                limit,
+                devices * limit // size,
+            )
