@@ -201,6 +201,8 @@ class DeviceSet(AbstractSet[DeviceId]):
     def __iter__(self) -> Iterator[DeviceId]:
         ids = self.index.ids
         bits = self.bits
+        if not bits & (bits - 1):  # at most one, as in most requests
+            return iter((ids[bits.bit_length() - 1],) if bits else ())
         if bits.bit_count() <= _FEW:
             few = []
             while bits:

@@ -74,7 +74,7 @@ def _short(holding: Holding) -> str:
     return f"<{type(holding).__name__}: {devices} of {resource}, container {container} of pod {pod}>"
 
 
-@frozen(repr=False)
+@frozen(repr=False, slots=False)  # made twice for each admission, and faster without slots
 class Ledger:
     """All reservations and allocations of a node.
 

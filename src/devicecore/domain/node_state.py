@@ -5,7 +5,7 @@ Law: a `NodeState` never changes; a new one replaces it. So a reader sees invent
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from devicecore.domain.capacity import sanitize_allocatable
 from devicecore.domain.device_set import DeviceIndex, DeviceSet
@@ -30,13 +30,15 @@ from devicecore.domain.selection import Decision, ResourceRequest, devices_to_al
 SMALL_ANSWER = 4096
 """Bytes of an answer to Allocate that does not count. A plugin has at most as many of them as there are containers."""
 
+_NOTHING_REPORTED, _NOTHING_HELD = Inventory(), Ledger()
 
-@frozen(repr=False)
+
+@frozen(repr=False, slots=False)  # made twice for each admission, and faster without slots
 class NodeState:
     """What plugins report (`inventory`), and which containers hold which devices (`ledger`)."""
 
-    inventory: Inventory = field(factory=Inventory)
-    ledger: Ledger = field(factory=Ledger)
+    inventory: Inventory = _NOTHING_REPORTED
+    ledger: Ledger = _NOTHING_HELD
 
     def __repr__(self) -> str:
         return f"<NodeState: {self.inventory!r}, {self.ledger!r}>"

@@ -144,7 +144,8 @@ class Turns(Generic[Key]):
             return None
 
     def _take(self, turn: Turn[Key]) -> None:
-        self._taken.update(dict.fromkeys(turn.keys, turn))
+        for key in turn.keys:
+            self._taken[key] = turn
         self._begun(turn)
 
     def _end_abandoned(self, of_thread: int | None = None) -> None:

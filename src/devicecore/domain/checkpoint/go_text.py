@@ -49,8 +49,9 @@ def json_text(value: object) -> bytes:
 def with_escapes(json: bytes) -> bytes:
     """JSON with Go's escapes. In JSON, the characters to escape occur only inside strings."""
     json = json.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
-    for char, escape in () if json.isascii() else _SEPARATORS:
-        json = json.replace(char, escape)
+    if not json.isascii():
+        for char, escape in _SEPARATORS:
+            json = json.replace(char, escape)
     return json
 
 
