@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+KUBELET = json.loads((HERE / "kubelet.json").read_text(encoding="utf-8"))
 TARGET = HERE.parent / "docs" / "performance.svg"
 TITLES = {
     "admit": "admit one more pod",
@@ -60,14 +61,20 @@ def panel(title: str, curves: dict[str, dict[int, float]]) -> list[str]:
 
 
 def table(figures: list[dict[str, Any]], cell: Callable[[dict[str, Any]], str]) -> str:
-    """The rows that have sizes, in Markdown."""
-    titles = {**TITLES, "bare_call_over_grpc": "bare call over gRPC", "bare_write": "bare write, fsync, rename"}
+    """The rows that have sizes and cells, in Markdown."""
+    titles = {
+        **TITLES,
+        "bare_call_over_grpc": "bare call over gRPC",
+        "call_over_grpc": "call by the transport",
+        "bare_write": "bare write, fsync, rename",
+    }
     sizes = [figure["size"] for figure in figures if figure["row"] == "admit"]
     lines = ["| pods / devices | " + " | ".join(f"{pods:,} / {devices:,}" for pods, devices in sizes) + " |"]
     lines.append("|---" * (len(sizes) + 1) + "|")
     for row, title in titles.items():
         cells = [cell(figure) for figure in figures if figure["row"] == row]
-        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+        if any(cells):
+            lines.append(f"| {title} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -77,7 +84,14 @@ def _time(milliseconds: float) -> str:
 
 def _against_the_kubelet(figure: dict[str, Any]) -> str:
     takes, ratio = figure["cpu_median_ms"] or figure["median_ms"], figure["times_faster"]
-    return _time(takes) + (f" ({ratio:.3g} x)" if ratio else "")
+    times = f"{ratio:,.0f}" if ratio and ratio >= 1000 else f"{ratio:.3g}" if ratio else ""
+    return _time(takes) + (f" ({times} x)" if times else "")
+
+
+def _beside_the_newest(figure: dict[str, Any]) -> str:
+    theirs = KUBELET["newest"]["ms"].get(figure["row"])
+    place = [pods for pods, _ in KUBELET["sizes"]].index(figure["size"][0]) if figure["size"] else 0
+    return f"{_time(figure['median_ms'])} / {_time(theirs[place])}" if theirs else ""
 
 
 def _on_the_clock(figure: dict[str, Any]) -> str:
@@ -87,7 +101,7 @@ def _on_the_clock(figure: dict[str, Any]) -> str:
 def main() -> None:
     """Draw and print."""
     results = json.loads((HERE / "results.json").read_text(encoding="utf-8"))
-    for cell in (_against_the_kubelet, _on_the_clock):
+    for cell in (_against_the_kubelet, _beside_the_newest, _on_the_clock):
         print(table(results["figures"], cell), end="\n\n")
     unit = results["kubelet"]["unit_ms"]
     drawn = []

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import grpc
 from attrs import evolve
 from google.protobuf.message import Message
-from workload import CONTAINER, Bench, Size, checkpoint, devices, running
+from workload import CONTAINER, RESOURCE, Bench, Size, checkpoint, devices, running
 
-from devicecore import NumaNode, Policy, Topology
+from devicecore import DeviceId, NumaNode, Policy, Topology
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, PluginLimits
 from devicecore.domain.checkpoint import decode, encode
 from devicecore.domain.device_set import DeviceSet
@@ -32,6 +32,7 @@ class Duration(NamedTuple):
     cpu: float | None = None
 
 
+IDS = (DeviceId("dev-000000"),)
 LARGE = 3000  # devices; a list of as many is read with a pause after it
 Times = Generator[Duration, None, None]
 TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
@@ -180,6 +181,15 @@ def bare_call_over_grpc(size: Size) -> Times:
         request = deviceplugin.AllocateRequest(container_requests=[container])
         while True:
             yield Duration(timed(lambda: allocate(request)).wall)
+
+
+def call_over_grpc(size: Size) -> Times:
+    """Call Allocate of the same plugin by the transport, without an admission."""
+    with _over_grpc(size) as (bench, _, _):
+        plugin = bench.manager.state.inventory.resources[RESOURCE].plugin
+        assert plugin
+        while True:
+            yield Duration(timed(lambda: bench.manager._transport.allocate(plugin.id, IDS)).wall)  # noqa: SLF001
 
 
 def _settled(nodes: int, per_node: int) -> Times:

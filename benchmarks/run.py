@@ -33,6 +33,7 @@ SIZED = (
     "list_over_grpc",
     "admit_over_grpc",
     "bare_call_over_grpc",
+    "call_over_grpc",
     "bare_write",
 )
 UNSIZED = ("settle_36_nodes", "python_alone", "import_devicecore", "command_line_help")
