@@ -189,7 +189,7 @@ def call_over_grpc(size: Size) -> Times:
         plugin = bench.manager.state.inventory.resources[RESOURCE].plugin
         assert plugin
         while True:
-            yield Duration(timed(lambda: bench.manager._transport.allocate(plugin.id, IDS)).wall)  # noqa: SLF001
+            yield Duration(timed(lambda: bench.manager._transport.allocate(plugin.id, IDS)).wall)  # noqa: SLF001 - the benchmark made it
 
 
 def _settled(nodes: int, per_node: int) -> Times:

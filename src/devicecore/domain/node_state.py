@@ -33,7 +33,7 @@ SMALL_ANSWER = 4096
 _NOTHING_REPORTED, _NOTHING_HELD = Inventory(), Ledger()
 
 
-@frozen(repr=False, slots=False)  # made twice for each admission, and faster without slots
+@frozen(repr=False)
 class NodeState:
     """What plugins report (`inventory`), and which containers hold which devices (`ledger`)."""
 
