@@ -121,6 +121,7 @@ def test_the_policy_can_be_given(place: Path, capsys: pytest.CaptureFixture[str]
         ("node.yaml", "{devices: [], topologyPolicy: strict}"),
         ("node.yaml", '{"Data": 1}'),
         ("node.yaml", "not a node"),
+        ("node.yaml", '{"kind": "Pod"}'),
         ("two.yaml", "kind: Node"),
         ("two.yaml", f"{POD % 1}---{POD % 2}".replace("big", "other", 1)),
         ("two.yaml", "\xff"),

@@ -33,7 +33,7 @@ from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, 
 from devicecore_tools.doctor.sources.large_documents import parse_document
 from devicecore_tools.doctor.sources.names import ALLOCATABLE_NAME, LIST_NAME
 from devicecore_tools.doctor.sources.node import NodeSources
-from devicecore_tools.doctor.sources.objects import node_in, pods_in, read_node, read_pods
+from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, read_node, read_pods
 from devicecore_tools.doctor.sources.plugin_sockets import read_plugins
 from devicecore_tools.doctor.sources.pod_resources import read_pod_resources
 from devicecore_tools.doctor.sources.state_files import CPU_NAME, MEMORY_NAME, _hashed, read_state_files
@@ -283,6 +283,11 @@ def test_a_list_that_is_not_one_is_refused_with_the_place(document: str, problem
     with pytest.raises(DocumentError) as refused:
         pods_in(parse_document(document.encode(), "f"))
     assert str(refused.value).startswith(problem)
+
+
+def test_a_list_of_pods_is_not_taken_for_one_of_events() -> None:
+    with pytest.raises(DocumentError, match=r"items\[0\].kind: expected an Event, got 'Pod'"):
+        events_in(Value({"kind": "List", "items": [{"kind": "Pod"}]}, "f"))
 
 
 @pytest.mark.parametrize("limit", ["x", -1, True, "1.5x", [], "1" * 300])

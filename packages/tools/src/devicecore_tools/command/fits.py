@@ -166,15 +166,26 @@ def _node(
 
 
 def _description(path: Path) -> "Value | None":
-    """Return the description in a file. Return None if the file is something else."""
+    """Return the description in a file. Return None if the file is something else.
+
+    Raises ValueError if it is an API object, whose fields a checkpoint would be read from otherwise.
+    """
+    from devicecore.domain.documents import described
     from devicecore.domain.errors import DocumentError
     from devicecore_tools.doctor.sources.large_documents import read_document_file
 
     try:
         document = read_document_file(str(path))
-        return document if isinstance(document.data, dict) and "devices" in document.data else None
     except DocumentError:
         return None  # `NodeSources` says what is wrong with it
+    if not isinstance(document.data, dict):
+        return None
+    if kind := document.data.get("kind"):
+        message = (
+            f"{path}: expected a kubelet's directory, a checkpoint or a description, but its kind is {described(kind)}"
+        )
+        raise ValueError(message)
+    return document if "devices" in document.data else None
 
 
 def fits_or_not(answer: "Fit") -> str:

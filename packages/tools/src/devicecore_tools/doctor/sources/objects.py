@@ -55,8 +55,11 @@ def events_in(document: Value) -> tuple[EventSeen, ...]:
     """
     if document["kind"].text("") == "Event":
         return tuple(_event(document))
-    items = items_of(document, "events", "EventList")
-    return tuple(event for item in items if item["kind"].text("Event") == "Event" for event in _event(item))
+    items = tuple(items_of(document, "events", "EventList"))
+    events = [item for item in items if item["kind"].text("Event") == "Event"]
+    if items and not events:
+        items[0]["kind"].refuse(f"expected an Event, got {described(items[0]['kind'].text())}")
+    return tuple(about for event in events for about in _event(event))
 
 
 def _event(item: Value) -> Iterator[EventSeen]:
