@@ -153,12 +153,16 @@ def counts(of_resources: Mapping[ResourceName, int]) -> dict[str, int]:
 
 @given(seed=st.integers(0, 2**32 - 1))
 @example(seed=0)
+@example(seed=625)  # a pod that runs with a resource that nothing serves: that is told, and true
 @example(seed=2017)  # only the kubelet's answer, which leaves out two of three devices in use
 def test_a_clean_history_gives_no_finding(seed: int) -> None:
     """A node whose plugins are back, whose pods are known and whose disk is honest has no finding, with any sources."""
     steps, look = clean_history(seed)
     for sources in (look, steps.some_sources(look)):
-        findings = [one for one in check(Facts(sources)) if one.code != "unhealthy"]  # which some devices are
+        # Some devices are unhealthy, and some pods request a resource of which the node has had no plugin.
+        findings = [
+            one for one in check(Facts(sources)) if one.code != "unhealthy" and one.resource in {"", *RESOURCES}
+        ]
         assert findings == [], "\n".join([*(one.sentence for one in findings), *steps.trace[-40:]])
 
 
