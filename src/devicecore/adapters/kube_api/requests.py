@@ -53,8 +53,12 @@ class RequestError(DeviceCoreError):
     @property
     def is_passing(self) -> bool:
         """Whether the request may succeed soon: the server has not answered, is busy or has failed."""
-        busy = self.status == HTTPStatus.TOO_MANY_REQUESTS
-        return self.status is None or busy or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        return self.is_outage or (self.status or 0) >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether no request can succeed now: the server has not answered, or asks for a pause."""
+        return self.status in (None, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 @frozen
@@ -251,9 +255,10 @@ class KubeApiRequests(ApiServers):
             raise RequestError(str(error)) from error
         except Problem as problem:
             status = problem.kind if isinstance(problem.kind, int) else None
-            if status not in (None, HTTPStatus.TOO_MANY_REQUESTS):
+            refused = RequestError(problem.cause, status, problem.reason, problem.pause)
+            if not refused.is_outage:
                 self._answered = began
-            raise RequestError(problem.cause, status, problem.reason, problem.pause) from problem
+            raise refused from problem
         if not isinstance(answer, dict):
             message = f"to {request.permission!r}: expected an object, got something else"
             raise RequestError(message)

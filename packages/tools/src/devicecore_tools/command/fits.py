@@ -197,7 +197,9 @@ def fits_or_not(answer: "Fit") -> str:
 
 def unhandled_of(answer: "Fit") -> "Iterator[tuple[str, str]]":
     """Yield each container that asks for a resource which nothing on the node has, and what that means."""
-    for container, resource in getattr(answer.verdict, "unhandled", ()):
+    from devicecore.domain.admission import Admitted
+
+    for container, resource in answer.verdict.unhandled if isinstance(answer.verdict, Admitted) else ():
         yield container, f"{resource}: no source names this resource, so a kubelet would not give any devices"
 
 

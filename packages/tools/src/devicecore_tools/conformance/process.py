@@ -19,6 +19,9 @@ from devicecore_tools.testing.process import PluginProcess
 
 T = TypeVar("T")
 
+LATER_START = 2.0
+"""A later start of a process may take so many times as long as its first one."""
+
 _POLL_INTERVAL = 0.02  # seconds
 _EXIT_PAUSE = 0.3  # seconds from a failure to the exit that it causes, and from an exit to the next start
 _MAX_EXITS = 3  # during one wait

@@ -106,7 +106,7 @@ class NodeEngine:
         self._lanes_of: dict[frozenset[str], Lane] = {}
         self._is_ticking = threading.Lock()
         self._active: tuple[Pod, ...] = ()
-        self._active_at: tuple[object, object] = (None, None)  # what it was made of, which is kept for its identity
+        self._active_of: tuple[int, object, object] = (-1, None, None)  # version, holders and users
         self._seen_claims: object = None
         self._version = 0
         self._has_new = False
@@ -203,14 +203,15 @@ class NodeEngine:
         self._report_health()
         self._report_released()
         holders, users = self._manager.state.ledger.allocations, self._claims.users
-        if (self._version, id(holders), id(users)) != self._active_at[0]:
+        version, of_holders, of_users = self._active_of
+        if version != self._version or of_holders is not holders or of_users is not users:
             active = [  # a pod whose containers cannot start holds its devices and claims too
                 entry.pod
                 for entry in self._entries.values()
                 if entry.phase == RUNNING or entry.pod.uid in holders or entry.pod.uid in users
             ]
             self._active = tuple(active)
-            self._active_at = (self._version, id(holders), id(users)), (holders, users)
+            self._active_of = self._version, holders, users
         if self._observe is not None:
             self._observe(self._manager.state)
 
@@ -338,7 +339,7 @@ class NodeEngine:
         )
 
     def _refusal(self, pod: Pod) -> PodRefusal | None:
-        """Return why a pod that has got its devices may not run on this node; None if it may."""
+        """Return why a pod that has its devices may not run on this node, or None if it may."""
         assert self._pods is not None, "it is where the pod comes from"  # noqa: S101 - for mypy
         state = self._manager.state
         devices: dict[str, int] = {}

@@ -13,10 +13,10 @@ from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, Plug
 from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.settings import Settings
 from devicecore_tools.conformance.model import Failure, Skip
+from devicecore_tools.conformance.process import LATER_START
 
 _STREAM_STAYS = 1.0  # seconds after which an open stream of lists is believed to stay open
 _AFTER_NO_RETURN = 5.0  # seconds to return, for a plugin that has failed to return before
-_START_FACTOR = 2.0  # times the first start of the process, for a later one
 _RETURN_FACTOR = 1.3  # times the plugin's slowest return so far
 
 
@@ -123,7 +123,7 @@ class PluginRegistration:
     @property
     def after_a_start(self) -> float:
         """Seconds to register after a start of the process, which may be as slow as the first one."""
-        return max(self.settings.returning, self._first_return * _START_FACTOR)
+        return max(self.settings.returning, LATER_START * self._first_return)
 
     def restart_kubelet(self, *, wipe: bool) -> int:
         """Restart the kubelet. Return the number of registrations before."""

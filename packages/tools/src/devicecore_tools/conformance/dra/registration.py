@@ -16,10 +16,10 @@ from devicecore_tools.conformance.dra.kubelet import DriverInstance, DriverKubel
 from devicecore_tools.conformance.dra.process import DriverProcess
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.model import Skip
+from devicecore_tools.conformance.process import LATER_START
 
 _COMES_BACK = 2.0  # seconds for a driver that is about to register
 _SOON = 2.0  # seconds from the registration to the devices, for which no check has to wait again
-_SLACK = 2.0  # times the first start, for a later one
 _DIAL = 5.0  # seconds to reach a service
 
 
@@ -163,7 +163,7 @@ class DriverRegistration:
             return next((one for one in reversed(self.kubelet.registered) if one.found_at >= since), None)
 
         exits, began = len(self.process.exits), time.monotonic()
-        found = self.process.wait(look, max(self.settings.returning, _SLACK * self.process.start_seconds))
+        found = self.process.wait(look, max(self.settings.returning, LATER_START * self.process.start_seconds))
         ended = tuple(self.process.exits_since(exits))
         if found is None:
             took = counted(round(time.monotonic() - began), "second")

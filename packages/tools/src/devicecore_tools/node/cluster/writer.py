@@ -204,7 +204,7 @@ class ApiWriter(HasLifecycle, Writer):
         if not isinstance(error, RequestError):
             _log.error("a request for %s failed: a bug in devicecore: %r", entry.key, error, exc_info=error)
             return self._backoff.maximum
-        if _is_outage(error):
+        if error.is_outage:
             self._failed_at = time.monotonic()
             if now >= self._not_before:
                 self._outages += 1
@@ -227,10 +227,6 @@ class ApiWriter(HasLifecycle, Writer):
         if self._problem is not None:
             _log.warning("the API server is written to again")
         self._outages, self._not_before, self._problem = 0, 0.0, None
-
-
-def _is_outage(error: RequestError) -> bool:
-    return error.status is None or error.status == HTTPStatus.TOO_MANY_REQUESTS
 
 
 def _parts(key: Hashable) -> tuple[object, ...]:
