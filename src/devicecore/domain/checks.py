@@ -56,7 +56,7 @@ def one_of(value: Member | str, kind: type[Member], what: str) -> Member:
 
 
 def repeated(names: Iterable[str]) -> str | None:
-    """Return the first name that is there a second time; None if all are different."""
+    """Return the first name that is there a second time. Return None if all are different."""
     seen: set[str] = set()
     for name in names:
         if name in seen:

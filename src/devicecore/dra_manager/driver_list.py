@@ -80,7 +80,7 @@ class DriverList:
 
 
 def _with_wipe_begun(driver: DriverName | None, now: float, registry: DriverRegistry) -> DriverRegistry:
-    """Return the registry without a wipe that begins now; the same registry if it is not due any more."""
+    """Return the registry without a wipe that begins now. If it is not due any more, return the same registry."""
     return registry.wiped(driver) if driver in registry.due(now) else registry
 
 

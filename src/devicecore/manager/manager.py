@@ -217,7 +217,7 @@ class DeviceManager(Runs):
         return self._state.wait_for(condition, timeout)
 
     def options(self, pod: Pod, container: str) -> ContainerOptions | None:
-        """Return the settings that a container needs for its devices; None if it has no devices. This changes nothing.
+        """Return the settings that a container needs for its devices, or None if it has none. This changes nothing.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.

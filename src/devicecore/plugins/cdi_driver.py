@@ -299,7 +299,7 @@ class CdiDriver(DraDriver, ABC):
                 yield ClaimUid(path.stem)
 
     def _read(self, uid: ClaimUid) -> _Record | str | None:
-        """Return what is noted of a claim; None for nothing, or a sentence that says why it cannot be read."""
+        """Return what is noted of a claim. Return None for nothing, or a sentence that says why it cannot be read."""
         path = self._state_directory / f"{uid}.json"
         try:
             return _Record.from_bytes(read_file(path, MAX_RECORD), uid)

@@ -10,7 +10,7 @@ class CheckpointStore(Protocol):
     """Keeps one blob, which each save replaces as a whole. A store neither encodes nor verifies the content."""
 
     def load(self) -> bytes | None:
-        """Return the blob that was saved last; None if none was ever saved.
+        """Return the blob that was saved last. Return None if none was ever saved.
 
         Raises:
             StoreError: there is a blob, and it cannot be read.

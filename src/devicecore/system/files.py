@@ -134,7 +134,7 @@ class DurableFile:
         self._seen: tuple[_Identity | None, bytes] | None = None  # the content when it was last read or written here
 
     def read(self) -> bytes | None:
-        """Return the file's content; None if there is no file."""
+        """Return the file's content. Return None if there is no file."""
         self._seen = None
         identity = self._identity()
         try:

@@ -32,7 +32,7 @@ class SocketIdentity(NamedTuple):
 
 
 def socket_identity(path: str) -> SocketIdentity | None:
-    """Return the identity of the socket at `path`; None if there is no file, or one that is not a socket."""
+    """Return the identity of the socket at `path`. Return None if there is no file, or one that is not a socket."""
     try:
         found = os.lstat(path)
     except (OSError, ValueError):  # a ValueError if the path has a NUL

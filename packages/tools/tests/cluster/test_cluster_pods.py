@@ -232,7 +232,7 @@ REQUIRED = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": A
 
 
 def test_a_pod_that_does_not_fit_the_node_is_refused_as_by_a_kubelet(server: LocalApiServer, tmp_path: Path) -> None:
-    """The texts of cpu and memory are a kubelet's; the test of words has a recorded one of a device."""
+    """The texts of cpu and memory are a kubelet's. The test of words has a recorded one of a device."""
     capacity = {"cpu": "4", "memory": "1Gi", "pods": "3"}
     with ClusterNode(server, tmp_path, capacity=capacity) as node:
         node.bind(asking("a", 2, requests={"cpu": "2500m", "memory": "500Mi"}))

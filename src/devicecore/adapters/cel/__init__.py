@@ -277,7 +277,7 @@ _VARIABLES = frozenset({"driver", "allowMultipleAllocations"})
 
 
 def _reads(tokens: Sequence[str]) -> tuple[tuple[str, str, str], ...] | None:
-    """Return map, domain and name of what an expression reads of a device; None if that cannot be told.
+    """Return map, domain and name of what an expression reads of a device. Return None if that cannot be told.
 
     It can if each of its uses of the device is `device.driver`, `device.attributes["domain"].name`, or the like.
     """

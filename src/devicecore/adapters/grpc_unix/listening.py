@@ -181,7 +181,7 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
 
     @abstractmethod
     def refusal(self, event: Reported, error: BaseException) -> DeviceCoreError | None:
-        """Return how a registration is refused if the listener fails with `error`; None for any other event."""
+        """Return how a registration is refused if the listener fails with `error`. Return None for any other event."""
 
     def call_listener(self, listener: Callable[[Reported], object], event: Reported) -> None:
         """Call the listener, which may neither start nor stop this transport."""

@@ -259,7 +259,7 @@ class ServedPlugin(ServedSockets[PluginService]):
         )
 
     async def _look(self) -> None:
-        """Look at both sockets, and serve or register if needed; the only place that decides this."""
+        """Look at both sockets, and serve or register if needed. Nothing else decides this."""
         state = self._socket.look() if self._servers else SocketState.MISSING
         if state is SocketState.MISSING:
             await self._serve(self._socket)

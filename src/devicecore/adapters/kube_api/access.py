@@ -432,7 +432,7 @@ def _problem(error: Exception, sentences: Mapping[int, str], permission: str, *,
 
 
 def refusal(error: Exception) -> tuple[int, str] | None:
-    """Return the HTTP status of a refused request, and the server's reason; None if the server did not answer."""
+    """Return the HTTP status of a refused request, and the server's reason. Without an answer, return None."""
     for cause in _chain(error):
         if isinstance(cause, httpx2.HTTPStatusError) and isinstance(cause.response, httpx2.Response):
             try:

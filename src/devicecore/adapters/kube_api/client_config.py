@@ -205,7 +205,7 @@ def _path(value: Value) -> Path | None:
 
 
 def _tls(cluster: Value, user: Value) -> Callable[[], ssl.SSLContext]:
-    """Return how to encrypt; what the kubeconfig gives is tried once, so that errors name their field."""
+    """Return how to encrypt. What the kubeconfig gives is tried once, so that errors name their field."""
     authority = _content(cluster, "certificate-authority")
     certificate, key = _content(user, "client-certificate"), _content(user, "client-key")
     is_insecure = cluster["insecure-skip-tls-verify"].boolean()

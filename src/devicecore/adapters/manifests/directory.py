@@ -246,7 +246,7 @@ def _entries(directory: Path) -> list[tuple[str, os.DirEntry[str]]]:
 
 
 def _look_at(entry: os.DirEntry[str]) -> Stamp | str | None:
-    """Return the stamp of a file, following links, or why it cannot be read; None if it does not exist any more."""
+    """Return the stamp of a file, following links, or why it cannot be read. If it is gone, return None."""
     try:
         found = entry.stat()
     except FileNotFoundError:

@@ -90,7 +90,7 @@ def read_manifest(text: str, file: str) -> Manifest:
 
 
 def read_pods(text: str, file: str) -> tuple[Pod, ...]:
-    """Return the pods in a manifest, at least one; the arguments are those of `read_manifest`.
+    """Return the pods in a manifest, at least one. The arguments are those of `read_manifest`.
 
     Raises:
         ManifestError: something in the manifest cannot be used, or no pod is in it.

@@ -32,7 +32,7 @@ _CHECKSUMS = range(1 << 32)
 
 
 def read_plain(blob: bytes) -> tuple[CheckpointData, int] | None:
-    """Return the data and the checksum of a usual file of format 2; None for any other file."""
+    """Return the data and the checksum of a usual file of format 2. Return None for any other file."""
     if size_problem(blob):
         return None
     try:

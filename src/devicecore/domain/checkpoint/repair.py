@@ -127,7 +127,7 @@ def _winner(shared: SharedDevice, keep: Collection[str]) -> str | None:
 
 
 def _without(entry: PodDevicesEntry, lost: Collection[str]) -> PodDevicesEntry | None:
-    """Return the entry without some of its devices; None if no device is left."""
+    """Return the entry without some of its devices. Return None if no device is left."""
     left = {
         numa_node: tuple(id_ for id_ in ids or () if id_ not in lost)
         for numa_node, ids in (entry.device_ids or {}).items()

@@ -135,7 +135,7 @@ def _format(entries: list[tuple[int, PodDevicesEntry]], *, is_list: bool) -> int
 
 
 def _member(value: Json, name: str) -> Json:
-    """Return the last member of an object with a name in lower case; None if there is none."""
+    """Return the last member of an object with a name in lower case. Return None if there is none."""
     return next(_members(value, name), None)
 
 

@@ -59,7 +59,7 @@ class _PodText:
         return cls(allocations, b"".join(json), b"".join(dump))
 
     def updated(self, ledger: Mapping[PodUid, _OfPod]) -> "_PodText | None":
-        """Return the text of the same pod in `ledger`; None if an allocation of the pod is no longer there."""
+        """Return the text of the same pod in `ledger`. Return None if an allocation of the pod is no longer there."""
         allocations = ledger.get(self.allocations[0].key.pod, ())
         if allocations is self.allocations:
             return self

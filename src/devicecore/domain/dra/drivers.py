@@ -170,7 +170,7 @@ class DriverRegistry:
         return any(instance.driver == driver for instance in self.reporting)
 
     def due(self, now: float) -> tuple[DriverName | None, ...]:
-        """Return the drivers whose wipes are due at `now`; None stands for all drivers."""
+        """Return the drivers whose wipes are due at `now`. None stands for all drivers."""
         return tuple(driver for driver, wipe in self.wipes.items() if wipe.due <= now)
 
     def is_connected(self, driver: DriverName) -> bool:
@@ -178,7 +178,7 @@ class DriverRegistry:
         return any(instance.driver == driver for instance in self.connected)
 
     def wiped(self, driver: DriverName | None) -> "DriverRegistry":
-        """Return the registry without the wipe of a driver; None is that of all drivers."""
+        """Return the registry without the wipe of a driver. None is that of all drivers."""
         return evolve(self, wipes={name: wipe for name, wipe in self.wipes.items() if name != driver})
 
     def _register(self, instance: InstanceId) -> "DriverRegistry":

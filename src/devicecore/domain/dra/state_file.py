@@ -127,8 +127,8 @@ _Texts = Mapping[ClaimKey, tuple[ClaimInfo, bytes, bytes]]
 class _Block:
     """A block of claims that was written: each claim with its text, and the texts joined.
 
-    The text is kept as it is, for the checksum, and with the escapes of the file. Escaping thousands of claims for each
-    save would cost more than the rest of it.
+    The checksum is made of `joined`. `escaped` is the same with the escapes of the file: to escape thousands of claims
+    anew for each save would cost more than the rest of the save.
     """
 
     claims: ClaimBlock

@@ -41,7 +41,7 @@ def judge(blob: bytes | None) -> StateReport:
 
 
 def is_file_of_claims(blob: bytes) -> bool | None:
-    """Return whether a file is one of claims, and not a checkpoint of device plugins; None if its content does not say.
+    """Return whether a file is one of claims, and not of device plugins. Return None if its content does not say.
 
     In a file of claims `Data` is a text, in a checkpoint an object.
     """

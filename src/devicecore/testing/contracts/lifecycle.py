@@ -52,7 +52,7 @@ class LifecycleHarness(Protocol):
         """Use it as can be done only between its start and its stop; return False if there is no such use."""
 
     def broken(self) -> AbstractContextManager[object] | None:
-        """Return a context in which each start fails; None if a start cannot fail."""
+        """Return a context in which each start fails. Return None if a start cannot fail."""
 
     def call_back(self, subject: Runs, action: Callable[[], object]) -> None:
         """Call `action` from inside each function that the running `subject` was given. Without any, do nothing."""

@@ -16,7 +16,7 @@ from devicecore_tools.command.conformance_plugin import ending_cleanly
 if TYPE_CHECKING:
     from devicecore_tools.conformance.dra import DriverTestSettings
 
-_OWN_START = 5.0  # seconds of the time of a run, at most, for the start of this program
+_OWN_START = 5.0  # seconds: at most so much of a run's time is taken for the start of this program
 
 
 @click.command()

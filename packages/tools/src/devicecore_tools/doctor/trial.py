@@ -148,7 +148,7 @@ class TrialNode:
         return evolve(pod, extended_claim=ExtendedClaim(f"{pod.name}-extended-resources", rows)) if rows else pod
 
     def _extended_claim(self, known: ClaimTrial, pod: Pod) -> UnallocatedClaim | None:
-        """Return the claim that a scheduler makes for the extended resources of a pod; None if it needs none."""
+        """Return the claim that a scheduler makes for the extended resources of a pod. Return None if it needs none."""
         claim = self.with_claims(pod).extended_claim
         if claim is None or pod.extended_claim is not None:
             return None

@@ -48,7 +48,7 @@ class PodFeed(PodSource, Protocol):
         """Whether the containers of a pod ran before the start of this process. Any thread may ask."""
 
     def refusal(self, pod: Pod, devices: Mapping[str, int]) -> PodRefusal | None:
-        """Return why a pod that has got its devices may not run on this node; None if it may. Any thread may ask.
+        """Return why a pod that has its devices may not run on this node, or None if it may. Any thread may ask.
 
         If the pod has devices, `devices` is how many of each resource are healthy or in use; otherwise it is empty.
         """

@@ -23,7 +23,7 @@ class LoggedSink(NodeStatusSink):
     _sink: NodeStatusSink
     _wake: Callable[[], None]  # called after every publication
     _still_failing: Callable[[], SinkError | None] = lambda: None
-    """Returns what keeps a sink that publishes later from doing so; None if nothing does."""
+    """Returns what keeps a sink that publishes later from doing so, or None."""
     _wait: Callable[[float], None] = lambda _seconds: None
     """Waits so many seconds for a sink that publishes later. Raises SinkError if it has not published."""
     _refused: SinkError | None = None

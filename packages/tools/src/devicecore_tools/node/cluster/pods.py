@@ -194,7 +194,7 @@ class ClusterPods(PodFeed, PodReporter):
         return pod in self._ran
 
     def refusal(self, pod: Pod, devices: Mapping[str, int]) -> PodRefusal | None:
-        """Return why a pod that has got its devices may not run on this node; None if it may, and then it counts."""
+        """Return why a pod that has its devices may not run on this node. If it may, count it and return None."""
         with self._lock:
             record, node = self._records.get(pod.uid), self._node
             if record is None:

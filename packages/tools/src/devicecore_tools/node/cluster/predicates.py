@@ -48,7 +48,7 @@ class NodeRoom:
         self._used.subtract(self._pods.pop(uid, {}))
 
     def refusal(self, uid: PodUid, pod: Json, node: Json, devices: Mapping[str, int]) -> PodRefusal | None:
-        """Return why a kubelet would refuse a pod; None if it would not, or if the pod is counted already.
+        """Return why a kubelet would refuse a pod. Return None if it would not, or if the pod is counted already.
 
         Args:
             uid: the UID of the pod.
@@ -73,7 +73,7 @@ class NodeRoom:
 
 
 def unsuited(pod: Json, node: Json) -> PodRefusal | None:
-    """Return why a kubelet would refuse a pod whatever else runs on the Node; None if it would not."""
+    """Return why a kubelet would refuse a pod whatever else runs on the Node. Return None if it would not."""
     spec, metadata = pod["spec"], node["metadata"]
     target = TargetNode(metadata["name"], metadata.get("labels") or {})
     selector = spec.get("nodeSelector") or {}

@@ -214,7 +214,7 @@ class PodRecord:
         return max(now, self.deleted_at + min(goes_on, grace)) if goes_on else now
 
     def facts(self, now: datetime, host_ips: tuple[str, ...]) -> PodFacts | None:
-        """Return what is known of a pod here; None if nothing is to be said about it."""
+        """Return what is known of a pod here. Return None if nothing is to be said about it."""
         report = self.report
         if self.phase in FINAL or (report is None and self.ended is None):
             return None
@@ -259,12 +259,12 @@ def _decisive(pod: Json) -> tuple[object, ...]:
 
 
 def _time(state: Json, name: str) -> datetime | None:
-    """Return a time in the state of a container; None if it has none, or no text that is a time."""
+    """Return a time in the state of a container. Return None if it has none, or no text that is a time."""
     return _parsed(next((found.get(name) for key in ("running", "terminated") if (found := state.get(key))), None))
 
 
 def _parsed(text: object) -> datetime | None:
-    """Return the time that a text says; None for another text."""
+    """Return the time that a text says. Return None for another text."""
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
@@ -273,7 +273,7 @@ def _parsed(text: object) -> datetime | None:
 
 
 def _seconds(text: object) -> float | None:
-    """Return the seconds of a duration such as `1h30m`, `90s` or `90`; None for another text."""
+    """Return the seconds of a duration such as `1h30m`, `90s` or `90`. Return None for another text."""
     found = _DURATION.fullmatch(text.strip()) if isinstance(text, str) and text.strip() else None
     if found is None or not any(found.groups()):
         return None

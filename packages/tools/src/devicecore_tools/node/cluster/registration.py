@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 def utc_now() -> datetime:
-    """Return the time."""
+    """Return the time in UTC."""
     return datetime.now(UTC)
 
 
@@ -57,7 +57,7 @@ class RegisteredNode(NodeStatusSink):
         writer: takes what is to be sent to the API server.
         wall: the time.
         changed: called after each answer of the server that says something new.
-        heartbeat: how often the Node is read and its conditions are reported if nothing changes; None for never.
+        heartbeat: how often the Node is read and its conditions are reported if nothing changes. None is never.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class RegisteredNode(NodeStatusSink):
         return self._adopt(requests, found, wanted)
 
     def _adopt(self, requests: KubeApiRequests, found: Json, wanted: Json) -> Json:
-        """Give the Node that is there the labels and annotations that it lacks; what others have changed stays.
+        """Give the Node that is there the labels and annotations that it lacks. What others have changed stays.
 
         As by a kubelet, only its own labels (operating system, architecture, name) are put right, and taints stay.
         """
@@ -272,7 +272,7 @@ class RegisteredNode(NodeStatusSink):
             )
 
     def _first_lease(self, requests: KubeApiRequests, now: datetime) -> Json | None:
-        """Make the Lease, or take the one there is; None if there is no Node to own it."""
+        """Make the Lease, or take the one there is. Return None if there is no Node to own it."""
         try:
             found = requests.get(LEASES, self.name, LEASE_NAMESPACE)
         except RequestError as error:

@@ -114,7 +114,7 @@ def node_status(node: NodeDescription, devices: tuple[Mapping[str, int], Mapping
 
 
 def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta | None = HEARTBEAT) -> Json | None:
-    """Return the patch of `nodes/status` that makes `wanted` of the Node's status; None if none is due.
+    """Return the patch of `nodes/status` that makes `wanted` of the Node's status. Return None if none is due.
 
     If anything else changes, the heartbeats of all conditions are renewed, as by a kubelet. Otherwise they are when the
     oldest is older than `heartbeat`; if that is None, they are not. Addresses of types that are not ours stay.
@@ -142,7 +142,7 @@ def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta | N
 
 
 def next_report(node: Json, wanted: Json, heartbeat: timedelta | None) -> datetime | None:
-    """Return when `node_patch` has something to do even if nothing changes; None if that is not known."""
+    """Return when `node_patch` has something to do even if nothing changes. Return None if that is not known."""
     if heartbeat is None:
         return NEVER
     beats = {one["type"]: one.get("lastHeartbeatTime") for one in (node.get("status") or {}).get("conditions") or []}

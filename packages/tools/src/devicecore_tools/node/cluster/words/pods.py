@@ -106,7 +106,7 @@ def pod_status(pod: Json, facts: PodFacts) -> Json:
 
 
 def status_patch(pod: Json, wanted: Json, now: datetime) -> Json | None:
-    """Return the patch of `pods/status` that makes `wanted` of the pod's status; None if nothing has to change.
+    """Return the patch of `pods/status` that makes `wanted` of the pod's status. Return None if nothing has to change.
 
     Args:
         pod: the pod as the API server has it.
