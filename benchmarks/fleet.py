@@ -24,7 +24,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from devicecore.adapters.kube_api.access import ApiRequest
+from devicecore.adapters.kube_api.access import Access, ApiRequest
 from devicecore.adapters.kube_api.pods import KubeApiPods
 from devicecore.adapters.kube_api.requests import (
     CLAIMS,
@@ -325,14 +325,14 @@ def main() -> None:
         if kubeconfig is None:
             kubeconfig = directory / "kubeconfig"
             counts = stack.enter_context(small_server(kubeconfig))
-        requests = stack.enter_context(KubeApiRequests(kubeconfig=kubeconfig, timeout=60))
+        requests = stack.enter_context(KubeApiRequests(Access(kubeconfig, timeout=60)))
         try:
             requests.create(NAMESPACE, _typed("Namespace", "v1", {"metadata": {"name": PLACE}}))
         except RequestError as error:
             if error.reason != "AlreadyExists":
                 raise
         running = Running()
-        stack.enter_context(KubeApiPods(running, kubeconfig=kubeconfig, timeout=60))
+        stack.enter_context(KubeApiPods(running, Access(kubeconfig, timeout=60)))
         fleet = stack.enter_context(fleet_of(options.nodes, kubeconfig, directory, options.root))
         measure(Bench(requests, running, options.nodes, fleet, counts), options, show)
     if options.json:

@@ -146,7 +146,7 @@ class TestWhatIsSaid:
             plugin = recorder.plugin()
             recorder.wait_lost(plugin)
             assert [len(listed) for listed in recorder.lists(plugin)] == [950, 1000, 1000]
-        told = [message for message in caplog.messages if "max_message_bytes" in message]
+        told = [message for message in caplog.messages if "unless message_bytes is" in message]
         assert len(told) == 1
         assert "lists 1,000 devices in 21000 bytes, and a message may have 25000" in told[0]
         assert "more than about 1190 devices" in told[0]  # and 1191 were too many
@@ -157,8 +157,9 @@ class TestHowOften:
     def test_a_resource_that_registers_too_often_learns_when_to_try_again(
         self, directory: Path, recorder: Recorder, clock: ManualClock
     ) -> None:
+        few = PluginLimits(registrations_per_second=0.5, registration_burst=3)
         with (
-            running(directory, recorder, registrations_per_second=0.5, registration_burst=3, clock=clock),
+            running(directory, recorder, limits=few, clock=clock),
             RawPlugin(directory / "p.sock", ["d0"]),
             RawPlugin(directory / "q.sock", ["q0"]),
         ):
@@ -203,7 +204,7 @@ class TestHowOften:
         self, directory: Path, recorder: Recorder, clock: ManualClock
     ) -> None:
         with (
-            running(directory, recorder, registrations_per_second=None, registration_burst=1, clock=clock),
+            running(directory, recorder, limits=PluginLimits(registrations_per_second=None), clock=clock),
             RawPlugin(directory / "p.sock", ["d0"]),
         ):
             assert {register(directory, "p.sock") for _ in range(300)} == {OK}
@@ -212,8 +213,9 @@ class TestHowOften:
     def test_a_rate_that_would_refuse_every_call_is_an_error(
         self, directory: Path, per_second: float, burst: int
     ) -> None:
+        limits = PluginLimits(registrations_per_second=per_second, registration_burst=burst)
         with pytest.raises(ValueError, match="would refuse everybody"):
-            GrpcUnixTransport(directory, registrations_per_second=per_second, registration_burst=burst)
+            GrpcUnixTransport(directory, limits=limits)
 
     def test_the_limit_forgets_resources_that_have_not_registered_lately(self, clock: ManualClock) -> None:
         """Names can be made up; the memory for them cannot."""

@@ -173,7 +173,7 @@ def test_a_plugin_that_is_dropped_before_its_registration_is_answered_registers_
     NotesItsDrop.dropped.clear()
     path = str(directory / "p.sock")
     with CutsTheFirstRegister(directory) as kubelet:
-        served = NotesItsDrop(Gpus("d0"), path, str(directory / "kubelet.sock"), SOON, 4 * 1024 * 1024)
+        served = NotesItsDrop(Gpus("d0"), path, str(directory / "kubelet.sock"), SOON)
         served.start()
         with served:
             for _ in range(2):
@@ -386,7 +386,7 @@ class IgnoresTheFirstCancellation(ServedPlugin):
 
 def test_a_stop_does_not_hang_when_a_cancellation_is_swallowed_on_the_way(directory: Path) -> None:
     """So it was, once in a hundred times, when the kubelet had just deleted the plugin's socket."""
-    served = IgnoresTheFirstCancellation(Gpus(), str(directory / "p.sock"), str(directory / "kubelet.sock"), SOON, 1024)
+    served = IgnoresTheFirstCancellation(Gpus(), str(directory / "p.sock"), str(directory / "kubelet.sock"), SOON)
     served.start()
     assert served.looking.wait(PATIENCE)
     stopping = threading.Thread(target=served.stop, daemon=True)

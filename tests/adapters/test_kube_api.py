@@ -13,10 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import fields_dict
 from devicecore_tools.testing.api_server import Answer, Chunks, Drop, Hang, RunFirst
 from tests.node_server import NodeServer
 
-from devicecore.adapters.kube_api import ApiAccessError, Backoff, KubeApiSink, NodeNameError, PatchStrategy
+from devicecore.adapters.kube_api import (
+    Access,
+    ApiAccessError,
+    Backoff,
+    KubeApiSink,
+    NodeNameError,
+    Pace,
+    PatchStrategy,
+)
 from devicecore.adapters.kube_api.client_config import load
 from devicecore.adapters.kube_api.http import MAX_ANSWER
 from devicecore.domain.capacity import NodeStatus
@@ -52,6 +61,11 @@ def with_gpus(capacity: str | None, allocatable: str | None) -> dict[str, Any]:
     return {**FOREIGN, **{section: {**FOREIGN[section], **ours[section]} for section in counts}}
 
 
+def moved(options: dict[str, Any], kind: type[Access | Pace]) -> dict[str, Any]:
+    """Remove the fields of a value from options, and return them."""
+    return {name: options.pop(name) for name in fields_dict(kind) if name in options}
+
+
 class Server(NodeServer):
     """An API server with the node, and the sinks of it that a test makes."""
 
@@ -62,13 +76,14 @@ class Server(NodeServer):
         self.add_node(NODE, FOREIGN)
 
     def connect(self, **options: Any) -> KubeApiSink:  # noqa: ANN401 - of all kinds
-        """Make a sink for the node; without options, it does not pause."""
-        defaults: dict[str, Any] = {"backoff": Backoff(0.01, 0.05), "timeout": PATIENCE, "patches_per_second": 1000}
-        if "service_account" not in options:
-            defaults["kubeconfig"] = self.directory / "kubeconfig"
+        """Make a sink for the node, with fields of `Access` and `Pace` too; without options, it does not pause."""
+        access: dict[str, Any] = {"timeout": PATIENCE, **moved(options, Access)}
+        pace = {"backoff": Backoff(0.01, 0.05), "patches_per_second": 1000, **moved(options, Pace)}
+        if "service_account" not in access:
+            access["kubeconfig"] = self.directory / "kubeconfig"
             if not (self.directory / "kubeconfig").exists():
                 self.config(self.directory)
-        self.sinks.append(KubeApiSink(NODE, **{**defaults, **options}))
+        self.sinks.append(KubeApiSink(NODE, Access(**access), pace=Pace(**pace), **options))
         self.sinks[-1].start()
         return self.sinks[-1]
 
@@ -509,13 +524,13 @@ class TestCredentials:
                 del cluster["certificate-authority"]
                 cluster["certificate-authority-data"] = base64.b64encode(certificates.AUTHORITY.encode()).decode()
             kubeconfig.write_text(json.dumps(config))
-            with KubeApiSink(NODE, kubeconfig=kubeconfig) as sink:
+            with KubeApiSink(NODE, Access(kubeconfig)) as sink:
                 published(sink, status(4))
             assert server.status(NODE) == with_gpus("4", "4")
 
     def test_a_missing_client_certificate_is_reported(self, directory: Path) -> None:
         with NodeServer(secure=True, mutual=True) as server:
-            with KubeApiSink(NODE, kubeconfig=server.config(directory), backoff=Backoff(0.01, 0.05)) as sink:
+            with KubeApiSink(NODE, Access(server.config(directory)), pace=Pace(backoff=Backoff(0.01, 0.05))) as sink:
                 sink.publish(status(4))
                 wait_for_problem(sink, server, "^no TLS connection: .*CERTIFICATE")
             assert server.requests == []
@@ -527,7 +542,7 @@ class TestCredentials:
             config = json.loads(kubeconfig.read_text())
             del config["clusters"][0]["cluster"]["certificate-authority"]
             kubeconfig.write_text(json.dumps(config))
-            with KubeApiSink(NODE, kubeconfig=kubeconfig, backoff=Backoff(0.01, 0.05)) as sink:
+            with KubeApiSink(NODE, Access(kubeconfig), pace=Pace(backoff=Backoff(0.01, 0.05))) as sink:
                 sink.publish(status(4))
                 wait_for_problem(sink, server, "^the API server's certificate is not trusted: ")
                 assert server.requests == []
@@ -549,7 +564,7 @@ class TestCredentials:
             host, port = server.address
             monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
             monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
-            with KubeApiSink(NODE, service_account=directory) as sink:
+            with KubeApiSink(NODE, Access(service_account=directory)) as sink:
                 published(sink, status(4))
             assert server.status(NODE) == with_gpus("4", "4")
 
@@ -563,12 +578,12 @@ class TestCredentials:
     def test_missing_credentials_are_an_error_at_once(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("KUBECONFIG", str(directory / "none"))
         with pytest.raises(ApiAccessError, match=r"KUBECONFIG or ~/.kube/config: none of these files exists"):
-            KubeApiSink(NODE, service_account=directory)
+            KubeApiSink(NODE, Access(service_account=directory))
         for name in ("token", "namespace"):
             (directory / name).write_text("")
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
         with pytest.raises(ApiAccessError, match=r"\$KUBERNETES_SERVICE_HOST and"):
-            KubeApiSink(NODE, service_account=directory)
+            KubeApiSink(NODE, Access(service_account=directory))
 
     @pytest.mark.parametrize(
         ("old", "new", "problem"),
@@ -644,7 +659,7 @@ class TestCredentials:
     @staticmethod
     def assert_refused(path: Path, problem: str) -> None:
         with pytest.raises(ApiAccessError, match=re.escape(problem)) as caught:
-            KubeApiSink(NODE, kubeconfig=path)
+            KubeApiSink(NODE, Access(path))
         assert str(caught.value).startswith(f"cannot use kubeconfig '{path}': ")
         assert "\n" not in str(caught.value)
 
@@ -653,7 +668,7 @@ class TestCredentials:
         path.write_text(
             re.sub('"server": "http://[^"]*', '"server": "http://name:se@cret@127.0.0.1:1', path.read_text())
         )
-        with KubeApiSink(NODE, kubeconfig=path) as sink:
+        with KubeApiSink(NODE, Access(path)) as sink:
             sink.publish(status(4))
             problem = str(wait_for_problem(sink, server, "no connection"))
             assert "http://***@127.0.0.1:1" in problem
@@ -663,7 +678,7 @@ class TestCredentials:
     def test_a_file_that_is_not_a_kubeconfig_is_refused(self, directory: Path, content: str) -> None:
         (directory / "file").write_text(content)
         with pytest.raises(ApiAccessError):
-            KubeApiSink(NODE, kubeconfig=directory / "file")
+            KubeApiSink(NODE, Access(directory / "file"))
 
     def test_another_context_can_be_chosen(self, server: Server) -> None:
         published(server.connect(context="devicecore"), status(4))
@@ -673,7 +688,7 @@ class TestCredentials:
     @pytest.mark.parametrize("name", ["", "Upper", "../etc", "a b", "-a", "a" * 254])
     def test_a_name_that_no_node_can_have_is_refused(self, directory: Path, name: str) -> None:
         with pytest.raises(NodeNameError, match="expected the name of a node"):
-            KubeApiSink(name, kubeconfig=directory / "none")
+            KubeApiSink(name, Access(directory / "none"))
 
 
 @pytest.fixture
@@ -715,7 +730,7 @@ class TestPrograms:
         command = {"apiVersion": EXEC_V1, "command": "cat", "args": [str(directory / "credentials")]}
         with NodeServer(secure=True, mutual=True) as server:
             server.add_node(NODE, FOREIGN)
-            with KubeApiSink(NODE, kubeconfig=server.config(directory, {"exec": command})) as sink:
+            with KubeApiSink(NODE, Access(server.config(directory, {"exec": command}))) as sink:
                 published(sink, status(4))
             assert server.status(NODE) == with_gpus("4", "4")
 
@@ -795,7 +810,7 @@ class TestKubeconfigFields:
             config = json.loads(kubeconfig.read_text())
             config["clusters"][0]["cluster"]["tls-server-name"] = name
             kubeconfig.write_text(json.dumps(config))
-            with KubeApiSink(NODE, kubeconfig=kubeconfig, backoff=Backoff(0.01, 0.05)) as sink:
+            with KubeApiSink(NODE, Access(kubeconfig), pace=Pace(backoff=Backoff(0.01, 0.05))) as sink:
                 sink.publish(status(4))
                 if works:
                     sink.wait_until_published(PATIENCE)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from devicecore_tools.testing.api_server import Answer, Drop, Hang, LocalApiServer, RunFirst
 
-from devicecore.adapters.kube_api import ApiAccessError, NodeNameError
+from devicecore.adapters.kube_api import Access, ApiAccessError, NodeNameError
 from devicecore.adapters.kube_api.dra import KubeApiClaims, KubeApiSlices
 from devicecore.domain.dra.errors import ClaimSourceError, SliceError
 from devicecore.domain.dra.model import ClaimKey, DriverName
@@ -51,14 +51,14 @@ def names(server: LocalApiServer) -> set[str]:
 class TestClaims:
     def test_a_claim_is_read_as_a_kubelet_reads_it(self, server: LocalApiServer, config: Path) -> None:
         uid = server.create(CLAIM)["metadata"]["uid"]
-        with KubeApiClaims(kubeconfig=config) as claims:
+        with KubeApiClaims(Access(config)) as claims:
             assert claims.get(KEY).uid == uid
         (request,) = server.requests
         assert (request.verb, request.resource) == ("get", "resourceclaims")
         assert request.path == "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/claim"
 
     def test_the_servers_own_words_say_why_a_claim_is_not_read(self, server: LocalApiServer, config: Path) -> None:
-        with KubeApiClaims(kubeconfig=config) as claims:
+        with KubeApiClaims(Access(config)) as claims:
             server.forbidden.add("get resourceclaims")
             with pytest.raises(ClaimSourceError, match=r'^resourceclaims\.resource\.k8s\.io "claim" is forbidden'):
                 claims.get(KEY)
@@ -69,7 +69,7 @@ class TestClaims:
 
     def test_a_server_that_drops_a_request_is_asked_again_next_time(self, server: LocalApiServer, config: Path) -> None:
         server.create(CLAIM)
-        with KubeApiClaims(kubeconfig=config) as claims:
+        with KubeApiClaims(Access(config)) as claims:
             server.inject(Drop())
             with pytest.raises(ClaimSourceError, match="no connection"):
                 claims.get(KEY)
@@ -91,14 +91,14 @@ class TestClaims:
         self, server: LocalApiServer, config: Path, body: object, sentence: str
     ) -> None:
         server.inject(Answer(200, body))
-        with KubeApiClaims(kubeconfig=config) as claims, pytest.raises(ClaimSourceError, match=sentence):
+        with KubeApiClaims(Access(config)) as claims, pytest.raises(ClaimSourceError, match=sentence):
             claims.get(KEY)
 
     @pytest.mark.parametrize("key", [("default", "../../secrets/token"), ("", "claim"), ("a/b", "claim"), ("a", "?x")])
     def test_a_name_that_leads_elsewhere_is_not_asked_for(
         self, server: LocalApiServer, config: Path, key: tuple[str, str]
     ) -> None:
-        with KubeApiClaims(kubeconfig=config) as claims, pytest.raises(ClaimSourceError, match="expected a name"):
+        with KubeApiClaims(Access(config)) as claims, pytest.raises(ClaimSourceError, match="expected a name"):
             claims.get(ClaimKey(*key))
         assert server.requests == []
 
@@ -106,7 +106,7 @@ class TestClaims:
         server.create(CLAIM)
         arrived = threading.Event()
         server.inject(RunFirst(arrived.set), Hang())
-        with KubeApiClaims(kubeconfig=config, timeout=20) as claims, ThreadPoolExecutor(1) as caller:
+        with KubeApiClaims(Access(config, timeout=20)) as claims, ThreadPoolExecutor(1) as caller:
             claims.get(KEY)
             late = caller.submit(claims.get, KEY)
             while len(server.requests) < 2:
@@ -123,7 +123,7 @@ class TestClaims:
         with LocalApiServer(bearer="old") as server:
             server.create(CLAIM)
             config = server.kubeconfig(tmp_path / "config")
-            with KubeApiClaims(kubeconfig=config) as claims:
+            with KubeApiClaims(Access(config)) as claims:
                 claims.get(KEY)
                 server.bearer = "new"
                 server.kubeconfig(config)
@@ -134,13 +134,13 @@ class TestClaims:
 
     def test_missing_credentials_are_reported_at_once(self, tmp_path: Path) -> None:
         with pytest.raises(ApiAccessError):
-            KubeApiClaims(kubeconfig=tmp_path / "missing")
+            KubeApiClaims(Access(tmp_path / "missing"))
 
 
 class TestSlices:
     def test_a_drivers_slices_are_deleted_with_one_request(self, server: LocalApiServer, config: Path) -> None:
         publish(server, "ours")
-        with KubeApiSlices(NODE, kubeconfig=config) as slices:
+        with KubeApiSlices(NODE, Access(config)) as slices:
             slices.delete(GPU)
         (request,) = server.requests
         assert (request.verb, request.resource) == ("deletecollection", "resourceslices")
@@ -151,25 +151,25 @@ class TestSlices:
         publish(server, "ours")
         publish(server, "other", nodeName="worker-2")
         publish(server, "network", allNodes=True)
-        with KubeApiSlices(NODE, kubeconfig=config) as slices:
+        with KubeApiSlices(NODE, Access(config)) as slices:
             slices.delete(None)
         assert names(server) == {"other", "network"}
 
     @pytest.mark.parametrize("name", ["x,spec.driver!=y", "x\\", "x=y", "", "a,b", "ä\n"])
     def test_a_drivers_name_selects_no_other_slices(self, server: LocalApiServer, config: Path, name: str) -> None:
         publish(server, "ours")
-        with KubeApiSlices(NODE, kubeconfig=config) as slices:
+        with KubeApiSlices(NODE, Access(config)) as slices:
             slices.delete(DriverName(name))
         assert names(server) == {"ours"}
 
     @pytest.mark.parametrize("node", ["", "a,b", "worker-1,spec.driver=x", "UPPER"])
     def test_a_name_that_no_node_has_is_refused(self, config: Path, node: str) -> None:
         with pytest.raises(NodeNameError):
-            KubeApiSlices(node, kubeconfig=config)
+            KubeApiSlices(node, Access(config))
 
     def test_a_refusal_is_an_error_and_a_missing_api_is_not(self, server: LocalApiServer, config: Path) -> None:
         publish(server, "ours")
-        with KubeApiSlices(NODE, kubeconfig=config) as slices:
+        with KubeApiSlices(NODE, Access(config)) as slices:
             server.forbidden.add("deletecollection resourceslices")
             with pytest.raises(SliceError, match="forbidden"):
                 slices.delete(GPU)

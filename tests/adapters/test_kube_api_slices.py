@@ -9,8 +9,7 @@ from devicecore_tools.testing.api_server import Answer, Drop, LocalApiServer
 from devicecore_tools.testing.api_server.kinds import Kind
 from devicecore_tools.testing.api_server.status import Json
 
-from devicecore.adapters.kube_api import Backoff
-from devicecore.adapters.kube_api.access import NodeNameError
+from devicecore.adapters.kube_api import Access, Backoff, NodeNameError
 from devicecore.adapters.kube_api.dra import KubeApiSlices
 from devicecore.adapters.kube_api.slices import KubeApiSlicePublisher
 from devicecore.domain.dra.errors import InvalidPoolError, SlicePublishError
@@ -41,7 +40,7 @@ def publisher(server: LocalApiServer, tmp_path: Path) -> Iterator[KubeApiSlicePu
 
 def make(server: LocalApiServer, tmp_path: Path) -> KubeApiSlicePublisher:
     config = server.kubeconfig(tmp_path / "config")
-    publisher = KubeApiSlicePublisher(DRIVER, NODE, kubeconfig=config, backoff=QUICK)
+    publisher = KubeApiSlicePublisher(DRIVER, NODE, Access(config), backoff=QUICK)
     publisher.start()
     return publisher
 
@@ -91,7 +90,7 @@ def test_slices_that_a_kubelet_wipes_come_back(
 ) -> None:
     publisher.publish(devices(129))
     publisher.wait_until_published(PATIENCE)
-    with KubeApiSlices(NODE, kubeconfig=tmp_path / "config") as kubelet:
+    with KubeApiSlices(NODE, Access(tmp_path / "config")) as kubelet:
         kubelet.delete(None)
     server.wait_for(shows(server, 129), PATIENCE)
 
@@ -224,6 +223,6 @@ def test_two_instances_with_the_same_devices_write_nothing(server: LocalApiServe
 def test_names_that_nothing_can_have_are_refused(server: LocalApiServer, tmp_path: Path) -> None:
     config = server.kubeconfig(tmp_path / "config")
     with pytest.raises(NodeNameError):
-        KubeApiSlicePublisher(DRIVER, "Worker_1", kubeconfig=config)
+        KubeApiSlicePublisher(DRIVER, "Worker_1", Access(config))
     with pytest.raises(InvalidPoolError):
-        KubeApiSlicePublisher("../driver", NODE, kubeconfig=config)
+        KubeApiSlicePublisher("../driver", NODE, Access(config))

@@ -10,6 +10,7 @@ import pytest
 from attrs import evolve, field, frozen
 from devicecore_tools.testing.api_server import ApiError, LocalApiServer
 
+from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.dra import KubeApiClaims
 from devicecore.adapters.memory_dra import MemoryClaims
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, ResourceClaim
@@ -94,7 +95,7 @@ def on_api_server() -> Iterator[ClaimSourceHarness]:
     with (
         TemporaryDirectory() as directory,
         LocalApiServer() as server,
-        KubeApiClaims(kubeconfig=server.kubeconfig(Path(directory) / "config")) as claims,
+        KubeApiClaims(Access(server.kubeconfig(Path(directory) / "config"))) as claims,
     ):
         yield OnApiServer(server, claims)
 

@@ -10,6 +10,7 @@ import pytest
 from attrs import field, frozen
 from devicecore_tools.testing.api_server import LocalApiServer
 
+from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.dra import KubeApiSlices
 from devicecore.adapters.memory_dra import MemorySlices
 from devicecore.domain.dra.model import DriverName
@@ -64,7 +65,7 @@ def on_api_server() -> Iterator[SlicesHarness]:
     with (
         TemporaryDirectory() as directory,
         LocalApiServer() as server,
-        KubeApiSlices("worker-1", kubeconfig=server.kubeconfig(Path(directory) / "config")) as slices,
+        KubeApiSlices("worker-1", Access(server.kubeconfig(Path(directory) / "config"))) as slices,
     ):
         yield OnApiServer(server, slices)
 

@@ -31,7 +31,7 @@ from devicecore.adapters.grpc_unix import GrpcUnixTransport, listening, loop, pl
 from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
 from devicecore.adapters.grpc_unix.dra import server as driver_server
 from devicecore.adapters.grpc_unix.dra import transport as driver_transport
-from devicecore.adapters.kube_api import KubeApiSink, dra, pods, requests, sink, slices
+from devicecore.adapters.kube_api import Access, KubeApiSink, dra, pods, requests, sink, slices
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesServer, Snapshot
@@ -198,7 +198,7 @@ def served_plugins() -> Iterator[LifecycleHarness]:
 
         def new() -> plugin_server.ServedPlugin:
             plugin = DirectoryPlugin("example.com/gpu", directory)
-            return plugin_server.ServedPlugin(plugin, str(where / "a.sock"), str(where / "kubelet.sock"), 0.01, 1 << 20)
+            return plugin_server.ServedPlugin(plugin, str(where / "a.sock"), str(where / "kubelet.sock"), 0.01)
 
         yield Harness(new, [plugin_server, served, loop], failing=lambda: unusable(where), directory=where)
 
@@ -222,7 +222,6 @@ def served_drivers() -> Iterator[LifecycleHarness]:
                 wait_for_registry=False,
                 poll_interval=0.01,
                 report_period=10.0,
-                max_message_bytes=1 << 20,
             )
 
         yield Harness(new, [driver_server, served, loop], failing=lambda: unusable(where), directory=where)
@@ -439,34 +438,34 @@ RUNNING: dict[str, MakeLifecycle] = {
 }
 
 CLIENTS: dict[str, tuple[Callable[[Path], Runs], Callable[..., object], ModuleType]] = {
-    "sink": (lambda config: KubeApiSink("worker-1", kubeconfig=config), publish_status, sink),
+    "sink": (lambda config: KubeApiSink("worker-1", Access(config)), publish_status, sink),
     "publisher of slices": (
-        lambda config: slices.KubeApiSlicePublisher("gpu.example.com", "worker-1", kubeconfig=config),
+        lambda config: slices.KubeApiSlicePublisher("gpu.example.com", "worker-1", Access(config)),
         publish_slices,
         slices,
     ),
     "client of claims": (
-        lambda config: dra.KubeApiClaims(kubeconfig=config),
+        lambda config: dra.KubeApiClaims(Access(config)),
         lambda subject: subject.get(ClaimKey("default", "gpu")),
         dra,
     ),
     "client of objects": (
-        lambda config: requests.KubeApiRequests(kubeconfig=config),
+        lambda config: requests.KubeApiRequests(Access(config)),
         lambda subject: subject.get(requests.NODES, "worker-1"),
         requests,
     ),
     "watch of pods": (
-        lambda config: pods.KubeApiPods(NodePods({}), kubeconfig=config),
+        lambda config: pods.KubeApiPods(NodePods({}), Access(config)),
         lambda _: False,
         pods,
     ),
     "writer": (
-        lambda config: writer.ApiWriter(requests.KubeApiRequests(kubeconfig=config), threads=2),
+        lambda config: writer.ApiWriter(requests.KubeApiRequests(Access(config)), threads=2),
         read_in_a_job,
         writer,
     ),
     "client of slices": (
-        lambda config: dra.KubeApiSlices("worker-1", kubeconfig=config),
+        lambda config: dra.KubeApiSlices("worker-1", Access(config)),
         lambda subject: subject.delete(DriverName("gpu.example.com")),
         dra,
     ),

@@ -11,7 +11,7 @@ from attrs import define, evolve, field
 from tests.node_server import NodeServer
 
 from devicecore.adapters.file import JsonFileSink
-from devicecore.adapters.kube_api import KubeApiSink, PatchStrategy
+from devicecore.adapters.kube_api import Access, KubeApiSink, PatchStrategy
 from devicecore.adapters.memory import MemorySink
 from devicecore.domain.capacity import NodeStatus
 from devicecore.ports.sink import NodeStatusSink
@@ -95,7 +95,7 @@ def on_api_server(*, strategy: PatchStrategy = PatchStrategy.JSON_PATCH, keep_re
         with tempfile.TemporaryDirectory() as directory, NodeServer() as server:
             server.add_node(NODE, {})
             kubeconfig = server.config(Path(directory))
-            with KubeApiSink(NODE, kubeconfig=kubeconfig, strategy=strategy, keep_removed=keep_removed) as sink:
+            with KubeApiSink(NODE, Access(kubeconfig), strategy=strategy, keep_removed=keep_removed) as sink:
                 yield OnApiServer(server, sink)
 
     return make

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.node_server import NodeServer
 
-from devicecore.adapters.kube_api import Backoff, KubeApiSink, PatchStrategy
+from devicecore.adapters.kube_api import Access, Backoff, KubeApiSink, Pace, PatchStrategy
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.model import ResourceName, is_extended_resource, resource_name
 
@@ -162,12 +162,10 @@ def test_foreign_keys_never_change(
     server.inject(*[RunFirst(partial(interfere, each)) for each in meanwhile], verb="patch")
     with KubeApiSink(
         name,
-        kubeconfig=kubeconfig,
+        Access(kubeconfig, timeout=PATIENCE),
         strategy=strategy,
         keep_removed=keep_removed,
-        backoff=Backoff(0.001, 0.002),
-        timeout=PATIENCE,
-        patches_per_second=10_000,
+        pace=Pace(backoff=Backoff(0.001, 0.002), patches_per_second=10_000),
     ) as sink:
         for one in statuses:
             sink.publish(one)

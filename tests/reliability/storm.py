@@ -21,7 +21,7 @@ from typing import Any
 
 from devicecore import Admitted, DeviceManager, NodeState, ResourceName
 from devicecore.adapters.file import FileStore, JsonFileSink
-from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, PluginLimits, serve_plugin
 from devicecore.domain.inventory import GRACE_PERIOD
 from tests.reliability.child import Child
 from tests.reliability.pods import plugin, pod
@@ -185,7 +185,7 @@ def managed(directory: str) -> Generator[tuple[DeviceManager, Clock], None, None
     """A manager with one healthy plugin, in a process of its own."""
     clock = Clock()
     # The limit would let 10,000 registrations take minutes, which is what it is for; it has its own tests.
-    transport = GrpcUnixTransport(directory, registrations_per_second=None)
+    transport = GrpcUnixTransport(directory, limits=PluginLimits(registrations_per_second=None))
     sink = JsonFileSink(f"{directory}/status.json")
     manager = DeviceManager(transport, FileStore.in_directory(directory), sink, clock=clock)
     with manager, Child("storm", "healthy", directory) as healthy:

@@ -129,7 +129,7 @@ class ListCheck:
             self._size_logged = True
             _log.warning(
                 "%s at %s lists %s in %d bytes, and a message may have %d: with more than about %d devices "
-                "the plugin will be lost, unless max_message_bytes is raised",
+                "the plugin will be lost, unless message_bytes is raised",
                 self._plugin.resource,
                 self._socket,
                 counted(devices, "device"),

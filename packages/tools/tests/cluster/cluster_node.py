@@ -15,7 +15,7 @@ from devicecore_tools.node.engine import NodeEngine
 from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore import DeviceManager, ResourceName
-from devicecore.adapters.kube_api import Backoff
+from devicecore.adapters.kube_api import Access, Backoff
 from devicecore.adapters.kube_api.pods import KubeApiPods
 from devicecore.adapters.kube_api.requests import KubeApiRequests
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
@@ -58,14 +58,12 @@ class ClusterNode:
         self.plugin = plugin or SimulatedPlugin(GPU, simulated_devices("gpu", 4, numa_nodes=[0]))
         self.woken = threading.Event()
         self.later = timedelta()
-        self.writer = ApiWriter(KubeApiRequests(kubeconfig=kubeconfig, timeout=2.0), backoff=SOON, threads=2)
+        self.writer = ApiWriter(KubeApiRequests(Access(kubeconfig, timeout=2.0)), backoff=SOON, threads=2)
         self.node = None if capacity is None else RegisteredNode(NodeDescription(NODE, capacity), self.writer)
         self.pods = ClusterPods(
             NODE, self.writer, self.woken.set, host_ips=("10.0.0.1",), node=lambda: self.node, wall=self.wall
         )
-        self.watch = KubeApiPods(
-            NodePods({NODE: self.pods}), node=NODE, kubeconfig=kubeconfig, timeout=2.0, backoff=SOON
-        )
+        self.watch = KubeApiPods(NodePods({NODE: self.pods}), Access(kubeconfig, timeout=2.0), node=NODE, backoff=SOON)
         self.transport = MemoryTransport()
         self.manager = DeviceManager(self.transport, self.store, self.node or MemorySink(), pods=self.pods)
         claims = NodeClaims(self._no_claims, self.woken.set)

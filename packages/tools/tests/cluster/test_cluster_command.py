@@ -22,6 +22,7 @@ from tests.e2e.world import environment
 from devicecore import NodeStatus, ResourceName
 from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.adapters.grpc_unix import serve_plugin
+from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.requests import KubeApiRequests
 from devicecore.domain.checkpoint import decode
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
@@ -122,7 +123,7 @@ def wait_for_end(writer: ApiWriter) -> None:
 def test_a_node_is_registered_renewed_and_not_made_again(server: LocalApiServer, tmp_path: Path) -> None:
     resource = ResourceName(GPU)
     times = [datetime(2026, 1, 1, tzinfo=UTC)]
-    requests = KubeApiRequests(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig", {"token": "token"}))
+    requests = KubeApiRequests(Access(server.kubeconfig(tmp_path / "kubeconfig", {"token": "token"})))
     description = NodeDescription(NODE, {"cpu": "2", "memory": "1Gi", "pods": "110"})
     server.inject(Answer(500), verb="create", resource="nodes", times=2)
     server.inject(Answer(500), verb="create", resource="leases", times=2)
@@ -183,7 +184,7 @@ def test_two_processes_of_one_name_are_told_by_their_lease(
     kubeconfig = server.kubeconfig(tmp_path / "kubeconfig", {"token": "token"})
     description = NodeDescription(NODE, {"cpu": "2"})
     with ExitStack() as stack:
-        writers = [stack.enter_context(ApiWriter(KubeApiRequests(kubeconfig=kubeconfig))) for _ in range(2)]
+        writers = [stack.enter_context(ApiWriter(KubeApiRequests(Access(kubeconfig)))) for _ in range(2)]
         nodes = [RegisteredNode(description, writer) for writer in writers]
         for turn in range(5):
             assert bool(caplog.records) is (turn > 3)
@@ -202,7 +203,7 @@ def test_a_node_that_was_there_keeps_what_others_have_changed(
     description = NodeDescription(
         NODE, {"cpu": "2"}, labels={"a": "ours", "b": "ours"}, addresses=(("Hostname", NODE),), taints=(TAINT,)
     )
-    requests = KubeApiRequests(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig", {"token": "token"}))
+    requests = KubeApiRequests(Access(server.kubeconfig(tmp_path / "kubeconfig", {"token": "token"})))
     with ApiWriter(requests, backoff=SOON) as writer:
         RegisteredNode(description, writer).tick()
         wait_for_end(writer)

@@ -12,6 +12,7 @@ from devicecore_tools.testing.api_server.node_rules import NODE_VERBS
 from tests.cluster.permissions import role, table, unlisted
 
 from devicecore import NodeStatus, ResourceName
+from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.requests import KubeApiRequests
 
 GPU = ResourceName("a.io/gpu")
@@ -45,7 +46,7 @@ def test_a_node_registers_with_its_own_identity_and_the_listed_permissions(tmp_p
             )
 
         for count in (1, 2):
-            with ApiWriter(KubeApiRequests(kubeconfig=kubeconfig)) as writer:
+            with ApiWriter(KubeApiRequests(Access(kubeconfig))) as writer:
                 node = RegisteredNode(evolve(description, labels={f"a.io/{count}": ""}), writer)
                 node.publish(NodeStatus({GPU: count}, {GPU: count}))
                 server.wait_for(partial(shows, count))

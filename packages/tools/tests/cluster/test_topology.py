@@ -10,6 +10,7 @@ from devicecore_tools.node.cluster.writer import Job, Writer
 from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore import Container, Device, DeviceId, DeviceManager, Health, NumaNode, Pod, PodUid, ResourceName
+from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.requests import KubeApiRequests, RequestError
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.topology import Topology
@@ -83,7 +84,7 @@ def test_each_numa_node_has_its_devices(manager: DeviceManager) -> None:
 def test_the_object_is_written_once_for_each_change(manager: DeviceManager, tmp_path: Any) -> None:  # noqa: ANN401 - a path
     writer, uids = KeptJobs(), list[str | None]([None])
     jobs, publisher = writer.jobs, TopologyPublisher("n", TOPOLOGY, writer, lambda: uids[-1])
-    with LocalApiServer() as server, KubeApiRequests(kubeconfig=server.kubeconfig(tmp_path / "config")) as requests:
+    with LocalApiServer() as server, KubeApiRequests(Access(server.kubeconfig(tmp_path / "config"))) as requests:
         publisher.publish(manager.state)
         (job,) = jobs.values()
         assert job(requests) == KIND_RETRY, "the kind is not installed"

@@ -20,6 +20,7 @@ from devicecore_tools.node.outcome import PodRefusal
 from devicecore_tools.testing.api_server import LocalApiServer
 from devicecore_tools.testing.api_server.merging import strategically_merged
 
+from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.requests import PODS, KubeApiRequests, RequestError
 from devicecore.domain.dra.health import ClaimedDeviceHealth, ClaimHealth, DraHealth
 from devicecore.domain.health import ResourceHealth
@@ -203,7 +204,7 @@ def test_a_pod_is_removed_as_by_a_kubelet(tmp_path: Path) -> None:
     (asked,) = of("delete", "pods")
     with (
         LocalApiServer() as server,
-        KubeApiRequests(kubeconfig=server.kubeconfig(tmp_path / "config")) as requests,
+        KubeApiRequests(Access(server.kubeconfig(tmp_path / "config"))) as requests,
         pytest.raises(RequestError, match="not found"),
     ):
         requests.delete(PODS, "e2", "default", uid=asked.body["preconditions"]["uid"], grace=0)

@@ -30,10 +30,11 @@ class ConnectionLimits:
 
 @frozen(kw_only=True)
 class PluginLimits(ConnectionLimits):
-    """How many seconds a device plugin may take for each call, and how many bytes it may send at once.
+    """How long a device plugin may take for each call, in seconds, how much it may send, and how often it may register.
 
     A plugin whose list is longer than `message_bytes` is lost. An answer to Allocate has at most `allocate_bytes`,
-    because it is stored in the checkpoint, which is written anew for each pod.
+    because it is stored in the checkpoint, which is written anew for each pod. A resource may register
+    `registration_burst` times at once, and then `registrations_per_second`, or without a limit if that is None.
     """
 
     options: float = 30.0
@@ -41,6 +42,8 @@ class PluginLimits(ConnectionLimits):
     preferred_allocation: float = 30.0
     pre_start: float = 30.0
     allocate_bytes: int = 256 * 1024
+    registrations_per_second: float | None = 50.0
+    registration_burst: int = 200
 
 
 def parsed_resource_name(text: str) -> ResourceName:

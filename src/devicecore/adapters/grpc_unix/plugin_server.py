@@ -22,7 +22,7 @@ from attrs import evolve, frozen
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.directory import check_endpoint_name
 from devicecore.adapters.grpc_unix.plugin_service import PluginService
-from devicecore.adapters.grpc_unix.served import ServedSockets, check_directory
+from devicecore.adapters.grpc_unix.served import MAX_MESSAGE_BYTES, ServedSockets, check_directory
 from devicecore.adapters.grpc_unix.service import registration_methods
 from devicecore.domain.model import ResourceName
 from devicecore.domain.text import foreign_text
@@ -62,7 +62,6 @@ def serve_plugin(
     endpoint: str | None = None,
     kubelet_socket: str | None = None,
     poll_interval: float = 1.0,
-    max_message_bytes: int = 4 * 1024 * 1024,
 ) -> "ServedPlugin":
     """Serve `plugin` on the socket `endpoint` in `directory`, and keep it registered there, until stopped.
 
@@ -79,7 +78,6 @@ def serve_plugin(
         kubelet_socket: the kubelet's socket, a name in `directory` or a path. By default `kubelet.sock`; if `directory`
             is not given either, `$KUBELET_SOCKET`.
         poll_interval: seconds between two looks at the sockets.
-        max_message_bytes: how long a message of the kubelet may be.
 
     Raises:
         TypeError: `plugin` is not a plugin.
@@ -98,7 +96,6 @@ def serve_plugin(
         str(path / name),
         str(path / kubelet_socket) if registry is None else None,
         poll_interval,
-        max_message_bytes,
     )
     served.start()
     return served
@@ -175,7 +172,6 @@ class ServedPlugin(ServedSockets[PluginService]):
         socket: str,
         kubelet_socket: str | None,
         poll_interval: float,
-        max_message_bytes: int,
     ) -> None:
         self.plugin = plugin
         self.socket = socket
@@ -186,7 +182,6 @@ class ServedPlugin(ServedSockets[PluginService]):
             meets_at=kubelet_socket or socket,
             kubelet=kubelet_socket or f"a kubelet that watches {Path(socket).parent}",
             poll_interval=poll_interval,
-            max_message_bytes=max_message_bytes,
         )
         self._socket = self._sockets[socket]
         self._unsubscribe: list[Callable[[], None]] = []
@@ -300,7 +295,7 @@ class ServedPlugin(ServedSockets[PluginService]):
             options=from_options(self.plugin.options),
         )
         drops = self._drops
-        async with rpc.channel(socket, self._max_message_bytes) as channel:
+        async with rpc.channel(socket, MAX_MESSAGE_BYTES) as channel:
             try:
                 await rpc.unary(channel, rpc.REGISTER, request, REGISTER_TIMEOUT)
             except grpc.RpcError as error:

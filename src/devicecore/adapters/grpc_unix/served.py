@@ -26,6 +26,7 @@ from devicecore.system.sockets import OwnedSocket, check_socket_path
 
 ServiceT = TypeVar("ServiceT", bound=Service)
 
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024  # of a kubelet: gRPC's default
 STOP_GRACE = 1.0  # seconds for calls in flight
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -62,14 +63,12 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         meets_at: str,
         kubelet: str,
         poll_interval: float,
-        max_message_bytes: int,
     ) -> None:
         self._name = name
         self._sockets = {path: OwnedSocket(path) for path in sockets}
         self._meets_at = meets_at
         self._kubelet = foreign_text(kubelet)
         self._poll_interval = poll_interval
-        self._max_message_bytes = max_message_bytes
         self._lifecycle = Lifecycle(f"the server of {name}")
         self._user = LoopUser(self._open, self._close)
         self._problem = self._NOT_ASKED
@@ -147,7 +146,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
 
         Raises DirectoryError if the socket cannot be made; what was served before goes on.
         """
-        server = await rpc.serve(methods, socket, self._max_message_bytes)
+        server = await rpc.serve(methods, socket, MAX_MESSAGE_BYTES)
         former, self._servers[socket.path] = self._servers.get(socket.path), server
         former_service, self._service = self._service, service
         if former_service is not None and former_service is not service:

@@ -50,10 +50,8 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         allow_shared_directory: whether other users may write to the directory and the registry. Each of them can pass
             for any plugin.
         wipe: whether a start deletes all sockets there, as a kubelet's does, so that plugins notice; else only its own.
-        limits: how long a plugin may take, and how much it may send.
-        registrations_per_second: how often one resource may register in the long run; None for no limit.
-        registration_burst: how often it may register at once.
-        clock: monotonic seconds, for that limit.
+        limits: how long a plugin may take, how much it may send, and how often it may register.
+        clock: monotonic seconds, for the limit on registrations.
         plugins_registry: a directory in which plugins may put sockets to be found, instead of calling Register. Its
             last part is made if it is missing. None for no plugin watcher.
         handlers: for plugins found there that are not device plugins; see `devicecore.adapters.grpc_unix.watcher`.
@@ -67,8 +65,6 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         allow_shared_directory: bool = False,
         wipe: bool = True,
         limits: PluginLimits = PluginLimits(),
-        registrations_per_second: float | None = 50.0,
-        registration_burst: int = 200,
         clock: Callable[[], float] = time.monotonic,
         plugins_registry: str | os.PathLike[str] | None = None,
         handlers: Sequence[PluginHandler] = (),
@@ -76,11 +72,8 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         path = Path(directory).absolute()
         super().__init__("the transport of device plugins", str(path))
         self._directory = SocketDirectory(path, socket_name, allow_shared=allow_shared_directory, wipe=wipe)
-        self._rate = (
-            RegistrationRate(registrations_per_second, registration_burst, clock)
-            if registrations_per_second is not None
-            else None
-        )
+        per_second = limits.registrations_per_second
+        self._rate = None if per_second is None else RegistrationRate(per_second, limits.registration_burst, clock)
         self._limits = limits
         self._allow_shared = allow_shared_directory
         self._handlers = tuple(handlers)
@@ -117,7 +110,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
                 plugin.resource,
                 "Allocate",
                 f"the answer of {plugin.resource} to Allocate has {len(receipt)} bytes, expected at most "
-                f"{self._limits.allocate_bytes} (max_allocate_bytes)",
+                f"{self._limits.allocate_bytes} (allocate_bytes)",
             )
         return receipt
 

@@ -7,12 +7,21 @@ older ones. `publish` never waits for the network. Needs the extra `kubernetes`.
 from devicecore.system.extras import missing_extra
 
 try:
-    from devicecore.adapters.kube_api.access import NodeNameError
+    from devicecore.adapters.kube_api.access import Access, NodeNameError
     from devicecore.adapters.kube_api.backoff import Backoff
     from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT, ApiAccessError
     from devicecore.adapters.kube_api.patches import PatchStrategy
-    from devicecore.adapters.kube_api.sink import KubeApiSink
+    from devicecore.adapters.kube_api.sink import KubeApiSink, Pace
 except ModuleNotFoundError as _error:
     raise missing_extra(_error, "kubernetes") from None
 
-__all__ = ["SERVICE_ACCOUNT", "ApiAccessError", "Backoff", "KubeApiSink", "NodeNameError", "PatchStrategy"]
+__all__ = [
+    "SERVICE_ACCOUNT",
+    "Access",
+    "ApiAccessError",
+    "Backoff",
+    "KubeApiSink",
+    "NodeNameError",
+    "Pace",
+    "PatchStrategy",
+]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
+from os import PathLike
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -21,7 +22,7 @@ from lightkube.config.models import Cluster, User
 from lightkube.core.resource import ApiInfo, GlobalResource, GlobalSubResource, ResourceDef
 from lightkube.types import PatchType
 
-from devicecore.adapters.kube_api.client_config import ApiConnection, add_certificate, load
+from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT, ApiConnection, add_certificate, load
 from devicecore.adapters.kube_api.credential_program import run
 from devicecore.adapters.kube_api.http import MAX_ANSWER, MAX_WATCH, AnswerTooLargeError, Transport
 from devicecore.adapters.kube_api.patches import Json, NodeObject
@@ -80,18 +81,19 @@ class Access:
     """Where to find the API server and credentials, and how long to wait for them.
 
     Attributes:
-        kubeconfig: the file; None for the service account and then the usual files.
-        context: the context of the kubeconfig; None for the current one.
+        kubeconfig: the kubeconfig. Without it: the service account of the pod that this process runs in, then the files
+            of `$KUBECONFIG`, then `~/.kube/config`. It is read again when credentials have expired.
+        context: the context of the kubeconfig, if not its current one.
         service_account: the directory of the pod's service account.
         timeout: seconds for a request with its whole answer.
         program_timeout: seconds for a program that gives credentials.
     """
 
-    kubeconfig: Any
-    context: str | None
-    service_account: Any
-    timeout: float
-    program_timeout: float
+    kubeconfig: str | PathLike[str] | None = None
+    context: str | None = None
+    service_account: str | PathLike[str] = field(default=SERVICE_ACCOUNT, kw_only=True)
+    timeout: float = field(default=10.0, kw_only=True)
+    program_timeout: float = field(default=30.0, kw_only=True)
 
     def connection(self) -> ApiConnection:
         """Read the files.

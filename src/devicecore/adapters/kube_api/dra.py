@@ -4,12 +4,10 @@ Laws: A claim is read anew for each call, and never from a cache. A selector mat
 if a driver's name is made to change it. A call that waits for the server delays no other call.
 """
 
-import os
 import re
 from http import HTTPStatus
 
 from devicecore.adapters.kube_api.access import Access, ApiRequest, NodeNameError, Problem
-from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.adapters.kube_api.requests import CLAIMS, SLICES, ApiServers, Refusal
 from devicecore.domain.dra.errors import ClaimSourceError, SliceError
 from devicecore.domain.dra.model import ClaimKey, DriverName, ResourceClaim
@@ -23,29 +21,14 @@ class KubeApiClaims(ApiServers):
     """A `ClaimSource`: the ResourceClaims of an API server. Thread-safe. Use it as a context manager.
 
     Args:
-        kubeconfig: the kubeconfig. Without it: the service account of the pod that this process runs in, then the files
-            of `$KUBECONFIG`, then `~/.kube/config`. It is read again when credentials have expired.
-        context: the context of the kubeconfig, if not its current one.
-        timeout: seconds for a request with its whole answer.
-        program_timeout: seconds for a program that gives credentials.
-        service_account: the directory of the pod's service account.
+        access: where the API server and the credentials are, and how long to wait for them.
 
     Raises:
         ApiAccessError: there are no credentials, or they cannot be used.
     """
 
-    def __init__(
-        self,
-        *,
-        kubeconfig: str | os.PathLike[str] | None = None,
-        context: str | None = None,
-        timeout: float = 10.0,
-        program_timeout: float = 30.0,
-        service_account: str | os.PathLike[str] = SERVICE_ACCOUNT,
-    ) -> None:
-        super().__init__(
-            "the client of ResourceClaims", "", Access(kubeconfig, context, service_account, timeout, program_timeout)
-        )
+    def __init__(self, access: Access = Access()) -> None:
+        super().__init__("the client of ResourceClaims", "", access)
 
     def get(self, key: ClaimKey) -> ResourceClaim:
         """Return the claim as it is now.
@@ -78,30 +61,16 @@ class KubeApiSlices(ApiServers):
 
     Args:
         node: the name of the node whose slices are deleted.
-        kubeconfig: the kubeconfig, or what is used without one, as for `KubeApiClaims`.
-        context: the context of the kubeconfig, if not its current one.
-        timeout: seconds for a request with its whole answer.
-        program_timeout: seconds for a program that gives credentials.
-        service_account: the directory of the pod's service account.
+        access: where the API server and the credentials are, and how long to wait for them.
 
     Raises:
         ApiAccessError: there are no credentials, or they cannot be used.
         NodeNameError: no node can have that name. An empty one would select the slices that belong to no node.
     """
 
-    def __init__(
-        self,
-        node: str,
-        *,
-        kubeconfig: str | os.PathLike[str] | None = None,
-        context: str | None = None,
-        timeout: float = 10.0,
-        program_timeout: float = 30.0,
-        service_account: str | os.PathLike[str] = SERVICE_ACCOUNT,
-    ) -> None:
+    def __init__(self, node: str, access: Access = Access()) -> None:
         if not is_dns_subdomain(node):
             raise NodeNameError(node)
-        access = Access(kubeconfig, context, service_account, timeout, program_timeout)
         super().__init__("the client of ResourceSlices", node, access)
 
     def delete(self, driver: DriverName | None) -> None:

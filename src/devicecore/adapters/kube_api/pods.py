@@ -11,12 +11,10 @@ import threading
 import time
 from collections.abc import Sequence
 from http import HTTPStatus
-from os import PathLike
 from typing import Protocol
 
 from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, NodeNameError, Problem
 from devicecore.adapters.kube_api.backoff import Backoff
-from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.adapters.kube_api.http import AnswerTooLargeError
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.adapters.kube_api.requests import MAX_PAGES, PAGE, PODS, RequestError, page_of
@@ -48,13 +46,8 @@ class KubeApiPods(HasLifecycle):
 
     Args:
         handler: takes the pods.
+        access: where the API server and the credentials are, and how long to wait for them.
         node: the node whose pods are watched; None for the pods of all nodes.
-        kubeconfig: the kubeconfig. Without it: the service account of the pod that this process runs in, then the files
-            of `$KUBECONFIG`, then `~/.kube/config`. It is read again when credentials have expired.
-        context: the context of the kubeconfig, if not its current one.
-        timeout: seconds for a request with its whole answer.
-        program_timeout: seconds for a program that gives credentials.
-        service_account: the directory of the pod's service account.
         backoff: how long to wait after a failure.
 
     Raises:
@@ -65,19 +58,15 @@ class KubeApiPods(HasLifecycle):
     def __init__(
         self,
         handler: PodHandler,
+        access: Access = Access(),
         *,
         node: str | None = None,
-        kubeconfig: str | PathLike[str] | None = None,
-        context: str | None = None,
-        timeout: float = 10.0,
-        program_timeout: float = 30.0,
-        service_account: str | PathLike[str] = SERVICE_ACCOUNT,
         backoff: Backoff = Backoff(),
     ) -> None:
         if node is not None and not is_dns_subdomain(node):
             raise NodeNameError(node)
-        self._access = Access(kubeconfig, context, service_account, timeout, program_timeout)
-        self._access.connection()  # files are read now, so that errors are raised
+        self._access = access
+        access.connection()  # files are read now, so that errors are raised
         self._handler = handler
         self._selector = "spec.nodeName!=" if node is None else f"spec.nodeName={node}"
         self._backoff = backoff

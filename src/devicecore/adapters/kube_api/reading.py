@@ -11,11 +11,10 @@ from typing import Any
 from lightkube.core.resource import ApiInfo, GlobalResource, NamespacedResourceG, ResourceDef
 
 from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
-from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.domain.names import is_dns_subdomain
 
-_SECONDS = 30.0  # for a request, and for a program that gives credentials
+_SECONDS = 30.0  # for a request
 _PODS_AT_ONCE = 100  # so that no answer comes near the limit of one
 
 
@@ -105,7 +104,7 @@ def read_objects(
     """
     if node and not is_dns_subdomain(node):
         raise NodeNameError(node)
-    access = Access(kubeconfig, None, SERVICE_ACCOUNT, _SECONDS, _SECONDS)
+    access = Access(kubeconfig, timeout=_SECONDS)
     reader = NodeReader(node or "all", access, "devicecore")
     unreachable = ""
     answers: dict[str, Json | str] = {}

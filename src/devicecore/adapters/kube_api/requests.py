@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from os import PathLike
 from urllib.parse import quote
 
 from attrs import field, frozen
@@ -17,7 +16,6 @@ from lightkube import Client
 from lightkube.types import PatchType
 
 from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, Problem, refusal
-from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.domain.errors import DeviceCoreError, NotStartedError
 from devicecore.domain.text import foreign_text
@@ -165,29 +163,14 @@ class KubeApiRequests(ApiServers):
     Every method raises `RequestError` if the server refuses or does not answer, or if this is not started.
 
     Args:
-        kubeconfig: the kubeconfig. Without it: the service account of the pod that this process runs in, then the files
-            of `$KUBECONFIG`, then `~/.kube/config`. It is read again when credentials have expired.
-        context: the context of the kubeconfig, if not its current one.
-        timeout: seconds for a request with its whole answer.
-        program_timeout: seconds for a program that gives credentials.
-        service_account: the directory of the pod's service account.
+        access: where the API server and the credentials are, and how long to wait for them.
         field_manager: the name in `metadata.managedFields` of what this writes.
 
     Raises:
         ApiAccessError: there are no credentials, or they cannot be used.
     """
 
-    def __init__(
-        self,
-        *,
-        kubeconfig: str | PathLike[str] | None = None,
-        context: str | None = None,
-        timeout: float = 10.0,
-        program_timeout: float = 30.0,
-        service_account: str | PathLike[str] = SERVICE_ACCOUNT,
-        field_manager: str = "devicecore",
-    ) -> None:
-        access = Access(kubeconfig, context, service_account, timeout, program_timeout)
+    def __init__(self, access: Access = Access(), *, field_manager: str = "devicecore") -> None:
         super().__init__("the client of the API server", "", access)
         self._written = {"fieldManager": field_manager}
         self._answered = float("-inf")

@@ -12,13 +12,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from http import HTTPStatus
-from os import PathLike
 
-from attrs import define, evolve
+from attrs import define, evolve, frozen
 
 from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
 from devicecore.adapters.kube_api.backoff import Backoff
-from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.adapters.kube_api.patches import NodeObject, PatchStrategy, Wanted, changes, render
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import NotStartedError, SinkError
@@ -33,6 +31,23 @@ _MAX_PATCHES = 4  # in one attempt: others write to the node too, and usually th
 
 _LAST_SECONDS = 1.0  # for a thread to end after its request was ended
 _PASSWORD = re.compile(r"//[^/?#]*@")  # and the name before it, in a URL; logs must not have them
+
+
+@frozen(kw_only=True)
+class Pace:
+    """How often a sink compares and writes the Node.
+
+    Attributes:
+        backoff: how long to wait after a failure.
+        resync: seconds after which the Node is compared even if the watch shows no change.
+        patches_per_second: patches in any second; what is published meanwhile is combined into the next one.
+        clock: monotonic seconds, for the limit on patches.
+    """
+
+    backoff: Backoff = Backoff()
+    resync: float = 300.0
+    patches_per_second: int = 2
+    clock: Callable[[], float] = time.monotonic
 
 
 @define
@@ -72,9 +87,7 @@ class KubeApiSink(HasLifecycle):
 
     Args:
         node: the name of the Node object, which need not exist yet.
-        kubeconfig: the kubeconfig. Without it: the service account of the pod that this process runs in, then the files
-            of `$KUBECONFIG`, then `~/.kube/config`. It is read again when credentials have expired.
-        context: the context of the kubeconfig, if not its current one.
+        access: where the API server and the credentials are, and how long to wait for them.
         strategy: how changes are written.
         keep_removed: keep a removed resource with 0, as a kubelet does; otherwise delete its key.
         beside_kubelet: whether a kubelet also writes this Node's status. A kubelet overwrites the allocatable of these
@@ -82,13 +95,7 @@ class KubeApiSink(HasLifecycle):
         leftovers: other resources that an earlier run may have published. Resources that `field_manager` has written
             are found in the Node and count as removed until a status names them.
         field_manager: our name in `metadata.managedFields`. No other writer of this Node may use it.
-        timeout: seconds for a request with its whole answer.
-        program_timeout: seconds for a program that gives credentials.
-        backoff: how long to wait after a failure.
-        resync: seconds after which the Node is compared even if the watch shows no change.
-        patches_per_second: patches in any second; what is published meanwhile is combined into the next one.
-        service_account: the directory of the pod's service account.
-        clock: monotonic seconds, for the limit on patches.
+        pace: how often the Node is compared and written.
 
     Raises:
         ApiAccessError: there are no credentials, or they cannot be used.
@@ -98,25 +105,17 @@ class KubeApiSink(HasLifecycle):
     def __init__(
         self,
         node: str,
+        access: Access = Access(),
         *,
-        kubeconfig: str | PathLike[str] | None = None,
-        context: str | None = None,
         strategy: PatchStrategy = PatchStrategy.JSON_PATCH,
         keep_removed: bool = True,
         beside_kubelet: bool = False,
         leftovers: Iterable[ResourceName] = (),
         field_manager: str = "devicecore",
-        timeout: float = 10.0,
-        program_timeout: float = 30.0,
-        backoff: Backoff = Backoff(),
-        resync: float = 300.0,
-        patches_per_second: int = 2,
-        service_account: str | PathLike[str] = SERVICE_ACCOUNT,
-        clock: Callable[[], float] = time.monotonic,
+        pace: Pace = Pace(),
     ) -> None:
         if not is_dns_subdomain(node):
             raise NodeNameError(node)
-        access = Access(kubeconfig, context, service_account, timeout, program_timeout)
         server = access.connection().server  # files are read now, so that errors are raised
         self._name = f"node {node} at {_PASSWORD.sub('//***@', server)}"
         self._new_server = partial(ApiServer, node, access, field_manager)
@@ -127,9 +126,8 @@ class KubeApiSink(HasLifecycle):
         self._field_manager = field_manager
         self._gone = 0 if keep_removed else None
         self._beside_kubelet = beside_kubelet
-        self._backoff = backoff
-        self._resync = resync
-        self._patches = _Window(patches_per_second, clock)
+        self._pace = pace
+        self._patches = _Window(pace.patches_per_second, pace.clock)
         self._condition = threading.Condition()  # held while the state changes, never during a request
         leftover = Wanted().updated(NodeStatus(removed=tuple(leftovers)), self._gone)
         self._state = _State(leftover, leftover)
@@ -230,7 +228,7 @@ class KubeApiSink(HasLifecycle):
                     error if isinstance(error, Problem) else Problem(type(error), f"a bug in devicecore: {error!r}")
                 )
                 failures += 1
-                pause = max(self._backoff.delay(failures, random.random()), problem.pause)  # noqa: S311 - no secret
+                pause = max(self._pace.backoff.delay(failures, random.random()), problem.pause)  # noqa: S311 - no secret
                 if last is None or last.kind != problem.kind:
                     self._report(problem, bug=None if problem is error else error)
                 last = problem
@@ -251,7 +249,7 @@ class KubeApiSink(HasLifecycle):
             else:
                 self._condition.wait_for(
                     lambda: self._closing or state.must_compare or not state.is_published,
-                    self._resync if self._has_status else None,
+                    self._pace.resync if self._has_status else None,
                 )
             state.must_compare = False
             return not self._closing or not state.is_published
@@ -270,7 +268,7 @@ class KubeApiSink(HasLifecycle):
                 before, node = node, self._server.read()
                 if problem.kind == HTTPStatus.UNPROCESSABLE_ENTITY and node.version == before.version:
                     # The node has not changed, so a policy denies the patch. Soon it will deny it again.
-                    raise evolve(problem, pause=self._backoff.maximum) from None
+                    raise evolve(problem, pause=self._pace.backoff.maximum) from None
         message = "unreachable: the last attempt returns or raises"
         raise AssertionError(message)
 
@@ -348,11 +346,11 @@ class KubeApiSink(HasLifecycle):
             except Problem as problem:
                 failures += 1
                 if problem.kind != last and not self._closing:
-                    seconds = f"{self._backoff.maximum:g} s"
+                    seconds = f"{self._pace.backoff.maximum:g} s"
                     _log.warning("cannot watch %s, so it is compared every %s: %s", self._name, seconds, problem)
                 last = problem.kind
                 self._lost_track()
-            stopping.wait(self._backoff.delay(failures + 1, random.random()))  # noqa: S311 - no secret
+            stopping.wait(self._pace.backoff.delay(failures + 1, random.random()))  # noqa: S311 - no secret
         self._watched.disconnect()
 
     def _seen(self, kind: str, node: NodeObject) -> None:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
-from os import PathLike
 from typing import Any
 
 from lightkube import Client
@@ -20,7 +19,6 @@ from lightkube.core.resource import ApiInfo, GlobalResource, ResourceDef
 
 from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
 from devicecore.adapters.kube_api.backoff import Backoff
-from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.domain.dra.errors import SlicePublishError
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.objects import slice_of
@@ -71,15 +69,10 @@ class KubeApiSlicePublisher(HasLifecycle):
     Args:
         driver: the driver's name.
         node: the name of the Node object, which becomes the owner of the slices. Nothing is published before it exists.
+        access: where the API server and the credentials are, and how long to wait for them.
         pool: the pool's name; without it, the node's.
-        kubeconfig: the kubeconfig. Without it: the service account of the pod that this process runs in, then the files
-            of `$KUBECONFIG`, then `~/.kube/config`. It is read again when credentials have expired.
-        context: the context of the kubeconfig, if not its current one.
-        timeout: seconds for a request with its whole answer.
-        program_timeout: seconds for a program that gives credentials.
         backoff: how long to wait after a failure.
         resync: seconds after which the slices are compared even if the watch shows no change.
-        service_account: the directory of the pod's service account.
 
     Raises:
         ApiAccessError: there are no credentials, or they cannot be used.
@@ -91,20 +84,15 @@ class KubeApiSlicePublisher(HasLifecycle):
         self,
         driver: str,
         node: str,
+        access: Access = Access(),
         *,
         pool: str | None = None,
-        kubeconfig: str | PathLike[str] | None = None,
-        context: str | None = None,
-        timeout: float = 10.0,
-        program_timeout: float = 30.0,
         backoff: Backoff = Backoff(),
         resync: float = 300.0,
-        service_account: str | PathLike[str] = SERVICE_ACCOUNT,
     ) -> None:
         if not is_dns_subdomain(node):
             raise NodeNameError(node)
         self._empty = DevicePool(DriverName(driver), node, node if pool is None else pool, ())
-        access = Access(kubeconfig, context, service_account, timeout, program_timeout)
         access.connection()  # files are read now, so that errors are raised
         self._new_server = partial(ApiServer, node, access, "devicecore")
         self._node, self._server, self._watched = self._new_servers()

@@ -248,9 +248,11 @@ def _from_manifests(directory: str) -> "tuple[ClaimSource, Publish]":
 
 def _from_api_server(options: _Options, last_to_first: ExitStack) -> "tuple[ClaimSource, Publish]":
     """Read claims from the API server, and publish ResourceSlices there."""
+    from devicecore.adapters.kube_api import Access
     from devicecore.adapters.kube_api.dra import KubeApiClaims
     from devicecore.adapters.kube_api.slices import KubeApiSlicePublisher
 
-    slices = KubeApiSlicePublisher(options.name, options.node, pool=options.pool_name, kubeconfig=options.kubeconfig)
+    access = Access(options.kubeconfig)
+    slices = KubeApiSlicePublisher(options.name, options.node, access, pool=options.pool_name)
     last_to_first.enter_context(slices)
-    return last_to_first.enter_context(KubeApiClaims(kubeconfig=options.kubeconfig)), slices.publish
+    return last_to_first.enter_context(KubeApiClaims(access)), slices.publish

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
+from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.dra import KubeApiClaims
 from devicecore.adapters.kube_api.pods import KubeApiPods
 from devicecore.adapters.kube_api.requests import KubeApiRequests
@@ -82,9 +83,9 @@ def start(
     """
     if settings.root is not None:
         _lock(settings.root, last_to_first)
-    kubeconfig, context = settings.kubeconfig, settings.context
-    claims = last_to_first.enter_context(KubeApiClaims(kubeconfig=kubeconfig, context=context))
-    writer = ApiWriter(KubeApiRequests(kubeconfig=kubeconfig, context=context))
+    access = Access(settings.kubeconfig, settings.context)
+    claims = last_to_first.enter_context(KubeApiClaims(access))
+    writer = ApiWriter(KubeApiRequests(access))
     metrics = _metrics(settings.metrics, last_to_first)
     saver = SaverThread()
     last_to_first.callback(saver.end)
@@ -104,7 +105,7 @@ def start(
     last_to_first.enter_context(writer)
     last_to_first.enter_context(fleet)
     gates = NodePods({name: one.gate for name, one in connections.items()})
-    pods = KubeApiPods(gates, kubeconfig=kubeconfig, context=context)
+    pods = KubeApiPods(gates, access)
     last_to_first.enter_context(pods)
     return fleet
 

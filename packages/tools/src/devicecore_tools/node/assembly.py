@@ -53,16 +53,15 @@ def sink(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitSta
     if not options.has_server:
         return LoggedSink(JsonFileSink(options.root / NODE_NAME), wake)
     _check_service_account(options)
-    from devicecore.adapters.kube_api import KubeApiSink, PatchStrategy
+    from devicecore.adapters.kube_api import Access, KubeApiSink, Pace, PatchStrategy
 
     published = KubeApiSink(
         options.node_name,
-        kubeconfig=options.kubeconfig,
-        context=options.context,
+        Access(options.kubeconfig, options.context),
         strategy=PatchStrategy(options.patch),
         keep_removed=options.keep_removed,
         beside_kubelet=options.beside_kubelet,
-        resync=options.resync,
+        pace=Pace(resync=options.resync),
     )
     last_to_first.enter_context(published)
     published.publish(NodeStatus())  # what an earlier run left on the Node is removed, even if no plugin ever comes

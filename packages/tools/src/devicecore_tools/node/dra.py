@@ -60,12 +60,13 @@ def make(
     with ExitStack() as closing:
         claims, slices = None, None
         if options.has_server:
+            from devicecore.adapters.kube_api import Access
             from devicecore.adapters.kube_api.dra import KubeApiClaims, KubeApiSlices
 
-            claims = closing.enter_context(KubeApiClaims(kubeconfig=options.kubeconfig, context=options.context))
+            access = Access(options.kubeconfig, options.context)
+            claims = closing.enter_context(KubeApiClaims(access))
             if options.deletes_slices:
-                slices = KubeApiSlices(options.node_name, kubeconfig=options.kubeconfig, context=options.context)
-                closing.enter_context(slices)
+                slices = closing.enter_context(KubeApiSlices(options.node_name, access))
         transport = GrpcDriverTransport(observe=metrics.driver_call if metrics else None)
         manager = DraManager(
             transport,

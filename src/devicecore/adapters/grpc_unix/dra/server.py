@@ -39,7 +39,6 @@ def serve_driver(
     wait_for_registry: bool = False,
     poll_interval: float = 1.0,
     report_period: float = 10.0,
-    max_message_bytes: int = 4 * 1024 * 1024,
 ) -> "ServedDriver":
     """Serve `driver` where a kubelet's plugin watcher finds it, until stopped.
 
@@ -53,7 +52,6 @@ def serve_driver(
         wait_for_registry: whether to wait in the background for `registry` to exist, because no kubelet has run yet.
         poll_interval: seconds between two looks whether the sockets are still there.
         report_period: seconds after which the last health report is repeated.
-        max_message_bytes: how long a kubelet's message may be.
 
     Raises:
         SocketPathTooLongError: a socket's path is too long.
@@ -68,7 +66,6 @@ def serve_driver(
         wait_for_registry=wait_for_registry,
         poll_interval=poll_interval,
         report_period=report_period,
-        max_message_bytes=max_message_bytes,
     )
     served.start()
     return served
@@ -87,7 +84,6 @@ class ServedDriver(ServedSockets[DriverService]):
         wait_for_registry: bool,
         poll_interval: float,
         report_period: float,
-        max_message_bytes: int,
     ) -> None:
         self.driver = driver
         self.registration = registration
@@ -101,7 +97,6 @@ class ServedDriver(ServedSockets[DriverService]):
             meets_at=registration,
             kubelet=f"a kubelet that watches {Path(registration).parent}",
             poll_interval=poll_interval,
-            max_message_bytes=max_message_bytes,
         )
         self._services = tuple(services)
         self._waits = wait_for_registry

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 from attrs import frozen
 
+from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.pods import KubeApiPods
 from devicecore.adapters.kube_api.requests import KubeApiRequests
 from devicecore.domain.node_state import NodeState
@@ -52,7 +53,8 @@ def begin(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitSt
     Raises:
         SetUpError: the kubeconfig cannot be used.
     """
-    writer = ApiWriter(KubeApiRequests(kubeconfig=options.kubeconfig, context=options.context))
+    access = Access(options.kubeconfig, options.context)
+    writer = ApiWriter(KubeApiRequests(access))
     is_registered = threading.Event()
     registered = RegisteredNode(options.describe(), writer, changed=is_registered.set) if options.register else None
     topology = None
@@ -64,12 +66,7 @@ def begin(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitSt
     if options.runs_pods_of_server:
         host_ips = () if options.node_ip is None else (options.node_ip,)
         pods = ClusterPods(options.node_name, writer, wake, host_ips=host_ips, node=lambda: registered)
-        watch = KubeApiPods(
-            NodePods({options.node_name: pods}),
-            node=options.node_name,
-            kubeconfig=options.kubeconfig,
-            context=options.context,
-        )
+        watch = KubeApiPods(NodePods({options.node_name: pods}), access, node=options.node_name)
     last_to_first.enter_context(writer)
     if registered is not None:
         node = registered
