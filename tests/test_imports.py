@@ -84,6 +84,7 @@ LAYERS = {
     ),
     "devicecore_tools.node.dra": Layer(ANY | names("attrs .adapters .domain .dra_manager .ports")),
     "devicecore_tools.node.cluster": Layer(ANY | names("attrs .adapters .domain .ports .runtime .system")),
+    "devicecore_tools.node.cluster.endpoint": Layer(ANY | names("attrs .domain .runtime"), names("cryptography")),
     "devicecore_tools.fleet": Layer(
         ANY | names("attrs .adapters .domain .dra_manager .manager .plugins .ports .runtime .system /node")
     ),

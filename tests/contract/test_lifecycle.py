@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from attrs import define
 from devicecore_tools.conformance.dra.directory_watch import WatchedDirectory
-from devicecore_tools.node.cluster import writer
+from devicecore_tools.node.cluster import endpoint, writer
 from devicecore_tools.node.cluster.pods import NodePods
 from devicecore_tools.testing import process
 from devicecore_tools.testing.api_server import LocalApiServer, http, server
@@ -284,8 +284,10 @@ def metrics_servers() -> Iterator[LifecycleHarness]:
             self.action()
             return iter(())
 
-    collector, registry, port = Scraped(), CollectorRegistry(), 0
+    collector, registry = Scraped(), CollectorRegistry()
     registry.register(collector)
+    with MetricsServer(registry, "127.0.0.1", 0) as first:
+        port = first.port
 
     def scrape(subject: MetricsServer) -> None:
         assert httpx2.get(subject.url, timeout=PATIENCE).is_success
@@ -295,14 +297,28 @@ def metrics_servers() -> Iterator[LifecycleHarness]:
         scrape(subject)
         collector.action = staticmethod(lambda: None)
 
-    @contextmanager
-    def port_in_use() -> Iterator[None]:
-        nonlocal port
-        with MetricsServer(registry, "127.0.0.1", 0) as other:
-            port = other.port
-            yield
+    def new() -> MetricsServer:
+        return MetricsServer(registry, "127.0.0.1", port)
 
-    yield Harness(lambda: MetricsServer(registry, "127.0.0.1", port), [prometheus], scrape, called_back=call_back)
+    yield Harness(new, [prometheus], scrape, failing=new, called_back=call_back)
+
+
+@contextmanager
+def refusal_servers() -> Iterator[LifecycleHarness]:
+    place = "127.0.0.1"
+    with endpoint.RefusalServer(place) as first:
+        port = first.port
+
+    def ask(subject: endpoint.RefusalServer) -> bool:
+        try:
+            assert httpx2.get(f"https://{place}:{subject.port}/pods", verify=False, timeout=PATIENCE).is_client_error
+        except httpx2.ConnectError:
+            return False
+        return True
+
+    yield Harness(
+        lambda: endpoint.RefusalServer(place, port), [endpoint], ask, lambda: endpoint.RefusalServer(place, port)
+    )
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
@@ -432,6 +448,7 @@ RUNNING: dict[str, MakeLifecycle] = {
     "pod resources server": pod_resources_servers,
     "pod resources client": pod_resources_clients,
     "metrics server": metrics_servers,
+    "server that refuses logs": refusal_servers,
     "plugin process": processes,
     "watched directory": watched_directories,
     "API server": api_servers,

@@ -1,5 +1,6 @@
 """A fleet on the API server for tests: pods, faults, and what a restart keeps."""
 
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -26,6 +27,11 @@ def test_at_rest_a_node_sends_its_lease_and_nothing_else(world: World) -> None:
     node = world.server.get("Node", "n-1")
     assert node["metadata"]["labels"]["devicecore.io/fleet"] == "true"
     assert "devicecore.io/virtual" in [taint["key"] for taint in node["spec"]["taints"]]
+    status = node["status"]
+    ports = {one["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] for one in world.server.objects("Node")}
+    (port,) = ports - {0}  # of the one server that refuses `kubectl logs` for all nodes
+    with socket.create_connection((status["addresses"][0]["address"], port)):
+        assert {one["type"]: one["address"] for one in status["addresses"]}["Hostname"] != "n-1"
     world.until(lambda: Counter(one.verb for one in world.server.requests)["watch"] == 1)
     before = len(world.server.requests)
     for connection in world.fleet.connections.values():

@@ -21,6 +21,7 @@ _EXTRAS = {  # the extra that installs a library, by the name under which it is 
     "jsonpatch": "",
     "rich": "",
     "yaml": "",
+    "cryptography": "[kubernetes]",
     "lightkube": "[kubernetes]",
     "httpcore2": "[kubernetes]",
     "httpx2": "[kubernetes]",

@@ -7,12 +7,13 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
 
-from devicecore.domain.text import counted
+from devicecore.domain.text import counted, foreign_text
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,6 +121,15 @@ class Seconds(click.FloatRange):
         if not seconds <= _MAX_SECONDS:
             self.fail(f"expected at most {_MAX_SECONDS:,} seconds, got {value}.", param, ctx)
         return seconds
+
+
+def address(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """Read an IP address. Without a text, return None."""
+    try:
+        return None if text is None else str(ip_address(text))
+    except ValueError:
+        message = f"expected an IP address, got {foreign_text(text or '', 100)!r}."
+        raise click.BadParameter(message, context, option) from None
 
 
 def extended_resource(context: click.Context, option: click.Parameter, text: str) -> str:

@@ -26,6 +26,7 @@ from devicecore_tools.fleet.description import FleetDescription, GroupDescriptio
 from devicecore_tools.fleet.fleet import Fleet
 from devicecore_tools.fleet.slices import StoredSlices
 from devicecore_tools.fleet.virtual_node import SharedParts
+from devicecore_tools.node.cluster import endpoint
 from devicecore_tools.node.cluster.pods import NodePods
 from devicecore_tools.node.cluster.writer import ApiWriter
 from devicecore_tools.node.lanes import Workers
@@ -62,6 +63,8 @@ class FleetSettings:
         root: where nodes keep their files; None to keep them in memory.
         taints: whether Nodes keep pods away that do not tolerate the fleet.
         metrics: host and port to serve metrics at; None for none.
+        node_ip: the address of all nodes; None for that of this machine.
+        port: where `kubectl logs` is refused; 0 for a free one.
     """
 
     kubeconfig: Path | None
@@ -69,6 +72,8 @@ class FleetSettings:
     root: Path | None = None
     taints: bool = True
     metrics: tuple[str, int] | None = None
+    node_ip: str | None = None
+    port: int = 0
 
 
 def start(
@@ -91,7 +96,9 @@ def start(
     last_to_first.callback(saver.end)
     shared = SharedParts(saver, Workers(WORKERS), Workers(WORKERS), time.monotonic, settings.root, metrics)
     connections: dict[str, ServerConnection] = {}
-    connection = SharedConnection(writer, claims, StoredSlices(lambda node: node in connections), settings.taints)
+    place = endpoint.listen(settings.node_ip, settings.port, last_to_first)
+    stored = StoredSlices(lambda node: node in connections)
+    connection = SharedConnection(writer, claims, stored, place, settings.taints)
 
     def connect(name: str, group: GroupDescription, wake_node: Callable[[], None]) -> ServerConnection:
         connections[name] = ServerConnection(name, group, connection, wake_node)

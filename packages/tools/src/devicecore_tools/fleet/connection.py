@@ -15,6 +15,7 @@ from devicecore_tools.fleet.fleet import NodeConnection
 from devicecore_tools.fleet.gate import NodeGate
 from devicecore_tools.fleet.slices import NodeSlices, StoredSlices
 from devicecore_tools.fleet.virtual_node import NodeLink
+from devicecore_tools.node.cluster.endpoint import Endpoint
 from devicecore_tools.node.cluster.pods import ClusterPods
 from devicecore_tools.node.cluster.registration import RegisteredNode
 from devicecore_tools.node.cluster.topology import TopologyPublisher
@@ -36,12 +37,14 @@ class SharedConnection:
         writer: sends requests.
         claims: reads claims.
         slices: the ResourceSlices at the start.
+        endpoint: the one server that refuses `kubectl logs` for all nodes.
         taints: whether a new Node keeps pods away that do not tolerate the fleet.
     """
 
     writer: Writer
     claims: ClaimSource
     slices: StoredSlices
+    endpoint: Endpoint
     taints: bool = True
 
 
@@ -59,6 +62,7 @@ class ServerConnection(NodeConnection):
         self._name = name
         self._group = group
         self._taints = shared.taints
+        self._endpoint = shared.endpoint
         self._wake = wake
         self._starts = 0
         self.gate: NodeGate = NodeGate(shared.writer, shared.claims, lambda: self._pods)
@@ -99,12 +103,13 @@ class ServerConnection(NodeConnection):
         return self._node.uid
 
     def _new_pods(self) -> ClusterPods:
-        return ClusterPods(self._name, self.gate, self._wake, node=lambda: self._node)
+        ips = self._endpoint.host_ips
+        return ClusterPods(self._name, self.gate, self._wake, host_ips=ips, node=lambda: self._node)
 
     def _new_node(self) -> RegisteredNode:
         description = describe(self._name, self._group, self._starts, taints=self._taints)
         # A fleet renews Leases, by which a cluster knows that nodes are alive, and no more.
-        return RegisteredNode(description, self.gate, changed=self._wake, heartbeat=None)
+        return RegisteredNode(self._endpoint.described(description), self.gate, changed=self._wake, heartbeat=None)
 
 
 def describe(name: str, group: GroupDescription, starts: int = 0, *, taints: bool) -> NodeDescription:
@@ -118,7 +123,6 @@ def describe(name: str, group: GroupDescription, starts: int = 0, *, taints: boo
         name,
         group.capacity,
         labels={LABEL: "true", **group.labels},
-        addresses=(("Hostname", name),),
         taints=(*own, *([TAINT] if taints else ())),
         info={
             "osImage": "devicecore fleet",

@@ -5,7 +5,6 @@ Law: settings that contradict each other are refused before anything starts.
 
 import re
 import socket
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,14 +58,6 @@ def _taint(text: str) -> dict[str, str]:
     return {"key": key, **({"value": value} if value else {}), "effect": effect}
 
 
-def _address(text: str) -> str:
-    try:
-        return str(ip_address(text))
-    except ValueError:
-        message = f"--node-ip: expected an IP address, got {foreign_text(text)!r}"
-        raise ContradictionError(message) from None
-
-
 def _this_machine(name: str | None) -> str:
     return name or socket.gethostname().lower()
 
@@ -103,6 +94,7 @@ class NodeSettings:
     taints: tuple[str, ...]
     is_tainted: bool
     node_ip: str | None
+    port: int
     topology_objects: bool
     status_period: float
     once: bool
@@ -142,6 +134,11 @@ class NodeSettings:
         return self.kubeconfig is not None or self.in_cluster
 
     @property
+    def is_machine(self) -> bool:
+        """Whether the node has the name of this machine."""
+        return self.node_name == _this_machine(None)
+
+    @property
     def runs_pods_of_server(self) -> bool:
         """Whether the node runs the pods that the API server has bound to it."""
         return self.from_server or self.register
@@ -159,10 +156,6 @@ class NodeSettings:
             self.node_name,
             {**capacity, "pods": str(self.max_pods)},
             labels=dict(map(_label, self.labels)),
-            addresses=(
-                *([("InternalIP", _address(self.node_ip))] if self.node_ip else []),
-                ("Hostname", self.node_name),
-            ),
             taints=tuple(taints),
         )
 

@@ -16,7 +16,7 @@ import click
 from attrs import define, field, frozen
 
 from devicecore_tools.command.kubelet import screen as screens
-from devicecore_tools.command.options import ExistingDirectory
+from devicecore_tools.command.options import ExistingDirectory, address
 from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ class _Options:
     taint: bool
     metrics_port: int | None
     metrics_host: str
+    node_ip: str | None
+    port: int
     as_json: bool
 
     def __attrs_post_init__(self) -> None:
@@ -108,6 +110,12 @@ _existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics there, for Prometheus.")
 @click.option("--metrics-host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to serve them.")
+@click.option(
+    "--node-ip", metavar="ADDRESS", callback=address, help="The address of all nodes; by default that of this machine."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Where kubectl logs is refused; by default any free port."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each change of a node.")
 def run(**values: Any) -> int:  # noqa: ANN401 - click passes the value of each option
     """Run the nodes that FILE describes.
@@ -195,6 +203,8 @@ def _run(options: _Options) -> int:
                 options.root,
                 options.taint,
                 None if options.metrics_port is None else (options.metrics_host, options.metrics_port),
+                options.node_ip,
+                options.port,
             ),
             signals.wake,
             last_to_first,

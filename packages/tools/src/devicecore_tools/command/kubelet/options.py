@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 import click
 
-from devicecore_tools.command.options import ExistingDirectory, numbers, seconds_option, with_options
+from devicecore_tools.command.options import ExistingDirectory, address, numbers, seconds_option, with_options
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,7 +118,18 @@ _OPTIONS = (
         show_default=True,
         help="Whether devicecore.io/virtual=true:NoSchedule keeps away pods that do not tolerate it.",
     ),
-    click.option("--node-ip", metavar="ADDRESS", help="With --register-node: the address that the Node shows."),
+    click.option(
+        "--node-ip",
+        metavar="ADDRESS",
+        callback=address,
+        help="With --register-node: the address of the Node; by default this machine's, on its default route.",
+    ),
+    click.option(
+        "--port",
+        type=click.IntRange(0, 65535),
+        default=0,
+        help="With --register-node: where kubectl logs and exec are refused; by default any free port.",
+    ),
     click.option(
         "--topology-objects",
         is_flag=True,

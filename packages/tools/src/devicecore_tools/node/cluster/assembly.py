@@ -13,6 +13,7 @@ from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.pods import KubeApiPods
 from devicecore.adapters.kube_api.requests import KubeApiRequests
 from devicecore.domain.node_state import NodeState
+from devicecore_tools.node.cluster import endpoint
 from devicecore_tools.node.cluster.pods import ClusterPods, NodePods
 from devicecore_tools.node.cluster.registration import RegisteredNode
 from devicecore_tools.node.cluster.topology import TopologyPublisher
@@ -56,7 +57,11 @@ def begin(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitSt
     access = Access(options.kubeconfig, options.context)
     writer = ApiWriter(KubeApiRequests(access))
     is_registered = threading.Event()
-    registered = RegisteredNode(options.describe(), writer, changed=is_registered.set) if options.register else None
+    registered, place = None, endpoint.Endpoint(options.node_ip)
+    if options.register:
+        place = endpoint.listen(options.node_ip, options.port, last_to_first)
+        description = place.described(options.describe(), is_machine=options.is_machine)
+        registered = RegisteredNode(description, writer, changed=is_registered.set)
     topology = None
     if options.topology_objects:
         topology = TopologyPublisher(
@@ -64,8 +69,7 @@ def begin(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitSt
         )
     pods = watch = None
     if options.runs_pods_of_server:
-        host_ips = () if options.node_ip is None else (options.node_ip,)
-        pods = ClusterPods(options.node_name, writer, wake, host_ips=host_ips, node=lambda: registered)
+        pods = ClusterPods(options.node_name, writer, wake, host_ips=place.host_ips, node=lambda: registered)
         watch = KubeApiPods(NodePods({options.node_name: pods}), access, node=options.node_name)
     last_to_first.enter_context(writer)
     if registered is not None:
