@@ -17,14 +17,13 @@ from devicecore.adapters.grpc_unix import GrpcUnixTransport
 from devicecore.adapters.pod_resources import PodResourcesServer
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.inventory import Phase
-from devicecore.domain.policies import POLICIES
 from devicecore.domain.text import counted
 from devicecore.manager import DeviceManager
 from devicecore.system.directories import check_directory
 from devicecore_tools.node.claims import DraParts, NodeClaims
 from devicecore_tools.node.engine import NodeEngine
 from devicecore_tools.node.feed import ManifestFeed, PodFeed
-from devicecore_tools.node.settings import ContradictionError, NodeSettings
+from devicecore_tools.node.settings import NodeSettings
 from devicecore_tools.node.status_log import LoggedSink
 
 if TYPE_CHECKING:
@@ -48,45 +47,37 @@ _log = logging.getLogger(__name__)
 def sink(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitStack) -> LoggedSink:
     """Publish the node's status to an API server if one is named, else into a file.
 
-    Raises ContradictionError if there is no service account, and SetUpError if the kubeconfig cannot be used.
+    Raises SetUpError if the kubeconfig cannot be used.
     """
-    if not options.has_server:
+    server = options.server
+    if server is None:
         return LoggedSink(JsonFileSink(options.root / NODE_NAME), wake)
-    _check_service_account(options)
-    from devicecore.adapters.kube_api import Access, KubeApiSink, Pace, PatchStrategy
+    from devicecore.adapters.kube_api import KubeApiSink
 
     published = KubeApiSink(
-        options.node_name,
-        Access(options.kubeconfig, options.context),
-        strategy=PatchStrategy(options.patch),
-        keep_removed=options.keep_removed,
-        beside_kubelet=options.beside_kubelet,
-        pace=Pace(resync=options.resync),
+        options.name,
+        server.access,
+        strategy=server.strategy,
+        keep_removed=server.keep_removed,
+        beside_kubelet=server.beside_kubelet,
+        pace=server.pace,
     )
     last_to_first.enter_context(published)
     published.publish(NodeStatus())  # what an earlier run left on the Node is removed, even if no plugin ever comes
     return LoggedSink(published, wake, lambda: published.problem, published.wait_until_published)
 
 
-def _check_service_account(options: NodeSettings) -> None:
-    from devicecore.adapters.kube_api import SERVICE_ACCOUNT
-
-    if options.in_cluster and not Path(SERVICE_ACCOUNT).is_dir():  # what needs it would go on to look for a kubeconfig
-        message = f"--in-cluster: there is no service account in {SERVICE_ACCOUNT}."
-        raise ContradictionError(message)
-
-
 def cluster(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitStack) -> "InCluster | None":
     """Start what writes to the API server, and register the node. Return None if the options ask for neither.
 
-    Raises ContradictionError if there is no service account, and SetUpError if the kubeconfig cannot be used.
+    Raises SetUpError if the kubeconfig cannot be used.
     """
-    if not options.runs_pods_of_server and not options.topology_objects:
+    server = options.server
+    if server is None or not (server.runs_pods or server.topology_objects):
         return None
-    _check_service_account(options)
     from devicecore_tools.node.cluster import assembly
 
-    return assembly.begin(options, wake, last_to_first)
+    return assembly.begin(options, server, wake, last_to_first)
 
 
 def start(
@@ -101,7 +92,7 @@ def start(
     Raises SetUpError and StoreError.
     """
     root, metrics = options.root, _metrics(options.metrics_port, last_to_first)
-    check_directory(root, allow_shared=options.shared)
+    check_directory(root, allow_shared=options.allow_shared_directory)
     reporter = cluster.pods if cluster else None
     pods: PodFeed | None = reporter
     if options.manifests is not None:
@@ -127,7 +118,7 @@ def start(
         engine.snapshot,
         sweep=manager.update_allocated_devices,
         observe=metrics.pod_resources_request if metrics else lambda _method, _version, _failed: None,
-        allow_shared_directory=options.shared,
+        allow_shared_directory=options.allow_shared_directory,
     )
     server.start()
     last_to_first.callback(server.stop)
@@ -163,7 +154,7 @@ def _manager(
     transport = GrpcUnixTransport(
         plugins,
         plugins_registry=options.root / "plugins_registry",
-        allow_shared_directory=options.shared,
+        allow_shared_directory=options.allow_shared_directory,
         handlers=[claims.handler],
     )
     store = FileStore.in_directory(plugins)
@@ -174,7 +165,7 @@ def _manager(
         pods=pods,
         metrics=metrics,
         topology=options.topology,
-        policy=None if options.allocation_policy == "kubelet" else POLICIES[options.allocation_policy],
+        policy=options.policy,
     )
     if metrics is not None:
         metrics.count_devices(lambda: manager.state)

@@ -59,14 +59,12 @@ def make(
     """
     with ExitStack() as closing:
         claims, slices = None, None
-        if options.has_server:
-            from devicecore.adapters.kube_api import Access
+        if options.server is not None:
             from devicecore.adapters.kube_api.dra import KubeApiClaims, KubeApiSlices
 
-            access = Access(options.kubeconfig, options.context)
-            claims = closing.enter_context(KubeApiClaims(access))
+            claims = closing.enter_context(KubeApiClaims(options.server.access))
             if options.deletes_slices:
-                slices = closing.enter_context(KubeApiSlices(options.node_name, access))
+                slices = closing.enter_context(KubeApiSlices(options.name, options.server.access))
         transport = GrpcDriverTransport(observe=metrics.driver_call if metrics else None)
         manager = DraManager(
             transport,

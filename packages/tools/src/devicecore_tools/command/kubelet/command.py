@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
-from attrs import define, field
+from attrs import define, field, frozen
 
-from devicecore_tools.command.kubelet.options import kubelet_options
+from devicecore_tools.command.kubelet.options import kubelet_options, node_settings
 from devicecore_tools.command.output import complain, console_on, print_json
 from devicecore_tools.command.signals import Signals
 
@@ -48,9 +48,19 @@ MANIFEST_CHANGED = signal.SIGIO
 _log = logging.getLogger(__name__)
 
 
+@frozen
+class _Options:
+    """What is shown, and when the command ends. Times are in seconds."""
+
+    once: bool
+    wait: float
+    as_json: bool
+    status_period: float
+
+
 @click.command(short_help="Run a device manager in the place of a kubelet.")
 @kubelet_options
-def kubelet(**values: Any) -> int:  # noqa: ANN401 - click passes the value of each option
+def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **node: Any) -> int:  # noqa: ANN401 - the options of node_settings
     """Run the device manager in a kubelet's place.
 
     Plugins and drivers register, pods get devices, and a checkpoint is kept.
@@ -74,15 +84,10 @@ def kubelet(**values: Any) -> int:  # noqa: ANN401 - click passes the value of e
     or a plugin did not register. Plugins look for a kubelet about once a second, so the state counts as settled when
     nothing has changed for three seconds. --wait 0 waits for no plugin.
     """
-    from devicecore_tools.node.settings import ContradictionError, NodeSettings
-
-    try:
-        return _run(NodeSettings(**values))
-    except ContradictionError as error:
-        raise click.UsageError(str(error)) from None
+    return _run(node_settings(**node), _Options(once, wait, as_json, status_period))
 
 
-def _run(options: "NodeSettings") -> int:
+def _run(settings: "NodeSettings", options: _Options) -> int:
     from devicecore_tools.command.kubelet import screen
     from devicecore_tools.node import assembly
     from devicecore_tools.node.state import PodTexts
@@ -92,15 +97,15 @@ def _run(options: "NodeSettings") -> int:
     # Signals first: every thread has to inherit that they are blocked.
     with Signals(MANIFEST_CHANGED, *kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         events = last_to_first.enter_context(screen.logged(live=live))
-        cluster = assembly.cluster(options, signals.wake, last_to_first)
-        sink = assembly.sink(options, signals.wake, last_to_first)
-        engine = assembly.start(options, sink, cluster, signals.wake, last_to_first)
-        if options.manifests is not None:
-            last_to_first.enter_context(assembly.watched(options.manifests, MANIFEST_CHANGED))
+        cluster = assembly.cluster(settings, signals.wake, last_to_first)
+        sink = assembly.sink(settings, signals.wake, last_to_first)
+        engine = assembly.start(settings, sink, cluster, signals.wake, last_to_first)
+        if settings.manifests is not None:
+            last_to_first.enter_context(assembly.watched(settings.manifests, MANIFEST_CHANGED))
         shown = kind()
         last_to_first.callback(shown.close)
-        file = screen.StateFile(options.root / STATE_NAME)
-        loop = _Loop(signals, engine, sink, shown, options, events, file, PodTexts())
+        file = screen.StateFile(settings.root / STATE_NAME)
+        loop = _Loop(signals, engine, sink, shown, settings.name, options, events, file, PodTexts())
         loop.run()
         if options.once and not signals.ended_by:
             sink.wait(options.wait)
@@ -108,7 +113,7 @@ def _run(options: "NodeSettings") -> int:
             _log.info("%s", signals.ended_by)
         if shown.is_broken:
             raise BrokenPipeError
-        return _print_result(loop.state(), options) if options.once else 0
+        return _print_result(loop.state(), settings.name, as_json=options.as_json) if options.once else 0
 
 
 def _rest(worked: float) -> float:
@@ -116,14 +121,14 @@ def _rest(worked: float) -> float:
     return min(_REST_FACTOR * worked, _MAX_REST)
 
 
-def _print_result(state: "KubeletState", options: "NodeSettings") -> int:
+def _print_result(state: "KubeletState", name: str, *, as_json: bool) -> int:
     """Print the state at the end of a run with `--once`; return the exit status."""
-    if options.as_json:
-        print_json(state.to_json(options.node_name))
+    if as_json:
+        print_json(state.to_json(name))
     else:
         from devicecore_tools.command.kubelet.view import render
 
-        console_on(sys.stdout).print(render(state, options.node_name, (), _WIDTH, None), soft_wrap=True)
+        console_on(sys.stdout).print(render(state, name, (), _WIDTH, None), soft_wrap=True)
     if not state.is_settled:
         complain("devicecore kubelet", f"not settled, still waiting for {'; '.join(state.waits_for)}")
     if state.sink_problem:
@@ -139,7 +144,8 @@ class _Loop:
     engine: "NodeEngine"
     sink: "LoggedSink"
     screen: "Screen"
-    options: "NodeSettings"
+    name: str
+    options: _Options
     events: Sequence[str]
     file: "StateFile"
     pod_texts: "PodTexts"
@@ -198,14 +204,14 @@ class _Loop:
         state = self.state()
         from devicecore_tools.command.kubelet.screen import Picture
 
-        name, events = self.options.node_name, tuple(self.events)
+        name, events = self.name, tuple(self.events)
 
         def draw(width: int, height: int) -> "Text":
             from devicecore_tools.command.kubelet.view import render
 
             return render(state, name, events, width, height)
 
-        document = state.to_text(self.options.node_name, self.pod_texts)
+        document = state.to_text(self.name, self.pod_texts)
         self.file.put(document)
         self.screen.show(Picture(document, draw))
         ended = time.monotonic()

@@ -1,18 +1,30 @@
-"""The options of `devicecore kubelet`.
+"""The options of `devicecore kubelet`, and the settings of a node that they make.
 
-Law: each option is a field of `NodeSettings`, which refuses those that contradict each other.
+Law: options that contradict each other, or the machine, are refused before anything starts.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.names import is_qualified_name
+from devicecore.domain.quantity import Quantity
+from devicecore.domain.text import foreign_text
 from devicecore_tools.command.options import ExistingDirectory, address, numbers, seconds_option, with_options
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+if TYPE_CHECKING:
+    from devicecore_tools.node.cluster.words.nodes import NodeDescription
+    from devicecore_tools.node.settings import NodeSettings, ServerSettings
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_VALUE = re.compile("(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 _directory = ExistingDirectory()
 
@@ -145,5 +157,145 @@ _OPTIONS = (
 
 
 def kubelet_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Give a command the options that are the fields of `NodeSettings`."""
+    """Give a command the options that `node_settings` takes, and those of its loop."""
     return with_options(command, _OPTIONS)
+
+
+def node_settings(
+    *,
+    root: Path,
+    manifests: Path | None,
+    numa_nodes: tuple[int, ...],
+    policy: str,
+    scope: str,
+    allocation_policy: str,
+    shared: bool,
+    metrics_port: int | None,
+    node_name: str | None,
+    **server: Any,  # noqa: ANN401 - the options of _server
+) -> "NodeSettings":
+    """Return the settings of the node that these options describe.
+
+    Raises click.UsageError if they contradict each other or the machine, or have not the form that they need.
+    """
+    from devicecore.domain.model import NumaNode
+    from devicecore.domain.policies import POLICIES
+    from devicecore.domain.topology import Policy, Scope, Topology
+    from devicecore_tools.node.settings import NodeSettings, this_machine
+
+    name = node_name or this_machine()
+    found = _server(name, **server)
+    if found is not None and found.runs_pods and manifests is not None:
+        message = "pods come from --manifests or from the API server, not from both."
+        raise click.UsageError(message)
+    if len(set(numa_nodes)) != len(numa_nodes) or not numa_nodes:
+        message = "--numa-nodes: name at least one node, and each node once."
+        raise click.UsageError(message)
+    return NodeSettings(
+        name=name,
+        root=root,
+        manifests=manifests,
+        topology=Topology(tuple(map(NumaNode, numa_nodes)), Policy(policy), Scope(scope)),
+        policy=POLICIES.get(allocation_policy),
+        allow_shared_directory=shared,
+        metrics_port=metrics_port,
+        server=found,
+    )
+
+
+def _server(
+    name: str,
+    *,
+    kubeconfig: Path | None,
+    context: str | None,
+    in_cluster: bool,
+    beside_kubelet: bool,
+    patch: str,
+    keep_removed: bool,
+    resync: float,
+    from_server: bool,
+    register: bool,
+    topology_objects: bool,
+    node_ip: str | None,
+    port: int,
+    **node: Any,  # noqa: ANN401 - the options of _description
+) -> "ServerSettings | None":
+    message = ""
+    if kubeconfig is not None and in_cluster:
+        message = "--kubeconfig and --in-cluster exclude each other."
+    elif context is not None and kubeconfig is None:
+        message = "--context needs --kubeconfig."
+    elif kubeconfig is None and not in_cluster and (from_server or register or topology_objects):
+        message = "--pods-from-server, --register-node and --topology-objects need --kubeconfig or --in-cluster."
+    elif (from_server or register) and beside_kubelet:
+        message = "--beside-kubelet: the kubelet runs the pods of this node, and has registered it."
+    if message:
+        raise click.UsageError(message)
+    if kubeconfig is None and not in_cluster:
+        return None
+    from devicecore.adapters.kube_api import SERVICE_ACCOUNT, Access, Pace, PatchStrategy
+    from devicecore_tools.node.cluster.endpoint import Endpoint
+    from devicecore_tools.node.settings import ServerSettings
+
+    if in_cluster and not Path(SERVICE_ACCOUNT).is_dir():  # the library would go on to look for a kubeconfig
+        message = f"--in-cluster: there is no service account in {SERVICE_ACCOUNT}."
+        raise click.UsageError(message)
+    return ServerSettings(
+        access=Access(kubeconfig, context),
+        strategy=PatchStrategy(patch),
+        keep_removed=keep_removed,
+        beside_kubelet=beside_kubelet,
+        pace=Pace(resync=resync),
+        runs_pods=from_server or register,
+        registered=_description(name, **node) if register else None,
+        endpoint=Endpoint(node_ip, port),
+        topology_objects=topology_objects,
+    )
+
+
+def _description(
+    name: str,
+    *,
+    cpu: str,
+    memory: str,
+    max_pods: int,
+    labels: tuple[str, ...],
+    taints: tuple[str, ...],
+    is_tainted: bool,
+) -> "NodeDescription":
+    from devicecore_tools.node.cluster.words.nodes import NodeDescription
+    from devicecore_tools.node.settings import TAINT
+
+    capacity = {"cpu": _quantity("--cpu", cpu), "memory": _quantity("--memory", memory)}
+    return NodeDescription(
+        name,
+        {**capacity, "pods": str(max_pods)},
+        labels=dict(map(_label, labels)),
+        taints=(*map(_taint, taints), *([dict(TAINT)] if is_tainted else [])),
+    )
+
+
+def _quantity(option: str, text: str) -> str:
+    try:
+        Quantity.parse(text)
+    except DeviceCoreError as error:
+        message = f"{option}: {error}"
+        raise click.UsageError(message) from None
+    return text
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not is_qualified_name(key) or not _VALUE.fullmatch(value):
+        message = f"--node-label: expected KEY=VALUE, got {foreign_text(text)!r}"
+        raise click.UsageError(message)
+    return key, value
+
+
+def _taint(text: str) -> dict[str, str]:
+    pair, colon, effect = text.rpartition(":")
+    key, _, value = pair.partition("=")
+    if not colon or effect not in _EFFECTS or not is_qualified_name(key) or not _VALUE.fullmatch(value):
+        message = f"--taint: expected KEY[=VALUE]:EFFECT with {', '.join(_EFFECTS)}, got {foreign_text(text)!r}"
+        raise click.UsageError(message)
+    return {"key": key, **({"value": value} if value else {}), "effect": effect}

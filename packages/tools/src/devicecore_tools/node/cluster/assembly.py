@@ -9,7 +9,6 @@ from contextlib import ExitStack
 
 from attrs import frozen
 
-from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.pods import KubeApiPods
 from devicecore.adapters.kube_api.requests import KubeApiRequests
 from devicecore.domain.node_state import NodeState
@@ -19,7 +18,7 @@ from devicecore_tools.node.cluster.registration import RegisteredNode
 from devicecore_tools.node.cluster.topology import TopologyPublisher
 from devicecore_tools.node.cluster.words.nodes import RENEW_SECONDS
 from devicecore_tools.node.cluster.writer import ApiWriter
-from devicecore_tools.node.settings import NodeSettings
+from devicecore_tools.node.settings import NodeSettings, ServerSettings
 
 _REGISTERING = 2.0  # seconds to wait for the Node, so that what is published next finds it
 
@@ -48,29 +47,30 @@ class InCluster:
             self.topology.publish(state)
 
 
-def begin(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitStack) -> InCluster:
+def begin(
+    options: NodeSettings, server: ServerSettings, wake: Callable[[], None], last_to_first: ExitStack
+) -> InCluster:
     """Start the writer, and register the node if it is to be registered.
 
     Raises:
         SetUpError: the kubeconfig cannot be used.
     """
-    access = Access(options.kubeconfig, options.context)
-    writer = ApiWriter(KubeApiRequests(access))
+    writer, described = ApiWriter(KubeApiRequests(server.access)), server.registered
     is_registered = threading.Event()
-    registered, place = None, endpoint.Endpoint(options.node_ip)
-    if options.register:
-        place = endpoint.listen(options.node_ip, options.port, last_to_first)
-        description = place.described(options.describe(), is_machine=options.is_machine)
+    registered, place = None, server.endpoint
+    if described is not None:
+        place = endpoint.listen(place.address, place.port, last_to_first)
+        description = place.described(described, is_machine=options.is_machine)
         registered = RegisteredNode(description, writer, changed=is_registered.set)
     topology = None
-    if options.topology_objects:
+    if server.topology_objects:
         topology = TopologyPublisher(
-            options.node_name, options.topology, writer, lambda: registered.uid if registered else None
+            options.name, options.topology, writer, lambda: registered.uid if registered else None
         )
     pods = watch = None
-    if options.runs_pods_of_server:
-        pods = ClusterPods(options.node_name, writer, wake, host_ips=place.host_ips, node=lambda: registered)
-        watch = KubeApiPods(NodePods({options.node_name: pods}), access, node=options.node_name)
+    if server.runs_pods:
+        pods = ClusterPods(options.name, writer, wake, host_ips=place.host_ips, node=lambda: registered)
+        watch = KubeApiPods(NodePods({options.name: pods}), server.access, node=options.name)
     last_to_first.enter_context(writer)
     if registered is not None:
         node = registered
