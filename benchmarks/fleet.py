@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, field, frozen
+from devicecore_tools.node.cluster.pod_watch import KubeApiPods
 
 from devicecore.adapters.kube_api.access import Access, ApiRequest
-from devicecore.adapters.kube_api.pods import KubeApiPods
 from devicecore.adapters.kube_api.requests import (
     CLAIMS,
     NODES,

@@ -76,6 +76,7 @@ LAYERS = {
     "devicecore.testing": Layer(TESTING | names("hypothesis"), names("grpc .adapters")),
     "devicecore_tools": Layer(frozenset()),
     "devicecore_tools.__main__": Layer(names("sys /command")),
+    "devicecore_tools.checkpoint": Layer(PURE | names("attrs .domain")),
     "devicecore_tools.doctor": Layer(PURE | names("attrs hashlib html importlib tomllib .domain")),
     "devicecore_tools.doctor.trial": Layer(PURE | names("attrs .domain .manager .plugins .adapters.memory")),
     "devicecore_tools.doctor.sources": Layer(ADAPTER | names("google grpc orjson .adapters")),
@@ -106,7 +107,7 @@ LAYERS = {
     "devicecore_tools.command": Layer(
         ANY
         | names("attrs click rich yaml .domain .ports .manager .plugins .system .wire .adapters")
-        | names("/conformance /doctor /fleet /node /testing"),
+        | names("/conformance /checkpoint /doctor /fleet /node /testing"),
         names(".dra_manager"),
     ),
 }

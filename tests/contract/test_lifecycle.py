@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from attrs import define
 from devicecore_tools.conformance.dra.directory_watch import WatchedDirectory
-from devicecore_tools.node.cluster import endpoint, writer
+from devicecore_tools.node.cluster import endpoint, pod_watch, writer
 from devicecore_tools.node.cluster.pods import NodePods
 from devicecore_tools.testing import process
 from devicecore_tools.testing.api_server import LocalApiServer, http, server
@@ -31,7 +31,7 @@ from devicecore.adapters.grpc_unix import GrpcUnixTransport, listening, loop, pl
 from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
 from devicecore.adapters.grpc_unix.dra import server as driver_server
 from devicecore.adapters.grpc_unix.dra import transport as driver_transport
-from devicecore.adapters.kube_api import Access, KubeApiSink, dra, pods, requests, sink, slices
+from devicecore.adapters.kube_api import Access, KubeApiSink, dra, requests, sink, slices
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesServer, Snapshot
@@ -472,9 +472,9 @@ CLIENTS: dict[str, tuple[Callable[[Path], Runs], Callable[..., object], ModuleTy
         requests,
     ),
     "watch of pods": (
-        lambda config: pods.KubeApiPods(NodePods({}), Access(config)),
+        lambda config: pod_watch.KubeApiPods(NodePods({}), Access(config)),
         lambda _: False,
-        pods,
+        pod_watch,
     ),
     "writer": (
         lambda config: writer.ApiWriter(requests.KubeApiRequests(Access(config)), threads=2),

@@ -6,14 +6,14 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
+from devicecore_tools.checkpoint.salvage import MAX_UNREADABLE, salvage
 
 from devicecore.adapters.file import FileStore, JsonFileSink
 from devicecore.adapters.manifests.pods_file import PodsFile
 from devicecore.domain.capacity import NodeStatus
-from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, decode, encode, salvage
+from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, decode, encode
 from devicecore.domain.checkpoint.go_json import MAX_DEEP_MEMBERS, MAX_REPLACED, parse
 from devicecore.domain.checkpoint.go_values import MAX_ITEMS
-from devicecore.domain.checkpoint.salvage import MAX_UNREADABLE
 from devicecore.domain.dra import health_file, state_file
 from devicecore.domain.errors import MalformedCheckpointError, SinkError, StoreError
 from devicecore.domain.json_size import MAX_BYTES, STATE, size_problem

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from devicecore_tools.node.claims import DraParts, NodeClaims
+from devicecore_tools.node.cluster.pod_watch import KubeApiPods
 from devicecore_tools.node.cluster.pods import ClusterPods, NodePods
 from devicecore_tools.node.cluster.registration import RegisteredNode
 from devicecore_tools.node.cluster.words.nodes import NodeDescription
@@ -16,7 +17,6 @@ from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore import DeviceManager, ResourceName
 from devicecore.adapters.kube_api import Access, Backoff
-from devicecore.adapters.kube_api.pods import KubeApiPods
 from devicecore.adapters.kube_api.requests import KubeApiRequests
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices

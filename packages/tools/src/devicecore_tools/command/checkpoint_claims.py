@@ -14,9 +14,9 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.command.output import MAX_VALUE, print_pairs
 
 if TYPE_CHECKING:
-    from devicecore.domain.dra.state_difference import StateDifference
     from devicecore.domain.dra.state_file import ClaimEntry
     from devicecore.domain.dra.state_verdict import StateReport
+    from devicecore_tools.checkpoint.claims import StateDifference
 
 
 @frozen
@@ -72,10 +72,10 @@ def is_claims_file(path: str, blob: bytes | None) -> bool:
 
 def examine_claims(path: str, blob: bytes | None) -> ClaimsFile:
     """Judge a file of claims."""
-    from devicecore.domain.dra.state_difference import claim_warnings
     from devicecore.domain.dra.state_file import entries_of
     from devicecore.domain.dra.state_verdict import judge
     from devicecore.domain.errors import MalformedCheckpointError
+    from devicecore_tools.checkpoint.claims import claim_warnings
 
     report = judge(blob)
     entries = None if report.entries is None else tuple(report.entries)
@@ -94,7 +94,7 @@ def entries_with(found: ClaimsFile, pods: tuple[str, ...]) -> "tuple[ClaimEntry,
 
 def print_claims(found: ClaimsFile, shown: "tuple[ClaimEntry, ...]") -> None:
     """Print claims for people."""
-    from devicecore.domain.dra.state_difference import claim_of, named_device
+    from devicecore_tools.checkpoint.claims import claim_of, named_device
 
     click.echo(foreign_text(f"{found.file}: {found.sentence}", MAX_VALUE))
     for entry in shown:

@@ -22,14 +22,8 @@ from devicecore_tools.command.options import PLACE
 from devicecore_tools.command.output import MAX_VALUE, complain, json_option, print_json
 
 if TYPE_CHECKING:
-    from devicecore.domain.checkpoint import (
-        ChangedEntry,
-        ChangedRegistration,
-        Decoded,
-        Difference,
-        FileReport,
-        Holding,
-    )
+    from devicecore.domain.checkpoint import Decoded, FileReport
+    from devicecore_tools.checkpoint.difference import ChangedEntry, ChangedRegistration, Difference, Holding
 
 _COMMAND = "devicecore checkpoint diff"
 _DIFFERENT = 1
@@ -57,8 +51,8 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
     \b
     $ devicecore checkpoint diff /backup/kubelet_internal_checkpoint /var/lib/kubelet/device-plugins
     """
-    from devicecore.domain.checkpoint import Difference, difference
     from devicecore.system.json_values import to_json
+    from devicecore_tools.checkpoint.difference import Difference, difference
 
     files = path_of(before), path_of(after)
     blobs = tuple(map(load, files))
@@ -91,8 +85,8 @@ def _print_lines(lines: Iterable[str]) -> None:
 
 
 def _diff_claims(files: list[ClaimsFile], *, as_json: bool) -> int:
-    from devicecore.domain.dra.state_difference import StateDifference, state_difference
     from devicecore.system.json_values import to_json
+    from devicecore_tools.checkpoint.claims import StateDifference, state_difference
 
     before, after = files
     for one in files:

@@ -59,8 +59,8 @@ def facts(report: "FileReport") -> str:
 
 def lost_fields(blob: bytes) -> list[str]:
     """Return the fields that a newly written file lacks, because nothing here knows them: a phrase each."""
-    from devicecore.domain.checkpoint import ignored_fields
     from devicecore.domain.text import counted
+    from devicecore_tools.checkpoint.salvage import ignored_fields
 
     return [
         f"the field {field.name!r} of {field.place}"

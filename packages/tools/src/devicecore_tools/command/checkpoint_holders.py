@@ -5,8 +5,9 @@ Law: all of this is computed from the file's data. A checksum that fits does not
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from devicecore.domain.checkpoint import CheckpointData, devices_of, shared_devices
+from devicecore.domain.checkpoint import CheckpointData
 from devicecore.domain.device_set import natural_key
+from devicecore_tools.checkpoint.repair import devices_of, shared_devices
 
 _MAX_NAMED = 10  # devices or pods in one warning
 

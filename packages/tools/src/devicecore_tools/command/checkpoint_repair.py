@@ -16,7 +16,8 @@ from devicecore_tools.command.options import PLACE
 from devicecore_tools.command.output import MAX_VALUE, complain, json_option, print_json
 
 if TYPE_CHECKING:
-    from devicecore.domain.checkpoint import Dropped, Repaired, Salvaged, SharedDevice
+    from devicecore_tools.checkpoint.repair import Dropped, Repaired, SharedDevice
+    from devicecore_tools.checkpoint.salvage import Salvaged
 
 _COMMAND = "devicecore checkpoint repair"
 _UNDECIDED = 1
@@ -73,8 +74,10 @@ def repair(
     $ kubectl get pods -A -o json | devicecore checkpoint repair --pods - /var/lib/kubelet repaired
     $ devicecore checkpoint repair --keep 0f6d9a4e-1b7c-4e0c-9c55-6b4b8f2f7f10 /var/lib/kubelet repaired
     """
-    from devicecore.domain.checkpoint import decode, encode, repaired, salvage
+    from devicecore.domain.checkpoint import decode, encode
     from devicecore.domain.errors import MalformedCheckpointError
+    from devicecore_tools.checkpoint.repair import repaired
+    from devicecore_tools.checkpoint.salvage import salvage
 
     if file == pods_file == "-":
         message = "FILE and --pods cannot both be standard input."

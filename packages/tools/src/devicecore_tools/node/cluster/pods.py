@@ -18,10 +18,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from devicecore.adapters.kube_api.pods import PodHandler
 from devicecore.adapters.kube_api.requests import EVENTS, PODS, KubeApiRequests, RequestError
 from devicecore.adapters.manifests import Changes, ManifestError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
+from devicecore_tools.node.cluster.pod_watch import PodHandler
 from devicecore_tools.node.cluster.predicates import NodeRoom, unsuited
 from devicecore_tools.node.cluster.records import MIRROR, PodRecord, Step, reduced, uid_of
 from devicecore_tools.node.cluster.registration import RegisteredNode, utc_now

@@ -8,23 +8,13 @@ import json
 
 import pytest
 from attrs import evolve
+from devicecore_tools.checkpoint.difference import Difference, difference
+from devicecore_tools.checkpoint.repair import devices_of, repaired, shared_devices
+from devicecore_tools.checkpoint.salvage import salvage
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from devicecore.domain.checkpoint import (
-    CheckpointData,
-    Difference,
-    FileVerdict,
-    PodDevicesEntry,
-    decode,
-    devices_of,
-    difference,
-    encode,
-    judge,
-    repaired,
-    salvage,
-    shared_devices,
-)
+from devicecore.domain.checkpoint import CheckpointData, FileVerdict, PodDevicesEntry, decode, encode, judge
 from devicecore.domain.errors import MalformedCheckpointError
 
 PODS = st.sampled_from(["uid-1", "uid-2", "uid-3"])

@@ -1,7 +1,8 @@
 """What differs between two files of claims, and what cannot be right in one."""
 
+from devicecore_tools.checkpoint.claims import ChangedClaim, claim_warnings, state_difference
+
 from devicecore.domain.dra.model import PreparedDevice
-from devicecore.domain.dra.state_difference import ChangedClaim, claim_warnings, state_difference
 from devicecore.domain.dra.state_file import ClaimEntry
 
 GPU, NIC = "gpu.example.com", "nic.example.com"
