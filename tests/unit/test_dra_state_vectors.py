@@ -127,9 +127,13 @@ def test_the_file_of_an_older_kubelet_is_refused_as_corrupt() -> None:
         decode(b'{"version":"v1","entries":[],"checksum":2412023312}')
 
 
-def test_a_file_that_cannot_be_read_says_where() -> None:
-    with pytest.raises(MalformedCheckpointError, match="Checksum: cannot use string as uint32"):
-        decode(b'{"Checksum":"1"}')
+@pytest.mark.parametrize(
+    ("checksum", "said"),
+    [('"1"', "cannot use string as uint32"), ("4294967296", "expected a number from 0 to 4294967295, got 4294967296")],
+)
+def test_a_file_that_cannot_be_read_says_where(checksum: str, said: str) -> None:
+    with pytest.raises(MalformedCheckpointError, match=f"Checksum: {said}"):
+        decode(f'{{"Checksum":{checksum}}}'.encode())
 
 
 def test_no_file_is_absent() -> None:

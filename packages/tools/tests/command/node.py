@@ -41,7 +41,7 @@ class Node:
         self.transport = MemoryTransport()
         self.manager = DeviceManager(self.transport, store or MemoryStore(), MemorySink())
         self._woken = threading.Event()
-        self.pods = ManifestFeed(self.manifests, directory / "pods.json")
+        self.pods = ManifestFeed(self.manifests, directory / "pods_state")
         self.claims = NodeClaims(self._dra_parts, self._woken.set)
         self.engine = NodeEngine(self.manager, self.pods, self.claims, self._woken.set)
 

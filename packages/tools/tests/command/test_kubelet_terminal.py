@@ -142,7 +142,7 @@ def test_sigterm_ends_it_when_a_reader_stalls(root: Path, stalled: str) -> None:
         assert ends_in_time(process) == 0
 
 
-@pytest.mark.parametrize("name", ["pods.json", "state.json", ".state.json.new", "node.json"])
+@pytest.mark.parametrize("name", ["pods_state", "state.json", ".state.json.new", "node.json"])
 def test_sigterm_ends_it_when_a_file_is_a_pipe(root: Path, name: str) -> None:
     os.mkfifo(root / name)
     with subprocess.Popen(

@@ -1,6 +1,7 @@
 """Nodes of a real kubelet 1.36.2, recorded in situations: what must be found, and what must not be said."""
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
@@ -172,6 +173,28 @@ def test_a_record_that_was_saved_says_the_same(name: str, tmp_path: Path, capsys
     first = json.loads(capsys.readouterr().out)
     _, second = report_of(capsys, saved)
     assert {**first, "sources": None} == {**second, "sources": None}
+
+
+_ADVISED = re.compile(r"devicecore checkpoint (\w+)(?: of)? (\w+)")
+_NAMED = {"FILE": "kubelet_internal_checkpoint", "DIR": ""}
+
+
+def test_each_command_that_a_finding_advises_shows_what_it_promises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of each recorded node, also of one whose file is damaged, and nothing that a record cannot have is asked for."""
+    advised = []
+    for name in NODES:
+        root = written(tmp_path, name)
+        _, document = report_of(capsys, root)
+        asked = {one["problem"] for one in document["sources"] if "add " in one["problem"]}
+        assert not {one for one in asked if "--root" in one or "--plugins" in one}
+        assert not any("last error" in one["problem"] for one in document["sources"])
+        for verb, file in _ADVISED.findall(" ".join(one["confirm"] for one in document["findings"])):
+            assert main(["checkpoint", verb, str(Path(root, _NAMED.get(file, file)))]) in {0, 1}
+            advised.append((name, file, "".join(capsys.readouterr())))
+    assert {name for name, *_ in advised} >= {"07-dra-state-damaged", "17-plugin-and-driver-same-gpus"}
+    assert all("claim " in text for _, file, text in advised if file == "dra_manager_state")
 
 
 def test_a_record_replaces_no_file_that_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,7 @@ from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in,
 from devicecore_tools.doctor.sources.plugin_sockets import read_plugins
 from devicecore_tools.doctor.sources.pod_resources import read_pod_resources
 from devicecore_tools.doctor.sources.state_files import CPU_NAME, MEMORY_NAME, _hashed, read_state_files
+from devicecore_tools.node.assembly import PODS_NAME
 from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore.adapters import manifests
@@ -227,6 +228,20 @@ def test_pods_are_read_from_what_kubelets_and_kubectl_print(tmp_path: Path, kind
     )
     assert seen.other_uids == ("h",)
     assert seen.pod.claimed == {("main", GPU)}
+
+
+def test_the_pods_of_the_stand_in_kubelet_are_read_from_the_file_that_it_keeps(tmp_path: Path) -> None:
+    (directory := tmp_path / "manifests").mkdir()
+    (file := tmp_path / PODS_NAME).write_text("{}")
+    assert "expected an object with boot" in NodeSources(str(tmp_path)).look().pods.problem
+    for name in ("a", "b"):
+        pod = {**POD, "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "uid": name}}
+        (directory / f"{name}.json").write_text(json.dumps(pod))
+    pods = manifests.ManifestPods(directory, file)
+    pods.poll()
+    pods.mark_running(PodUid("a"))
+    seen = NodeSources(str(tmp_path)).look().pods
+    assert [(one.pod.name, one.phase) for one in seen.value or ()] == [("a", "Running"), ("b", "Pending")], seen.problem
 
 
 def test_an_object_is_the_same_pod_and_the_same_mistake_wherever_it_is_read() -> None:

@@ -73,7 +73,7 @@ def test_hostile_manifests_neither_end_the_process_nor_delay_another_pod(directo
     finally:
         status = kubelet.end(signal.SIGTERM)
     assert status == 0
-    again = start(directory)  # a copy of the manifests is in pods.json, and does not prevent the start
+    again = start(directory)  # a copy of the manifests is in pods_state, and does not prevent the start
     try:
         again.wait_for(lambda state: running(state) == {"first", "second"}, PATIENCE)
     finally:
@@ -113,7 +113,7 @@ def test_many_manifests_are_admitted_and_the_process_ends_when_asked(directory: 
         assert kubelet.end(signal.SIGTERM) == 0
     ended = time.monotonic() - began
     sys.stderr.write(f"{MANIFESTS} manifests: all run after {took:.1f} s, ended after {ended:.1f} s\n")
-    assert len(json.loads((directory / "root" / "pods.json").read_text().splitlines()[0])["files"]) == MANIFESTS
+    assert len(json.loads((directory / "root" / "pods_state").read_text().splitlines()[0])["files"]) == MANIFESTS
 
 
 READ_EACH = """

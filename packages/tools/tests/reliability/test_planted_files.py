@@ -18,7 +18,7 @@ from tests.e2e.world import Kubelet
 from tests.adapters.peers import environment
 from tests.reliability.scale import PATIENCE, STORM
 
-FILES = ("state.json", "pods.json", "node.json", "dra_manager_state", "device-plugins/kubelet_internal_checkpoint")
+FILES = ("state.json", "pods_state", "node.json", "dra_manager_state", "device-plugins/kubelet_internal_checkpoint")
 
 
 def bound_socket(path: Path) -> None:

@@ -24,7 +24,7 @@ PHASES = [
     "plugins_registry",
     "pod-resources",
     "node.json",
-    "pods.json",
+    "pods_state",
     "state.json",
 ]
 """Files that appear when a phase begins."""

@@ -71,21 +71,8 @@ class PodsFile:
 
     def _read(self) -> None:
         blob = self._file.read()
-        if blob is None:
-            return
-        if problem := size_problem(blob, OBJECTS):
-            raise ValueError(problem)
-        text = blob.decode()
-        before, end = json.JSONDecoder().raw_decode(text)
-        if not isinstance(before, dict) or not {"boot", "files", "running"} <= before.keys():
-            problem = "expected an object with boot, files and running"
-            raise ValueError(problem)
-        files = {str(name): str(manifest) for name, manifest in before["files"].items()}
-        running = {PodUid(str(uid)) for uid in before["running"]}
-        for line in text[end:].splitlines():
-            with suppress(ValueError):  # the process ended in the middle of a line
-                running.add(PodUid(str(json.loads(line))))
-        self.files, self._running = files, running if before["boot"] == self._boot else set()
+        if blob is not None:
+            self.files, self._running = state_in(blob, self._boot)
 
     def _write(self) -> None:
         content = {"boot": self._boot, "files": self.files, "running": sorted(self._running)}
@@ -114,6 +101,27 @@ class PodsFile:
         if str(error) != self._problem:  # else it is logged once a second
             _log.error("cannot write which pods run into %s: %s", self._path, error.strerror or error)
         self._problem = str(error)
+
+
+def state_in(blob: bytes, boot: str) -> tuple[dict[str, str], set[PodUid]]:
+    """Return the manifests in such a file, by name, and the pods that run in this boot.
+
+    Raises:
+        ValueError, TypeError, AttributeError, RecursionError: it is no such file.
+    """
+    if problem := size_problem(blob, OBJECTS):
+        raise ValueError(problem)
+    text = blob.decode()
+    before, end = json.JSONDecoder().raw_decode(text)
+    if not isinstance(before, dict) or not {"boot", "files", "running"} <= before.keys():
+        problem = "expected an object with boot, files and running"
+        raise ValueError(problem)
+    files = {str(name): str(manifest) for name, manifest in before["files"].items()}
+    running = {PodUid(str(uid)) for uid in before["running"]}
+    for line in text[end:].splitlines():
+        with suppress(ValueError):  # the process ended in the middle of a line
+            running.add(PodUid(str(json.loads(line))))
+    return files, running if before["boot"] == boot else set()
 
 
 def this_boot() -> str:

@@ -63,6 +63,7 @@ def into_uint(old: int, value: Json, allowed: range) -> int:
         number = integer(value.text)
         if number in allowed:
             return number
+        raise RefusedError(why=f"expected a number from 0 to {allowed.stop - 1}, got {value.text[:40]}")
     return refuse(value, f"uint{allowed.stop.bit_length() - 1}")
 
 

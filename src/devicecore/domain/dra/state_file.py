@@ -220,7 +220,7 @@ def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
     MalformedCheckpointError if it is not a file of claims.
     """
     document = parse(blob)
-    data, _ = _sealed(document)
+    data = _struct(_Sealed(), document).data.encode()
     if data != _EMPTY:
         del document  # a large file is not kept twice
         return _entries(data)
@@ -341,6 +341,10 @@ class _Data:
 
 
 @define
-class _File:
+class _Sealed:
     data: str = member("Data", into_string, _EMPTY.decode())
+
+
+@define
+class _File(_Sealed):
     checksum: int = member("Checksum", partial(into_uint, allowed=_UINT32), crc32(_EMPTY))

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 NODE_NAME = "node.json"
 """The file in `--root` with the node's status, if there is no API server."""
 
-PODS_NAME = "pods.json"
-"""The file in `--root` with which pods run, for the next start."""
+PODS_NAME = "pods_state"
+"""The file in `--root` with which pods run, for the next start. `pods.json` is a list of pods in a record of a node."""
 
 CLAIMS_NAME = "dra_manager_state"
 """The kubelet's file of claims, in its root directory."""

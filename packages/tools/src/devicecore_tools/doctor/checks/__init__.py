@@ -69,8 +69,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         kubelet_cannot_start,
         "A kubelet reads the file at its start, and ends with an error each time. One that runs already goes on until "
         "it is restarted.",
-        "The end of the kubelet's log names the file. Drain the node and move the file away; for dra_manager_state "
-        "devicecore checkpoint show says which claims it names, and devicecore checkpoint repair writes a sound one.",
+        "The end of the kubelet's log names the file. Drain the node and move the file away; "
+        "devicecore checkpoint show dra_manager_state says which claims that file names.",
         f"{_KUBERNETES}131253",
     ),
     NodeCheck(
@@ -205,7 +205,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a device that no container holds is not healthy",
         unhealthy_device,
         "The kubelet gives the device to no pod until the plugin reports it as healthy.",
-        "The plugin's log tells the cause; devicecore doctor --plugins names the device.",
+        "The plugin's log tells the cause; on the node, devicecore doctor --plugins names the device.",
         "https://github.com/kubernetes/enhancements/issues/4680",
         _NODE_STATUS,
     ),

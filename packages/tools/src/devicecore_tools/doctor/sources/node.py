@@ -45,7 +45,7 @@ from devicecore_tools.doctor.sources.kubelet_directory import (
 )
 from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
 from devicecore_tools.doctor.sources.names import LIST_NAME
-from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in
+from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, read_running_pods
 from devicecore_tools.doctor.sources.state_files import SYSTEM, read_state_files
 
 DEFAULT_ROOT = "/var/lib/kubelet"
@@ -227,6 +227,8 @@ class NodeSources:
     def _read_pod_resources(self) -> Reading[PodResourcesSeen]:
         if self.pod_resources is None and self._reasons is not None and self.root is not None:
             reason = self._reasons.get(LIST_NAME) or self._not_in_record(LIST_NAME)
+            if "Connection refused" in reason:  # gRPC says it in 240 characters
+                reason = "no process listened at the socket (connection refused)"
             return Reading(self.root, problem=reason) if reason else self._saved_pod_resources(self.root)
         socket = self.pod_resources or (self._directory.pod_resources if self._directory else None)
         if socket is None:
@@ -251,7 +253,7 @@ class NodeSources:
             answers = record.read_saved(saved, record.SavedPlugins)
             return Reading(saved, answers.value.seen if answers.value is not None else None, answers.problem)
         if not self.plugins or self._directory is None:
-            return Reading(problem=_add("--plugins"))
+            return Reading(problem=_add("--plugins") if self._reasons is None else "it is not in the record")
         if sockets.value is None:
             return Reading(sockets.place, problem=sockets.problem)
         try:
@@ -266,7 +268,10 @@ class NodeSources:
 
         if (saved := self._beside(record.CDI)) is not None and not self.cdi_directories:
             return record.read_saved(saved, CdiSeen)
-        return read_cdi(self.cdi_directories) if self.cdi_directories else Reading(problem=_add("--cdi-dir", "--root"))
+        if self.cdi_directories:
+            return read_cdi(self.cdi_directories)
+        is_record = self._reasons is not None
+        return Reading(problem="it is not in the record: add --cdi-dir" if is_record else _add("--cdi-dir", "--root"))
 
     # --- objects of the API server ------------------------------------------------------------------------------------
 
@@ -275,6 +280,8 @@ class NodeSources:
         node: Reading[NodeSeen] = self._object(record.NODE, self.node, answers, node_in, "--node")
         name = self.node_name or (node.value.name if node.value else "")
         pods: Reading[tuple[PodSeen, ...]] = self._object(record.PODS, self.pods, answers, pods_in, "--pods")
+        if not pods.place and (running := self._beside(record.RUNNING)):
+            pods = read_running_pods(running)
         slices: Reading[tuple[PublishedDeviceSeen, ...]] = self._object(
             record.SLICES, self.slices, answers, lambda document: slices_in(document, name), "--slices"
         )

@@ -8,8 +8,11 @@ from typing import TypeVar
 
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
+from devicecore.domain.json_size import MAX_BYTES
 from devicecore.domain.model import is_extended_resource
 from devicecore.domain.objects import pod_of
+from devicecore.domain.text import foreign_text
+from devicecore.system.files import read_file
 from devicecore_tools.doctor import EventSeen, NodeSeen, PodSeen, Reading
 from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
 
@@ -22,6 +25,23 @@ Seen = TypeVar("Seen")
 def read_pods(path: str) -> Reading[tuple[PodSeen, ...]]:
     """Return the pods in a file."""
     return reading(path, lambda: pods_in(read_document_file(path)))
+
+
+def read_running_pods(path: str) -> Reading[tuple[PodSeen, ...]]:
+    """Return the pods that `devicecore kubelet --manifests` runs, from the file that it keeps for its next start."""
+    try:
+        from devicecore.adapters.manifests.pods import read_manifest
+        from devicecore.adapters.manifests.pods_file import state_in, this_boot
+    except ModuleNotFoundError as error:
+        return Reading(path, problem=f"it is skipped, because PyYAML is not installed ({error.name} is missing)")
+    try:
+        files, running = state_in(read_file(path, MAX_BYTES), this_boot())
+        pods = [pod for name, text in files.items() for pod in read_manifest(text, name).pods]
+    except OSError as error:
+        return Reading(path, problem=error.strerror or str(error))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        return Reading(path, problem=foreign_text(str(error)))
+    return Reading.of(path, tuple(PodSeen(pod, "Running" if pod.uid in running else "Pending") for pod in pods))
 
 
 def read_node(path: str) -> Reading[NodeSeen]:

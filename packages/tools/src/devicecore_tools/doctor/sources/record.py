@@ -35,6 +35,9 @@ PODS, NODE, EVENTS, SLICES, CLAIMS = (
 
 CLASSES = "deviceclasses.json"
 
+RUNNING = "pods_state"
+"""The file in which `devicecore kubelet` keeps which of its pods run."""
+
 PLUGINS, CDI = "plugins.json", "cdi.json"
 """The names of what plugins answered and of the names in CDI files, in a form of this program."""
 
