@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from hypothesis.vendor.pretty import pretty
 
 from devicecore.domain.device_set import DeviceIndex, DeviceSet, natural_key
 from devicecore.domain.model import DeviceId
@@ -30,6 +31,12 @@ def pairs(draw: st.DrawFn) -> tuple[DeviceSet, DeviceSet]:
         index = one.index.covering(other)
         return index.select(one), index.select(other)
     return one, other
+
+
+@given(device_sets())
+def test_an_example_that_fails_shows_a_set_as_its_repr(devices: DeviceSet) -> None:
+    """Hypothesis prints a set as `repr` does: with at most three of its devices."""
+    assert pretty(devices) == repr(devices)
 
 
 @given(pairs())

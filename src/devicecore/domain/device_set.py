@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from itertools import compress, islice
+from typing import Protocol
 
 from attrs import field, frozen
 
@@ -54,6 +55,10 @@ def _common_start(one: str, other: str) -> str:
         if mine != theirs:
             return one[:place]
     return one[: len(other)]
+
+
+class _Printer(Protocol):
+    def text(self, text: str, /) -> None: ...
 
 
 @frozen(eq=False, repr=False)
@@ -225,3 +230,6 @@ class DeviceSet(AbstractSet[DeviceId]):
         first = [foreign_text(device, 70) for device in islice(self, 3)]
         rest = f", ... {len(self):,} devices" if len(self) > len(first) else ""
         return f"DeviceSet({', '.join(first)}{rest})"
+
+    def _repr_pretty_(self, printer: _Printer, _cycle: object) -> None:
+        printer.text(repr(self))  # IPython and Hypothesis would show the index

@@ -47,6 +47,7 @@ _TOKEN = re.compile(
 )
 _LITERAL = re.compile(r"""(?s)[0-9].*|[rRbB]{0,2}["'].*""")
 _PLAIN_TEXT = re.compile(r"""(["'])([^"'\\\n]*)\1""")
+_PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ")
 _MAPS = ("attributes", "capacity")
 _RENAMED = {"replace": "bounded_replace", "join": "bounded_join"}
 _MAX_VALUES = 10_000
@@ -58,6 +59,13 @@ _SCOPES = frozenset(
         *("transformList", "transformMap", "transformMapEntry"),
     )
 )
+
+
+def _sentence(error: Exception) -> str:
+    """Return an error of the library in one line. Its drawing of the expression is left out."""
+    lines = str(error).removeprefix("INVALID_ARGUMENT: ").splitlines()
+    text = "; ".join(line for line in lines if not line.startswith(" | "))
+    return foreign_text(_PLACE.sub(r"line \1, column \2: ", text))
 
 
 @frozen(eq=False)
@@ -147,7 +155,7 @@ class CelSelectors:
             value = result.value()
             kind = cel.Type.BOOL if isinstance(value, bool) else result.type()
         except (RuntimeError, TypeError, UnicodeError) as error:  # not each value has a form in both languages
-            raise SelectorError(foreign_text(str(error))) from None
+            raise SelectorError(_sentence(error)) from None
         if not isinstance(value, bool):
             problem = str(value) if kind == cel.Type.ERROR else f"expected a bool, got {kind.name()}"
             raise SelectorError(foreign_text(problem))
@@ -213,7 +221,7 @@ class CelSelectors:
             written = "".join(_with_defaults(_with_comparable_values(tokens)))
             return _Compiled(self._environment.compile(written), _pieces(_solid(tokens)), _reads(tokens))
         except (RuntimeError, TypeError) as error:  # the second for texts that are no Unicode
-            return SelectorError(foreign_text(str(error)), at_run_time=False)
+            return SelectorError(_sentence(error), at_run_time=False)
 
     def _unlike(self, tokens: list[str]) -> str:
         """Return what Kubernetes refuses in literals and the library does not: mixed types, and formats of any type."""

@@ -131,7 +131,7 @@ class DeviceAllocation:
 
 @frozen
 class NoAllocation:
-    """Why the claims get no devices on a node.
+    """Why the claims get no devices on a node. It counts as false, as a refusal of a pod does.
 
     Attributes:
         problem: one sentence.
@@ -143,6 +143,9 @@ class NoAllocation:
     problem: str
     verdicts: tuple[DeviceVerdict, ...] = ()
     is_error: bool = False
+
+    def __bool__(self) -> bool:
+        return False
 
     def __str__(self) -> str:
         return self.problem

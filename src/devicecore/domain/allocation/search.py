@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
-from attrs import frozen
+from attrs import field, frozen
 
 from devicecore.domain.allocation.capacity import capacity_missing, consumption
 from devicecore.domain.allocation.errors import SearchGivenUpError, SelectorError, UndecidedError
@@ -69,8 +69,8 @@ class Taken:
     """A device that the search has taken for a request."""
 
     claim: int
-    request: DeviceRequest
-    candidate: Candidate
+    request: DeviceRequest = field(repr=lambda one: one.result_name)
+    candidate: Candidate = field(repr=lambda one: str(one.key))  # the whole pool belongs to it
     consumed: Mapping[str, Quantity] = {}
 
     @property

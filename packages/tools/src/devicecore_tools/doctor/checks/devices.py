@@ -115,8 +115,7 @@ def unhealthy_device(look: Look, holders: Holders, lists: Lists, not_free: Mappi
                 sentence = (
                     f"{counted(count, 'device')} of {name(resource)} {'is' if count == 1 else 'are'} not healthy. No "
                     f"container holds {'it' if count == 1 else 'them'}, and the kubelet gives "
-                    f"{'it' if count == 1 else 'them'} to no pod. Only the plugin knows the id: ask it with --plugins on the "
-                    "node."
+                    f"{'it' if count == 1 else 'them'} to no pod. Only the plugin knows the id: --plugins asks it."
                 )
                 text = f"status.capacity: {capacity:,}, status.allocatable: {allocatable:,}"
                 healthy = f"healthy: {devices_of(lists.healthy[resource], resource)}"
