@@ -222,7 +222,10 @@ def asking(name: str, gpus: int = 0, **spec: object) -> Json:
     pod = a_pod(name, gpus)
     sizes = spec.pop("requests", {})
     assert isinstance(sizes, dict)
-    pod["spec"]["containers"][0]["resources"].setdefault("requests", {}).update(sizes)
+    (container,) = pod["spec"]["containers"]
+    container["resources"].setdefault("requests", {}).update(sizes)
+    if "port" in spec:
+        container["ports"] = [{"containerPort": 80, "hostPort": spec.pop("port"), "hostIP": spec.pop("ip", "")}]
     pod["spec"].update(spec)
     return pod
 
@@ -235,7 +238,7 @@ def test_a_pod_that_does_not_fit_the_node_is_refused_as_by_a_kubelet(server: Loc
     """The texts of cpu and memory are a kubelet's. The test of words has a recorded one of a device."""
     capacity = {"cpu": "4", "memory": "1Gi", "pods": "3"}
     with ClusterNode(server, tmp_path, capacity=capacity) as node:
-        node.bind(asking("a", 2, requests={"cpu": "2500m", "memory": "500Mi"}))
+        node.bind(asking("a", 2, requests={"cpu": "2500m", "memory": "500Mi"}, port=80, ip="10.0.0.1"))
         node.run_until(is_shown(node, a="Running"))
         node.bind(
             asking("cpu", 1, requests={"cpu": "1501m"}),
@@ -244,8 +247,10 @@ def test_a_pod_that_does_not_fit_the_node_is_refused_as_by_a_kubelet(server: Loc
             asking("selector", 1, nodeSelector={"disk": "ssd"}),
             asking("affinity", affinity=REQUIRED),
             asking("overhead", overhead={"cpu": "2"}),
+            asking("port", port=80),
+            asking("os", requests={"cpu": "9"}, os={"name": "windows"}),
         )
-        failed = dict.fromkeys(("cpu", "memory", "gpu", "selector", "affinity", "overhead"), "Failed")
+        failed = dict.fromkeys(("cpu", "memory", "gpu", "selector", "affinity", "overhead", "port", "os"), "Failed")
         node.run_until(is_shown(node, a="Running", **failed))
         numbers = "Node didn't have enough resource: {}, requested: {}, used: {}, capacity: {}".format
         unselected = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
@@ -256,6 +261,11 @@ def test_a_pod_that_does_not_fit_the_node_is_refused_as_by_a_kubelet(server: Loc
             "selector": ("NodeAffinity", unselected),
             "affinity": ("NodeAffinity", unselected),
             "overhead": ("OutOfcpu", numbers("cpu", 2000, 2500, 4000)),
+            "port": (
+                "NodePorts",
+                "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+            ),
+            "os": ("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"),
         }
         for name, (reason, message) in expected.items():
             status = node.status(name)
@@ -263,7 +273,9 @@ def test_a_pod_that_does_not_fit_the_node_is_refused_as_by_a_kubelet(server: Loc
         node.run_until(lambda: all(node.events(name) == [said] for name, said in expected.items()))
 
         node.server.change("Node", NODE, lambda found: found["metadata"]["labels"].update(disk="ssd"))
-        node.bind(asking("later", 2, affinity=REQUIRED, nodeSelector={"disk": "ssd"}))  # so the Node is read again
+        node.bind(
+            asking("later", 2, affinity=REQUIRED, nodeSelector={"disk": "ssd"}, port=80, ip="10.0.0.2")
+        )  # so the Node is read again
         node.run_until(is_shown(node, a="Running", later="Running", **failed))
         taint = {"key": "k", "effect": "NoExecute"}
         node.server.change("Node", NODE, lambda found: found["spec"]["taints"].append(taint))

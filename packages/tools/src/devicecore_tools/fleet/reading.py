@@ -5,7 +5,6 @@ that is not known is refused, because a misspelt one would be missed without a w
 """
 
 import fnmatch
-import re
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -35,6 +34,7 @@ from devicecore_tools.fleet.description import (
     filled,
     filled_in,
 )
+from devicecore_tools.node.cluster.records import seconds_of
 
 T = TypeVar("T")
 
@@ -53,8 +53,6 @@ _MAX_NUMA = 64
 _MAX_COUNTER_SETS = 64
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _DEVICE_EFFECTS = ("NoSchedule", "NoExecute", "None")
-_DURATION = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,3})?)(ms|s|m|h)?")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 _GROUP_FIELDS = (
     *("shape", "name", "count", "first", "cpu", "memory", "pods", "capacity", "labels", "taints"),
     *("numaNodes", "topologyManager", "plugins", "drivers", "directory", "topologyObjects"),
@@ -411,10 +409,10 @@ def _fault(value: Value, fleet: FleetDescription) -> PlannedCommand:
 
 
 def _seconds(value: Value) -> float:
-    """Return the seconds of a duration such as 90, 500ms, 30s, 5m or 1h."""
-    found = _DURATION.fullmatch(str(value.data)) if not isinstance(value.data, bool) else None
-    if found is None or (seconds := float(found[1]) * _UNITS[found[2]]) > _MAX_SECONDS:
-        return value.refuse(f"expected a duration such as 500ms, 30s, 5m or 1h, got {value.data!r:.100}")
+    """Return the seconds of a duration such as 90, 500ms, 30s, 5m or 1h30m."""
+    seconds = seconds_of(str(value.data)) if not isinstance(value.data, bool) else None
+    if seconds is None or seconds > _MAX_SECONDS:
+        return value.refuse(f"expected a duration such as 500ms, 30s, 5m or 1h30m, got {value.data!r:.100}")
     return seconds
 
 

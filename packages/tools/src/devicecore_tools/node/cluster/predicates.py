@@ -20,11 +20,22 @@ from devicecore_tools.node.outcome import PodRefusal
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 """The field of an affinity that decides whether a pod may run on a node."""
 
+_Port = tuple[str, int, str]  # protocol, number and address
+_EVERY = "0.0.0.0"  # noqa: S104 - nothing listens there
+_LINUX = "linux"
 _TOLERATION = ("key", "operator", "value", "effect")
 _FIRST = ("pods", "cpu", "memory", "ephemeral-storage")
 _NOT_SELECTED = PodRefusal(
     "NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
 )
+_NO_PORTS = PodRefusal(
+    "NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
+)
+_OS = "kubernetes.io/os"
+_OTHER_OS_LABEL = PodRefusal(
+    "PodOSSelectorNodeLabelDoesNotMatch", f"Failed to admit pod as the `{_OS}` label doesn't match node label"
+)
+_OTHER_OS = PodRefusal("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
 _NOT_TOLERATED = PodRefusal(
     "TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"
 )
@@ -36,16 +47,20 @@ class NodeRoom:
     def __init__(self) -> None:
         self._pods: dict[PodUid, Mapping[str, int]] = {}
         self._used: Counter[str] = Counter()
+        self._ports: dict[PodUid, frozenset[_Port]] = {}  # of those that have some
 
     def take(self, uid: PodUid, pod: Json) -> None:
         """Count a pod. One that is counted already is counted once."""
         if uid not in self._pods:
             self._pods[uid] = asked = _asked(pod)
             self._used.update(asked)
+            if ports := _ports(pod):
+                self._ports[uid] = ports
 
     def free(self, uid: PodUid) -> None:
         """Count a pod no more."""
         self._used.subtract(self._pods.pop(uid, {}))
+        self._ports.pop(uid, None)
 
     def refusal(self, uid: PodUid, pod: Json, node: Json, devices: Mapping[str, int]) -> PodRefusal | None:
         """Return why a kubelet would refuse a pod. Return None if it would not, or if the pod is counted already.
@@ -59,6 +74,10 @@ class NodeRoom:
         """
         if uid in self._pods:
             return None
+        system = (pod["metadata"].get("labels") or {}).get(_OS), (pod["spec"].get("os") or {}).get("name")
+        for mine, refusal in zip(system, (_OTHER_OS_LABEL, _OTHER_OS), strict=True):
+            if mine is not None and mine != _LINUX:
+                return refusal
         shown = (node.get("status") or {}).get("allocatable") or {}
         capacity = {name: _whole(name, size) for name, size in shown.items()}
         capacity |= {name: max(capacity.get(name, 0), count) for name, count in devices.items()}
@@ -69,26 +88,34 @@ class NodeRoom:
             if wanted > max(free, 0) and not is_unknown:
                 numbers = f"requested: {wanted}, used: {self._used[name]}, capacity: {capacity.get(name, 0)}"
                 return PodRefusal(f"OutOf{name}", f"Node didn't have enough resource: {name}, {numbers}")
+        if not _is_selected(pod, node):
+            return _NOT_SELECTED
+        if any(_clash(mine, other) for mine in _ports(pod) for ports in self._ports.values() for other in ports):
+            return _NO_PORTS
         return unsuited(pod, node)
 
 
 def unsuited(pod: Json, node: Json) -> PodRefusal | None:
     """Return why a kubelet would refuse a pod whatever else runs on the Node. Return None if it would not."""
-    spec, metadata = pod["spec"], node["metadata"]
-    target = TargetNode(metadata["name"], metadata.get("labels") or {})
-    selector = spec.get("nodeSelector") or {}
-    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED)
-    if any(target.labels.get(key) != value for key, value in selector.items()) or not _accepts(affinity, target):
+    if not _is_selected(pod, node):
         return _NOT_SELECTED
     tolerations = [
         DeviceToleration(**{name: one[name] for name in _TOLERATION if one.get(name)})
-        for one in spec.get("tolerations") or ()
+        for one in pod["spec"].get("tolerations") or ()
     ]
     for one in (node.get("spec") or {}).get("taints") or ():
         taint = Taint(one["key"], one.get("value") or "", one["effect"])
         if taint.effect == "NoExecute" and not any(toleration.tolerates(taint) for toleration in tolerations):
             return _NOT_TOLERATED
     return None
+
+
+def _is_selected(pod: Json, node: Json) -> bool:
+    spec, metadata = pod["spec"], node["metadata"]
+    target = TargetNode(metadata["name"], metadata.get("labels") or {})
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED)
+    selector = (spec.get("nodeSelector") or {}).items()
+    return all(target.labels.get(key) == value for key, value in selector) and _accepts(affinity, target)
 
 
 def _accepts(selector: Json | None, target: TargetNode) -> bool:
@@ -113,6 +140,21 @@ def _asked(pod: Json) -> Mapping[str, int]:
 def _whole(name: str, size: Quantity | str) -> int:
     found = size if isinstance(size, Quantity) else Quantity.parse(size)
     return Quantity(found.nanos * 1000).whole if name == "cpu" else found.whole
+
+
+def _ports(pod: Json) -> frozenset[_Port]:
+    """The ports of the node that the containers of a pod ask for, which run at the same time."""
+    sidecars = [one for one in pod["spec"].get("initContainers") or () if one.get("restartPolicy") == "Always"]
+    return frozenset(
+        (port.get("protocol") or "TCP", port["hostPort"], port.get("hostIP") or _EVERY)
+        for one in (*pod["spec"]["containers"], *sidecars)
+        for port in one.get("ports") or ()
+        if port.get("hostPort")
+    )
+
+
+def _clash(one: _Port, other: _Port) -> bool:
+    return one[:2] == other[:2] and (one[2] == other[2] or _EVERY in (one[2], other[2]))
 
 
 def _claimed(pod: Json) -> Iterator[str]:

@@ -34,8 +34,9 @@ MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a pod that only shows a static pod of a kubelet. A kubelet never runs it."""
 
 _COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: by itself, by SIGTERM, by SIGKILL
-_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s?)?", re.ASCII)
-_CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy")
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(h|ms|m|s)", re.ASCII)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy", "ports")
 _UNUSED = ("volumes", "affinity", "topologySpreadConstraints", "ephemeralContainers")
 
 
@@ -191,14 +192,17 @@ class PodRecord:
         end, code = math.inf, _COMPLETED
         # A kubelet starts the containers of such a pod again, so the pod never ends by itself.
         is_endless = self.object["spec"].get("restartPolicy", "Always") == "Always"
-        lasts = None if is_endless else _seconds(annotations.get(RUN_FOR))
+        lasts = None if is_endless else seconds_of(annotations.get(RUN_FOR))
         if self.started is not None and lasts is not None:
             end = now + lasts - (wall - self.started).total_seconds()
         allowed = self.object["spec"].get("activeDeadlineSeconds")
         if allowed is not None and self.start_time is not None and not self.is_refused:
             late = now + allowed - (wall - self.start_time).total_seconds()
             end, code = min((end, code), (late, _TERMINATED))
-        if self.is_deleting and (stop := self._stop_at(now, wall, _seconds(annotations.get(STOP_AFTER)) or 0.0)) < end:
+        if (
+            self.is_deleting
+            and (stop := self._stop_at(now, wall, seconds_of(annotations.get(STOP_AFTER)) or 0.0)) < end
+        ):
             end, code = stop, self._stop_code
         self.end_at, self.exit_code = end, code
 
@@ -272,13 +276,14 @@ def _parsed(text: object) -> datetime | None:
     return time.replace(tzinfo=UTC) if time and not time.tzinfo else time
 
 
-def _seconds(text: object) -> float | None:
-    """Return the seconds of a duration such as `1h30m`, `90s` or `90`. Return None for another text."""
-    found = _DURATION.fullmatch(text.strip()) if isinstance(text, str) and text.strip() else None
-    if found is None or not any(found.groups()):
+def seconds_of(text: object) -> float | None:
+    """Return the seconds of a duration such as `1h30m`, `500ms` or `90`. Return None for another text."""
+    whole = text.strip() if isinstance(text, str) else ""
+    whole += "s" if whole[-1:].isdecimal() else ""
+    parts = _DURATION.findall(whole)
+    if not parts or "".join(map("".join, parts)) != whole:
         return None
-    hours, minutes, seconds = (float(group or 0) for group in found.groups())
-    return 3600 * hours + 60 * minutes + seconds
+    return float(sum(float(number) * _UNITS[unit] for number, unit in parts))
 
 
 def reduced(pod: Json) -> Json:
