@@ -104,7 +104,7 @@ simulate: $(VENV)/.dev ## a node from a seed, 120,000 steps of SEEDS (0-119) and
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --steps $(STEPS)
 
 storm: $(VENV)/.dev ## the tests of reliability in full: 10,000 registrations, 1,000 plugins, many crashes; some minutes
-	@STORM=1 $(BIN)/pytest --quiet --override-ini=faulthandler_timeout=3600 tests/reliability packages/tools/tests/reliability
+	@STORM=1 $(BIN)/pytest --quiet --override-ini=faulthandler_timeout=3600 tests/reliability packages/tools/tests/reliability packages/tools/tests/cluster/test_cluster_pods.py
 
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?= checkpoint wire manifest pods_file kubeconfig api_answer
