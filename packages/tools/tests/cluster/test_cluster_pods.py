@@ -15,6 +15,7 @@ from devicecore import DeviceId, Health
 from devicecore.adapters.memory import MemoryStore
 from devicecore.adapters.pod_resources import list_pods
 from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.errors import StoreError
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
 REFUSED = (
@@ -202,6 +203,29 @@ def test_a_pod_whose_start_is_not_answered_waits_and_runs_later(
         assert phases == {"Pending", "Running"}
         ((reason, message),) = node.events("a")
         assert (reason, "DeadlineExceeded" in message) == ("Failed", True)
+
+
+class FullStore(MemoryStore):
+    """Has no room for some saves."""
+
+    fails = 0
+
+    def save(self, blob: bytes) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise StoreError("checkpoint", "write", "No space left on device")
+        super().save(blob)
+
+
+def test_after_a_full_disk_the_pods_that_waited_run_although_nothing_else_changes(
+    server: LocalApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devicecore_tools.node.attempts.SILENCE", 0.5)
+    store = FullStore()
+    with ClusterNode(server, tmp_path, store) as node:
+        store.fails = 1
+        node.bind(a_pod("a", 1), a_pod("b", 1), a_pod("c", 1))
+        node.run_until(lambda: sorted(node.phases().values()) == ["Failed", "Running", "Running"])
 
 
 def test_a_pod_that_is_active_for_too_long_fails_as_on_a_kubelet(node: ClusterNode) -> None:

@@ -68,6 +68,12 @@ class PodEntry:
         """Whether the pod may run later and is not being tried."""
         return self.phase == PENDING and not self.is_queued
 
+    def next_try(self, now: float) -> float:
+        """Return when to try although nothing has changed. A pod that was not tried waits only for its lane."""
+        if self.outcome is None and self.lane.silent_until > now:
+            return self.lane.silent_until
+        return max(self.retry_at, self.lane.silent_until)
+
 
 @frozen
 class Before:

@@ -308,8 +308,8 @@ class NodeEngine:
         for entry in sorted(due, key=lambda entry: entry.tried_at):
             entry.claim_facts = self._claim_facts(entry)
             self._attempts.begin(entry, self._facts.of(entry.lane.resources))
-        waiting = (max(entry.retry_at, entry.lane.silent_until) for entry in self._pending.values() if entry.is_waiting)
-        self._next_look = min(waiting, default=math.inf)
+        times = (entry.next_try(now) for entry in self._pending.values() if entry.is_waiting)
+        self._next_look = min(times, default=math.inf)
 
     def _is_due(self, entry: PodEntry, now: float) -> bool:
         if not entry.is_waiting or entry.pod.uid in self._evictions or entry.lane.silent_until > now:
