@@ -148,6 +148,20 @@ def test_a_client_that_sends_byte_after_byte_is_cut_off(tmp_path: Path, monkeypa
         assert sent < control.MAX_REQUEST
 
 
+def test_a_fleet_outside_of_a_pod_never_takes_the_kubeconfig_of_its_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text("nodes: [{name: a}]")
+    with LocalApiServer() as server:
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "config")))
+        with fleet(file, "--in-cluster") as process:
+            _, log = process.communicate(timeout=60)
+        assert process.returncode == 2
+        assert "expected the service account of a pod" in log
+        assert not server.requests
+
+
 def test_a_shape_is_printed_to_start_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fleet", "shapes"]) == 0
     assert "dgx-h100" in capsys.readouterr().out.split()

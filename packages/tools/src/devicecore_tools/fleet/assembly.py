@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from devicecore.adapters.kube_api import Access
+from devicecore.adapters.kube_api import SERVICE_ACCOUNT, Access
 from devicecore.adapters.kube_api.dra import KubeApiClaims
 from devicecore.adapters.kube_api.requests import KubeApiRequests
 from devicecore.domain.errors import SetUpError
@@ -54,6 +54,14 @@ class RootInUseError(SetUpError):
 
 
 @frozen
+class NoServiceAccountError(SetUpError):
+    """This process is in no pod, so it has no service account."""
+
+    directory: str
+    _text = "expected the service account of a pod in {directory}: outside of a pod, name a --kubeconfig"
+
+
+@frozen
 class FleetSettings:
     """What the user of a fleet has chosen.
 
@@ -83,9 +91,14 @@ def start(
 
     Raises:
         RootInUseError: another fleet keeps its files in the root.
+        NoServiceAccountError: no kubeconfig is named, and this is no pod.
         SetUpError: the kubeconfig cannot be used, or a directory or a socket of a node.
         StoreError: there is an unusable checkpoint, and it cannot be set aside.
     """
+    if settings.kubeconfig is None and not Path(SERVICE_ACCOUNT).is_dir():
+        raise NoServiceAccountError(
+            SERVICE_ACCOUNT
+        )  # the adapter would take ~/.kube/config, perhaps of another cluster
     if settings.root is not None:
         _lock(settings.root, last_to_first)
     access = Access(settings.kubeconfig, settings.context)
