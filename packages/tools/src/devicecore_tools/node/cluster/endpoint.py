@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import BinaryIO
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from attrs import evolve, frozen
 
@@ -206,10 +206,7 @@ def answer(head: bytes) -> bytes:
     It shows the text of a Bad Request for logs as it is. For connections, which are upgraded, it looks for a Status.
     """
     target = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")[1:2]
-    try:
-        parts = [unquote(part) for part in urlsplit("".join(target)).path.split("/")[1:]]
-    except ValueError:
-        parts = []
+    parts = [unquote(part) for part in "".join(target).partition("?")[0].split("/")[1:]]
     match parts:
         case ["containerLogs" | "exec" | "run" | "attach" | "portForward" as kind, namespace, pod, *_]:
             pod, why = foreign_text(f"{namespace}/{pod}", 400), _STREAMS.get(kind, "there are no logs")
