@@ -1,12 +1,15 @@
-"""Causes for which an API server refuses an object, and the rules that several kinds share.
+"""The fields of an object that is checked, and the rules that several kinds share.
 
-Law: a cause has the words of kube-apiserver 1.36.
+Law: a cause has the words of kube-apiserver 1.36. A rule notes its causes in the order of the fields, and changes no
+object.
 """
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
+
+from attrs import field, frozen
 
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.names import is_dns_label, is_dns_subdomain
@@ -28,71 +31,164 @@ _IDENTIFIER_SENTENCE = (
     "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters "
     "or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')"
 )
-_MAX_NAME = 253
-_MAX_LABEL = 63
-_MAX_IDENTIFIER = 32
+_QUANTITY_SENTENCE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_MAX_NAME, _MAX_LABEL, _MAX_IDENTIFIER = 253, 63, 32
+_MAX_JSON = 10 * 1024  # bytes
 
 MAX_ENTRIES = 32
 """Entries that most lists of the API may have."""
 
 
-def is_label(text: object) -> bool:
-    """Whether it is an RFC 1123 label."""
-    return isinstance(text, str) and is_dns_label(text)
+@frozen
+class Field:
+    """A field of an object: its path and its value, which is None if it is missing.
 
+    All fields that are reached from one have the same list of causes for which the object is refused.
+    """
 
-def is_subdomain(text: object) -> bool:
-    """Whether it is an RFC 1123 subdomain."""
-    return isinstance(text, str) and is_dns_subdomain(text)
+    path: str
+    value: Any
+    causes: list[Cause] = field(factory=list)
 
+    def __getitem__(self, name: str) -> "Field":
+        return Field(f"{self.path}.{name}".lstrip("."), mapping_of(self.value).get(name), self.causes)
 
-# --- causes ----------------------------------------------------------------------------------------------------------
+    def __iter__(self) -> Iterator["Field"]:
+        """The objects in a list."""
+        for number, one in enumerate(list_of(self.value)):
+            if isinstance(one, dict):
+                yield Field(f"{self.path}[{number}]", one, self.causes)
 
+    def entries(self) -> Iterator[tuple[str, "Field"]]:
+        """The names and the values of a map."""
+        for name, value in mapping_of(self.value).items():
+            yield name, Field(f"{self.path}[{name}]", value, self.causes)
 
-def required(field: str, detail: str = "") -> Cause:
-    """A field is missing."""
-    return Cause(field, "Required value", detail)
+    # --- causes -------------------------------------------------------------------------------------------------------
 
+    def add(self, kind: str, detail: str = "") -> None:
+        """Note a cause. `kind` begins its sentence."""
+        self.causes.append(Cause(self.path, kind, detail))
 
-def invalid_value(field: str, value: object, detail: str) -> Cause:
-    """A field has a value that it cannot have."""
-    return Cause(field, f"Invalid value: {json.dumps(value)}", detail)
+    def required(self, detail: str = "") -> None:
+        """The field is missing."""
+        self.add("Required value", detail)
 
+    def invalid(self, detail: str, *shown: object) -> None:
+        """The field has a value that it cannot have. `shown` takes its place in the sentence."""
+        self.add(f"Invalid value: {json.dumps(shown[0] if shown else self.value)}", detail)
 
-def too_many(field: str, count: int, limit: int) -> Cause:
-    """A list is too long."""
-    items = "item" if limit == 1 else "items"
-    return Cause(field, f"Too many: {count}", f"must have at most {limit} {items}")
+    def too_long(self, limit: int) -> None:
+        """The text has more than `limit` bytes."""
+        self.add("Too long", f"may not be more than {limit} bytes")
 
+    def duplicate(self, *shown: object) -> None:
+        """The value, or the one that is shown, is there twice."""
+        self.add(f"Duplicate value: {json.dumps(shown[0] if shown else self.value)}")
 
-def too_long(field: str, limit: int) -> Cause:
-    """A text is too long."""
-    return Cause(field, "Too long", f"may not be more than {limit} bytes")
+    def forbidden(self, detail: str) -> None:
+        """The field may not be set here."""
+        self.add("Forbidden", detail)
 
+    # --- rules --------------------------------------------------------------------------------------------------------
 
-def duplicate(field: str, value: object) -> Cause:
-    """A value that must be unique appears twice."""
-    return Cause(field, f"Duplicate value: {json.dumps(value)}")
+    def unchanged(self, was: object, *shown: object) -> None:
+        """The value is the former one for clients in Go, which leave out fields that are empty."""
+        if not is_same(self.value, was):
+            self.invalid("field is immutable", *shown)
 
+    def one_of(self, known: Iterable[str]) -> None:
+        """The value is one of the known ones."""
+        if self.value not in [*known]:
+            shown = ", ".join(map(json.dumps, known))
+            self.add(f"Unsupported value: {json.dumps(self.value)}", f"supported values: {shown}")
 
-def forbidden(field: str, detail: str) -> Cause:
-    """A field may not be set here."""
-    return Cause(field, "Forbidden", detail)
+    def at_least(self, least: int, sentence: str) -> None:
+        """The value, 0 by default, is a whole number from `least` on."""
+        value = 0 if self.value is None else self.value
+        if not is_whole(value) or value < least:
+            self.invalid(sentence, value)
 
+    def label(self) -> None:
+        """The value is an RFC 1123 label."""
+        if not self.value:
+            self.required()
+        elif isinstance(self.value, str) and len(self.value) > _MAX_LABEL:
+            self.invalid(f"must be no more than {_MAX_LABEL} bytes")
+        elif not isinstance(self.value, str) or not is_dns_label(self.value):
+            self.invalid(_LABEL_SENTENCE)
 
-def unsupported(field: str, value: object, supported: Iterable[str]) -> Cause:
-    """A value is not one of the known ones."""
-    return Cause(
-        field, f"Unsupported value: {json.dumps(value)}", f"supported values: {', '.join(map(json.dumps, supported))}"
-    )
+    def subdomain(self, limit: int = _MAX_NAME) -> None:
+        """The value is an RFC 1123 subdomain of at most `limit` characters."""
+        if not self.value:
+            self.required()
+        elif isinstance(self.value, str) and len(self.value) > limit:
+            self.too_long(limit)
+        elif not isinstance(self.value, str) or not is_dns_subdomain(self.value):
+            self.invalid(_SUBDOMAIN_SENTENCE)
 
+    def driver_name(self) -> None:
+        """The value is the name of a driver."""
+        name = self.value.lower() if isinstance(self.value, str) else self.value
+        Field(self.path, name, self.causes).subdomain(_MAX_LABEL)
 
-def immutable(field: str, value: object) -> Cause:
-    """A field may not change."""
-    return invalid_value(field, value, "field is immutable")
+    def pool_name(self) -> None:
+        """The value is the name of a pool."""
+        if not self.value:
+            self.required()
+        elif not isinstance(self.value, str) or len(self.value) > _MAX_NAME:
+            self.too_long(_MAX_NAME)
+        elif not all(map(is_dns_subdomain, self.value.split("/"))):
+            self.invalid(_SUBDOMAIN_SENTENCE)
 
+    def qualified(self, text: str) -> None:
+        """The field may have an attribute with this name, which has the form `name` or `domain/name`."""
+        domain, slash, name = text.rpartition("/")
+        if slash and (len(domain) > _MAX_LABEL or not is_dns_subdomain(domain)):
+            self.invalid(_SUBDOMAIN_SENTENCE, domain)
+        if not name:
+            self.required("the name must not be empty")
+        elif len(name) > _MAX_IDENTIFIER:
+            self.too_long(_MAX_IDENTIFIER)
+        elif not _C_IDENTIFIER.fullmatch(name):
+            self.invalid(_IDENTIFIER_SENTENCE, name)
 
-# --- shared rules ---------------------------------------------------------------------------------------------------
+    def quantity(self) -> None:
+        """The value is a quantity."""
+        try:
+            whole_quantity(str(self.value))
+        except InvalidQuantityError:
+            self.invalid(_QUANTITY_SENTENCE)
+
+    def limit(self, most: int = MAX_ENTRIES) -> None:
+        """The list or the map has at most so many entries."""
+        number = len(list_of(self.value) or mapping_of(self.value))
+        if number > most:
+            self.add(f"Too many: {number}", f"must have at most {most} {'item' if most == 1 else 'items'}")
+
+    def unique(self, name: str = "") -> None:
+        """No value is twice in the list, or no item has the same value in the field `name`."""
+        seen: list[object] = []
+        for number, one in enumerate(list_of(self.value)):
+            value = mapping_of(one).get(name) if name else one
+            if value in seen:
+                Field(f"{self.path}[{number}]{name and '.'}{name}", value, self.causes).duplicate()
+            seen.append(value)
+
+    def exactly_one(self, present: Collection[str], allowed: Collection[str]) -> None:
+        """Exactly one of the `allowed` fields is present."""
+        detail = f"exactly one of {', '.join(f'`{name}`' for name in allowed)} is required"
+        if not present:
+            self.required(detail)
+        elif len(present) > 1:
+            self.invalid(f"{detail}, but multiple fields are set", "{" + ", ".join(present) + "}")
+
+    def json_object(self) -> None:
+        """The value is an object of at most 10 KiB of JSON, which only a driver reads."""
+        if not isinstance(self.value, dict):
+            self.invalid("parameters must be a valid JSON object", "<value omitted>")
+        elif len(json.dumps(self.value)) > _MAX_JSON:
+            self.too_long(_MAX_JSON)
 
 
 def is_same(value: object, was: object) -> bool:
@@ -109,14 +205,6 @@ def _without_empty(value: object) -> object:
     return {name: one for name, one in kept.items() if one not in (None, "", [], {})}
 
 
-def objects_of(value: object, field: str) -> Iterator[tuple[str, Json]]:
-    """The items of a list of objects, each with its path."""
-    if isinstance(value, list):
-        for number, item in enumerate(value):
-            if isinstance(item, dict):
-                yield f"{field}[{number}]", item
-
-
 def mapping_of(value: object) -> Json:
     """Return the value if it is an object, otherwise an empty one."""
     return value if isinstance(value, dict) else {}
@@ -127,98 +215,11 @@ def list_of(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def label_causes(value: object, field: str) -> Iterator[Cause]:
-    """Why a value is no RFC 1123 label."""
-    if not value:
-        yield required(field)
-    elif isinstance(value, str) and len(value) > _MAX_LABEL:
-        yield invalid_value(field, value, f"must be no more than {_MAX_LABEL} bytes")
-    elif not is_label(value):
-        yield invalid_value(field, value, _LABEL_SENTENCE)
-
-
-def subdomain_causes(value: object, field: str, limit: int = _MAX_NAME) -> Iterator[Cause]:
-    """Why a value is no RFC 1123 subdomain of at most `limit` characters."""
-    if not value:
-        yield required(field)
-    elif isinstance(value, str) and len(value) > limit:
-        yield too_long(field, limit)
-    elif not is_subdomain(value):
-        yield invalid_value(field, value, _SUBDOMAIN_SENTENCE)
-
-
-def driver_name_causes(value: object, field: str) -> Iterator[Cause]:
-    """Why a value is no name of a driver."""
-    yield from subdomain_causes(value.lower() if isinstance(value, str) else value, field, _MAX_LABEL)
-
-
-def pool_name_causes(value: object, field: str) -> Iterator[Cause]:
-    """Why a value is no name of a pool."""
-    if not value:
-        yield required(field)
-    elif not isinstance(value, str) or len(value) > _MAX_NAME:
-        yield too_long(field, _MAX_NAME)
-    elif not all(map(is_subdomain, value.split("/"))):
-        yield invalid_value(field, value, _SUBDOMAIN_SENTENCE)
-
-
-def qualified_name_causes(text: str, field: str) -> Iterator[Cause]:
-    """Why a text is no `name` or `domain/name` of an attribute."""
-    domain, slash, name = text.rpartition("/")
-    if slash and (len(domain) > _MAX_LABEL or not is_subdomain(domain)):
-        yield invalid_value(field, domain, _SUBDOMAIN_SENTENCE)
-    if not name:
-        yield required(field, "the name must not be empty")
-    elif len(name) > _MAX_IDENTIFIER:
-        yield too_long(field, _MAX_IDENTIFIER)
-    elif not _C_IDENTIFIER.fullmatch(name):
-        yield invalid_value(
-            field,
-            name,
-            _IDENTIFIER_SENTENCE,
-        )
-
-
-def quantity_causes(value: object, field: str) -> Iterator[Cause]:
-    """Why a value is no quantity."""
-    try:
-        whole_quantity(str(value))
-    except InvalidQuantityError:
-        yield invalid_value(
-            field, value, "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        )
-
-
-def limit_causes(values: object, field: str, limit: int) -> Iterator[Cause]:
-    """Why a list is too long."""
-    if len(list_of(values)) > limit:
-        yield too_many(field, len(list_of(values)), limit)
-
-
-def unique_causes(values: Iterable[object], field: Callable[[int], str]) -> Iterator[Cause]:
-    """Which values of a list are there twice. `field` returns the path of the value with a number."""
-    seen: list[object] = []
-    for number, value in enumerate(values):
-        if value in seen:
-            yield duplicate(field(number), value)
-        seen.append(value)
-
-
-def one_of_causes(present: Collection[str], allowed: Collection[str], field: str) -> Iterator[Cause]:
-    """Why not exactly one of the `allowed` fields is present."""
-    names = ", ".join(f"`{name}`" for name in allowed)
-    if not present:
-        yield required(field, f"exactly one of {names} is required")
-    elif len(present) > 1:
-        fields = "{" + ", ".join(present) + "}"
-        yield invalid_value(field, fields, f"exactly one of {names} is required, but multiple fields are set")
+def objects_in(value: object) -> list[Json]:
+    """Return the objects of a list."""
+    return [one for one in list_of(value) if isinstance(one, dict)]
 
 
 def is_whole(value: object) -> bool:
     """Whether a value is a whole number."""
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def no_causes(_new: Json, _old: Json | None) -> Iterator[Cause]:
-    """No rules: namespaces and a Node's status are taken as they are."""
-    yield from ()

@@ -4,9 +4,9 @@ Law: a change of `status.allocation` or `status.reservedFor` needs the resource 
 of the entries of a driver in `status.devices` needs `resourceclaims/driver` under the driver's name.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
-from devicecore_tools.testing.api_server.causes import forbidden, list_of, mapping_of
+from devicecore_tools.testing.api_server.causes import Field, list_of, mapping_of
 from devicecore_tools.testing.api_server.status import Cause, Json
 
 STATUS = "resourceclaims/status"
@@ -15,8 +15,8 @@ STATUS = "resourceclaims/status"
 _BINDING, _DRIVER = "resourceclaims/binding", "resourceclaims/driver"
 
 
-def permission_causes(refused: Collection[str], verb: str, before: Json, after: Json) -> Iterator[Cause]:
-    """Yield what a client may not change in the status of a claim.
+def permission_causes(refused: Collection[str], verb: str, before: Json, after: Json) -> list[Cause]:
+    """Return what a client may not change in the status of a claim.
 
     Args:
         refused: verbs with their resource that are refused, such as `update resourceclaims/binding`; for one driver
@@ -25,18 +25,20 @@ def permission_causes(refused: Collection[str], verb: str, before: Json, after: 
         before: the claim as it was.
         after: the claim as it would be.
     """
-    old, new = mapping_of(before.get("status")), mapping_of(after.get("status"))
+    old, status = mapping_of(before.get("status")), Field("", after)["status"]
+    new = mapping_of(status.value)
     is_bound = all(old.get(field) == new.get(field) for field in ("allocation", "reservedFor"))
     if not is_bound and f"{verb} {_BINDING}" in refused:
-        field = "status.allocation" if old.get("allocation") != new.get("allocation") else "status.reservedFor"
+        name = "allocation" if old.get("allocation") != new.get("allocation") else "reservedFor"
         detail = f'changing status.allocation or status.reservedFor requires resource="{_BINDING}", verb="{verb}"'
-        yield forbidden(field, f"{detail} permission")
+        status[name].forbidden(f"{detail} permission")
     local = f"associated-node:{verb}"
     for driver in sorted(_drivers(old, new)):
         if {f"{local} {_DRIVER}", f"{local} {_DRIVER} {driver}"} & {*refused}:
             verbs = f"[{local} arbitrary-node:{verb}]"
             detail = f'changing status.devices requires resource="{_DRIVER}", verb="{verbs}" permission'
-            yield forbidden("status.devices", f"{detail} for {driver}")
+            status["devices"].forbidden(f"{detail} for {driver}")
+    return status.causes
 
 
 def _drivers(old: Json, new: Json) -> set[str]:

@@ -3,18 +3,18 @@
 Law: a path or a field selector that this table does not name is refused.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
 from attrs import field, frozen
 
 from devicecore_tools.testing.api_server import claim_rules, node_rules, pod_rules, slice_rules
-from devicecore_tools.testing.api_server.causes import label_causes, no_causes, subdomain_causes
+from devicecore_tools.testing.api_server.causes import Field
 from devicecore_tools.testing.api_server.definition_rules import definition_causes
 from devicecore_tools.testing.api_server.status import ApiError, Cause, Json, UnknownKindError, bad_request
 
-Rules = Callable[[Json, Json | None], Iterator[Cause]]
+Rules = Callable[[Json, Json | None], Sequence[Cause]]
 """What is wrong with a new object, given the old one, or None when it is created."""
 
 RESOURCE_GROUP = "resource.k8s.io"
@@ -41,8 +41,8 @@ class Kind:
     is_custom: bool = False
     actions: tuple[str, ...] = ()
     selectable: tuple[str, ...] = ("metadata.name",)
-    causes: Rules = field(default=no_causes, eq=False)
-    status_causes: Callable[[Json, Json], Iterator[Cause]] = field(default=no_causes, eq=False)
+    causes: Rules = field(default=lambda _new, _old: (), eq=False)
+    status_causes: Callable[[Json, Json], Sequence[Cause]] = field(default=lambda _new, _old: (), eq=False)
     complete: Callable[[Json], None] = field(default=lambda _: None, eq=False)
     ending: Callable[[Json, int | None, datetime], Json | None] | None = field(default=None, eq=False)
 
@@ -61,10 +61,11 @@ class Kind:
         """The kind with its group, as messages about invalid objects have it."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
-    def name_causes(self, name: str) -> Iterator[Cause]:
+    def name_causes(self, name: str) -> list[Cause]:
         """What is wrong with the name of an object."""
-        check = label_causes if self.plural == "namespaces" else subdomain_causes
-        yield from check(name, "metadata.name")
+        field = Field("metadata.name", name)
+        (field.label if self.plural == "namespaces" else field.subdomain)()
+        return field.causes
 
     def unknown_selector(self, path: str, api_version: str) -> ApiError:
         """The refusal of a field selector that the kind does not know."""

@@ -5,11 +5,11 @@ NAME with their claims; everything else is refused, in the words of kube-apiserv
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from attrs import frozen
 
-from devicecore_tools.testing.api_server.causes import invalid_value, list_of, mapping_of, objects_of, required
+from devicecore_tools.testing.api_server.causes import Field, list_of, mapping_of, objects_in
 from devicecore_tools.testing.api_server.status import ApiError, Cause, Json
 
 NODE_USER = "system:node:"
@@ -45,34 +45,38 @@ def add_taint(node: Json) -> None:
         spec["taints"] = [*taints, _NOT_READY]
 
 
-def lease_causes(new: Json, _: Json | None) -> Iterator[Cause]:
+def lease_causes(new: Json, _: Json | None) -> list[Cause]:
     """What is wrong with a Lease."""
-    spec = mapping_of(new.get("spec"))
-    seconds = spec.get("leaseDurationSeconds", 1)
-    if not isinstance(seconds, int) or seconds <= 0:
-        yield invalid_value("spec.leaseDurationSeconds", seconds, "must be greater than 0")
-    if "holderIdentity" in spec and not spec["holderIdentity"]:
-        yield invalid_value("spec.holderIdentity", "", "must not be empty")
-    for name in ("renewTime", "acquireTime"):
-        if spec.get(name) and not _TIME.fullmatch(str(spec[name])):
-            yield invalid_value(f"spec.{name}", spec[name], "expected a time with microseconds")
+    spec = Field("", new)["spec"]
+    seconds, holder = spec["leaseDurationSeconds"], spec["holderIdentity"]
+    if "leaseDurationSeconds" in mapping_of(spec.value):
+        seconds.at_least(1, "must be greater than 0")
+    if "holderIdentity" in mapping_of(spec.value) and not holder.value:
+        holder.invalid("must not be empty", "")
+    for time in (spec["renewTime"], spec["acquireTime"]):
+        if time.value and not _TIME.fullmatch(str(time.value)):
+            time.invalid("expected a time with microseconds")
+    return spec.causes
 
 
-def event_causes(new: Json, _: Json | None) -> Iterator[Cause]:
+def event_causes(new: Json, _: Json | None) -> list[Cause]:
     """What is wrong with an Event of the core group."""
-    namespace = mapping_of(new.get("metadata")).get("namespace")
-    about = mapping_of(new.get("involvedObject")).get("namespace") or "default"
-    if about != namespace:
-        yield invalid_value("involvedObject.namespace", about, "does not match event.namespace")
+    event = Field("", new)
+    about = event["involvedObject"]["namespace"]
+    if (about.value or "default") != event["metadata"]["namespace"].value:
+        about.invalid("does not match event.namespace", about.value or "default")
+    return event.causes
 
 
-def new_event_causes(new: Json, _: Json | None) -> Iterator[Cause]:
+def new_event_causes(new: Json, _: Json | None) -> list[Cause]:
     """What is wrong with an Event of `events.k8s.io`."""
+    event = Field("", new)
     for name in ("eventTime", "reportingController", "reportingInstance", "action", "reason"):
         if not new.get(name):
-            yield required(name)
+            event[name].required()
     if new.get("type") not in ("Normal", "Warning"):
-        yield invalid_value("type", new.get("type"), "must be Normal or Warning")
+        event["type"].invalid("must be Normal or Warning")
+    return event.causes
 
 
 @frozen
@@ -158,8 +162,8 @@ def _on_pod(asked: NodeRequest) -> str:
 
 def _on_claim(asked: NodeRequest) -> str:
     claim = asked.find("resourceclaims", asked.namespace, asked.name) or {}
-    users = objects_of(mapping_of(claim.get("status")).get("reservedFor"), "")
-    pods = (asked.find("pods", asked.namespace, str(user.get("name"))) for _, user in users)
+    users = objects_in(mapping_of(claim.get("status")).get("reservedFor"))
+    pods = (asked.find("pods", asked.namespace, str(user.get("name"))) for user in users)
     return min((_related(asked, pod or {}) for pod in pods), default=_related(asked, {}))
 
 

@@ -4,27 +4,11 @@ Law: a function has the rules and the words of kube-apiserver 1.36. It changes n
 complete.
 """
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import whole_quantity
-from devicecore_tools.testing.api_server.causes import (
-    duplicate,
-    forbidden,
-    immutable,
-    invalid_value,
-    is_same,
-    is_whole,
-    label_causes,
-    list_of,
-    mapping_of,
-    objects_of,
-    quantity_causes,
-    required,
-    subdomain_causes,
-    unsupported,
-)
+from devicecore_tools.testing.api_server.causes import Field, is_same, list_of, mapping_of, objects_in
 from devicecore_tools.testing.api_server.status import Cause, Json, conflict
 
 _FORMAT = "%Y-%m-%dT%H:%M:%SZ"
@@ -51,7 +35,7 @@ def complete(pod: Json) -> None:
     given = {name: value for name, value in mapping_of(pod.get("spec")).items() if value is not None}
     spec = pod["spec"] = {**_DEFAULTS, **given}
     for part in _CONTAINERS:
-        for _, container in objects_of(spec.get(part), part):
+        for container in objects_in(spec.get(part)):
             resources = container.setdefault("resources", {})
             if limits := mapping_of(mapping_of(resources).get("limits")):
                 resources["requests"] = {**limits, **mapping_of(resources.get("requests"))}
@@ -59,7 +43,7 @@ def complete(pod: Json) -> None:
 
 
 def _qos_class(spec: Json) -> str:
-    containers = [one for part in _CONTAINERS for _, one in objects_of(spec.get(part), part)]
+    containers = [one for part in _CONTAINERS for one in objects_in(spec.get(part))]
     asked = [
         [{name: mapping_of(mapping_of(one["resources"]).get(part)).get(name) for name in _NATIVE} for one in containers]
         for part in ("requests", "limits")
@@ -70,57 +54,54 @@ def _qos_class(spec: Json) -> str:
     return "Guaranteed" if requests == limits and all(all(one.values()) for one in limits) else "Burstable"
 
 
-def pod_causes(new: Json, old: Json | None) -> Iterator[Cause]:
+def pod_causes(new: Json, old: Json | None) -> list[Cause]:
     """What is wrong with a pod that is created or changed."""
-    spec = mapping_of(new.get("spec"))
+    spec = Field("", new)["spec"]
     if old is None:
-        yield from _spec_causes(spec)
-        return
-    before = mapping_of(old.get("spec"))
-    if not is_same(_fixed(spec), _fixed(before)):
-        yield forbidden("spec", _MAY_ONLY)
+        _check_spec(spec)
+    elif not is_same(_fixed(mapping_of(spec.value)), _fixed(mapping_of(old.get("spec")))):
+        spec.forbidden(_MAY_ONLY)
+    return spec.causes
 
 
 def _fixed(spec: Json) -> Json:
     """The part of a spec that may not change."""
-    containers = {part: [{**one, "image": None} for _, one in objects_of(spec.get(part), part)] for part in _CONTAINERS}
+    containers = {part: [{**one, "image": None} for one in objects_in(spec.get(part))] for part in _CONTAINERS}
     return {name: value for name, value in spec.items() if name not in _MAY_CHANGE} | containers
 
 
-def _spec_causes(spec: Json) -> Iterator[Cause]:
-    if not list_of(spec.get("containers")):
-        yield required("spec.containers")
-    claims = [claim.get("name") for _, claim in objects_of(spec.get("resourceClaims"), "")]
+def _check_spec(spec: Field) -> None:
+    if not list_of(spec["containers"].value):
+        spec["containers"].required()
+    claims = [claim["name"].value for claim in spec["resourceClaims"]]
     seen: set[object] = set()
-    for part in _CONTAINERS:
-        for field, container in objects_of(spec.get(part), f"spec.{part}"):
-            name = container.get("name")
-            yield from label_causes(name, f"{field}.name")
-            if name in seen:
-                yield duplicate(f"{field}.name", name)
-            seen.add(name)
-            if not container.get("image"):
-                yield required(f"{field}.image")
-            yield from _resource_causes(mapping_of(container.get("resources")), f"{field}.resources", claims)
-    if spec["restartPolicy"] not in ("Always", "OnFailure", "Never"):
-        yield unsupported("spec.restartPolicy", spec["restartPolicy"], ("Always", "OnFailure", "Never"))
-    if spec.get("nodeName"):
-        yield from subdomain_causes(spec["nodeName"], "spec.nodeName")
+    for container in (one for part in _CONTAINERS for one in spec[part]):
+        name = container["name"]
+        name.label()
+        if name.value in seen:
+            name.duplicate()
+        seen.add(name.value)
+        if not container["image"].value:
+            container["image"].required()
+        _check_resources(container["resources"], claims)
+    spec["restartPolicy"].one_of(("Always", "OnFailure", "Never"))
+    if spec["nodeName"].value:
+        spec["nodeName"].subdomain()
 
 
-def _resource_causes(resources: Json, field: str, claims: list[object]) -> Iterator[Cause]:
-    limits, requests = (mapping_of(resources.get(part)) for part in ("limits", "requests"))
-    for part, sizes in (("limits", limits), ("requests", requests)):
-        for name, size in sizes.items():
-            yield from quantity_causes(size, f"{field}.{part}[{name}]") if "/" in name else ()
-    for name, size in requests.items():
+def _check_resources(resources: Field, claims: list[object]) -> None:
+    limits = mapping_of(resources["limits"].value)
+    for name, size in (*resources["limits"].entries(), *resources["requests"].entries()):
+        if "/" in name:
+            size.quantity()
+    for name, size in resources["requests"].entries():
         if "/" in name and name not in limits:
-            yield required(f"{field}.limits", "Limit must be set for non overcommitable resources")
-        elif "/" in name and not _is_equal(size, limits[name]):
-            yield invalid_value(f"{field}.requests", str(size), f"must be equal to {name} limit of {limits[name]}")
-    for path, claim in objects_of(resources.get("claims"), f"{field}.claims"):
-        if claim.get("name") not in claims:
-            yield Cause(f"{path}.name", f'Not found: "{claim.get("name")}"')
+            resources["limits"].required("Limit must be set for non overcommitable resources")
+        elif "/" in name and not _is_equal(size.value, limits[name]):
+            resources["requests"].invalid(f"must be equal to {name} limit of {limits[name]}", str(size.value))
+    for claim in resources["claims"]:
+        if claim["name"].value not in claims:
+            claim["name"].add(f'Not found: "{claim["name"].value}"')
 
 
 def _is_equal(one: object, other: object) -> bool:
@@ -130,52 +111,47 @@ def _is_equal(one: object, other: object) -> bool:
         return True
 
 
-def pod_status_causes(new: Json, old: Json) -> Iterator[Cause]:
+def pod_status_causes(new: Json, old: Json) -> list[Cause]:
     """What is wrong with a status that a kubelet or a scheduler has written."""
-    status, before = mapping_of(new.get("status")), mapping_of(old.get("status"))
-    spec = mapping_of(new.get("spec"))
-    if status.get("qosClass") != before.get("qosClass"):
-        yield immutable("status.qosClass", status.get("qosClass"))
-    for field, condition in objects_of(status.get("conditions"), "status.conditions"):
-        generation = condition.get("observedGeneration", 0)
-        if not is_whole(generation) or generation < 0:
-            yield invalid_value(f"{field}.observedGeneration", generation, "must be non-negative")
+    status, before, spec = Field("", new)["status"], Field("", old)["status"], mapping_of(new.get("spec"))
+    if status["qosClass"].value != before["qosClass"].value:
+        status["qosClass"].unchanged(before["qosClass"].value)
+    for condition in status["conditions"]:
+        condition["observedGeneration"].at_least(0, "must be non-negative")
     ended = {
-        one["name"]: mapping_of(one["state"])["terminated"]
-        for _, one in objects_of(before.get("containerStatuses"), "")
-        if mapping_of(one.get("state")).get("terminated")
+        one["name"].value: one["state"]["terminated"]["exitCode"].value
+        for one in before["containerStatuses"]
+        if one["state"]["terminated"].value
     }
-    for field, one in objects_of(status.get("containerStatuses"), "status.containerStatuses"):
+    for one in status["containerStatuses"]:
         for name in ("name", "image", "imageID", "ready", "restartCount"):
-            if name not in one:
-                yield required(f"{field}.{name}")
-        is_last = spec.get("restartPolicy") == "Never" or (
-            spec.get("restartPolicy") == "OnFailure" and mapping_of(ended.get(one.get("name"))).get("exitCode") == 0
-        )
-        if is_last and one.get("name") in ended and not mapping_of(one.get("state")).get("terminated"):
-            yield forbidden(f"{field}.state", "may not be transitioned to non-terminated state")
-        yield from _health_causes(one, spec, field)
+            if name not in one.value:
+                one[name].required()
+        name, policy = one["name"].value, spec.get("restartPolicy")
+        is_last = name in ended and (policy == "Never" or (policy == "OnFailure" and ended[name] == 0))
+        if is_last and not one["state"]["terminated"].value:
+            one["state"].forbidden("may not be transitioned to non-terminated state")
+        _check_health(one, spec)
+    return status.causes
 
 
-def _health_causes(status: Json, spec: Json, field: str) -> Iterator[Cause]:
-    """What is wrong with the health of the resources of one container."""
-    containers = [one for part in _CONTAINERS for _, one in objects_of(spec.get(part), part)]
-    resources = next((mapping_of(one.get("resources")) for one in containers if one["name"] == status.get("name")), {})
-    claims = [one for _, one in objects_of(resources.get("claims"), "")]
+def _check_health(status: Field, spec: Json) -> None:
+    """Look at the health of the resources of one container."""
+    containers = [one for part in _CONTAINERS for one in objects_in(spec.get(part))]
+    name = status["name"].value
+    resources = next((mapping_of(one.get("resources")) for one in containers if one["name"] == name), {})
+    claims = [*objects_in(resources.get("claims"))]
     known = {
         *mapping_of(resources.get("requests")),
         *("/".join(filter(None, (f"claim:{claim['name']}", claim.get("request")))) for claim in claims),
     }
-    for path, of in objects_of(status.get("allocatedResourcesStatus"), f"{field}.allocatedResourcesStatus"):
-        if of.get("name") not in known:
-            yield invalid_value(f"{path}.name", of.get("name"), "must match one of the container's resource requests")
-        seen: set[object] = set()
-        for below, device in objects_of(of.get("resources"), f"{path}.resources"):
-            if device.get("health", "Healthy") not in _HEALTHS:
-                yield unsupported(f"{below}.health", device["health"], _HEALTHS)
-            if device.get("resourceID") in seen:
-                yield duplicate(f"{below}.resourceID", device.get("resourceID"))
-            seen.add(device.get("resourceID"))
+    for resource in status["allocatedResourcesStatus"]:
+        if resource["name"].value not in known:
+            resource["name"].invalid("must match one of the container's resource requests")
+        for device in resource["resources"]:
+            if "health" in device.value:
+                device["health"].one_of(_HEALTHS)
+        resource["resources"].unique("resourceID")
 
 
 def bound(pod: Json, binding: Json, now: datetime) -> Json:

@@ -380,7 +380,7 @@ class LocalApiServer(Runs):
         with self.store.rehearsal():
             carry_out(self.store, request, target)
             after = self.store.get(target.kind, target.place, target.one)
-        if causes := [*permission_causes(self.forbidden, request.verb, before, after)]:
+        if causes := permission_causes(self.forbidden, request.verb, before, after):
             raise invalid(target.kind.qualified, target.one, causes)
 
     def hang(self) -> None:

@@ -384,7 +384,7 @@ class ObjectStore:
                 f"expected {namespace}, got {metadata['namespace']}"
             )
             raise status.bad_request(message)
-        _refuse_if(kind, str(name), [*kind.name_causes(str(name))])
+        _refuse_if(kind, str(name), kind.name_causes(str(name)))
         if kind.namespaced:
             self._existing(NAMESPACE, ("", namespace))
 
