@@ -110,11 +110,11 @@ def _objects(path: Path) -> list[Mapping[str, Any]]:
 
     found = []
     for document in read_documents(path.read_text(encoding="utf-8"), str(path)):
-        plural = f"{document['kind'].text().lower()}s"
+        kind = document["kind"].text()
         document["spec"].mapping()
         document["status"].mapping()
         body: Any = document.data
-        for problem in wrong_types(plural, body):
+        for problem in wrong_types(kind, body):
             message = f"--claims {path}: {problem}"
             raise click.UsageError(message)
         found.append(body)

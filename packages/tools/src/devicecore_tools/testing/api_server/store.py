@@ -489,7 +489,7 @@ def _refuse_if(kind: Kind, name: str, causes: list[Cause]) -> None:
 
 
 def _refuse_wrong_types(kind: Kind, body: Json) -> None:
-    for problem in wrong_types(kind.plural, body):
+    for problem in wrong_types("" if kind.is_custom else kind.kind, body, kind.api_version):
         message = f"{kind.kind} cannot be handled as a {kind.kind}: json: {problem}"
         raise status.bad_request(message)
 

@@ -13,6 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from devicecore_tools.testing.wire.api_objects import (
     ConfigMap,
+    CustomResourceDefinition,
     DeleteOptions,
     DeviceAttribute,
     DeviceClass,
@@ -21,6 +22,7 @@ from devicecore_tools.testing.wire.api_objects import (
     Lease,
     MicroTime,
     Node,
+    OtherObject,
     Pod,
     Quantity,
     RawExtension,
@@ -53,6 +55,13 @@ _OTHERS: Mapping[tuple[str, str], type[Message]] = {
     ("resource.k8s.io/v1beta1", "ResourceSlice"): ResourceSliceV1beta1,
 }
 """The messages of those versions of an API whose fields have other numbers."""
+
+
+def message_of(api_version: str, kind: str) -> type[Message]:
+    """Return the message whose fields the objects of a kind have in JSON. Of others it has only metadata."""
+    if kind == CustomResourceDefinition.DESCRIPTOR.name:  # not read, because its message has no schemas here
+        return CustomResourceDefinition
+    return _OTHERS.get((api_version, kind), _KINDS.get(kind, OtherObject))
 
 
 class UnreadableKindError(ValueError):

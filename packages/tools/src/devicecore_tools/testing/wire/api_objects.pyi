@@ -1138,11 +1138,145 @@ class PodResourceClaim(_message.Message):
     def __init__(self, name: _Optional[str] = ..., resourceClaimName: _Optional[str] = ..., resourceClaimTemplateName: _Optional[str] = ...) -> None: ...
 
 class PodStatus(_message.Message):
-    __slots__ = ("phase", "message", "reason")
+    __slots__ = ("phase", "conditions", "message", "reason", "containerStatuses")
     PHASE_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    CONTAINERSTATUSES_FIELD_NUMBER: _ClassVar[int]
     phase: str
+    conditions: _containers.RepeatedCompositeFieldContainer[PodCondition]
     message: str
     reason: str
-    def __init__(self, phase: _Optional[str] = ..., message: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    containerStatuses: _containers.RepeatedCompositeFieldContainer[ContainerStatus]
+    def __init__(self, phase: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[PodCondition, _Mapping[str, object]]]] = ..., message: _Optional[str] = ..., reason: _Optional[str] = ..., containerStatuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping[str, object]]]] = ...) -> None: ...
+
+class PodCondition(_message.Message):
+    __slots__ = ("type", "status", "lastProbeTime", "lastTransitionTime", "reason", "message", "observedGeneration")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LASTPROBETIME_FIELD_NUMBER: _ClassVar[int]
+    LASTTRANSITIONTIME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    OBSERVEDGENERATION_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    status: str
+    lastProbeTime: Time
+    lastTransitionTime: Time
+    reason: str
+    message: str
+    observedGeneration: int
+    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., lastProbeTime: _Optional[_Union[Time, _Mapping[str, object]]] = ..., lastTransitionTime: _Optional[_Union[Time, _Mapping[str, object]]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., observedGeneration: _Optional[int] = ...) -> None: ...
+
+class ContainerStatus(_message.Message):
+    __slots__ = ("name", "state", "ready", "restartCount", "image", "imageID", "containerID", "started", "allocatedResourcesStatus")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    RESTARTCOUNT_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    IMAGEID_FIELD_NUMBER: _ClassVar[int]
+    CONTAINERID_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATEDRESOURCESSTATUS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: ContainerState
+    ready: bool
+    restartCount: int
+    image: str
+    imageID: str
+    containerID: str
+    started: bool
+    allocatedResourcesStatus: _containers.RepeatedCompositeFieldContainer[ResourceStatus]
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[ContainerState, _Mapping[str, object]]] = ..., ready: _Optional[bool] = ..., restartCount: _Optional[int] = ..., image: _Optional[str] = ..., imageID: _Optional[str] = ..., containerID: _Optional[str] = ..., started: _Optional[bool] = ..., allocatedResourcesStatus: _Optional[_Iterable[_Union[ResourceStatus, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ContainerState(_message.Message):
+    __slots__ = ("terminated",)
+    TERMINATED_FIELD_NUMBER: _ClassVar[int]
+    terminated: ContainerStateTerminated
+    def __init__(self, terminated: _Optional[_Union[ContainerStateTerminated, _Mapping[str, object]]] = ...) -> None: ...
+
+class ContainerStateTerminated(_message.Message):
+    __slots__ = ("exitCode",)
+    EXITCODE_FIELD_NUMBER: _ClassVar[int]
+    exitCode: int
+    def __init__(self, exitCode: _Optional[int] = ...) -> None: ...
+
+class ResourceStatus(_message.Message):
+    __slots__ = ("name", "resources")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    resources: _containers.RepeatedCompositeFieldContainer[ResourceHealth]
+    def __init__(self, name: _Optional[str] = ..., resources: _Optional[_Iterable[_Union[ResourceHealth, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ResourceHealth(_message.Message):
+    __slots__ = ("resourceID", "health")
+    RESOURCEID_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    resourceID: str
+    health: str
+    def __init__(self, resourceID: _Optional[str] = ..., health: _Optional[str] = ...) -> None: ...
+
+class CustomResourceDefinition(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: CustomResourceDefinitionSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., spec: _Optional[_Union[CustomResourceDefinitionSpec, _Mapping[str, object]]] = ...) -> None: ...
+
+class CustomResourceDefinitionSpec(_message.Message):
+    __slots__ = ("group", "names", "scope", "versions")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    names: CustomResourceDefinitionNames
+    scope: str
+    versions: _containers.RepeatedCompositeFieldContainer[CustomResourceDefinitionVersion]
+    def __init__(self, group: _Optional[str] = ..., names: _Optional[_Union[CustomResourceDefinitionNames, _Mapping[str, object]]] = ..., scope: _Optional[str] = ..., versions: _Optional[_Iterable[_Union[CustomResourceDefinitionVersion, _Mapping[str, object]]]] = ...) -> None: ...
+
+class CustomResourceDefinitionNames(_message.Message):
+    __slots__ = ("plural", "shortNames", "kind")
+    PLURAL_FIELD_NUMBER: _ClassVar[int]
+    SHORTNAMES_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    plural: str
+    shortNames: _containers.RepeatedScalarFieldContainer[str]
+    kind: str
+    def __init__(self, plural: _Optional[str] = ..., shortNames: _Optional[_Iterable[str]] = ..., kind: _Optional[str] = ...) -> None: ...
+
+class CustomResourceDefinitionVersion(_message.Message):
+    __slots__ = ("name", "served", "storage", "subresources")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SERVED_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_FIELD_NUMBER: _ClassVar[int]
+    SUBRESOURCES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    served: bool
+    storage: bool
+    subresources: CustomResourceSubresources
+    def __init__(self, name: _Optional[str] = ..., served: _Optional[bool] = ..., storage: _Optional[bool] = ..., subresources: _Optional[_Union[CustomResourceSubresources, _Mapping[str, object]]] = ...) -> None: ...
+
+class CustomResourceSubresources(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: Empty
+    def __init__(self, status: _Optional[_Union[Empty, _Mapping[str, object]]] = ...) -> None: ...
+
+class Empty(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class OtherObject(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: Empty
+    status: Empty
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., spec: _Optional[_Union[Empty, _Mapping[str, object]]] = ..., status: _Optional[_Union[Empty, _Mapping[str, object]]] = ...) -> None: ...

@@ -178,7 +178,7 @@ def publishes_valid_slices(driver: DriverUnderTest) -> str:
     problems = [
         f"{_name(body)}: {cause}"
         for body in sent
-        for cause in list(wrong_types("resourceslices", body)) or slice_causes(body, None)
+        for cause in list(wrong_types("ResourceSlice", body)) or slice_causes(body, None)
     ]
     require(not problems, some(problems))
     return f"{counted(len(sent), 'slice')} sent, all valid"
