@@ -140,8 +140,7 @@ class SocketConnection:
     def stream(self, method: rpc.Method[Request, Response], request: Request) -> Any:  # noqa: ANN401 - a call of gRPC
         """Call a method that answers with a stream. The result yields the answers, and can be cancelled.
 
-        Raises:
-            CallFailedError: the connection is closed.
+        Raises CallFailedError if the connection is closed.
         """
         try:
             stub = self._channel.unary_stream(method.path, method.request.SerializeToString, method.response.FromString)

@@ -91,10 +91,7 @@ class SubjectProcess(ABC):
         """Wait until `look` returns something true and return that. Return None after `timeout` seconds.
 
         A process that ends meanwhile is started again. The wait ends early if it stays ended, because nothing can
-        happen then.
-
-        Raises:
-            OutOfTime: no time is left for the run.
+        happen then. Raises OutOfTime if no time is left for the run.
         """
         deadline = time.monotonic() + timeout
         exits = 0
@@ -125,18 +122,10 @@ class SubjectProcess(ABC):
         return max(self.deadline - time.monotonic(), 0.0)
 
     def require_time(self) -> None:
-        """Do nothing if time is left for the run.
-
-        Raises:
-            OutOfTime: none is left.
-        """
+        """Do nothing if time is left for the run. Raises OutOfTime if none is left."""
         if not self.time_left:
             self.skip_for_time()
 
     def skip_for_time(self) -> NoReturn:
-        """Skip the present check, because no time is left for it.
-
-        Raises:
-            OutOfTime: always.
-        """
+        """Skip the present check, because no time is left for it. Always raises OutOfTime."""
         raise time_is_over(self._budget)

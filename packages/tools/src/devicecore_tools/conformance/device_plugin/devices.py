@@ -52,8 +52,7 @@ class ListedDevices:
     def devices(self) -> tuple[deviceplugin.Device, ...]:
         """The last list. If a first list has no healthy device, the first use waits for one that has.
 
-        Raises:
-            Skip: there is no list.
+        Raises Skip if there is no list.
         """
         connection = self.require_list()
         if not self._waited_for_healthy:  # once, because some plugins never have a healthy device
@@ -92,8 +91,7 @@ class ListedDevices:
     def allocate(self, *containers: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
         """Call Allocate for containers with these devices. Return the answers.
 
-        Raises:
-            CallFailedError: the plugin answered with an error or not in time.
+        Raises CallFailedError if the plugin answered with an error or not in time.
         """
         return list(self.call(rpc.ALLOCATE, allocate_request(containers)).container_responses)
 

@@ -140,9 +140,8 @@ class PluginUnderTest:
     def change_health(self, connection: PluginConnection) -> Mapping[str, str]:
         """Run the command that changes a device's health. Return the changes that the plugin lists.
 
-        Raises:
-            Skip: there is no such command.
-            Failure: the command failed, the plugin listed no change in time, or its stream or process ended.
+        Raises Skip if there is no such command. Raises Failure if the command failed, the plugin listed no change in
+        time, or its stream or process ended.
         """
         if not self.settings.provoke_health:
             reason = "no command provokes it (--provoke-health)"

@@ -59,8 +59,7 @@ class ProcessUnderTest(SubjectProcess):
     def start(self) -> None:
         """Start the process, if the checks do that.
 
-        Raises:
-            CannotRunError: the program does not exist or may not be run.
+        Raises CannotRunError if the program does not exist or may not be run.
         """
         if self._start is not None:
             self.stop()

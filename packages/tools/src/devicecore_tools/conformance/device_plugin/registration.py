@@ -73,8 +73,7 @@ class PluginRegistration:
     def connected(self) -> PluginConnection:
         """Return the connection to the plugin. If it has none, restart the kubelet and the plugin first.
 
-        Raises:
-            Skip: the plugin did not register.
+        Raises Skip if the plugin did not register.
         """
         self.wait_for_first()
         connection = self.kubelet.connection
@@ -90,8 +89,7 @@ class PluginRegistration:
     def restarted(self) -> PluginConnection:
         """Restart the kubelet with an empty directory, and the plugin's process. Return the new connection.
 
-        Raises:
-            Skip: the plugin did not register again, or has not done so after the last such restart.
+        Raises Skip if the plugin did not register again, or has not done so after the last such restart.
         """
         reason = "the plugin is not registered any more and did not register again"
         if self._is_lost:
@@ -111,8 +109,7 @@ class PluginRegistration:
     def streaming(self) -> PluginConnection:
         """Return the connection after its first list. A plugin can notice the end of a stream only after that.
 
-        Raises:
-            Skip: the plugin did not register.
+        Raises Skip if the plugin did not register.
         """
         connection = self.connected()
         if connection is not self._waited_for:  # once, because some plugins never send a list

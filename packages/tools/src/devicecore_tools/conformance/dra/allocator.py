@@ -96,8 +96,7 @@ class Allocator:
     ) -> bool:
         """Return whether a claim gets a device beside those that are taken.
 
-        Raises:
-            UndecidableError: an object or an expression cannot be read.
+        Raises UndecidableError if an object or an expression cannot be read.
         """
         try:
             self._find(spec, [device], slices, taken)
@@ -183,8 +182,7 @@ def _counters(slices: Iterable[Slice]) -> Iterable[Json]:
 def matches(expression: str, driver: str, device: SliceDevice) -> bool:
     """Return whether a CEL expression selects a device.
 
-    Raises:
-        UndecidableError: the expression has no value for the device.
+    Raises UndecidableError if the expression has no value for the device.
     """
     try:
         read = slice_of(_published(driver, {"devices": [device.body]})).devices[0]

@@ -175,8 +175,7 @@ class Calls:
     def require_repeating(self) -> None:
         """Do nothing if the driver prepares a claim a second time.
 
-        Raises:
-            Skip: it does not, which another check reports.
+        Raises Skip if it does not, which another check reports.
         """
         if self.habits.repeats is None:
             with self.claims.owning([]):
@@ -190,8 +189,7 @@ class Calls:
     def require_answering(self) -> DriverInstance:
         """Return the instance that a kubelet calls, which answers a call without claims.
 
-        Raises:
-            Skip: it does not, which another check reports.
+        Raises Skip if it does not, which another check reports.
         """
         found = self.registration.reachable
         try:
@@ -232,8 +230,7 @@ class Calls:
     def prepare(self, *claims: Claim, timeout: float | None = None) -> Mapping[str, Any]:
         """Call NodePrepareResources once for these claims. Return the answers by UID, as messages.
 
-        Raises:
-            CallFailedError: the call failed as a whole.
+        Raises CallFailedError if the call failed as a whole.
         """
         for claim in claims:
             claim.was_sent = True
@@ -248,8 +245,7 @@ class Calls:
     def unprepare(self, *claims: Claim, timeout: float | None = None) -> Mapping[str, Any]:
         """Call NodeUnprepareResources once for these claims. Return the answers by UID, as messages.
 
-        Raises:
-            CallFailedError: the call failed as a whole.
+        Raises CallFailedError if the call failed as a whole.
         """
         refs = [claim.ref for claim in claims]
         answer = self.timed(lambda seconds: self.registration.reachable.unprepare(refs, seconds), timeout)
@@ -263,9 +259,8 @@ class Calls:
     def prepared(self, claim: Claim) -> tuple[Any, ...]:
         """Prepare one claim. Return the devices in the answer, as messages.
 
-        Raises:
-            Failure: the driver did not prepare it.
-            Skip: the driver prepares no claim at all, which another check reports.
+        Raises Failure if the driver did not prepare it. Raises Skip if the driver prepares no claim at all, which
+        another check reports.
         """
         self._learn_once()
         try:
@@ -278,9 +273,8 @@ class Calls:
     def unprepared(self, claim: Claim) -> None:
         """Unprepare one claim.
 
-        Raises:
-            Failure: the driver did not unprepare it.
-            Skip: the driver unprepares no claim at all, which another check reports.
+        Raises Failure if the driver did not unprepare it. Raises Skip if the driver unprepares no claim at all, which
+        another check reports.
         """
         self._learn_once()
         try:
@@ -294,8 +288,7 @@ class Calls:
     def ready(self, *counts: int, **arguments: Any) -> Claim:  # noqa: ANN401 - the arguments of `Claims.new`
         """Return a new claim that is prepared, for a check of something else.
 
-        Raises:
-            Skip: the driver did not prepare it, which other checks report.
+        Raises Skip if the driver did not prepare it, which other checks report.
         """
         claim = self.claims.new(*counts, **arguments)
         self.ready_devices(claim)
@@ -305,10 +298,7 @@ class Calls:
         """Prepare a claim for a check of something else, and return the devices of the answer.
 
         If the driver has prepared claims before, it is tried once more with fresh directories, because another check
-        may have left devices in use.
-
-        Raises:
-            Skip: the driver did not prepare it, which other checks report.
+        may have left devices in use. Raises Skip if the driver did not prepare it, which other checks report.
         """
         with needed("a prepared claim"):
             try:
@@ -325,10 +315,7 @@ class Calls:
         """Make a call that gets the seconds it may take: `timeout`, by default those of a call to prepare claims.
 
         A call takes at most half of the time that is left, so that a driver that hangs can fail other checks, too.
-
-        Raises:
-            CallFailedError: the call failed.
-            Skip: no time is left for the run.
+        Raises CallFailedError if the call failed. Raises Skip if no time is left for the run.
         """
         self.process.require_time()
         wanted, left = self._call_timeout() if timeout is None else timeout, self.process.time_left
@@ -350,8 +337,7 @@ class Calls:
 def devices_in(answer: Mapping[str, Any], claim: Claim) -> tuple[Any, ...]:
     """Return the devices that an answer to NodePrepareResources has for a claim.
 
-    Raises:
-        Failure: it has an error or nothing for the claim.
+    Raises Failure if it has an error or nothing for the claim.
     """
     return tuple(_success("NodePrepareResources", answer, claim).devices)
 
@@ -359,8 +345,7 @@ def devices_in(answer: Mapping[str, Any], claim: Claim) -> tuple[Any, ...]:
 def require_unprepared(answer: Mapping[str, Any], claim: Claim) -> None:
     """Check that an answer to NodeUnprepareResources has success for a claim.
 
-    Raises:
-        Failure: it has an error or nothing for the claim.
+    Raises Failure if it has an error or nothing for the claim.
     """
     _success("NodeUnprepareResources", answer, claim)
 

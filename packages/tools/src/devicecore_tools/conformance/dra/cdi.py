@@ -152,9 +152,7 @@ def cdi_files(directory: Path) -> list[Path]:
 def read_spec(path: Path) -> CdiDocument:
     """Read a file without looking at what it says.
 
-    Raises:
-        ValueError: it is no CDI file. The text says why, without the path.
-        OSError: it cannot be read.
+    Raises ValueError if it is no CDI file. The text says why, without the path. Raises OSError if it cannot be read.
     """
     try:
         documents = read_documents(read_file(path, MAX_BYTES, follow_links=True).decode(), path.name)

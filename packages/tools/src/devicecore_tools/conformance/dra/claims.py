@@ -83,8 +83,7 @@ class Claims:
     def usable(self) -> tuple[SliceDevice, ...]:
         """The published devices that the scheduler may allocate to the claims of the checks.
 
-        Raises:
-            Skip: there are none.
+        Raises Skip if there are none.
         """
         expressions = self._expressions()
         try:
@@ -117,11 +116,7 @@ class Claims:
 
     @property
     def allocatable(self) -> tuple[SliceDevice, ...]:
-        """Published devices that can all be allocated at the same time.
-
-        Raises:
-            Skip: there are none.
-        """
+        """Published devices that can all be allocated at the same time. Raises Skip if there are none."""
         slices, request, allocator = self._published, self.request(1), self._prepare_allocation()
         found: list[SliceDevice] = []
         for device in self.usable:
@@ -225,8 +220,7 @@ class Claims:
     def allocation_of(self, device: SliceDevice) -> Json:
         """Return the status.allocation of a claim with the request r0 for one device, whether it is free or not.
 
-        Raises:
-            Skip: that needs CEL.
+        Raises Skip if that needs CEL.
         """
         published = self.slices.devices if self._takes_all else ()
         return self._allocate(self.request(1), published if device in published else [device], ())
@@ -293,11 +287,7 @@ class Claims:
                 self.slices.api.delete("ResourceClaim", claim.name, claim.namespace)
 
     def class_of(self, name: str) -> Json:
-        """Return a DeviceClass.
-
-        Raises:
-            AllocationError: it does not exist.
-        """
+        """Return a DeviceClass. Raises AllocationError if it does not exist."""
         try:
             return self.slices.api.get("DeviceClass", name)
         except ApiError:

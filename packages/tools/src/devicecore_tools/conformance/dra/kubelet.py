@@ -125,16 +125,14 @@ class DriverInstance:
     def prepare(self, claims: Iterable[ClaimRef], timeout: float, service: str = "") -> Mapping[str, Any]:
         """Call NodePrepareResources. Return the answers by UID, as messages.
 
-        Raises:
-            CallFailedError: the call failed as a whole.
+        Raises CallFailedError if the call failed as a whole.
         """
         return self._ask(calls.PREPARE_METHODS[service or self.service], claims, timeout)
 
     def unprepare(self, claims: Iterable[ClaimRef], timeout: float, service: str = "") -> Mapping[str, Any]:
         """Call NodeUnprepareResources. Return the answers by UID, as messages.
 
-        Raises:
-            CallFailedError: the call failed as a whole.
+        Raises CallFailedError if the call failed as a whole.
         """
         return self._ask(calls.UNPREPARE_METHODS[service or self.service], claims, timeout)
 
@@ -145,8 +143,7 @@ class DriverInstance:
     def notify(self, error: str = "") -> None:
         """Call NotifyRegistrationStatus: registered, or refused with this error.
 
-        Raises:
-            CallFailedError: it failed.
+        Raises CallFailedError if it failed.
         """
         status = pluginregistration.RegistrationStatus(plugin_registered=not error, error=error)
         self.registrar.call(rpc.NOTIFY_REGISTRATION_STATUS, status, NOTIFY_TIMEOUT)

@@ -70,9 +70,8 @@ class DriverProcess(SubjectProcess):
     def spawn(self, pod_uid: str = POD_UID) -> PluginProcess:
         """Start a process of the driver. `run` ends it if the caller does not.
 
-        Raises:
-            CannotRunError: the program does not exist or may not be run.
-            Skip: no time is left for the run.
+        Raises CannotRunError if the program does not exist or may not be run. Raises Skip if no time is left for the
+        run.
         """
         command = [self._environment.expand(word, pod_uid) for word in self._command]
         with self._starting:
@@ -95,9 +94,7 @@ class DriverProcess(SubjectProcess):
         """Start the process, and end the former one.
 
         A driver that did not come back beside its former sockets, which a check has reported, no longer finds them.
-
-        Raises:
-            Skip: no time is left for the run.
+        Raises Skip if no time is left for the run.
         """
         with self._starting:
             self.kill()

@@ -91,8 +91,7 @@ class DriverRegistration:
     def instance(self) -> DriverInstance:
         """The instance that a kubelet calls. A driver that is not registered is started again once.
 
-        Raises:
-            Skip: there is none.
+        Raises Skip if there is none.
         """
         with self._finding:  # checks make calls at the same time
             self.wait_for_first()
@@ -173,8 +172,7 @@ class DriverRegistration:
     def restart(self, event: str, meanwhile: Callable[[], object] = lambda: None) -> Return:
         """Kill the registered driver, do something, start it, note in `returns` how it came back, and return that.
 
-        Raises:
-            Skip: the driver is not registered.
+        Raises Skip if the driver is not registered.
         """
         _ = self.instance
         return self.start_again(event, meanwhile)

@@ -83,11 +83,7 @@ class PublishedSlices:
 
     @property
     def catalogue(self) -> tuple[PublishedPool, ...]:
-        """The pools as they were last complete.
-
-        Raises:
-            Skip: they never were.
-        """
+        """The pools as they were last complete. Raises Skip if they never were."""
         self.wait_for_pools()
         self.refresh()
         if not self._catalogue:
@@ -97,11 +93,7 @@ class PublishedSlices:
 
     @property
     def devices(self) -> tuple[SliceDevice, ...]:
-        """The published devices.
-
-        Raises:
-            Skip: there are none.
-        """
+        """The published devices. Raises Skip if there are none."""
         found = tuple(device for pool in self.catalogue for device in pool.devices)
         if not found:
             reason = "the driver has published no devices"

@@ -109,9 +109,7 @@ class Steps:
     def finish(self, look: TwoParts) -> str:
         """Run the second part of a check. Before it, run the first part and the event if they have not happened yet.
 
-        Raises:
-            Failure: the check failed.
-            Skip: it cannot be made.
+        Raises Failure if the check failed. Raises Skip if it cannot be made.
         """
         try:
             if look in self._begun and isinstance(self._begun[look].ended, DevicesInUse):

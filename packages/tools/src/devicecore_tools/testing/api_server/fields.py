@@ -129,10 +129,8 @@ def applied(
 ) -> tuple[Json, dict[FieldPath, set[Owner]]]:
     """Server-side apply on `keyed` objects: the object and the owners afterwards.
 
-    What `manager` applied before and no longer sends is deleted, unless another manager owns it, too.
-
-    Raises:
-        ApiError: another manager owns a field with another value, and `force` is not set.
+    What `manager` applied before and no longer sends is deleted, unless another manager owns it, too. Raises ApiError
+    if another manager owns a field with another value, and `force` is not set.
     """
     after, me = copied(before), (manager, "Apply")
     changed = {path: set(holders) for path, holders in owners.items()}

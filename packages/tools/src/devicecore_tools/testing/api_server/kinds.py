@@ -194,8 +194,7 @@ class Kinds:
     def named(self, name: str, api_version: str = "") -> Kind:
         """The kind, or the plural, of this name, of the group of `api_version` if there are several.
 
-        Raises:
-            UnknownKindError: there is none.
+        Raises UnknownKindError if there is none.
         """
         found = [kind for kind in self._kinds.values() if name in (kind.kind, kind.plural)]
         if not found:

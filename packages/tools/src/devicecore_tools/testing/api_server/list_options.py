@@ -35,8 +35,7 @@ def is_set(query: Mapping[str, str], name: str) -> bool:
 def check_list(query: Mapping[str, str], current: int) -> None:
     """Refuse a list that cannot be given at the version that the client asks for. `current` is that of the objects.
 
-    Raises:
-        ApiError: it is refused.
+    Raises ApiError if it is refused.
     """
     match, wanted = query.get("resourceVersionMatch", ""), number(query, "resourceVersion")
     number(query, "limit")
@@ -54,8 +53,7 @@ def check_list(query: Mapping[str, str], current: int) -> None:
 def wants_initial_events(query: Mapping[str, str], *, is_served: bool) -> bool | None:
     """Whether a watch begins with what is there. It is None if the client does not say.
 
-    Raises:
-        ApiError: it is refused. `is_served` says whether the server knows such watches.
+    Raises ApiError if it is refused. `is_served` says whether the server knows such watches.
     """
     match = query.get("resourceVersionMatch", "")
     if "sendInitialEvents" not in query:

@@ -32,8 +32,7 @@ _DIRECTIVE, _RETAIN, _ORDER, _DELETE = "$patch", "$retainKeys", "$setElementOrde
 def strategically_merged(document: Json, change: Json) -> Json:
     """Return the document after a strategic merge patch.
 
-    Raises:
-        ApiError: the patch breaks the rules of its directives.
+    Raises ApiError if the patch breaks the rules of its directives.
     """
     if _is_whole(change):
         return {name: _added(value) for name, value in change.items() if not name.startswith("$")}

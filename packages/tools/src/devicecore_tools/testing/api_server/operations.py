@@ -250,8 +250,7 @@ def _manager(request: Request) -> str:
 def parsed(body: bytes, content: str) -> Any:  # noqa: ANN401 - JSON
     """The body of a request. It is None if it has none.
 
-    Raises:
-        ApiError: it is no JSON, no object in protobuf, and no YAML where YAML may be sent.
+    Raises ApiError if it is no JSON, no object in protobuf, and no YAML where YAML may be sent.
     """
     if not body:
         return None

@@ -157,8 +157,7 @@ def _check_health(status: Field, spec: Json) -> None:
 def bound(pod: Json, binding: Json, now: datetime) -> Json:
     """Return the pod after a scheduler has bound it.
 
-    Raises:
-        ApiError: the pod is bound, is being deleted, or is another one.
+    Raises ApiError if the pod is bound, is being deleted, or is another one.
     """
     name, spec = pod["metadata"]["name"], pod["spec"]
     node = mapping_of(binding.get("target")).get("name") or ""

@@ -13,8 +13,7 @@ _QUANTITY = re.compile(r"[+-]?[0-9.]+([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?")
 def canonical_quantities(before: Json, after: Json) -> None:
     """Write the quantities of `after` that are not those of `before` in their canonical form, in place.
 
-    Raises:
-        ApiError: one of them is no quantity.
+    Raises ApiError if one of them is no quantity.
     """
     for section in ("capacity", "allocatable"):
         old, new = ((of.get("status") or {}).get(section) or {} for of in (before, after))

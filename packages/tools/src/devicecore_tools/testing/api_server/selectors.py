@@ -20,8 +20,7 @@ _EQUAL = re.compile(r"(?P<key>[^=!\s]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^=!
 def field_selector(kind: Kind, text: str, api_version: str) -> Selector:
     """Parse `spec.nodeName=a,spec.driver!=b`. A field that is not set counts as the empty text.
 
-    Raises:
-        ApiError: the text is no selector, or names a field that cannot be selected by.
+    Raises ApiError if the text is no selector, or names a field that cannot be selected by.
     """
     terms: list[Selector] = []
     for term in _split(text):

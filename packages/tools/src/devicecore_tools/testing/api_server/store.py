@@ -133,8 +133,7 @@ class ObjectStore:
     def events_after(self, version: int, kind: Kind) -> tuple[list[Event], int]:
         """The events of a kind after `version`, and the version up to which they are complete.
 
-        Raises:
-            ApiError: the history does not reach back so far.
+        Raises ApiError if the history does not reach back so far.
         """
         with self._changed:
             if version < self._forgotten:
@@ -172,8 +171,7 @@ class ObjectStore:
     ) -> Json:
         """Create an object. `status` is ignored for kinds with that subresource, except for Node.
 
-        Raises:
-            ApiError: it exists, or breaks the rules of its kind.
+        Raises ApiError if it exists, or breaks the rules of its kind.
         """
         _refuse_wrong_types(kind, body)
         value = {**copied(body), "apiVersion": kind.api_version, "kind": kind.kind}
@@ -214,8 +212,7 @@ class ObjectStore:
     ) -> Json:
         """Replace an object, or its status.
 
-        Raises:
-            ApiError: it does not exist, is another one or a newer one, or breaks the rules of its kind.
+        Raises ApiError if it does not exist, is another one or a newer one, or breaks the rules of its kind.
         """
         _refuse_wrong_types(kind, body)
         with self._changed:
@@ -241,8 +238,7 @@ class ObjectStore:
     ) -> Json:
         """Replace an object, or its status, by what `change` makes of it.
 
-        Raises:
-            ApiError: as `update`, or from `change`.
+        Raises ApiError as `update` and `change` do.
         """
         with self._changed:
             before = self._existing(kind, (namespace, name))
@@ -254,8 +250,7 @@ class ObjectStore:
     ) -> Json:
         """Server-side apply. An object that does not exist is created, except through its status.
 
-        Raises:
-            ApiError: another manager owns a field, or as `update`.
+        Raises ApiError if another manager owns a field, or as `update` does.
         """
         metadata = body.get("metadata") or {}
         if metadata.get("name", name) != name or body.get("kind", kind.kind) != kind.kind:
@@ -290,8 +285,7 @@ class ObjectStore:
     def bind(self, kind: Kind, namespace: str, name: str, binding: Json, *, manager: str) -> None:
         """Bind a pod to a node.
 
-        Raises:
-            ApiError: the pod does not exist, is bound, is being deleted, or is another one.
+        Raises ApiError if the pod does not exist, is bound, is being deleted, or is another one.
         """
         with self._changed:
             before = self._existing(kind, (namespace, name))
@@ -314,8 +308,7 @@ class ObjectStore:
     ) -> Json:
         """Delete an object, or mark it as ending while it has finalizers or a grace period. Return what it was.
 
-        Raises:
-            ApiError: it does not exist, or a precondition does not hold.
+        Raises ApiError if it does not exist, or a precondition does not hold.
         """
         with self._changed:
             before = self._existing(kind, (namespace, name))

@@ -24,8 +24,7 @@ _EXACT = (
 def as_kept(value: Json, plural: str, version: str) -> Json:
     """Return an object that a client has sent in a version as the server keeps it.
 
-    Raises:
-        ApiError: a field has a wrong type.
+    Raises ApiError if a field has a wrong type.
     """
     return _converted(value, plural, version, _device_from_old, _request_from_old)
 
