@@ -6,19 +6,16 @@ cannot put anything into it but text.
 
 import base64
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from datetime import date
-from html.parser import HTMLParser
-from xml.etree import ElementTree as ET
-
-from attrs import define, field
+from html import escape
 
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.model import Report, Result, Severity, Verdict
 from devicecore_tools.conformance.reports import WORDS, count_of, crashes, summary
 
 _MAX_TEXT = 4000  # characters of one text
-_SEVERITY_CELL = 2
 _STYLE = """
 :root { color-scheme: light dark; --text: #1b1f24; --page: #fff; --line: #c9d1d9; --quiet: #57606a; --box: #f3f5f7;
   --good: #116329; --bad: #a40e26; --open: #7d4e00; }
@@ -41,33 +38,45 @@ pre { padding: .75rem; background: var(--box); white-space: pre-wrap; }
 .passed { color: var(--good); } .failed { color: var(--bad); font-weight: bold; } .skipped { color: var(--open); }
 """.strip()
 _POLICY = "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title><style>{style}</style></head>
+<body><main><h1>{title}</h1><p class="{outcome}">{summary}</p>
+<dl>{facts}</dl>
+<table><caption>All {number}, first those that failed</caption>
+<thead><tr><th scope="col">Result</th><th scope="col">Severity</th><th scope="col">Check</th>\
+<th scope="col">What happened</th></tr></thead>
+<tbody>
+{rows}
+</tbody></table>
+{output}</main></body></html>
+"""
+_ROW = """<tr id="{name}"><td class="{verdict}">{word}</td><td>{severity}</td><th scope="row">\
+<p><a href="#{name}" class="name">{name}</a></p><p class="sentence">{done}</p></th><td>{happened}</td></tr>"""
+_ROWS = re.compile(r'<tr id="([^"]*)"><td class="([^"]*)">[^<]*</td><td>([^<]*)</td>')
 
 
 def as_page(report: Report, day: date) -> str:
     """Return the report as one HTML page. `day` is the day of the run."""
-    style = _tag("style")
-    style.text = _STYLE  # not through `_tag`, because HTML does not escape inside a style
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-    title = f"Conformance of {report.subject}"
-    head = _tag(
-        "head",
-        _tag("meta", charset="utf-8"),
-        _tag("meta", http_equiv="Content-Security-Policy", content=_POLICY.format(digest)),
-        _tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        _tag("title", title),
-        style,
+    return _PAGE.format(
+        policy=_POLICY.format(digest),
+        title=_text(f"Conformance of {report.subject}"),
+        style=_STYLE,
+        outcome=_outcome(report),
+        summary=_text(summary(report)),
+        facts="".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in _facts(report, day)),
+        number=counted(len(report.results), "check"),
+        rows="\n".join(map(_row, sorted(report.results, key=_urgency))),
+        output="".join(f"<h2>{_text(title)}</h2><pre>{lines}</pre>\n" for title, lines in _output(report)),
     )
-    facts = (_tag(name, text) for pair in _facts(report, day) for name, text in zip(("dt", "dd"), pair, strict=True))
-    main = _tag(
-        "main",
-        _tag("h1", title),
-        _tag("p", summary(report), class_=_outcome(report)),
-        _tag("dl", *facts),
-        _table(report),
-        *_output(report),
-    )
-    page = _tag("html", head, _tag("body", main), lang="en")
-    return "<!doctype html>\n" + ET.tostring(page, encoding="unicode", method="html") + "\n"
+
+
+def _text(text: str) -> str:
+    """Return a text from outside for HTML and for SVG: printable, of bounded length, and escaped."""
+    return escape(foreign_text(text, _MAX_TEXT))
 
 
 def _outcome(report: Report) -> str:
@@ -78,82 +87,41 @@ def _outcome(report: Report) -> str:
 
 
 def _facts(report: Report, day: date) -> Iterator[tuple[str, str]]:
-    yield "Kind", report.kind
-    if report.release:
-        yield "Release", report.release
-    if report.command:
-        yield "Command", report.command
-    if report.tool:
-        yield "devicecore", report.tool
-    yield "Date", day.isoformat()
+    facts = {"Kind": report.kind, "Release": report.release, "Command": report.command, "devicecore": report.tool}
+    yield from ((name, value) for name, value in {**facts, "Date": day.isoformat()}.items() if value)
     for name, value in report.facts.items():
-        words = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        if words:
+        if words := ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value):
             yield name.replace("_", " ").capitalize().replace("Api", "API"), words
-
-
-def _table(report: Report) -> ET.Element:
-    titles = ("Result", "Severity", "Check", "What happened")
-    return _tag(
-        "table",
-        _tag("caption", f"All {counted(len(report.results), 'check')}, first those that failed"),
-        _tag("thead", _tag("tr", *(_tag("th", title, scope="col") for title in titles))),
-        _tag("tbody", *map(_row, sorted(report.results, key=_urgency))),
-    )
 
 
 def _urgency(result: Result) -> tuple[bool, int]:
     return not result.failed, list(Severity).index(result.severity) if result.failed else 0
 
 
-def _row(result: Result) -> ET.Element:
-    link = _tag("a", result.name, href=f"#{result.name}", class_="name")
-    check = _tag("th", _tag("p", link), _tag("p", result.done, class_="sentence"), scope="row")
-    happened = [_tag("p", result.actual)]
+def _row(result: Result) -> str:
+    happened = [result.actual]
     if result.failed:
-        happened += [_tag("p", f"Expected: {result.expected}"), _tag("p", f"Because: {result.clause}")]
-    word = _tag("td", WORDS[result.verdict], class_=result.verdict.value)
-    return _tag("tr", word, _tag("td", result.severity.value), check, _tag("td", *happened), id=result.name)
+        happened += [f"Expected: {result.expected}", f"Because: {result.clause}"]
+    return _ROW.format(
+        name=_text(result.name),
+        verdict=result.verdict.value,
+        word=WORDS[result.verdict],
+        severity=result.severity.value,
+        done=_text(result.done),
+        happened="".join(f"<p>{_text(text)}</p>" for text in happened),
+    )
 
 
-def _output(report: Report) -> Iterator[ET.Element]:
+def _output(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield what was printed in each crash, and at the end of the run, under its title."""
     for sentence, printed in crashes(report):
-        yield _tag("h2", f"The {report.kind} ended by itself: {sentence}")
-        lines = _tag("pre")
-        lines.text = printed
-        yield lines
+        yield f"The {report.kind} ended by itself: {sentence}", _lines(printed.splitlines())
     if (report.failures or report.cannot_run) and report.output:
-        yield _tag("h2", f"The last output of the {report.kind}")
-        lines = _tag("pre")
-        lines.text = "\n".join(foreign_text(line, _MAX_TEXT) for line in report.output.splitlines())
-        yield lines
+        yield f"The last output of the {report.kind}", _lines(report.output.splitlines())
 
 
-# --- two cards ------------------------------------------------------------------------------------------------------
-
-
-@define
-class _Rows(HTMLParser):
-    """The verdict and the severity of each check on a card."""
-
-    found: dict[str, tuple[str, str]] = field(factory=dict)
-    _check: str = ""
-    _cells: int = 0
-
-    def __attrs_post_init__(self) -> None:
-        super().__init__()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "tr":
-            self._check, self._cells = dict(attrs).get("id") or "", 0
-        elif tag == "td" and self._check:
-            self._cells += 1
-            if self._cells == 1:
-                self.found[self._check] = (dict(attrs).get("class") or "", "")
-
-    def handle_data(self, data: str) -> None:
-        if self._check and self._cells == _SEVERITY_CELL and not self.found[self._check][1]:
-            self.found[self._check] = (self.found[self._check][0], data)
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(map(_text, lines))
 
 
 def differences(old: str, new: str) -> list[tuple[str, str, str, str]]:
@@ -161,18 +129,10 @@ def differences(old: str, new: str) -> list[tuple[str, str, str, str]]:
 
     A check that is not on a card has the verdict `not made` there.
     """
-    cards = []
-    for page in (old, new):
-        rows = _Rows()
-        rows.feed(page)
-        cards.append(rows.found)
+    before, after = ({name: (verdict, severity) for name, verdict, severity in _ROWS.findall(of)} for of in (old, new))
     nothing = ("not made", "")
-    first, second = cards
-    names = sorted({*first, *second})
-    compared = [(name, first.get(name, nothing), second.get(name, nothing)) for name in names]
-    return [
-        (name, after[1] or before[1], before[0], after[0]) for name, before, after in compared if before[0] != after[0]
-    ]
+    rows = [(name, before.get(name, nothing), after.get(name, nothing)) for name in sorted({*before, *after})]
+    return [(name, now[1] or was[1], was[0], now[0]) for name, was, now in rows if was[0] != now[0]]
 
 
 # --- the badge --------------------------------------------------------------------------------------------------------
@@ -180,68 +140,35 @@ def differences(old: str, new: str) -> list[tuple[str, str, str, str]]:
 _COLOURS = {"passed": "#116329", "failed": "#a40e26", "skipped": "#7d4e00"}  # white text has a contrast above 6 to 1
 _LETTER = 6.2  # pixels of a letter, on average
 _MAX_RELEASE = 40  # characters
+_BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{label}">\
+<title>{title}</title><rect width="{width}" height="20" rx="3" fill="#3d444d" />\
+<path d="M{left} 0h{inner}a3 3 0 0 1 3 3v14a3 3 0 0 1 -3 3h-{inner}z" fill="{colour}" />{texts}</svg>
+"""  # the path is a rectangle from `left`, with round corners at its right
+_LABEL = """<text x="{start}" y="14" textLength="{width}" fill="#fff" font-family="Verdana, DejaVu Sans, sans-serif" \
+font-size="11">{text}</text>"""
 
 
 def as_badge(report: Report, day: date) -> str:
     """Return a badge as SVG, which names the release, and in its title the day. `day` is the day of the run."""
     release = f"{foreign_text(report.release, _MAX_RELEASE)}: " if report.release else ""
-    left, right = f"{report.kind} conformance", f"{release}{_score(report)}"
-    widths = [round(len(text) * _LETTER + 12) for text in (left, right)]
-    svg = _tag(
-        "svg",
-        _tag("title", f"{summary(report)}; {day.isoformat()}"),
-        _tag("rect", width=str(sum(widths)), height="20", rx="3", fill="#3d444d"),
-        _tag("path", d=_right_box(*widths), fill=_COLOURS[_outcome(report)]),
-        *(_label(text, start, width) for text, start, width in zip((left, right), (0, widths[0]), widths, strict=True)),
-        xmlns="http://www.w3.org/2000/svg",
-        width=str(sum(widths)),
-        height="20",
-        role="img",
-        aria_label=f"{left}: {right}",
+    texts = (f"{report.kind} conformance", f"{release}{_score(report)}")
+    left, right = (round(len(text) * _LETTER + 12) for text in texts)
+    labels = zip((6, left + 6), (left - 12, right - 12), texts, strict=True)
+    return _BADGE.format(
+        width=left + right,
+        label=_text(": ".join(texts)),
+        title=_text(f"{summary(report)}; {day.isoformat()}"),
+        left=left,
+        inner=right - 3,
+        colour=_COLOURS[_outcome(report)],
+        texts="".join(_LABEL.format(start=start, width=width, text=_text(text)) for start, width, text in labels),
     )
-    return ET.tostring(svg, encoding="unicode") + "\n"
 
 
 def _score(report: Report) -> str:
     """A skipped check is not a passed one, so it is counted apart."""
     if report.cannot_run:
         return "could not be run"
-    counts = [f"{count_of(report, Verdict.PASSED)} passed"]
-    if report.failures:
-        counts.append(f"{len(report.failures)} failed")
-    if skipped := count_of(report, Verdict.SKIPPED):
-        counts.append(f"{skipped} skipped")
-    return ", ".join(counts)
-
-
-def _right_box(left: int, right: int) -> str:
-    """Return a rectangle from `left`, with round corners at its right."""
-    return f"M{left} 0h{right - 3}a3 3 0 0 1 3 3v14a3 3 0 0 1 -3 3h-{right - 3}z"
-
-
-def _label(text: str, start: int, width: int) -> ET.Element:
-    return _tag(
-        "text",
-        text,
-        x=str(start + 6),
-        y="14",
-        textLength=str(width - 12),
-        fill="#fff",
-        font_family="Verdana, DejaVu Sans, sans-serif",
-        font_size="11",
-    )
-
-
-# --- markup -----------------------------------------------------------------------------------------------------------
-
-
-def _tag(name: str, /, *content: ET.Element | str, **attributes: str) -> ET.Element:
-    """Return an element. A text from outside is made printable here, and escaped when the element is written."""
-    named = {key.rstrip("_").replace("_", "-"): foreign_text(value, _MAX_TEXT) for key, value in attributes.items()}
-    element = ET.Element(name, named)
-    for part in content:
-        if isinstance(part, str):
-            element.text = (element.text or "") + foreign_text(part, _MAX_TEXT)
-        else:
-            element.append(part)
-    return element
+    passed, skipped = (count_of(report, verdict) for verdict in (Verdict.PASSED, Verdict.SKIPPED))
+    counts = {"passed": passed, "failed": len(report.failures), "skipped": skipped}
+    return ", ".join(f"{number} {word}" for word, number in counts.items() if number or word == "passed")
