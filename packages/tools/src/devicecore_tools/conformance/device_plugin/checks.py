@@ -12,9 +12,12 @@ from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, is_extended_resource
 from devicecore.domain.text import counted
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
-from devicecore_tools.conformance.device_plugin.devices import health_of
-from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest
+from devicecore_tools.conformance.device_plugin.devices import health_changes, health_of
+from devicecore_tools.conformance.device_plugin.kubelet import PluginConnection
+from devicecore_tools.conformance.device_plugin.plugin import Absence, PluginUnderTest
 from devicecore_tools.conformance.model import Abort, Check, DoesNotApply, Failure, Severity, Skip, check, require, some
+from devicecore_tools.conformance.processes import ProcessorUse
+from devicecore_tools.testing.process import PluginProcess, PluginProcessError
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 """Bytes of the largest message that a kubelet's gRPC connection accepts."""
@@ -559,12 +562,41 @@ RETURNS = "the plugin registers again, can be reached, and lists its devices"
 @check(MUST, expected="the plugin registers again when the kubelet is back", clause=RESTARTS)
 def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
     """The kubelet stops, so no process listens on kubelet.sock. Seconds later it starts and deletes all sockets."""
-    absence = plugin.be_away()
+    absence = _absence(plugin)
     if absence.returned_after is None:
         raise Failure(absence.problem)
     return (
         f"{counted(plugin.settings.away, 'second')} away, back {absence.returned_after:.1f} seconds after the kubelet"
     )
+
+
+def _absence(plugin: PluginUnderTest) -> Absence:
+    """Stop the kubelet for some seconds, and start it with an empty directory. Only the first call does that."""
+    if plugin.seen.absence is None:
+        plugin.registration.streaming()
+        number = len(plugin.kubelet.registrations)
+        plugin.kubelet.leave()
+        process, before = plugin.process.running, _processor_use(plugin)
+        plugin.process.pause(plugin.settings.away)
+        after = _processor_use(plugin)
+        plugin.kubelet.wipe()
+        plugin.kubelet.serve()
+        began, problem = time.monotonic(), ""
+        try:
+            plugin.registration.see_it_return(number)
+        except Failure as failure:
+            problem = str(failure)
+        took = None if problem else time.monotonic() - began
+        share = None
+        if process is plugin.process.running and before is not None and after is not None:
+            share = before.share_until(after)
+        plugin.seen.absence = Absence(share, took, problem)
+    return plugin.seen.absence
+
+
+def _processor_use(plugin: PluginUnderTest) -> ProcessorUse | None:
+    process = plugin.process.running
+    return ProcessorUse.of(process) if process is not None and process.status is None else None
 
 
 @check(
@@ -576,7 +608,7 @@ def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
 def is_quiet_while_the_kubelet_is_away(plugin: PluginUnderTest) -> str:
     """The processor time of the plugin's processes is measured while the kubelet is away."""
     plugin.process.require_process()
-    share = plugin.be_away().cpu
+    share = _absence(plugin).cpu
     if share is None:
         reason = "the plugin's process ended meanwhile"
         raise Skip(reason)
@@ -616,7 +648,22 @@ def returns_after_its_stream_is_cut(plugin: PluginUnderTest) -> str:
 )
 def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
     """The kubelet restarts and refuses every registration for some seconds."""
-    attempts = plugin.refuse()
+    plugin.registration.streaming()
+    number, exits = len(plugin.kubelet.registrations), len(plugin.process.exits)
+    plugin.kubelet.leave()
+    plugin.process.pause(plugin.settings.restarting)
+    plugin.kubelet.wipe()
+    plugin.kubelet.refusal = "this kubelet refuses every plugin for some seconds"
+    plugin.kubelet.serve()
+    try:
+        plugin.process.pause(plugin.settings.refusing)
+        attempts = len(plugin.kubelet.registrations) - number
+    finally:
+        plugin.kubelet.leave()  # some plugins try again only when they see another kubelet
+        plugin.kubelet.refusal = ""
+        plugin.kubelet.serve()
+    plugin.registration.wait_registered(number + attempts, plugin.settings.noticing)
+    plugin.seen.refused += len(plugin.process.exits) - exits  # a plugin may end because of that (api.proto)
     allowed = MAX_BURST + MAX_RATE * plugin.settings.refusing
     name = plugin.kubelet.attempt if attempts == 1 else plugin.kubelet.attempts
     text = f"{attempts} {name} in {counted(plugin.settings.refusing, 'second')}"
@@ -661,6 +708,64 @@ HEALTH = "Whenever a Device state change or a Device disappears, ListAndWatch re
 CHANGED = "a new list in which a device has another health or has gone; a new device does not count"
 
 
+def _wait_for_devices(plugin: PluginUnderTest, connection: PluginConnection) -> bool:
+    """Wait until the devices are as in the first list, because a new process may find them late.
+
+    Return whether they are.
+    """
+    first = health_of(plugin.lists.first or plugin.lists.devices)
+    return bool(
+        plugin.process.wait(
+            lambda: not health_changes(first, health_of(connection.last_list.devices)), plugin.settings.timeout
+        )
+    )
+
+
+def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Mapping[str, str]:
+    """Run the command that changes a device's health. Return the changes that the plugin lists.
+
+    Raises Failure if the command failed, the plugin listed no change in time, or its stream or process ended.
+    """
+    _wait_for_devices(plugin, connection)
+    before = health_of(plugin.lists.devices)
+    number, exits = connection.list_count, len(plugin.process.exits)
+
+    def look() -> Mapping[str, str] | None:
+        changes = [health_changes(before, health_of(message.devices)) for message in connection.lists_after(number)]
+        return next(filter(None, changes), None)
+
+    try:
+        _run_shell(plugin, plugin.settings.provoke_health)
+        plugin.process.wait(lambda: look() or connection.ended, plugin.settings.timeout)
+        plugin.process.wait_for_exit()  # a plugin may report the change and then end
+    finally:
+        if plugin.settings.undo_health:
+            _run_shell(plugin, plugin.settings.undo_health)
+    changes = look()
+    if len(plugin.process.exits) > exits:
+        actual = f"the plugin ended: {plugin.process.exits[exits]}"
+    elif connection.ended:
+        actual = f"the stream of lists ended ({connection.ended})"
+    elif changes:
+        return changes
+    else:
+        lists = connection.list_count - number
+        new = f"{counted(lists, 'new list')}, but no change" if lists else "no new list"
+        actual = f"{new} within {counted(plugin.settings.timeout, 'second')}"
+    raise Failure(actual)
+
+
+def _run_shell(plugin: PluginUnderTest, command: str) -> None:
+    process = PluginProcess(["/bin/sh", "-c", command], plugin.kubelet.directory)
+    try:
+        process.start()
+        status = process.wait(plugin.settings.timeout)
+    except PluginProcessError as error:
+        process.stop(grace=0.0)
+        raise Failure(str(error)) from None
+    require(not status, f"`{command}` exited with status {status}: {process.last_output or 'it printed nothing'}")
+
+
 @check(
     MUST,
     expected=CHANGED,
@@ -678,7 +783,7 @@ def reports_health_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
             reason = "the plugin did not register again after the kubelet restart"
             raise Skip(reason)
         connection = returned
-    plugin.seen.health_changes = plugin.change_health(connection)
+    plugin.seen.health_changes = _health_changes(plugin, connection)
     return _changed(plugin.seen.health_changes)
 
 
@@ -691,10 +796,10 @@ def reports_a_change_of_health(plugin: PluginUnderTest) -> str:
     if plugin.process.is_ours and plugin.lists.first:
         plugin.registration.restarted()
     connection = plugin.lists.require_list()
-    if not plugin.wait_for_devices(connection):
+    if not _wait_for_devices(plugin, connection):
         reason = "the devices of a new process already differ from the first list; undo the change with --undo-health"
         raise Skip(reason)
-    return _changed(plugin.change_health(connection))
+    return _changed(_health_changes(plugin, connection))
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------

@@ -72,52 +72,22 @@ class Allocator:
         devices: Sequence[SliceDevice],
         slices: Sequence[Slice],
         taken: Sequence[SliceDevice],
+        *,
+        is_trial: bool = False,
     ) -> Json:
-        """Return the `status.allocation` of a claim with this spec.
+        """Return the `status.allocation` of a claim with this spec. All pools are one here, so devices have one order.
 
         Args:
             spec: the claim's `spec`.
             devices: what may be allocated.
             slices: where the counters stand that the devices consume.
             taken: the devices of claims that are allocated now.
+            is_trial: whether the devices do not count as used.
 
         Raises:
             AllocationError: there are too few devices.
             UndecidableError: an object or an expression cannot be read.
         """
-        allocation, chosen = self._find(spec, devices, slices, taken)
-        for device in chosen:
-            self._clock += 1
-            self._used[device.key] = self._clock
-        return allocation
-
-    def fits(
-        self, spec: Mapping[str, Any], device: SliceDevice, slices: Sequence[Slice], taken: Sequence[SliceDevice]
-    ) -> bool:
-        """Return whether a claim gets a device beside those that are taken.
-
-        Raises UndecidableError if an object or an expression cannot be read.
-        """
-        try:
-            self._find(spec, [device], slices, taken)
-        except UndecidableError:
-            raise
-        except AllocationError:
-            return False
-        return True
-
-    def oldest_first(self, devices: Iterable[SliceDevice]) -> list[SliceDevice]:
-        """Return devices in the order of their last allocation, those that never were allocated first."""
-        return sorted(devices, key=lambda one: self._used.get(one.key, 0))
-
-    def _find(
-        self,
-        spec: Mapping[str, Any],
-        devices: Sequence[SliceDevice],
-        slices: Sequence[Slice],
-        taken: Sequence[SliceDevice],
-    ) -> tuple[Json, list[SliceDevice]]:
-        """Return the allocation, and its devices. All pools are one here, so that devices have one order."""
         offered = self.oldest_first(devices)
         keys = {one.key for one in offered}
         known = [*offered, *{one.key: one for one in taken if one.key not in keys}.values()]
@@ -150,7 +120,14 @@ class Allocator:
         chosen = [known[int(result["device"][1:])] for result in allocation["devices"]["results"]]
         for result, device in zip(allocation["devices"]["results"], chosen, strict=True):
             result |= {"pool": device.pool, "device": device.name}
-        return allocation, chosen
+        for device in () if is_trial else chosen:
+            self._clock += 1
+            self._used[device.key] = self._clock
+        return allocation
+
+    def oldest_first(self, devices: Iterable[SliceDevice]) -> list[SliceDevice]:
+        """Return devices in the order of their last allocation, those that never were allocated first."""
+        return sorted(devices, key=lambda one: self._used.get(one.key, 0))
 
 
 def _parts(values: list[Json]) -> list[list[Json]]:

@@ -40,7 +40,6 @@ class Habits:
         unprepares: whether it has unprepared a claim.
         repeats: whether it prepares a claim a second time.
         removes_cdi: whether the CDI devices of a claim are gone when it is unprepared.
-        refuses_used: whether a device is refused that another claim has.
         silence: seconds for which a call was not answered, once that has happened.
     """
 
@@ -49,7 +48,6 @@ class Habits:
     unprepares: bool | None = None
     repeats: bool | None = None
     removes_cdi: bool | None = None
-    refuses_used: bool | None = None
     silence: int = 0
 
 
@@ -179,8 +177,10 @@ class Calls:
         """
         if self.habits.repeats is None:
             with self.claims.owning([]):
-                claim = self.ready(1)
-                self.habits.repeats = self._is_prepared(claim)
+                claim, self.habits.repeats = self.ready(1), False
+                with suppress(Failure):
+                    _ = self.prepared(claim)
+                    self.habits.repeats = True
                 self.clean_up()
         if not self.habits.repeats:
             reason = "the driver prepares no claim twice"
@@ -205,25 +205,6 @@ class Calls:
         if self.habits.removes_cdi is None:
             self._learn()
         return bool(self.habits.removes_cdi)
-
-    @property
-    def refuses_devices_in_use(self) -> bool:
-        """Whether a device is refused that another claim has. It is found out at the first use."""
-        if self.habits.refuses_used is None:
-            with self.claims.owning([]):
-                device = self.claims.free_device(shared=False)
-                self.ready(devices=[device])
-                second = self.claims.create(self.claims.request(1), self.claims.allocation_of(device))
-                self.habits.refuses_used = not self._is_prepared(second)
-                self.clean_up()
-        return self.habits.refuses_used
-
-    def _is_prepared(self, claim: Claim) -> bool:
-        try:
-            self.prepared(claim)
-        except Failure:
-            return False
-        return True
 
     # --- calls --------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field, fields_dict, frozen
 
 from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.errors import DocumentError
@@ -237,15 +237,8 @@ def _good_specs(directory: Path) -> Iterator[tuple[Path, CdiDocument]]:
 
 
 def _joined(one: Edits, other: Edits) -> Edits:
-    return Edits(
-        env=one.env + other.env,
-        deviceNodes=one.deviceNodes + other.deviceNodes,
-        netDevices=one.netDevices + other.netDevices,
-        hooks=one.hooks + other.hooks,
-        mounts=one.mounts + other.mounts,
-        intelRdt=other.intelRdt or one.intelRdt,
-        additionalGids=one.additionalGids + other.additionalGids,
-    )
+    lists = {name: getattr(one, name) + getattr(other, name) for name in fields_dict(Edits) if name != "intelRdt"}
+    return Edits(**lists, intelRdt=other.intelRdt or one.intelRdt)
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------

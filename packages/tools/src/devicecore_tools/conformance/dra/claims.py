@@ -120,8 +120,14 @@ class Claims:
         slices, request, allocator = self._published, self.request(1), self._prepare_allocation()
         found: list[SliceDevice] = []
         for device in self.usable:
-            if not device.body.get("consumesCounters") or allocator.fits(request, device, slices, found):
-                found.append(device)
+            try:
+                if device.body.get("consumesCounters"):
+                    allocator.allocate(request, [device], slices, found, is_trial=True)
+            except UndecidableError:
+                raise
+            except AllocationError:
+                continue
+            found.append(device)
         return tuple(found)
 
     def free_device(self, *, shared: bool | None = None, other_than: SliceDevice | None = None) -> SliceDevice:
@@ -247,22 +253,6 @@ class Claims:
         """The devices that claims of checks have now."""
         return [device for claim in self._all for device in claim.devices]
 
-    def reallocate(self, claim: Claim, device: SliceDevice) -> None:
-        """Allocate another device to a claim, as after its deallocation: it keeps its UID."""
-        allocation = self.allocation_of(device)
-        reserved = self.slices.api.get("ResourceClaim", claim.name, claim.namespace)["status"]["reservedFor"]
-
-        def deallocate(body: Json) -> None:
-            body["status"].pop("reservedFor")
-            body["status"].pop("allocation")
-
-        def allocate(body: Json) -> None:
-            body["status"] = {"allocation": allocation, "reservedFor": reserved}
-
-        self.slices.api.change("ResourceClaim", claim.name, deallocate, claim.namespace)
-        self.slices.api.change("ResourceClaim", claim.name, allocate, claim.namespace)
-        claim.devices = (device,)
-
     def stranger(self, claim: Claim, uid: str | None = None) -> Claim:
         """Return a claim of the same name with another UID, which is not on the API server."""
         return Claim(claim.namespace, claim.name, str(uuid.uuid4()) if uid is None else uid, ())
@@ -273,12 +263,6 @@ class Claims:
         if claim in self._own:
             self._own.remove(claim)
         self._all.remove(claim)
-
-    def label_namespace(self, label: str, value: str) -> None:
-        """Label the namespace of the claims."""
-        self.slices.api.change(
-            "Namespace", NAMESPACE, lambda body: body["metadata"].setdefault("labels", {}).update({label: value})
-        )
 
     def delete_object(self, claim: Claim) -> None:
         """Delete the claim's object from the API server, if it is there."""

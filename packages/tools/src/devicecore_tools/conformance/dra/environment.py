@@ -23,7 +23,6 @@ from devicecore_tools.testing.api_server import Json, LocalApiServer
 from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS
 from devicecore_tools.testing.process import DRIVER_VARIABLES, POD_UID, with_texts
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 DEVICE_CLASS = "devicecore-conformance"
 """The DeviceClass that selects all devices of the driver."""
 
@@ -134,12 +133,6 @@ class Environment:
     def _empty(self, *directories: Path) -> None:
         for directory in directories:
             _empty(directory, keep=self._kept.get(directory, frozenset()))
-
-    @property
-    def knows_boot_id(self) -> bool:
-        """Whether a file below the plugins directory holds this machine's boot id, which the checks cannot change."""
-        real = BOOT_ID.read_bytes().strip()
-        return any(real in data for data in self.state_files().values())
 
     def state_files(self) -> dict[Path, bytes]:
         """Return the regular files below the plugins directory with their contents.

@@ -6,7 +6,7 @@ Law: a body that is no object of the kind that the path names changes nothing.
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 from urllib.parse import unquote
@@ -15,6 +15,7 @@ from attrs import frozen
 
 from devicecore.domain.text import foreign_text
 from devicecore_tools.testing.api_server import fields, status
+from devicecore_tools.testing.api_server.causes import mapping_of
 from devicecore_tools.testing.api_server.faults import Request
 from devicecore_tools.testing.api_server.kinds import Kind, Kinds
 from devicecore_tools.testing.api_server.list_options import check_list, number
@@ -51,14 +52,9 @@ class Target:
         return f"{self.kind.group}/{self.version}" if self.kind.group else self.version
 
     @property
-    def place(self) -> str:
-        """The namespace of one object. It is empty for kinds without namespaces."""
-        return self.namespace or ""
-
-    @property
-    def one(self) -> str:
-        """The name of the one object. The text is empty if the path names all of them."""
-        return self.name or ""
+    def key(self) -> tuple[Kind, str, str]:
+        """The kind, the namespace and the name of one object. What the path does not name is empty."""
+        return self.kind, self.namespace or "", self.name or ""
 
     @property
     def is_status(self) -> bool:
@@ -82,7 +78,12 @@ def target_of(path: str, kinds: Kinds) -> Target:
             raise status.unknown_group()
     if version not in kinds.versions.get(group, ()):
         raise status.unknown_group()
-    namespace, (plural, name, subresource) = _place_and_rest(rest)
+    namespace = None
+    if rest[:1] == ["namespaces"] and rest[2:] not in ([], ["status"]):
+        namespace, rest = rest[1], rest[2:]
+    if not 1 <= len(rest) <= len(("plural", "name", "subresource")):
+        raise status.unknown_path()
+    plural, name, subresource = rest[0], rest[1] if len(rest) > 1 else None, "".join(rest[2:])
     kind = kinds.of(plural, group, version)
     if kind is None or (namespace is not None and not kind.namespaced):
         raise status.unknown_path()
@@ -93,26 +94,6 @@ def target_of(path: str, kinds: Kinds) -> Target:
     return Target(kind, version, namespace, name, subresource)
 
 
-def _place_and_rest(parts: Sequence[str]) -> tuple[str | None, tuple[str, str | None, str]]:
-    """The namespace, then the plural, the name and the subresource."""
-    match parts:
-        case ["namespaces", _, "status"]:
-            namespace, rest = None, parts
-        case ["namespaces", namespace, _, *_]:
-            rest = parts[2:]
-        case _:
-            namespace, rest = None, parts
-    match rest:
-        case [plural]:
-            return namespace, (plural, None, "")
-        case [plural, name]:
-            return namespace, (plural, name, "")
-        case [plural, name, subresource]:
-            return namespace, (plural, name, subresource)
-        case _:
-            raise status.unknown_path()
-
-
 def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
     """Do what a request asks. Return the code and the body of the answer. Raises ApiError if the request is refused."""
     operations = _ACTIONS.get(target.subresource, _ON_ONE) if target.name is not None else _ON_MANY
@@ -120,7 +101,7 @@ def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int
     if request.verb not in operations or is_spread:
         message = "the server does not allow this method on the requested resource"
         raise ApiError(405, "MethodNotAllowed", message)
-    options = request.body if request.verb.startswith("delete") and isinstance(request.body, dict) else {}
+    options = mapping_of(request.body) if request.verb.startswith("delete") else {}
     dry = options.get("dryRun") or ([request.query["dryRun"]] if request.query.get("dryRun") else [])
     if dry not in ([], ["All"]):
         names = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
@@ -129,77 +110,60 @@ def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int
             options=names.get(request.verb, "DeleteOptions"), field="dryRun", kind="Unsupported value", detail=detail
         )
     with store.rehearsal() if dry else nullcontext():
-        return operations[request.verb](store, request, target)
+        answer = operations[request.verb](store, request, target)
+    if target.name is not None and target.subresource not in _ACTIONS:
+        answer = typed(answer, target)
+    return (201 if request.verb == "create" else 200), answer
 
 
-def _list(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
-    selector = selector_of(target, request.query)
-    found, version = store.select(target.kind, target.namespace, selector)
+def _list(store: ObjectStore, request: Request, target: Target) -> Json:
+    found, version = store.select(target.kind, target.namespace, selector_of(target, request.query))
     check_list(request.query, version)
-    return 200, _listed(found, version, target)
+    return _listed(found, version, target)
 
 
-def _create(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
-    body = _object(request.body, target)
-    return 201, typed(store.create(target.kind, target.place, body, manager=_manager(request)), target)
+def _create(store: ObjectStore, request: Request, target: Target) -> Json:
+    kind, place, _ = target.key
+    return typed(store.create(kind, place, _object(request.body, target), manager=_manager(request)), target)
 
 
-def _delete_collection(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
+def _delete_collection(store: ObjectStore, request: Request, target: Target) -> Json:
     with store.transaction():
         deleted = store.delete_collection(target.kind, target.namespace, selector_of(target, request.query))
-        return 200, _listed(deleted, store.version, target)
+        return _listed(deleted, store.version, target)
 
 
-def _get(store: ObjectStore, _: Request, target: Target) -> tuple[int, Json]:
-    return 200, typed(store.get(target.kind, target.place, target.one), target)
+def _get(store: ObjectStore, _: Request, target: Target) -> Json:
+    return store.get(*target.key)
 
 
-def _update(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
+def _update(store: ObjectStore, request: Request, target: Target) -> Json:
     body = _object(request.body, target)
-    manager, in_status = _manager(request), target.is_status
-    return 200, typed(
-        store.update(target.kind, target.place, target.one, body, in_status=in_status, manager=manager), target
-    )
+    return store.update(*target.key, body, in_status=target.is_status, manager=_manager(request))
 
 
-def _patch(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
-    return 200, typed(_patched(store, request, target), target)
-
-
-def _delete(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
-    return 200, typed(_deleted(store, request, target, request.body), target)
-
-
-def _deleted(store: ObjectStore, request: Request, target: Target, body: object) -> Json:
-    options = body if isinstance(body, dict) else {}
+def _delete(store: ObjectStore, request: Request, target: Target, body: object = None) -> Json:
+    options = body if isinstance(body, dict) else mapping_of(request.body)
     asked = number(request.query, "gracePeriodSeconds") if "gracePeriodSeconds" in request.query else None
     grace = options.get("gracePeriodSeconds", asked)
     if not isinstance(grace, int | None):
         message = "json: cannot unmarshal into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
         raise status.bad_request(message)
-    return store.delete(target.kind, target.place, target.one, options.get("preconditions"), grace)
+    return store.delete(*target.key, options.get("preconditions"), grace)
 
 
-def _bind(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
-    body = request.body if isinstance(request.body, dict) else {}
-    store.bind(target.kind, target.place, target.one, body, manager=_manager(request))
-    return 201, _SUCCESS
+def _bind(store: ObjectStore, request: Request, target: Target) -> Json:
+    store.bind(*target.key, mapping_of(request.body), manager=_manager(request))
+    return _SUCCESS
 
 
-def _evict(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
-    body = request.body if isinstance(request.body, dict) else {}
-    _deleted(store, request, target, body.get("deleteOptions"))
-    return 201, _SUCCESS
+def _evict(store: ObjectStore, request: Request, target: Target) -> Json:
+    _delete(store, request, target, mapping_of(mapping_of(request.body).get("deleteOptions")))
+    return _SUCCESS
 
 
-Operation = Callable[[ObjectStore, Request, Target], tuple[int, Json]]
-_ON_MANY: Mapping[str, Operation] = {"list": _list, "create": _create, "deletecollection": _delete_collection}
-_ON_ONE: Mapping[str, Operation] = {"get": _get, "update": _update, "patch": _patch, "delete": _delete}
-_ACTIONS: Mapping[str, Mapping[str, Operation]] = {"binding": {"create": _bind}, "eviction": {"create": _evict}}
-
-
-def _patched(store: ObjectStore, request: Request, target: Target) -> Json:
-    kind, place, name, body = target.kind, target.place, target.one, request.body
+def _patch(store: ObjectStore, request: Request, target: Target) -> Json:
+    kind, body = target.kind, request.body
     in_status, manager = target.is_status, _manager(request)
     content = request.headers.get("Content-Type", "").partition(";")[0]
     if content == _APPLY:
@@ -209,8 +173,7 @@ def _patched(store: ObjectStore, request: Request, target: Target) -> Json:
                 options="PatchOptions", field="fieldManager", kind="Required value", detail=detail
             )
         force = request.query.get("force") == "true"
-        body = _object(body, target)
-        return store.apply(kind, place, name, body, in_status=in_status, manager=manager, force=force)
+        return store.apply(*target.key, _object(body, target), in_status=in_status, manager=manager, force=force)
     if "force" in request.query:
         detail = "may not be specified for non-apply patch"
         raise status.invalid_options(options="PatchOptions", field="force", kind="Forbidden", detail=detail)
@@ -233,7 +196,13 @@ def _patched(store: ObjectStore, request: Request, target: Target) -> Json:
         changed = changes[content](as_served(before, kind.plural, target.version))
         return as_kept(changed, kind.plural, target.version)
 
-    return store.patch(kind, place, name, change, in_status=in_status, manager=manager)
+    return store.patch(*target.key, change, in_status=in_status, manager=manager)
+
+
+Operation = Callable[[ObjectStore, Request, Target], Json]
+_ON_MANY: Mapping[str, Operation] = {"list": _list, "create": _create, "deletecollection": _delete_collection}
+_ON_ONE: Mapping[str, Operation] = {"get": _get, "update": _update, "patch": _patch, "delete": _delete}
+_ACTIONS: Mapping[str, Mapping[str, Operation]] = {"binding": {"create": _bind}, "eviction": {"create": _evict}}
 
 
 def selector_of(target: Target, query: Mapping[str, str]) -> Selector:

@@ -16,6 +16,7 @@ from attrs import evolve
 
 from devicecore.ports.context import Runs
 from devicecore.runtime.lifecycle import Lifecycle
+from devicecore_tools.testing.api_server.causes import mapping_of
 from devicecore_tools.testing.api_server.claim_permissions import STATUS, permission_causes
 from devicecore_tools.testing.api_server.faults import Fault, PlannedFault, Request
 from devicecore_tools.testing.api_server.http import HttpServer
@@ -347,10 +348,9 @@ class LocalApiServer(Runs):
         user = self.users.get(token, "")
         if user.startswith(NODE_USER) and target is not None:
             resource = target.kind.resource + (f"/{target.subresource}" if target.subresource else "")
-            body = request.body if isinstance(request.body, dict) else {}
-            NodeRequest(
-                user, request.verb, resource, target.place, target.one, request.query, body, self._find
-            ).authorize()
+            _, place, name = target.key
+            body = mapping_of(request.body)
+            NodeRequest(user, request.verb, resource, place, name, request.query, body, self._find).authorize()
         if f"{request.verb} {request.resource}" in self.forbidden:
             plural = request.resource.partition("/")[0]
             parts = request.path.split("/")
@@ -376,12 +376,12 @@ class LocalApiServer(Runs):
         """
         if request.resource != STATUS or request.verb == "get" or not self.forbidden:
             return
-        before = self.store.get(target.kind, target.place, target.one)
+        before = self.store.get(*target.key)
         with self.store.rehearsal():
             carry_out(self.store, request, target)
-            after = self.store.get(target.kind, target.place, target.one)
+            after = self.store.get(*target.key)
         if causes := permission_causes(self.forbidden, request.verb, before, after):
-            raise invalid(target.kind.qualified, target.one, causes)
+            raise invalid(target.kind.qualified, before["metadata"]["name"], causes)
 
     def hang(self) -> None:
         """Wait to be released."""

@@ -45,6 +45,8 @@ _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
 _STATE = ("_objects", "_owners", "_weights", "_weight", "_events", "_event_weights", "_history", "_version")
 
+Owners = Mapping[fields.FieldPath, set[fields.Owner]]
+
 Key = tuple[str, str]
 """Namespace, empty for kinds without one, and name."""
 
@@ -103,7 +105,7 @@ class ObjectStore:
         self._random = random.Random(seed)  # noqa: S311 - uids of a test server are no secrets
         self._kinds = kinds
         self._objects: defaultdict[str, dict[Key, Json]] = defaultdict(dict)
-        self._owners: dict[tuple[str, Key], Mapping[fields.FieldPath, set[fields.Owner]]] = {}
+        self._owners: dict[tuple[str, Key], Owners] = {}
         self._weights: dict[tuple[str, Key], int] = {}
         self._weight = 0  # of all objects
         self._events: deque[Event] = deque()
@@ -225,12 +227,7 @@ class ObjectStore:
                 )
             _check_preconditions(kind, before, sent)
             after = _combined(kind, before, body, in_status=in_status)
-            owners = fields.updated_owners(
-                fields.keyed(_owned(before)),
-                fields.keyed(_owned(after)),
-                self._owners[kind.resource, (namespace, name)],
-                manager,
-            )
+            owners = self._owners_after(kind, (namespace, name), before, after, manager)
             return self._replace(kind, (namespace, name), before, after, owners)
 
     def patch(
@@ -290,12 +287,7 @@ class ObjectStore:
         with self._changed:
             before = self._existing(kind, (namespace, name))
             after = pod_rules.bound(before, binding, self._clock())
-            owners = fields.updated_owners(
-                fields.keyed(_owned(before)),
-                fields.keyed(_owned(after)),
-                self._owners[kind.resource, (namespace, name)],
-                manager,
-            )
+            owners = self._owners_after(kind, (namespace, name), before, after, manager)
             self._write(kind, (namespace, name), after, owners)
 
     def delete(
@@ -359,6 +351,10 @@ class ObjectStore:
                 for name, value in before.items():
                     setattr(self, name, value)
 
+    def _owners_after(self, kind: Kind, key: Key, before: Json, after: Json, manager: str) -> Owners:
+        owners = self._owners[kind.resource, key]
+        return fields.updated_owners(fields.keyed(_owned(before)), fields.keyed(_owned(after)), owners, manager)
+
     def _existing(self, kind: Kind, key: Key) -> Json:
         found = self._objects[kind.resource].get(key)
         if found is None:
@@ -381,9 +377,7 @@ class ObjectStore:
         if kind.namespaced:
             self._existing(NAMESPACE, ("", namespace))
 
-    def _replace(
-        self, kind: Kind, key: Key, before: Json, after: Json, owners: Mapping[fields.FieldPath, set[fields.Owner]]
-    ) -> Json:
+    def _replace(self, kind: Kind, key: Key, before: Json, after: Json, owners: Owners) -> Json:
         canonical_quantities(before, after)
         self._apply_defaults(kind, after)
         _drop_stale_device_statuses(before, after)
@@ -399,7 +393,7 @@ class ObjectStore:
             return self._remove(kind, key)
         return self._write(kind, key, after, owners)
 
-    def _write(self, kind: Kind, key: Key, value: Json, owners: Mapping[fields.FieldPath, set[fields.Owner]]) -> Json:
+    def _write(self, kind: Kind, key: Key, value: Json, owners: Owners) -> Json:
         before = self._objects[kind.resource].get(key)
         value = {**value, "metadata": dict(value["metadata"])}
         earlier = before["metadata"]["managedFields"] if before is not None else ()

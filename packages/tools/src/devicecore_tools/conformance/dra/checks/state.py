@@ -106,7 +106,7 @@ def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
 )
 def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the state files are cut in half, and its device is prepared for another claim."""
-    if not driver.calls.refuses_devices_in_use:
+    if not _refuses_devices_in_use(driver):
         reason = "the driver does not refuse a device in use"
         raise Skip(reason)
     device = driver.claims.free_device(shared=False)
@@ -128,6 +128,20 @@ def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:
         left = sorted(set(names) & driver.environment.cdi_names())
         require(not left, f"{device} was prepared for another claim, and the first claim has {', '.join(left)} still")
     return "it has released the device"
+
+
+def _refuses_devices_in_use(driver: DriverUnderTest) -> bool:
+    with driver.claims.owning([]):
+        device = driver.claims.free_device(shared=False)
+        _ = driver.calls.ready(devices=[device])
+        second = driver.claims.create(driver.claims.request(1), driver.claims.allocation_of(device))
+        try:
+            driver.calls.prepared(second)
+        except Failure:
+            return True
+        finally:
+            driver.calls.clean_up()
+    return False
 
 
 ACROSS_A_CORRUPTION = (survives_a_corrupt_checkpoint, gives_no_device_twice_after_a_corruption)
