@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 
 @frozen
@@ -73,7 +73,7 @@ class Chunks:
 Fault = Answer | Drop | Hang | Delay | RunFirst | Chunks
 
 
-@frozen
+@define
 class PlannedFault:
     """A fault for the next `times` requests with this verb and resource. An empty text stands for all of them.
 
@@ -86,6 +86,7 @@ class PlannedFault:
     method: str = ""
     times: int | None = 1
     every: int = 1
+    _fitted: int = field(default=0, init=False)
 
     def fits(self, request: Request) -> bool:
         """Whether the request is one that the fault is for."""
@@ -94,3 +95,11 @@ class PlannedFault:
             and self.resource in ("", request.resource)
             and self.method in ("", request.method)
         )
+
+    def is_due(self) -> bool:
+        """Count a request that fits. Return whether it has the fault."""
+        self._fitted += 1
+        if self._fitted % self.every:
+            return False
+        self.times = None if self.times is None else self.times - 1
+        return True

@@ -20,7 +20,7 @@ from devicecore_tools.testing.api_server.causes import mapping_of
 from devicecore_tools.testing.api_server.claim_permissions import STATUS, permission_causes
 from devicecore_tools.testing.api_server.faults import Fault, PlannedFault, Request
 from devicecore_tools.testing.api_server.http import HttpServer
-from devicecore_tools.testing.api_server.kinds import NAMESPACE, Kinds
+from devicecore_tools.testing.api_server.kinds import NAMESPACE, Kind, Kinds
 from devicecore_tools.testing.api_server.node_rules import NODE_USER, NodeRequest
 from devicecore_tools.testing.api_server.operations import Target, carry_out
 from devicecore_tools.testing.api_server.status import ApiError, Json, copied, invalid
@@ -94,7 +94,7 @@ class LocalApiServer(Runs):
         self.cuts_lines = False
         self._tls = tls
         self._noted = 0
-        self._planned: list[list[Any]] = []  # each with the number of requests that it fitted
+        self._planned: list[PlannedFault] = []
         self._lock = threading.Lock()
         self._released = threading.Event()
         self._lifecycle = Lifecycle("the API server for tests")
@@ -170,19 +170,11 @@ class LocalApiServer(Runs):
         cluster: Json = {"server": self.url}
         if authority is not None:
             cluster["certificate-authority"] = str(authority)
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "devicecore", "cluster": cluster}],
-            "users": [{"name": "devicecore", "user": credentials}],
-            "contexts": [
-                {
-                    "name": "devicecore",
-                    "context": {"cluster": "devicecore", "user": "devicecore", "namespace": namespace},
-                }
-            ],
-            "current-context": "devicecore",
-        }
+        name = "devicecore"
+        context = {"cluster": name, "user": name, "namespace": namespace}
+        parts = {"clusters": ("cluster", cluster), "users": ("user", credentials), "contexts": ("context", context)}
+        lists = {part: [{"name": name, field: value}] for part, (field, value) in parts.items()}
+        config = {"apiVersion": "v1", "kind": "Config", **lists, "current-context": name}
         path.touch(mode=0o600)  # it may hold a token
         path.write_text(json.dumps(config, indent=2), encoding="utf-8")  # JSON is YAML
         return path
@@ -196,8 +188,8 @@ class LocalApiServer(Runs):
             ApiError: it exists, or breaks the rules of its kind.
             UnknownKindError: the server has no such kind.
         """
-        kind = self.kinds.named(str(body.get("kind")), str(body.get("apiVersion", "")))
-        place = str((body.get("metadata") or {}).get("namespace") or "default") if kind.namespaced else ""
+        given = str((body.get("metadata") or {}).get("namespace") or "default")
+        kind, place = self._kind(str(body.get("kind")), given, str(body.get("apiVersion", "")))
         with self.store.transaction():
             created = self.store.create(kind, place, body, manager=manager)
             name = created["metadata"]["name"]
@@ -212,8 +204,7 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: it does not exist.
         """
-        found = self.kinds.named(kind)
-        return self.store.get(found, namespace if found.namespaced else "", name)
+        return self.store.get(*self._kind(kind, namespace), name)
 
     def objects(self, kind: str, namespace: str | None = None) -> list[Json]:
         """All objects of a kind, or those of one namespace, by name."""
@@ -233,8 +224,7 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: it does not exist, or breaks the rules of its kind afterwards.
         """
-        found = self.kinds.named(kind)
-        place = namespace if found.namespaced else ""
+        found, place = self._kind(kind, namespace)
         with self.store.transaction():
             before = self.store.get(found, place, name)
             after = copied(before)
@@ -250,8 +240,7 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: the pod does not exist, is bound or is being deleted.
         """
-        kind = self.kinds.named("Pod")
-        self.store.bind(kind, namespace, pod, {"target": {"name": node}}, manager="scheduler")
+        self.store.bind(*self._kind("Pod", namespace), pod, {"target": {"name": node}}, manager="scheduler")
 
     def delete(self, kind: str, name: str, namespace: str = "default", grace: int | None = None) -> Json:
         """Delete an object. `grace` is the grace period of a pod, in seconds. Return what it was.
@@ -259,8 +248,11 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: it does not exist.
         """
-        found = self.kinds.named(kind)
-        return self.store.delete(found, namespace if found.namespaced else "", name, grace=grace)
+        return self.store.delete(*self._kind(kind, namespace), name, grace=grace)
+
+    def _kind(self, name: str, namespace: str, api_version: str = "") -> tuple[Kind, str]:
+        kind = self.kinds.named(name, api_version)
+        return kind, namespace if kind.namespaced else ""
 
     # --- faults, and looking on ---------------------------------------------------------------------------------------
 
@@ -275,7 +267,7 @@ class LocalApiServer(Runs):
     ) -> None:
         """Apply these faults, one after the other, each to the next `times` requests that fit. None means all."""
         with self._lock:
-            self._planned += [[PlannedFault(fault, verb, resource, method, times, every), 0] for fault in faults]
+            self._planned += [PlannedFault(fault, verb, resource, method, times, every) for fault in faults]
 
     def clear_faults(self) -> None:
         """Forget the faults that were not applied yet."""
@@ -323,18 +315,11 @@ class LocalApiServer(Runs):
             self.requests.append(request)
 
     def _fault_for(self, request: Request) -> Fault | None:
-        for entry in self._planned:
-            planned: PlannedFault = entry[0]
-            if not planned.fits(request):
-                continue
-            entry[1] += 1
-            if entry[1] % planned.every:
-                return None
-            if planned.times is not None:
-                entry[0] = evolve(planned, times=planned.times - 1)
-                self._planned = [one for one in self._planned if one[0].times != 0]
-            return planned.fault
-        return None
+        planned = next((one for one in self._planned if one.fits(request)), None)
+        if planned is None or not planned.is_due():
+            return None
+        self._planned = [one for one in self._planned if one.times != 0]
+        return planned.fault
 
     def authorize(self, request: Request, target: Target | None) -> None:
         """Refuse a client that has not shown a token, or may not do this.
