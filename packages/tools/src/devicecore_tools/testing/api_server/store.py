@@ -7,6 +7,7 @@ event. A watcher that starts at a version sees every later event once, in order,
 import copy
 import json
 import random
+import re
 import threading
 import uuid
 from collections import defaultdict, deque
@@ -18,9 +19,10 @@ from operator import itemgetter
 
 from attrs import frozen
 
+from devicecore.domain.errors import InvalidQuantityError
+from devicecore.domain.quantity import Quantity
 from devicecore_tools.testing.api_server import claim_rules, fields, pod_rules, status
 from devicecore_tools.testing.api_server.kinds import DEFINITION, NAMESPACE, Kind, Kinds
-from devicecore_tools.testing.api_server.quantities import canonical_quantities
 from devicecore_tools.testing.api_server.selectors import Selector
 from devicecore_tools.testing.api_server.shapes import wrong_types
 from devicecore_tools.testing.api_server.status import ApiError, Cause, Json, copied
@@ -29,6 +31,7 @@ _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
 """How much of `generateName` is in a name, which then has 63 characters."""
 _LABELS = ("labels", "annotations")
+_EXPONENT = re.compile(r"[eE][+-]?\d")  # of a quantity, which keeps it
 _SERVER_FIELDS = ("uid", "creationTimestamp", "selfLink", "generation", "managedFields", "deletionTimestamp")
 MAX_EVENTS = 10_000
 """How many events are kept for watchers. A watcher that is further behind must list again."""
@@ -200,7 +203,7 @@ class ObjectStore:
             _refuse_if(
                 kind, metadata["name"], [*kind.causes(value, None), *self._admin_access_causes(kind, namespace, value)]
             )
-            canonical_quantities({}, value)
+            _write_quantities({}, value)
             metadata["uid"] = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
             metadata["creationTimestamp"] = self._timestamp()
             if kind.has_generation:
@@ -264,7 +267,7 @@ class ObjectStore:
             before = self._existing(kind, (namespace, name))
             _check_preconditions(kind, before, metadata)
             sent = copied(_owned(body))
-            canonical_quantities(before, sent)
+            _write_quantities(before, sent)
             if in_status:
                 sent = {"status": sent.get("status") or {}}
             owners = self._owners[kind.resource, (namespace, name)]
@@ -378,7 +381,7 @@ class ObjectStore:
             self._existing(NAMESPACE, ("", namespace))
 
     def _replace(self, kind: Kind, key: Key, before: Json, after: Json, owners: Owners) -> Json:
-        canonical_quantities(before, after)
+        _write_quantities(before, after)
         self._apply_defaults(kind, after)
         _drop_stale_device_statuses(before, after)
         causes = [*kind.causes(after, before)]
@@ -468,6 +471,20 @@ class ObjectStore:
 
     def _timestamp(self) -> str:
         return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _write_quantities(before: Json, after: Json) -> None:
+    """Write the quantities of a Node's status in place as Kubernetes does, but not those that stay as they were."""
+    for section in ("capacity", "allocatable"):
+        old, new = ((of.get("status") or {}).get(section) or {} for of in (before, after))
+        for name, value in new.items() if isinstance(new, dict) else ():
+            if name not in old or value != old[name]:
+                try:
+                    written = str(Quantity.parse(str(value)))
+                    new[name] = value if _EXPONENT.search(str(value)) else written
+                except InvalidQuantityError as error:
+                    message = f"quantities must match the regular expression: {name}: {value!r}"
+                    raise status.bad_request(message) from error
 
 
 def _refuse_if(kind: Kind, name: str, causes: list[Cause]) -> None:
