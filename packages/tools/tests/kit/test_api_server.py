@@ -703,7 +703,7 @@ def test_an_applied_field_of_another_type_is_refused(server: LocalApiServer, dev
 
 def test_a_quantity_of_thousands_of_digits_is_refused(server: LocalApiServer) -> None:
     node = {"metadata": {"name": "n"}, "status": {"capacity": {"example.com/gpu": "9" * 5_000}}}
-    assert ask(server, "POST", "/api/v1/nodes", node).body["status"] == node["status"]
+    assert ask(server, "POST", "/api/v1/nodes", node).code == 400
 
 
 @pytest.mark.parametrize("selector", ["," * 60_000, "(," * 30_000, "a" + "+" * 60_000 + "b"])

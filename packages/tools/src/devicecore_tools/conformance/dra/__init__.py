@@ -23,8 +23,8 @@ How to add a check
    The function's name is the check's name. **A check fails only for its own subject**: it prepares itself with methods
    that raise `Skip` (`ready`, `claim`, `devices`, `instance`), so one fault fails one check.
 2. A check that needs a restart, a reboot or a quiet time is a generator, decorated with `across(EVENT, ...)`; see
-   `events`. It yields where the event happens. All checks of an event share it. `driver.returns[...]` says how the
-   driver came back.
+   `checks/events`. It yields where the event happens. All checks of an event share it.
+   `driver.registration.returns[...]` says how the driver came back.
 3. Name it in the `CHECKS` of its module, and the module in `checks/__init__.py`, where the order is chosen.
 4. Add a fault to `packages/tools/tests/conformance/faults/<group>.py`: a subclass of the good driver that fails this
    check alone.

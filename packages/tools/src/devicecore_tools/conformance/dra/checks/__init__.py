@@ -15,8 +15,8 @@ from devicecore_tools.conformance.dra.checks import (
     state,
     unprepare,
 )
+from devicecore_tools.conformance.dra.checks.events import KUBELET_RESTART
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
-from devicecore_tools.conformance.dra.events import KUBELET_RESTART
 from devicecore_tools.conformance.dra.steps import Occurrence
 from devicecore_tools.conformance.model import Check
 

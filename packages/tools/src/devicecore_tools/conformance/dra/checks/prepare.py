@@ -15,9 +15,9 @@ from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.calls import devices_in
+from devicecore_tools.conformance.dra.checks.events import KILL, REBOOT
 from devicecore_tools.conformance.dra.claims import NAMESPACE, Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
-from devicecore_tools.conformance.dra.events import KILL, REBOOT
 from devicecore_tools.conformance.dra.steps import Parts, across, check
 from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, in_context, needed, require, some
 from devicecore_tools.testing.api_server import Answer, Delay, Json

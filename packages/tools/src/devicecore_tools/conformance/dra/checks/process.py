@@ -13,8 +13,8 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError, SocketConnection
+from devicecore_tools.conformance.dra.checks.events import QUIET, TERM
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
-from devicecore_tools.conformance.dra.events import QUIET, TERM
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
 from devicecore_tools.conformance.dra.steps import Parts, across, check
 from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require

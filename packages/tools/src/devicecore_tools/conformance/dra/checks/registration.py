@@ -18,8 +18,8 @@ from devicecore.domain.text import counted
 from devicecore.system.sockets import MAX_SOCKET_PATH
 from devicecore.wire import pluginregistration
 from devicecore_tools.conformance.connection import CallFailedError, SocketConnection
+from devicecore_tools.conformance.dra.checks.events import KILL, KUBELET_RESTART, TERM
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
-from devicecore_tools.conformance.dra.events import KILL, KUBELET_RESTART, TERM
 from devicecore_tools.conformance.dra.kubelet import DriverInstance, identity_of, no_sockets_in
 from devicecore_tools.conformance.dra.steps import Parts, across, check
 from devicecore_tools.conformance.model import (

@@ -9,9 +9,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from devicecore.domain.text import counted
+from devicecore_tools.conformance.dra.checks.events import (
+    KILL,
+    KUBELET_RESTART,
+    QUIET,
+    TERM,
+    settle,
+    wait_republished,
+    wipe,
+)
 from devicecore_tools.conformance.dra.checks.registration import is_valid_name
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
-from devicecore_tools.conformance.dra.events import KILL, KUBELET_RESTART, QUIET, TERM, settle, wait_republished, wipe
 from devicecore_tools.conformance.dra.steps import Parts, across, check
 from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, require, some
 from devicecore_tools.testing.api_server import Answer, ApiError, Json

@@ -9,11 +9,11 @@ from contextlib import suppress
 
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.dra.checks.events import CORRUPTION
 from devicecore_tools.conformance.dra.checks.prepare import error_for
 from devicecore_tools.conformance.dra.checks.unprepare import own_cdi_names, require_undone
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
-from devicecore_tools.conformance.dra.events import CORRUPTION
 from devicecore_tools.conformance.dra.steps import Parts, across, check
 from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, in_context, require
 

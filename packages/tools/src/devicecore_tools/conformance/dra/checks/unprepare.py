@@ -10,6 +10,7 @@ from typing import Any
 
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.dra.checks.events import KILL, LOSS, REBOOT
 from devicecore_tools.conformance.dra.checks.prepare import (
     OTHER_DRIVER,
     answer_to,
@@ -21,7 +22,6 @@ from devicecore_tools.conformance.dra.checks.prepare import (
 )
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
-from devicecore_tools.conformance.dra.events import KILL, LOSS, REBOOT
 from devicecore_tools.conformance.dra.steps import Parts, across, check
 from devicecore_tools.conformance.model import Failure, Severity, Skip, needed, require, some
 
