@@ -4,7 +4,6 @@ Law: an object without a complaint from here can be given to the rules and to th
 """
 
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import Any
 
 from devicecore_tools.testing.api_server.status import Json
@@ -20,7 +19,6 @@ _NAMES: Mapping[type, str] = {
     dict: "object",
     list: "array",
 }
-_FREE = ("MicroTime", "Quantity", "RawExtension", "Time")  # have no fields in JSON
 
 
 def wrong_types(kind: str, value: Json, api_version: str = "") -> Iterator[str]:
@@ -28,29 +26,9 @@ def wrong_types(kind: str, value: Json, api_version: str = "") -> Iterator[str]:
 
     `api_version` tells apart the messages of kinds of the same name.
     """
-    from devicecore_tools.testing.wire.api_conversion import message_of  # loading protobuf takes time
+    from devicecore_tools.testing.wire.api_conversion import field_types  # loading protobuf takes time
 
-    yield from _wrong(value, {"spec": {}, "status": {}, **_fields(message_of(api_version, kind).DESCRIPTOR)}, "")
-
-
-@cache
-def _fields(message: Any) -> dict[str, Shape]:  # noqa: ANN401 - a descriptor, whose type depends on the version
-    from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
-
-    texts = (FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_BYTES)
-    scalars: dict[Any, type] = {FieldDescriptorProto.TYPE_BOOL: bool, **dict.fromkeys(texts, str)}
-    described, found = DescriptorProto(), dict[str, Shape]()
-    message.CopyToProto(described)  # descriptors tell in no way that all versions of protobuf have what is repeated
-    for one in described.field:
-        below = message.fields_by_name[one.name].message_type
-        if one.name == "deviceConfiguration":  # Go embeds it, so JSON has its fields at this level
-            found |= _fields(below)
-            continue
-        is_map = below is not None and below.GetOptions().map_entry
-        shape: Shape = scalars.get(one.type, int) if below is None else None if below.name in _FREE else _fields(below)
-        shape = {"*": _fields(below)["value"]} if is_map else shape
-        found[one.json_name] = [shape] if one.label == one.LABEL_REPEATED and not is_map else shape
-    return found
+    yield from _wrong(value, {"spec": {}, "status": {}, **field_types(api_version, kind)}, "")
 
 
 def _wrong(value: Any, shape: Shape, path: str) -> Iterator[str]:  # noqa: ANN401 - JSON

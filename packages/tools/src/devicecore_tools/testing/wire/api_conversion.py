@@ -6,8 +6,10 @@ Law: the result is what the same client sends as JSON. So a field is left out if
 import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -42,6 +44,8 @@ _BYTES = {"data", "binaryData"}  # of a Secret or a ConfigMap; a claim's status 
 MAGIC = b"k8s\0"
 """What a body begins with. The envelope follows."""
 
+_FREE = ("MicroTime", "Quantity", "RawExtension", "Time")  # messages that are no objects in JSON
+
 _KINDS: Mapping[str, type[Message]] = {
     kind.DESCRIPTOR.name: kind
     for kind in (
@@ -57,11 +61,34 @@ _OTHERS: Mapping[tuple[str, str], type[Message]] = {
 """The messages of those versions of an API whose fields have other numbers."""
 
 
-def message_of(api_version: str, kind: str) -> type[Message]:
-    """Return the message whose fields the objects of a kind have in JSON. Of others it has only metadata."""
+def field_types(api_version: str, kind: str) -> Mapping[str, Any]:
+    """Return the types of the fields that the objects of a kind have in JSON. Of others they are those of metadata.
+
+    A type is a scalar one, the types of the fields of an object (`*` are all others), a list with the type of its
+    items, or None for any.
+    """
     if kind == CustomResourceDefinition.DESCRIPTOR.name:  # not read, because its message has no schemas here
-        return CustomResourceDefinition
-    return _OTHERS.get((api_version, kind), _KINDS.get(kind, OtherObject))
+        return _types(CustomResourceDefinition.DESCRIPTOR)
+    return _types(_OTHERS.get((api_version, kind), _KINDS.get(kind, OtherObject)).DESCRIPTOR)
+
+
+@cache
+def _types(message: Any) -> dict[str, Any]:  # noqa: ANN401 - a descriptor, whose class depends on the version
+    texts = (FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_BYTES)
+    scalars: dict[Any, type] = {FieldDescriptorProto.TYPE_BOOL: bool, **dict.fromkeys(texts, str)}
+    described, found = DescriptorProto(), dict[str, Any]()
+    message.CopyToProto(described)  # which fields are repeated, descriptors say otherwise from version to version
+    for one in described.field:
+        below = message.fields_by_name[one.name].message_type
+        if one.name == "deviceConfiguration":  # as in `_fields`
+            found |= _types(below)
+        elif below is not None and below.GetOptions().map_entry:
+            found[one.json_name] = {"*": _types(below)["value"]}
+        else:
+            free = below is not None and below.name in _FREE
+            type_: Any = scalars.get(one.type, int) if below is None else None if free else _types(below)
+            found[one.json_name] = [type_] if one.label == one.LABEL_REPEATED else type_
+    return found
 
 
 class UnreadableKindError(ValueError):
