@@ -145,6 +145,12 @@ def answers_are_appended(patch: Patch) -> None:
     patch.setattr(preparation, "store_answer", appending)
 
 
+@breaks("each device once", "one pod")
+def answers_are_appended_within_one_run(patch: Patch) -> None:
+    """kubernetes#140274 mends this since 1.37: a pod with two drivers is prepared again after one of them has failed."""
+    answers_are_appended(patch)
+
+
 @breaks("has two calls at once", "two pods of one claim")
 def nobody_waits_for_a_turn(patch: Patch) -> None:
     """Two pods of one claim that start together both call the driver, as in a kubelet."""
