@@ -15,13 +15,13 @@ How to add a check
        )
        def prepare_is_idempotent(driver: DriverUnderTest) -> str:
            \"\"\"What the check does, in a sentence.\"\"\"
-           claim = driver.ready()                      # what it needs: Skip if the driver does not do it
-           again = driver.prepared(claim)              # what it tests: Failure if the driver does not do it
+           claim = driver.calls.ready()                # what it needs: Skip if the driver does not do it
+           again = driver.calls.prepared(claim)        # what it tests: Failure if the driver does not do it
            require(again, "what happened instead")     # Failure with this text
            return "what happened"
 
    The function's name is the check's name. **A check fails only for its own subject**: it prepares itself with methods
-   that raise `Skip` (`ready`, `claim`, `devices`, `instance`), so one fault fails one check.
+   that raise `Skip` (`calls.ready`, `claims.new`, `registration.instance`), so one fault fails one check.
 2. A check that needs a restart, a reboot or a quiet time is a generator, decorated with `across(EVENT, ...)`; see
    `checks/events`. It yields where the event happens. All checks of an event share it.
    `driver.registration.returns[...]` says how the driver came back.
@@ -29,9 +29,9 @@ How to add a check
 4. Add a fault to `packages/tools/tests/conformance/faults/<group>.py`: a subclass of the good driver that fails this
    check alone.
 
-A check leaves nothing. Claims that it made with `driver.claim` are unprepared and deleted after it. Faults of the API
-server end with the block of `driver.faults`, and its absence ends with that of `driver.without_api_server`. A driver
-that has ended or is no longer registered is started again for the next check.
+A check leaves nothing. Claims that it made with `driver.claims.new` are unprepared and deleted after it. Faults of the
+API server end with the block of `driver.faults`, and its absence ends with that of `driver.without_api_server`. A
+driver that has ended or is no longer registered is started again for the next check.
 """
 
 from devicecore_tools.conformance.dra.checks import CHECKS, CORE
