@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from attrs import field, frozen
+from attrs import define, field
 
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.names import is_dns_label, is_dns_subdomain
@@ -39,7 +39,7 @@ MAX_ENTRIES = 32
 """Entries that most lists of the API may have."""
 
 
-@frozen
+@define(eq=False)  # not frozen: a slice with many devices has thousands of fields
 class Field:
     """A field of an object: its path and its value, which is None if it is missing.
 
@@ -51,7 +51,8 @@ class Field:
     causes: list[Cause] = field(factory=list)
 
     def __getitem__(self, name: str) -> "Field":
-        return Field(f"{self.path}.{name}".lstrip("."), mapping_of(self.value).get(name), self.causes)
+        value = self.value.get(name) if isinstance(self.value, dict) else None
+        return Field(f"{self.path}.{name}" if self.path else name, value, self.causes)
 
     def __iter__(self) -> Iterator["Field"]:
         """The objects in a list."""
@@ -177,11 +178,12 @@ class Field:
 
     def exactly_one(self, present: Collection[str], allowed: Collection[str]) -> None:
         """Exactly one of the `allowed` fields is present."""
-        detail = f"exactly one of {', '.join(f'`{name}`' for name in allowed)} is required"
-        if not present:
-            self.required(detail)
-        elif len(present) > 1:
-            self.invalid(f"{detail}, but multiple fields are set", "{" + ", ".join(present) + "}")
+        if len(present) != 1:
+            detail = f"exactly one of {', '.join(f'`{name}`' for name in allowed)} is required"
+            if not present:
+                self.required(detail)
+            else:
+                self.invalid(f"{detail}, but multiple fields are set", "{" + ", ".join(present) + "}")
 
     def json_object(self) -> None:
         """The value is an object of at most 10 KiB of JSON, which only a driver reads."""

@@ -26,6 +26,7 @@ _LABEL_KEY_SENTENCE = (
 )
 _SCALARS = ("int", "bool", "string", "version")
 _LISTS = ("ints", "bools", "strings", "versions")
+_TYPES = (*_SCALARS, *_LISTS)
 _NODES = ("nodeName", "nodeSelector", "allNodes")
 _MAX_TEXT = 64
 
@@ -97,7 +98,7 @@ def _device(device: Field, *, per_device_nodes: bool) -> None:
     for taint in device["taints"]:
         _taint(taint)
     _binding_conditions(device)
-    chosen = [name for name in _NODES if device[name].value not in (None, "")]
+    chosen = [name for name in _NODES if device.value.get(name) not in (None, "")]
     if per_device_nodes:
         device.exactly_one(chosen, _NODES)
     for name in () if per_device_nodes else chosen:
@@ -105,8 +106,9 @@ def _device(device: Field, *, per_device_nodes: bool) -> None:
 
 
 def _attribute(attribute: Field) -> None:
-    present = [name for name in (*_SCALARS, *_LISTS) if attribute[name].value is not None]
-    attribute.exactly_one(present, (*_SCALARS, *_LISTS))
+    given = mapping_of(attribute.value)
+    present = [name for name in _TYPES if given.get(name) is not None]
+    attribute.exactly_one(present, _TYPES)
     if len(present) == 1:
         found = attribute[present[0]]
         values = list_of(found.value) if present[0] in _LISTS else [found.value]
