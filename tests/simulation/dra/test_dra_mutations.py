@@ -147,7 +147,7 @@ def answers_are_appended(patch: Patch) -> None:
 
 @breaks("each device once", "one pod")
 def answers_are_appended_within_one_run(patch: Patch) -> None:
-    """kubernetes#140274 mends this since 1.37: a pod with two drivers is prepared again after one of them has failed."""
+    """kubernetes#140274 mends this in 1.37: a pod with two drivers is prepared again after one of them has failed."""
     answers_are_appended(patch)
 
 
