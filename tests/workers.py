@@ -91,11 +91,15 @@ class _Reports:
     def __init__(self, config: pytest.Config, results: Connection) -> None:
         self._config = config
         self._results = results
+        # Without these options nobody reads that a set-up or a tear-down has passed, two reports of three.
+        self._needs_all = config.option.durations is not None or config.option.xmlpath is not None
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._results.send(nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when != "call" and report.passed and not self._needs_all:
+            return
         hook = self._config.hook
         self._results.send(hook.pytest_report_to_serializable(config=self._config, report=report))
 

@@ -92,6 +92,10 @@ class Harness:
             self.called_back(subject, action)
 
 
+def get(url: str) -> httpx2.Response:
+    return httpx2.get(url, timeout=PATIENCE, verify=False)  # no TLS: certificates take time to load
+
+
 # --- managers ---------------------------------------------------------------------------------------------------------
 
 
@@ -290,7 +294,7 @@ def metrics_servers() -> Iterator[LifecycleHarness]:
         port = first.port
 
     def scrape(subject: MetricsServer) -> None:
-        assert httpx2.get(subject.url, timeout=PATIENCE).is_success
+        assert get(subject.url).is_success
 
     def call_back(subject: MetricsServer, action: Callable[[], object]) -> None:
         collector.action = action
@@ -383,7 +387,7 @@ def watched_directories() -> Iterator[LifecycleHarness]:
 def api_servers() -> Iterator[LifecycleHarness]:
     def ask(subject: LocalApiServer) -> bool:
         try:
-            assert httpx2.get(f"{subject.url}/readyz", timeout=PATIENCE).is_success
+            assert get(f"{subject.url}/readyz").is_success
         except httpx2.ConnectError:
             return False
         return True
@@ -392,9 +396,12 @@ def api_servers() -> Iterator[LifecycleHarness]:
 
 
 SERVE = """
+import os
 import sys
 from pathlib import Path
 from devicecore_tools.testing.api_server import LocalApiServer
+if os.fork():
+    os._exit(0)
 with LocalApiServer() as server:
     server.create({"kind": "Node", "metadata": {"name": "worker-1"}})
     claim = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}
@@ -407,14 +414,16 @@ with LocalApiServer() as server:
 
 @pytest.fixture(scope="module")
 def kubeconfig() -> Iterator[Path]:
-    """For an API server in another process, so that what the server takes is not counted."""
+    """For an API server in another process, so that what the server takes is not counted.
+
+    It is no child: as long as there are none, nobody has to look for them in all processes.
+    """
     with tempfile.TemporaryDirectory() as directory:
         path, pipe = Path(directory, "kubeconfig"), subprocess.PIPE
         with subprocess.Popen([sys.executable, "-c", SERVE, str(path)], stdin=pipe, stdout=pipe, text=True) as running:
             assert running.stdout is not None
             assert running.stdout.readline() == "ready\n"
-            yield path
-            running.kill()
+            yield path  # afterwards its standard input ends, and it does
 
 
 def publish_status(subject: KubeApiSink) -> None:

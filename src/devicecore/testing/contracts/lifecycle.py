@@ -270,10 +270,14 @@ def _descriptors() -> Iterator[str]:
 
 
 def _children() -> Iterator[int]:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # there is none, and nothing has to be read for each process of the machine
+        return
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):  # it has ended meanwhile
-                fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+                fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
                 if int(fields[1]) == os.getpid():
                     yield int(entry.name)
 
