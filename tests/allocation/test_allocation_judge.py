@@ -66,6 +66,7 @@ MUTATIONS: dict[str, tuple[object, str, object]] = {
 }
 
 
+@pytest.mark.no_cover  # of the thousands of cases, which are not for coverage
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_judge_finds(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, name, instead = MUTATIONS[mutation]

@@ -26,6 +26,9 @@ _FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--disable-extensions",
+    "--disable-component-extensions-with-background-pages",
+    "--disable-default-apps",
     "--disable-dev-shm-usage",  # a container may have little of it
     "--hide-scrollbars",
     "--remote-debugging-pipe",
