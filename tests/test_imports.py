@@ -55,6 +55,7 @@ LAYERS = {
     "devicecore.domain": Layer(PURE | names("attrs")),
     "devicecore.domain.checkpoint": Layer(PURE | names("attrs fnv_hash_fast orjson")),
     "devicecore.domain.dra": Layer(PURE | names("attrs datetime zlib .domain")),  # dates in a file, and its CRC
+    "devicecore.domain.go_text": Layer(PURE | names("orjson")),
     "devicecore.ports": Layer(PURE | names("attrs .domain")),
     "devicecore.runtime": Layer(PURE | names("attrs logging os queue sys threading time weakref .domain .ports")),
     "devicecore.manager": Layer(PURE | names("attrs logging threading time weakref .domain .ports .runtime")),

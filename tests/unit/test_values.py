@@ -97,6 +97,8 @@ def test_errors_are_values(cls: type[DeviceCoreError]) -> None:
     assert (str(copied), repr(copied), type(copied)) == (str(error), repr(error), cls)
     assert (error == other) == (not has(cls) or not fields(cls))
     assert error != "a"
+    given = ", ".join(f"{field.name}={getattr(error, field.name)!r}" for field in fields(cls)) if has(cls) else ""
+    assert repr(error) == f"{cls.__name__}({given})"
 
 
 def test_errors_of_different_classes_differ() -> None:

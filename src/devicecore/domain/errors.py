@@ -19,7 +19,8 @@ from devicecore.domain.text import foreign_text
 class DeviceCoreError(Exception):
     """Base of all errors that this library raises on purpose, except for mistakes in a call.
 
-    Subclasses are frozen attrs classes. attrs compares exceptions by identity; this class compares them by value.
+    Subclasses are frozen attrs classes. attrs compares exceptions by identity; this class compares them by value. Its
+    `__repr__` is that of attrs, which would take half of the time to make each subclass at each start of a program.
     `_text` is the sentence of an error, with its fields in braces.
     """
 
@@ -30,6 +31,12 @@ class DeviceCoreError(Exception):
         if not self._text or not has(cls):
             return super().__str__()
         return self._text.format_map({name: getattr(self, name) for name in fields_dict(cls)})
+
+    def __repr__(self) -> str:
+        cls = type(self)
+        if not has(cls):
+            return super().__repr__()
+        return f"{cls.__qualname__}({', '.join([f'{name}={getattr(self, name)!r}' for name in fields_dict(cls)])})"
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and _values(self) == _values(other)
@@ -62,7 +69,7 @@ class AdmissionError(DeviceCoreError):
     """The pod, or one of its containers, cannot have what it requests."""
 
 
-@frozen
+@frozen(repr=False)
 class InvalidResourceNameError(DeviceCoreError, ValueError):
     """A resource name that a kubelet would not register. `advice` is for callers: a kubelet does not give any."""
 
@@ -73,7 +80,7 @@ class InvalidResourceNameError(DeviceCoreError, ValueError):
         return f'the ResourceName "{self.name}" is invalid' + (self.advice and f": {self.advice}")
 
 
-@frozen
+@frozen(repr=False)
 class InvalidQuantityError(DeviceCoreError, ValueError):
     """A text that is not a Kubernetes quantity."""
 
@@ -81,7 +88,7 @@ class InvalidQuantityError(DeviceCoreError, ValueError):
     _text = '"{text}" is not a quantity such as 2, 500m or 1.5Gi'
 
 
-@frozen
+@frozen(repr=False)
 class InvalidLimitError(DeviceCoreError, ValueError):
     """A container's limit that is not a whole number. `domain.quantity` reads quantities such as `500m`."""
 
@@ -93,7 +100,7 @@ class InvalidLimitError(DeviceCoreError, ValueError):
         return f"limit of {foreign_text(self.resource)}: expected a whole number of at least 0, got {limit}"
 
 
-@frozen
+@frozen(repr=False)
 class ContainerNotFoundError(DeviceCoreError, KeyError):
     """A pod was asked for a container that it does not have. `containers` are those it has."""
 
@@ -106,7 +113,7 @@ class ContainerNotFoundError(DeviceCoreError, KeyError):
         return f"pod {foreign_text(self.pod)} has no container {foreign_text(self.container)}; its containers: {known}"
 
 
-@frozen
+@frozen(repr=False)
 class ChangedRequestError(AdmissionError):
     """A container that already holds devices requests another number of them."""
 
@@ -118,7 +125,7 @@ class ChangedRequestError(AdmissionError):
     _text = 'pod "{pod}" container "{container}" changed request for resource "{resource}" from {held} to {requested}'
 
 
-@frozen
+@frozen(repr=False)
 class UnregisteredDeviceError(AdmissionError):
     """The resource is known because containers hold devices of it, but no plugin has registered it."""
 
@@ -126,7 +133,7 @@ class UnregisteredDeviceError(AdmissionError):
     _text = "cannot allocate unregistered device {resource}"
 
 
-@frozen
+@frozen(repr=False)
 class NoHealthyDevicesError(AdmissionError):
     """The resource is registered and none of its devices is healthy."""
 
@@ -134,7 +141,7 @@ class NoHealthyDevicesError(AdmissionError):
     _text = "no healthy devices present; cannot allocate unhealthy devices {resource}"
 
 
-@frozen
+@frozen(repr=False)
 class DevicesNoLongerHealthyError(AdmissionError):
     """A device that the container already holds has become unhealthy."""
 
@@ -142,7 +149,7 @@ class DevicesNoLongerHealthyError(AdmissionError):
     _text = "previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
 
 
-@frozen
+@frozen(repr=False)
 class NotEnoughDevicesError(AdmissionError):
     """Too few healthy devices are free. `requested` is the number that is missing after reuse."""
 
@@ -152,7 +159,7 @@ class NotEnoughDevicesError(AdmissionError):
     _text = "requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}"
 
 
-@frozen
+@frozen(repr=False)
 class TopologyAffinityError(AdmissionError):
     """The topology policy admits no set of NUMA nodes."""
 
@@ -161,7 +168,7 @@ class TopologyAffinityError(AdmissionError):
     _text = "Resources cannot be allocated with Topology locality"
 
 
-@frozen
+@frozen(repr=False)
 class AdmissionTimeoutError(AdmissionError):
     """Plugins took too long, so the admission was cancelled. `budget` is in seconds, for all of them together."""
 
@@ -170,21 +177,21 @@ class AdmissionTimeoutError(AdmissionError):
     _text = 'admission of pod "{pod}" took longer than {budget:g} seconds'
 
 
-@frozen
+@frozen(repr=False)
 class ManagerStoppedError(AdmissionError):
     """The device manager is not running: it was not started, or it was stopped during the call."""
 
     _text = "the device manager is not running"
 
 
-@frozen
+@frozen(repr=False)
 class ManagerNotStartedError(ManagerStoppedError):
     """The device manager was never started."""
 
     _text = "the device manager is not started: call start() first, or use the manager in a with statement"
 
 
-@frozen
+@frozen(repr=False)
 class NotStartedError(DeviceCoreError, RuntimeError):
     """Something is used that does not run: it was not started, or it was stopped."""
 
@@ -192,7 +199,7 @@ class NotStartedError(DeviceCoreError, RuntimeError):
     _text = "{name} is not started: call start() first, or use it in a with statement"
 
 
-@frozen
+@frozen(repr=False)
 class StoppedWhileStartingError(DeviceCoreError, RuntimeError):
     """A start has failed because `stop` was called meanwhile. Nothing is running."""
 
@@ -200,7 +207,7 @@ class StoppedWhileStartingError(DeviceCoreError, RuntimeError):
     _text = "{name} was stopped while it started"
 
 
-@frozen
+@frozen(repr=False)
 class CalledFromInsideError(DeviceCoreError, RuntimeError):
     """A call that would wait for itself, because `method` is called from inside `inside` in the same thread."""
 
@@ -212,7 +219,7 @@ class CalledFromInsideError(DeviceCoreError, RuntimeError):
     )
 
 
-@frozen
+@frozen(repr=False)
 class ForkedError(DeviceCoreError, RuntimeError):
     """Something is used in a fork of the process that started it. Both fields are process ids."""
 
@@ -224,7 +231,7 @@ class ForkedError(DeviceCoreError, RuntimeError):
     )
 
 
-@frozen
+@frozen(repr=False)
 class DeviceHeldError(DeviceCoreError):
     """A reservation would have given a device a second owner. The manager prevents this; other callers may cause it."""
 
@@ -235,7 +242,7 @@ class DeviceHeldError(DeviceCoreError):
         return f"devices {', '.join(self.devices)} of {self.resource} are already held"
 
 
-@frozen
+@frozen(repr=False)
 class NoDevicesAllocatedError(DeviceCoreError):
     """A container that has no devices is about to start."""
 
@@ -252,7 +259,7 @@ class PluginError(DeviceCoreError):
     """A device plugin failed, or sent something that the manager cannot use."""
 
 
-@frozen
+@frozen(repr=False)
 class UnsupportedVersionError(PluginError):
     """A plugin registers with an API version other than `supported`."""
 
@@ -264,7 +271,7 @@ class UnsupportedVersionError(PluginError):
         return f'requested API version "{self.version}" is not supported by kubelet. Supported version is [{supported}]'
 
 
-@frozen
+@frozen(repr=False)
 class NoSupportedVersionError(PluginError):
     """A plugin that the plugin watcher found supports no API version of `supported`."""
 
@@ -276,7 +283,7 @@ class NoSupportedVersionError(PluginError):
         return f"manager version, {ours}, is not among plugin supported versions [{theirs}]"
 
 
-@frozen
+@frozen(repr=False)
 class UnhandledPluginTypeError(PluginError):
     """A plugin that the plugin watcher found is not a device plugin."""
 
@@ -285,7 +292,7 @@ class UnhandledPluginTypeError(PluginError):
     _text = "no handler registered for plugin type: {type} at socket {socket}"
 
 
-@frozen
+@frozen(repr=False)
 class InvalidEndpointError(PluginError):
     """A plugin registers an endpoint that is not a socket in the plugin directory."""
 
@@ -294,7 +301,7 @@ class InvalidEndpointError(PluginError):
     _text = 'the endpoint "{endpoint}" is refused: {problem}'
 
 
-@frozen
+@frozen(repr=False)
 class PluginAlreadyConnectedError(PluginError):
     """An instance is connected over the same socket."""
 
@@ -303,7 +310,7 @@ class PluginAlreadyConnectedError(PluginError):
     _text = "device plugin already connected: {socket}"
 
 
-@frozen
+@frozen(repr=False)
 class PluginConnectError(PluginError):
     """The plugin's socket does not answer."""
 
@@ -313,7 +320,7 @@ class PluginConnectError(PluginError):
     _text = "failed to dial device plugin: {cause}"
 
 
-@frozen
+@frozen(repr=False)
 class PluginOptionsError(PluginError):
     """The plugin was reached, but GetDevicePluginOptions failed."""
 
@@ -322,7 +329,7 @@ class PluginOptionsError(PluginError):
     _text = "failed to get device plugin options: {cause}"
 
 
-@frozen
+@frozen(repr=False)
 class PluginStoppedError(PluginError):
     """The plugin has disconnected, so nothing was sent."""
 
@@ -330,7 +337,7 @@ class PluginStoppedError(PluginError):
     _text = "endpoint {resource} has been stopped"
 
 
-@frozen
+@frozen(repr=False)
 class TransportNotStartedError(PluginStoppedError):
     """A plugin of the same process registers before the manager of its transport has started, or after its stop."""
 
@@ -338,7 +345,7 @@ class TransportNotStartedError(PluginStoppedError):
     _text = "{resource} cannot register, because the transport is not started: start its DeviceManager first"
 
 
-@frozen
+@frozen(repr=False)
 class EndpointNotFoundError(PluginError):
     """No plugin has ever served the resource in this run."""
 
@@ -346,7 +353,7 @@ class EndpointNotFoundError(PluginError):
     _text = "endpoint not found in cache for a registered resource: {resource}"
 
 
-@frozen
+@frozen(repr=False)
 class PluginCallError(PluginError):
     """A call to the plugin failed. `cause` is the text of the plugin or the transport."""
 
@@ -360,7 +367,7 @@ class PluginCallError(PluginError):
         return f"device plugin {self.method} rpc failed with err: {self.cause}"
 
 
-@frozen
+@frozen(repr=False)
 class EmptyAllocateResponseError(PluginError):
     """The plugin's answer to Allocate has no container."""
 
@@ -368,7 +375,7 @@ class EmptyAllocateResponseError(PluginError):
     _text = "no containers return in allocation response of {resource}"
 
 
-@frozen
+@frozen(repr=False)
 class UnreadableReceiptError(PluginError):
     """A stored answer to Allocate cannot be read."""
 
@@ -376,7 +383,7 @@ class UnreadableReceiptError(PluginError):
     _text = "the plugin's answer to Allocate cannot be read: {cause}"
 
 
-@frozen
+@frozen(repr=False)
 class DeviceRefusedError(PluginError):
     """A plugin was asked for a device that it does not have."""
 
@@ -385,7 +392,7 @@ class DeviceRefusedError(PluginError):
     _text = "invalid allocation request for {resource}: unknown device: {device}"
 
 
-@frozen
+@frozen(repr=False)
 class PluginAnswersTooLargeError(PluginError):
     """A plugin's answers to Allocate would take up too much of the checkpoint. `size` and `limit` are in bytes."""
 
@@ -401,7 +408,7 @@ class PluginAnswersTooLargeError(PluginError):
 # --- the policy -------------------------------------------------------------------------------------------------------
 
 
-@frozen
+@frozen(repr=False)
 class PolicyError(DeviceCoreError):
     """An allocation policy of the caller's has failed, or its answer cannot be used. `policy` is its name."""
 
@@ -414,7 +421,7 @@ class PolicyError(DeviceCoreError):
 # --- the file --------------------------------------------------------------------------------------------------------
 
 
-@frozen
+@frozen(repr=False)
 class DocumentError(DeviceCoreError, ValueError):
     """A document that cannot be used: a manifest, an API object, a kubeconfig.
 
@@ -435,7 +442,7 @@ class CheckpointError(DeviceCoreError):
     """The checkpoint cannot be used."""
 
 
-@frozen
+@frozen(repr=False)
 class MalformedCheckpointError(CheckpointError, ValueError):
     """The file is not a checkpoint."""
 
@@ -443,7 +450,7 @@ class MalformedCheckpointError(CheckpointError, ValueError):
     _text = "checkpoint is malformed: {problem}"
 
 
-@frozen
+@frozen(repr=False)
 class CorruptCheckpointError(CheckpointError):
     """The file is a checkpoint, but its checksum shows that it was changed."""
 
@@ -456,7 +463,7 @@ class CorruptCheckpointError(CheckpointError):
         return f"checkpoint is corrupted: checksum is {self.computed}, the file says {self.stored}{because}"
 
 
-@frozen
+@frozen(repr=False)
 class UnencodableCheckpointError(CheckpointError, ValueError):
     """Data that no kubelet can write, such as a text that is not Unicode. Nothing was written."""
 
@@ -467,7 +474,7 @@ class UnencodableCheckpointError(CheckpointError, ValueError):
 # --- the disk and the network ----------------------------------------------------------------------------------------
 
 
-@frozen
+@frozen(repr=False)
 class StoreError(DeviceCoreError):
     """The checkpoint store failed. `action` is what it could not do: read, write or set aside the file."""
 
@@ -477,7 +484,7 @@ class StoreError(DeviceCoreError):
     _text = 'failed to {action} checkpoint file "{name}": {cause}'
 
 
-@frozen
+@frozen(repr=False)
 class SinkError(DeviceCoreError):
     """The node's status could not be published."""
 
@@ -486,7 +493,7 @@ class SinkError(DeviceCoreError):
     _text = "failed to publish the node's status to {sink}: {cause}"
 
 
-@frozen
+@frozen(repr=False)
 class LockedError(DeviceCoreError):
     """Another process holds the lock."""
 
@@ -502,7 +509,7 @@ class SetUpError(DeviceCoreError):
     """An adapter cannot start with what it was given. Nothing was changed."""
 
 
-@frozen
+@frozen(repr=False)
 class SocketPathTooLongError(SetUpError):
     """A unix socket path that the operating system cannot bind. `limit` is in bytes."""
 
@@ -517,7 +524,7 @@ class SocketPathTooLongError(SetUpError):
         )
 
 
-@frozen
+@frozen(repr=False)
 class DirectoryInUseError(SetUpError):
     """Another kubelet serves this directory."""
 
@@ -525,7 +532,7 @@ class DirectoryInUseError(SetUpError):
     _text = "directory {directory!r} belongs to another running kubelet: stop it or choose another directory"
 
 
-@frozen
+@frozen(repr=False)
 class DirectoryError(SetUpError):
     """A directory is missing, not a directory, or not writable."""
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from devicecore.domain.checkpoint.go_text import json_text
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import PluginError
+from devicecore.domain.go_text import json_text
 from devicecore.domain.json_size import MAX_OF_OWNER, near_limit, share_of_file
 from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, DeviceId, PluginId
 from devicecore.domain.text import counted, foreign_text

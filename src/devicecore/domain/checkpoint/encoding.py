@@ -9,7 +9,7 @@ from functools import reduce
 
 from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
 from devicecore.domain.checkpoint.fnv import OFFSET, fnv1a_32
-from devicecore.domain.checkpoint.go_text import json_text, resource_dump, utf8
+from devicecore.domain.go_text import json_text, resource_dump, utf8
 
 NEWEST = 2
 """The format of kubelets since 1.20: devices by NUMA node. Format 1 has a flat list; format 0 is only read."""

@@ -8,7 +8,7 @@ from itertools import chain
 
 from attrs import field, frozen
 
-from devicecore.domain.checkpoint.go_text import (
+from devicecore.domain.go_text import (
     JsonObject,
     Strings,
     base64_text,

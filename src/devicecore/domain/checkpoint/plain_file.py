@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from devicecore.domain.checkpoint.entries import MAX_RESPONSE_TEXT, CheckpointData, PodDevicesEntry
-from devicecore.domain.checkpoint.go_text import json_text
 from devicecore.domain.checkpoint.go_values import MAX_ITEMS
 from devicecore.domain.errors import UnencodableCheckpointError
+from devicecore.domain.go_text import json_text
 from devicecore.domain.json_size import size_problem
 
 _loads: Callable[[bytes], object] = json.loads

@@ -19,8 +19,8 @@ from attrs import define, field
 from devicecore.domain.checkpoint.encoding import AFTER_ENTRIES, BEFORE_ENTRIES, BEFORE_REGISTERED, NIL
 from devicecore.domain.checkpoint.entries import ExtraFields
 from devicecore.domain.checkpoint.fnv import HashedText, before, fnv1a_32
-from devicecore.domain.checkpoint.go_text import json_text, strings_dump, utf8
 from devicecore.domain.checkpoint.state import entry_of
+from devicecore.domain.go_text import json_text, strings_dump, utf8
 from devicecore.domain.inventory import DeviceReport, Inventory
 from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import PodUid, ResourceName

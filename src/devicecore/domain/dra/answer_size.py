@@ -5,9 +5,9 @@ nothing and is refused by the name of its driver, so a driver cannot fill the fi
 already may be more than the limits; a driver may answer it again, and every other answer that would be more is refused.
 """
 
-from devicecore.domain.checkpoint.go_text import json_text
 from devicecore.domain.dra.errors import DriverAnswerTooLargeError
 from devicecore.domain.dra.model import DriverName, PreparedDevice
+from devicecore.domain.go_text import json_text
 from devicecore.domain.json_size import MAX_OF_OWNER, share_of_file
 
 MAX_SIZE = 256 * 1024

@@ -13,7 +13,7 @@ class DraError(DeviceCoreError):
     """Base of all errors that dynamic resource allocation raises on purpose."""
 
 
-@frozen
+@frozen(repr=False)
 class PrepareError(DraError):
     """A pod's claims are not prepared. The caller may try again."""
 
@@ -21,7 +21,7 @@ class PrepareError(DraError):
     _text = "prepare dynamic resources: {cause}"
 
 
-@frozen
+@frozen(repr=False)
 class UnprepareError(DraError):
     """Some claims of a pod are not released, and the pod still uses these. The caller may try again."""
 
@@ -32,7 +32,7 @@ class UnprepareError(DraError):
 # --- the pod and its claims ------------------------------------------------------------------------------------------
 
 
-@frozen
+@frozen(repr=False)
 class ClaimNotCreatedError(DraError):
     """The claim of a template is not in the pod's status yet."""
 
@@ -41,7 +41,7 @@ class ClaimNotCreatedError(DraError):
     _text = 'pod "{namespace}/{pod}": ResourceClaim not created yet'
 
 
-@frozen
+@frozen(repr=False)
 class NoClaimReferenceError(DraError):
     """An entry of the pod names neither a claim nor a template."""
 
@@ -54,7 +54,7 @@ class NoClaimReferenceError(DraError):
         return f'{pod}, spec.resourceClaim "{self.entry}": none of the supported fields are set'
 
 
-@frozen
+@frozen(repr=False)
 class ClaimSourceError(DraError):
     """A claim cannot be read. `cause` is what the API server or the file system said."""
 
@@ -62,7 +62,7 @@ class ClaimSourceError(DraError):
     _text = "{cause}"
 
 
-@frozen
+@frozen(repr=False)
 class FetchClaimError(DraError):
     """The claim of a pod cannot be read."""
 
@@ -71,7 +71,7 @@ class FetchClaimError(DraError):
     _text = "fetch ResourceClaim {claim}: {cause}"
 
 
-@frozen
+@frozen(repr=False)
 class NotOwnerError(DraError):
     """The claim was made for another pod."""
 
@@ -84,7 +84,7 @@ class NotOwnerError(DraError):
         return f"ResourceClaim {claim} was not created for Pod {pod} (Pod is not owner)"
 
 
-@frozen
+@frozen(repr=False)
 class NotReservedError(DraError):
     """The claim is not reserved for the pod."""
 
@@ -98,7 +98,7 @@ class NotReservedError(DraError):
         return f"pod {self.pod} ({self.pod_uid}) is not allowed to use {claim}"
 
 
-@frozen
+@frozen(repr=False)
 class NotAllocatedError(DraError):
     """The scheduler has not allocated the claim."""
 
@@ -106,7 +106,7 @@ class NotAllocatedError(DraError):
     _text = "ResourceClaim {claim}: not allocated"
 
 
-@frozen
+@frozen(repr=False)
 class OldClaimError(DraError):
     """An older claim of the same name has not been released."""
 
@@ -117,7 +117,7 @@ class OldClaimError(DraError):
     )
 
 
-@frozen
+@frozen(repr=False)
 class ClaimInfoError(DraError):
     """A container names a claim that no pod on this node has asked to prepare."""
 
@@ -129,7 +129,7 @@ class ClaimInfoError(DraError):
         return f"internal error: unable to get claim info for {where}"
 
 
-@frozen
+@frozen(repr=False)
 class ClaimInformationError(DraError):
     """A container names a claim that no pod has asked to prepare: the kubelet's text for the pod-resources API."""
 
@@ -146,7 +146,7 @@ class ClaimInformationError(DraError):
 # --- the driver ------------------------------------------------------------------------------------------------------
 
 
-@frozen
+@frozen(repr=False)
 class DriverNotRegisteredError(DraError):
     """No instance of the driver is registered."""
 
@@ -156,7 +156,7 @@ class DriverNotRegisteredError(DraError):
         return f"DRA driver {self.driver} is not registered" if self.driver else "DRA driver name is empty"
 
 
-@frozen
+@frozen(repr=False)
 class DriverAlreadyRegisteredError(DraError):
     """The driver is already served at this endpoint."""
 
@@ -165,7 +165,7 @@ class DriverAlreadyRegisteredError(DraError):
     _text = "endpoint {endpoint} already registered for DRA driver plugin {driver}"
 
 
-@frozen
+@frozen(repr=False)
 class UnsupportedServicesError(DraError):
     """A driver supports no service that the manager knows."""
 
@@ -186,7 +186,7 @@ class UnsupportedServicesError(DraError):
         return f"invalid supported gRPC versions of {at}: {problem}"
 
 
-@frozen
+@frozen(repr=False)
 class DriverCallError(DraError):
     """A call to a driver failed as a whole.
 
@@ -201,7 +201,7 @@ class DriverCallError(DraError):
     _text = "{method}: rpc error: code = {code} desc = {message}"
 
 
-@frozen
+@frozen(repr=False)
 class UnknownClaimError(DraError):
     """A driver answered for a claim that it was not asked for."""
 
@@ -210,7 +210,7 @@ class UnknownClaimError(DraError):
     _text = "{method} returned result for unknown claim UID {claim_uid}"
 
 
-@frozen
+@frozen(repr=False)
 class ClaimFailedError(DraError):
     """A driver reports that it failed for a claim. `error` is the driver's text."""
 
@@ -220,7 +220,7 @@ class ClaimFailedError(DraError):
     _text = "{method} failed for ResourceClaim {claim}: {error}"
 
 
-@frozen
+@frozen(repr=False)
 class SkippedClaimsError(DraError):
     """A driver left claims out of its answer."""
 
@@ -229,7 +229,7 @@ class SkippedClaimsError(DraError):
     _text = "{method} skipped {count} ResourceClaims"
 
 
-@frozen
+@frozen(repr=False)
 class DriverAnswerTooLargeError(DraError):
     """A driver's answer for a claim would take up too much of the file of claims. `size` and `limit` are in bytes.
 
@@ -252,7 +252,7 @@ class DriverAnswerTooLargeError(DraError):
 # --- the store, the API server, the manager --------------------------------------------------------------------------
 
 
-@frozen
+@frozen(repr=False)
 class SaveClaimsError(DraError):
     """The claims cannot be saved. `what` is `cache` before drivers are asked, `state` after they have answered."""
 
@@ -261,7 +261,7 @@ class SaveClaimsError(DraError):
     _text = "checkpoint ResourceClaim {what}: could not save checkpoint dra_manager_state: {cause}"
 
 
-@frozen
+@frozen(repr=False)
 class SliceError(DraError):
     """ResourceSlices cannot be deleted. `cause` is what the API server said."""
 
@@ -269,7 +269,7 @@ class SliceError(DraError):
     _text = "delete ResourceSlices: {cause}"
 
 
-@frozen
+@frozen(repr=False)
 class SlicePublishError(DraError):
     """The devices of a driver are not published. `cause` is what the API server said."""
 
@@ -278,7 +278,7 @@ class SlicePublishError(DraError):
     _text = "publish ResourceSlices of {driver}: {cause}"
 
 
-@frozen
+@frozen(repr=False)
 class InvalidPoolError(DraError, ValueError):
     """Devices that an API server would not accept in a ResourceSlice. `subject` is what is wrong, such as a device."""
 
@@ -287,21 +287,21 @@ class InvalidPoolError(DraError, ValueError):
     _text = "{subject}: {problem}"
 
 
-@frozen
+@frozen(repr=False)
 class DraStoppedError(DraError):
     """The DRA manager is not running: it was not started, or it was stopped during the call."""
 
     _text = "the DRA manager is not running"
 
 
-@frozen
+@frozen(repr=False)
 class DraNotStartedError(DraStoppedError):
     """The DRA manager was never started."""
 
     _text = "the DRA manager is not started: call start() first, or use the manager in a with statement"
 
 
-@frozen
+@frozen(repr=False)
 class TurnTimeoutError(DraError):
     """Another call for the same pod or claim took too long. `seconds` is how long this one has waited."""
 

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, time, timedelta
 from attrs import define
 
 from devicecore.domain.checkpoint.go_json import Json, Literal, parse
-from devicecore.domain.checkpoint.go_text import json_text
 from devicecore.domain.checkpoint.go_values import (
     INT64,
     RefusedError,
@@ -23,6 +22,7 @@ from devicecore.domain.checkpoint.go_values import (
 from devicecore.domain.dra.health import DEFAULT_LIMIT, SECOND, DeviceHealth, DraHealth, HealthCache
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.errors import MalformedCheckpointError
+from devicecore.domain.go_text import json_text
 
 _HEALTHS = {health.value: health for health in DraHealth}
 _NEVER = "0001-01-01T00:00:00Z"

@@ -11,7 +11,6 @@ from zlib import crc32
 from attrs import define, evolve, field, frozen
 
 from devicecore.domain.checkpoint.go_json import Json, Object, parse
-from devicecore.domain.checkpoint.go_text import json_text
 from devicecore.domain.checkpoint.go_values import (
     RefusedError,
     S,
@@ -30,6 +29,7 @@ from devicecore.domain.dra.answer_size import devices_json
 from devicecore.domain.dra.claims import ClaimBlock, ClaimCache, ClaimInfo
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
+from devicecore.domain.go_text import json_text
 from devicecore.domain.model import PodUid
 
 FILE_NAME = "dra_manager_state"

@@ -1,4 +1,4 @@
-"""How Go writes a value: as JSON for the file, and as the dump that is hashed.
+"""How Go writes a value: as JSON for a file, and as the dump that is hashed.
 
 Law: the result is that of `encoding/json` and go-spew, byte for byte, for each installed JSON library. Nil (None) is
 `null` in JSON and `<nil>` in the dump; an empty value is neither. Maps are sorted.
