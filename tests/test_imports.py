@@ -70,7 +70,7 @@ LAYERS = {
     "devicecore.adapters": Layer(ADAPTER),
     "devicecore.adapters.cel": Layer(ADAPTER | names("cel_expr_python google")),
     "devicecore.adapters.grpc_unix": Layer(ADAPTER | names("google grpc")),
-    "devicecore.adapters.kube_api": Layer(ADAPTER | names("httpcore2 httpx2 lightkube orjson")),
+    "devicecore.adapters.kube_api": Layer(ADAPTER | names("httpcore2 httpx2 orjson")),
     "devicecore.adapters.manifests": Layer(ADAPTER | names("yaml")),
     "devicecore.adapters.pod_resources": Layer(ADAPTER | names("google grpc")),
     "devicecore.adapters.prometheus": Layer(ADAPTER | names("prometheus_client")),
@@ -197,7 +197,7 @@ def test_a_module_imports_only_what_its_layer_may() -> None:
         ("devicecore.adapters.memory", "import grpc.aio"),
         ("devicecore.adapters.grpc_unix.server", "import yaml"),
         ("devicecore.adapters.kube_api.sink", "import prometheus_client"),
-        ("devicecore.adapters.prometheus", "import lightkube"),
+        ("devicecore.adapters.prometheus", "import httpx2"),
         ("devicecore.plugins.simulated", "from devicecore.adapters.memory import MemoryTransport"),
         ("devicecore.wire.messages", "import grpc"),
         ("devicecore.system.sockets", "import grpc"),
@@ -218,7 +218,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_importing_devicecore_loads_nothing_heavy() -> None:
-    heavy = names("click google.protobuf grpc httpx2 hypothesis lightkube prometheus_client rich yaml")
+    heavy = names("click google.protobuf grpc httpx2 hypothesis prometheus_client rich yaml")
     heavy |= names(".adapters .system .testing .wire")
     assert not heavy & loaded_by("import devicecore")
 
@@ -231,12 +231,12 @@ def test_a_program_with_device_plugins_loads_no_module_of_dra() -> None:
 
 
 def test_the_dra_manager_loads_no_adapter_and_nothing_heavy() -> None:
-    heavy = names("google.protobuf grpc lightkube .adapters .manager .system .testing .wire")
+    heavy = names("google.protobuf grpc httpx2 .adapters .manager .system .testing .wire")
     assert not heavy & loaded_by("import devicecore.dra_manager")
 
 
 def test_the_kubelets_for_tests_need_no_extra() -> None:
-    extras = names("click hypothesis jsonpatch lightkube prometheus_client rich yaml")
+    extras = names("click hypothesis jsonpatch httpx2 prometheus_client rich yaml")
     assert not extras & loaded_by("import devicecore_tools.testing.kubelet, devicecore_tools.testing.dra_kubelet")
 
 

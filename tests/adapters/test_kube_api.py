@@ -364,8 +364,8 @@ class TestTrouble:
                 Answer(200, {"metadata": {"name": NODE, "resourceVersion": "1"}, "status": {"capacity": 3}}),
                 "expected a Node",
             ),
-            (Answer(200, None), "truncated|expected a Node"),
-            (Drop(), "no connection: Server disconnected"),
+            (Answer(200, None), "malformed|expected a Node"),
+            (Drop(), "no connection: Remote end closed connection"),
             (Drop(after=True), ""),  # the second time it finds the node as it should be
         ],
     )

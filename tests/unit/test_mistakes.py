@@ -374,7 +374,7 @@ def test_the_help_of_admit_says_what_it_returns() -> None:
     ("module", "missing", "extra"),
     [
         ("devicecore.adapters.cel", "cel_expr_python", "cel"),
-        ("devicecore.adapters.kube_api", "lightkube", "kubernetes"),
+        ("devicecore.adapters.kube_api", "httpcore2", "kubernetes"),
         ("devicecore.adapters.kube_api.slices", "httpx2", "kubernetes"),
         ("devicecore.adapters.manifests", "yaml", "manifests"),
         ("devicecore.adapters.prometheus", "prometheus_client", "prometheus"),

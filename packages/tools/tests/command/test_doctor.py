@@ -254,7 +254,7 @@ def test_without_grpc_the_other_sources_are_read(tmp_path: Path) -> None:
     (directory / "kubelet_internal_checkpoint").write_bytes(SOUND)
     script = (
         "import sys\n"
-        "sys.modules['grpc'] = sys.modules['google'] = sys.modules['lightkube'] = None\n"
+        "sys.modules['grpc'] = sys.modules['google'] = sys.modules['httpx2'] = None\n"
         "from devicecore_tools.command.main import main\n"
         f"sys.exit(main(['doctor', '--root', {str(tmp_path)!r}, '--plugins', '--json']))\n"
     )

@@ -105,7 +105,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: st
         (["rich"], "", ["demo", "--json"]),
         (["jsonpatch"], "", ["conformance", "driver", "--", "true"]),
         (
-            ["httpcore2", "httpx2", "lightkube"],
+            ["httpcore2", "httpx2"],
             "[kubernetes]",
             ["dra-driver", "simulated", "--name", "a.b", "--node", "n"],
         ),

@@ -27,6 +27,7 @@ from devicecore_tools.doctor import (
 )
 from devicecore_tools.doctor.sources import cdi, kubelet_directory
 from devicecore_tools.doctor.sources.answers import read_saved_pod_resources
+from devicecore_tools.doctor.sources.api_server import read_objects
 from devicecore_tools.doctor.sources.cdi import read_cdi
 from devicecore_tools.doctor.sources.claims import read_claims, read_slices, slices_in
 from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
@@ -43,7 +44,6 @@ from devicecore_tools.testing.api_server import LocalApiServer
 from devicecore.adapters import manifests
 from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.adapters.kube_api import http as kube_http
-from devicecore.adapters.kube_api.reading import read_objects
 from devicecore.adapters.memory import MemoryStore, MemoryTransport
 from devicecore.adapters.pod_resources import PodResourcesServer, Snapshot
 from devicecore.domain.checkpoint import CheckpointData, FileVerdict, PodDevicesEntry, encode

@@ -11,21 +11,17 @@ from contextlib import closing, suppress
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
-from typing import Any, TypeVar
+from typing import NoReturn, TypeVar
 from urllib.parse import urlencode
 
 import httpcore2
-import httpx2  # lightkube's HTTP client: its errors are part of lightkube's interface
+import httpx2
 from attrs import define, field, frozen
-from lightkube import Client, KubeConfig
-from lightkube.config.models import Cluster, User
-from lightkube.core.resource import ApiInfo, GlobalResource, GlobalSubResource, ResourceDef
-from lightkube.types import PatchType
 
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT, ApiConnection, add_certificate, load
 from devicecore.adapters.kube_api.credential_program import run
 from devicecore.adapters.kube_api.http import MAX_ANSWER, MAX_WATCH, AnswerTooLargeError, Transport
-from devicecore.adapters.kube_api.patches import Json, NodeObject
+from devicecore.adapters.kube_api.patches import Json, NodeObject, PatchType
 from devicecore.domain.errors import DeviceCoreError, SetUpError
 from devicecore.domain.text import foreign_text
 
@@ -40,6 +36,7 @@ with suppress(ImportError):  # on a platform for which there is no wheel
 _MAX_PAUSE = 3600.0  # seconds that a Retry-After can ask for
 _MAX_MESSAGE = 300  # characters of an answer that are repeated in a sentence
 _MAX_REASON = 64  # characters of a reason
+_ASKED = httpx2.Request("GET", "")  # an error of httpx2 needs one, and nothing reads it
 _WATCH_SECONDS = 240  # after which the server ends a watch, and the sink begins another
 
 
@@ -143,8 +140,7 @@ class ApiServer:
     is_watch: bool = False
     sentences: Mapping[int, str] = field(factory=dict)
     stopped: bool = field(default=False, init=False)
-    _client: Client | None = field(default=None, init=False)
-    _transport: Transport | None = field(default=None, init=False)
+    _connection: tuple[Transport, httpx2.URL] | None = field(default=None, init=False)
 
     def read(self) -> NodeObject:
         """Return the node as it is.
@@ -152,7 +148,8 @@ class ApiServer:
         Raises:
             Problem: there is no answer, or not a node.
         """
-        return self.ask("get nodes", lambda client: NodeObject.parse(client.get(_Node, self.node)))
+        request = ApiRequest("get nodes", "GET", f"api/v1/nodes/{self.node}")
+        return self.ask(request.permission, lambda: NodeObject.parse(self.answer(request)))
 
     def write(self, kind: PatchType, body: Json) -> NodeObject:
         """Patch the node's status and return the node.
@@ -160,19 +157,10 @@ class ApiServer:
         Raises:
             Problem: the patch is refused, or its result is not known.
         """
-        return self.ask(
-            "patch nodes/status",
-            lambda client: NodeObject.parse(
-                client.patch(
-                    _NodeStatus,
-                    self.node,
-                    body,
-                    patch_type=kind,
-                    field_manager=self.field_manager,
-                    force=kind is PatchType.APPLY,
-                )
-            ),
-        )
+        query = {"fieldManager": self.field_manager, **({"force": "true"} if kind is PatchType.APPLY else {})}
+        path = f"api/v1/nodes/{self.node}/status"
+        request = ApiRequest("patch nodes/status", "PATCH", path, query, body, kind.value)
+        return self.ask(request.permission, lambda: NodeObject.parse(self.answer(request)))
 
     def watch(self, since: str) -> Iterator[tuple[str, NodeObject]]:
         """Yield the changes of the node after version `since`, until the server ends the watch after some minutes.
@@ -194,7 +182,7 @@ class ApiServer:
             Problem: the server refuses, or there is no answer, or it is not JSON.
         """
         is_core = request.path.startswith("api/")
-        return self.ask(request.permission, lambda _: self.answer(request), is_core=is_core)
+        return self.ask(request.permission, lambda: self.answer(request), is_core=is_core)
 
     def answer(self, request: ApiRequest) -> Json:
         """Send a request and return the parsed answer. Only what is asked by `ask` may call this.
@@ -202,25 +190,30 @@ class ApiServer:
         Raises:
             httpx2.HTTPStatusError: the server refuses.
         """
-        client, transport = self._client, self._transport
-        assert client is not None, "`ask` has connected"  # noqa: S101 - for mypy
-        assert transport is not None, "as well"  # noqa: S101 - for mypy
-        base = client._client._client.base_url  # noqa: SLF001 - lightkube has no public name for it
-        target = base.raw_path + request.path.encode("ascii")
-        if request.query:
-            target += b"?" + urlencode(request.query).encode("ascii")
-        url = httpcore2.URL(scheme=base.raw_scheme, host=base.raw_host, port=base.port, target=target)
-        headers = [(b"Host", base.netloc), (b"Accept", b"*/*")]
+        transport, url, headers = self._prepared(request)
         content = None
         if request.body is not None:
             headers.append((b"Content-Type", request.kind.encode("ascii")))
             content = json.dumps(request.body).encode()
         status, answered, found = transport.send(request.method, url, headers, content)
         if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-            asked = httpx2.Request(request.method, base)
             named = [one for one in answered if one[0].lower() != "content-encoding"]
-            httpx2.Response(status, headers=named, content=found, request=asked).raise_for_status()
-        return _loads(found)
+            _raise(httpx2.Response(status, headers=named, content=found))
+        try:
+            return _loads(found)
+        except ValueError as error:
+            message = f"the answer is malformed JSON: {error}"
+            raise ValueError(message) from error
+
+    def _prepared(self, request: ApiRequest) -> tuple[Transport, httpcore2.URL, list[tuple[bytes, bytes]]]:
+        """Return what sends a request, its address and its headers, except those about a body."""
+        assert self._connection is not None, "`ask` has connected"  # noqa: S101 - for mypy
+        transport, base = self._connection
+        target = base.raw_path + request.path.encode("ascii")
+        if request.query:
+            target += b"?" + urlencode(request.query).encode("ascii")
+        url = httpcore2.URL(scheme=base.raw_scheme, host=base.raw_host, port=base.port, target=target)
+        return transport, url, [(b"Host", base.netloc), (b"Accept", b"*/*")]
 
     def events(
         self,
@@ -248,7 +241,7 @@ class ApiServer:
         if bookmarks:
             query["allowWatchBookmarks"] = "true"
         request = ApiRequest(permission, "GET", path, query)
-        answer = self.ask(permission, lambda client: _watched(client, request))
+        answer = self.ask(permission, lambda: self._stream(request))
         with closing(answer):
             lines = _lines(answer)
             while True:
@@ -263,20 +256,28 @@ class ApiServer:
                     return
                 yield event
 
+    def _stream(self, request: ApiRequest) -> httpx2.Response:
+        """Send a request and return the answer, which is not read yet. Raises httpx2.HTTPStatusError."""
+        transport, url, headers = self._prepared(request)
+        answer = transport.stream(request.method, url, headers)
+        if answer.status_code != HTTPStatus.OK:
+            _raise(answer)
+        return answer
+
     def stop(self) -> None:
         """End the request in progress, and begin no other."""
         self.stopped = True
-        transport = self._transport
-        if transport is not None:
-            transport.cut()
+        connection = self._connection
+        if connection is not None:
+            connection[0].cut()
 
     def disconnect(self) -> None:
         """Close the connection. The next request makes a new one, with the credentials of that time."""
-        client, self._client, self._transport = self._client, None, None
-        if client is not None:
-            client.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection[0].close()
 
-    def ask(self, permission: str, request: Callable[[Client], T], *, is_core: bool = True) -> T:
+    def ask(self, permission: str, request: Callable[[], T], *, is_core: bool = True) -> T:
         """Return what `request` returns, which needs `permission`. If credentials have expired, ask once more.
 
         `is_core` is whether it asks for a resource of the core group, which every API server has.
@@ -284,7 +285,7 @@ class ApiServer:
         Raises:
             Problem: `request` has raised.
         """
-        is_new = self._client is None
+        is_new = self._connection is None
         try:
             return self._try(permission, request, is_core=is_core)
         except Problem as problem:
@@ -292,14 +293,13 @@ class ApiServer:
                 raise
             return self._try(permission, request, is_core=is_core)  # the credentials have expired: these are new ones
 
-    def _try(self, permission: str, request: Callable[[Client], T], *, is_core: bool) -> T:
+    def _try(self, permission: str, request: Callable[[], T], *, is_core: bool) -> T:
         if self.stopped:
             raise Problem(kind="stopped", cause="the connection was closed")
         try:
-            client = self._client or self._connect()
-            if self._transport is not None:
-                self._transport.begin_all()
-            return request(client)
+            transport, _ = self._connection or self._connect()
+            transport.begin_all()
+            return request()
         except Exception as error:
             problem = self._problem(error, permission, is_core=is_core)
             if not isinstance(problem.kind, int) or problem.kind == HTTPStatus.UNAUTHORIZED:
@@ -310,7 +310,7 @@ class ApiServer:
         sentences = self.sentences or _node_sentences(self.node)
         return _problem(error, sentences, permission, names_missing=is_core and not self.sentences)
 
-    def _connect(self) -> Client:
+    def _connect(self) -> tuple[Transport, httpx2.URL]:
         connection = self.access.connection()
         context, headers = connection.tls(), {**connection.headers, "User-Agent": f"devicecore/{_version()}"}
         token = connection.token() if connection.token else None
@@ -324,27 +324,18 @@ class ApiServer:
         seconds, limit = self.access.timeout, MAX_ANSWER
         if self.is_watch:
             seconds, limit = seconds + _WATCH_SECONDS, MAX_WATCH
-        self._transport = Transport(
+        transport = Transport(
             context, seconds, headers, server_name=connection.server_name, proxy=connection.proxy, limit=limit
         )
-        if self.stopped:  # `stop` may have come before there was a transport
-            self._transport.cut()
-        # Encryption and credentials are the transport's: lightkube knows neither deadlines nor all fields.
-        config = KubeConfig.from_one(cluster=Cluster(server=connection.server, insecure=True), user=User())
-        self._client = Client(config, transport=self._transport, trust_env=False)
-        return self._client
+        self._connection = transport, httpx2.URL(connection.server.rstrip("/") + "/")
+        if self.stopped:  # `stop` may have come before there was a connection
+            transport.cut()
+        return self._connection
 
 
-def _watched(client: Client, request: ApiRequest) -> httpx2.Response:
-    """Send a request and return the answer, which is not read yet; lightkube knows only objects of its own classes.
-
-    Raises:
-        httpx2.HTTPStatusError: the server refuses.
-    """
-    http: httpx2.Client = client._client._client  # noqa: SLF001 - as above
-    answer = http.send(http.build_request(request.method, request.path, params=dict(request.query)), stream=True)
-    answer.raise_for_status()
-    return answer
+def _raise(refused: httpx2.Response) -> NoReturn:
+    message = f"HTTP status {refused.status_code}"
+    raise httpx2.HTTPStatusError(message, request=_ASKED, response=refused)
 
 
 def _lines(answer: httpx2.Response) -> Iterator[bytes]:
@@ -378,19 +369,6 @@ def _event(line: bytes) -> tuple[str, Json]:
     return str(event.get("type")), found
 
 
-# These replace lightkube's classes, which check every field of a node.
-
-_NODE = ResourceDef("", "v1", "Node")
-
-
-class _Node(GlobalResource, dict[str, Any]):
-    _api_info = ApiInfo(_NODE, plural="nodes", verbs=["get"])
-
-
-class _NodeStatus(GlobalSubResource, dict[str, Any]):
-    _api_info = ApiInfo(_NODE, plural="nodes", verbs=["patch"], parent=_NODE, action="status")
-
-
 def _version() -> str:
     try:
         return version("devicecore")
@@ -420,7 +398,7 @@ def _problem(error: Exception, sentences: Mapping[int, str], permission: str, *,
     """
     for cause in _chain(error):
         match cause:
-            case httpx2.HTTPStatusError(response=httpx2.Response() as response):  # lightkube may fail to read a Status
+            case httpx2.HTTPStatusError(response=response):
                 return _refusal(response, sentences, permission, names_missing=names_missing)
             case Problem():
                 return cause
@@ -436,7 +414,7 @@ def _problem(error: Exception, sentences: Mapping[int, str], permission: str, *,
 def refusal(error: Exception) -> tuple[int, str] | None:
     """Return the HTTP status of a refused request, and the server's reason. Without an answer, return None."""
     for cause in _chain(error):
-        if isinstance(cause, httpx2.HTTPStatusError) and isinstance(cause.response, httpx2.Response):
+        if isinstance(cause, httpx2.HTTPStatusError):
             try:
                 return cause.response.status_code, _message(cause.response)
             except Exception as failed:  # noqa: BLE001 - the body failed, and the status says more

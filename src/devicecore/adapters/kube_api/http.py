@@ -188,7 +188,7 @@ class _Body(httpx2.SyncByteStream):
             close()
 
 
-class Transport(httpx2.BaseTransport):
+class Transport:
     """Sends requests to one server. One thread uses it at a time; only `cut` may be called from another.
 
     Args:
@@ -215,11 +215,11 @@ class Transport(httpx2.BaseTransport):
         self._timeout = timeout
         self._limit = limit
         # Compressed answers are not asked for, because a small one can become a very large one.
-        self._headers = {**headers, "Accept-Encoding": "identity"}
-        if bad := [name for name, value in self._headers.items() if not value.isprintable()]:
+        headers = {**headers, "Accept-Encoding": "identity"}
+        if bad := [name for name, value in headers.items() if not value.isprintable()]:
             message = f"the value of the header {bad[0]} has characters that cannot be sent"
             raise httpcore2.LocalProtocolError(message)
-        self._raw_headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in self._headers.items()]
+        self._raw_headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
         context.set_alpn_protocols(["http/1.1"])
         self._context = context
         self._has_proxy = proxy is not None
@@ -240,16 +240,9 @@ class Transport(httpx2.BaseTransport):
         """Begin requests for one purpose, such as the pages of a list, which are limited together."""
         self._budget.begin_all(_SLOWEST * self._timeout, _PAGES * self._limit)
 
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request. The deadline also holds for reading the answer."""
-        request.headers.update(self._headers)
-        url = httpcore2.URL(
-            scheme=request.url.raw_scheme,
-            host=request.url.raw_host,
-            port=request.url.port,
-            target=request.url.raw_path,
-        )
-        answer = self._send(request.method, url, request.headers.raw, request.read())
+    def stream(self, method: str, url: httpcore2.URL, headers: Sequence[tuple[bytes, bytes]]) -> httpx2.Response:
+        """Send a request without a body. Return the answer, for whose reading the deadline also holds."""
+        answer = self._send(method, url, [*headers, *self._raw_headers], None)
         headers = [(name, value) for name, value in answer.headers if name.lower() != b"content-encoding"]
         assert isinstance(answer.stream, Iterable)  # noqa: S101 - for mypy: a synchronous pool has synchronous streams
         return httpx2.Response(answer.status, headers=headers, stream=_Body(answer.stream))
@@ -257,7 +250,7 @@ class Transport(httpx2.BaseTransport):
     def send(
         self, method: str, url: httpcore2.URL, headers: Sequence[tuple[bytes, bytes]], content: bytes | None
     ) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Send a request, at less than half of the cost of `handle_request`. The deadline is the same.
+        """Send a request, at less than half of the cost of `stream`. The deadline is the same.
 
         Args:
             method: such as `GET`.

@@ -4,19 +4,27 @@ Laws: A patch names only keys that a status named or that this field manager wro
 version of the node that it was made for, so the API server refuses it if the node has changed since.
 """
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
 from attrs import evolve, field, frozen
-from lightkube.types import PatchType
-from lightkube.utils.quantity import parse_quantity
 
 from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.model import ResourceName, is_extended_resource
+from devicecore.domain.quantity import Quantity
 
 Json = Any  # what an API server sends and receives
+
+
+class PatchType(Enum):
+    """The types of the bodies of patches."""
+
+    JSON = "application/json-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
 
 Counts = Mapping[ResourceName, int | None]
 """How many of each resource; None if the key must be removed."""
@@ -26,9 +34,6 @@ Changes = Mapping[str, Mapping[ResourceName, str | None]]
 
 Path = tuple[str, ...]
 """The way to a field, such as `("status", "capacity", "example.com/gpu")`."""
-
-MAX_QUANTITY_LENGTH = 200
-"""Characters of a quantity. A longer one takes long to compute and is not ours."""
 
 SECTIONS = ("capacity", "allocatable")
 """The maps of a node's status in which resources are counted."""
@@ -143,14 +148,9 @@ def changes(wanted: Wanted, node: NodeObject) -> Changes:
 
 def equals(quantity: object, count: int) -> bool:
     """Return whether a Kubernetes quantity such as "4", "4k" or "2Ki" is that number."""
-    text = str(quantity)
-    if text == str(count):
-        return True
-    if len(text) > MAX_QUANTITY_LENGTH:
-        return False
     try:
-        return parse_quantity(re.sub(r"E(?=[-+]?\d)", "e", text)) == count  # 4E3 is one too; lightkube reads 4e3 only
-    except ValueError:
+        return Quantity.parse(str(quantity)).nanos == Quantity.of(count, binary=False).nanos
+    except InvalidQuantityError:
         return False
 
 

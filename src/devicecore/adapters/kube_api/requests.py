@@ -12,11 +12,9 @@ from http import HTTPStatus
 from urllib.parse import quote
 
 from attrs import field, frozen
-from lightkube import Client
-from lightkube.types import PatchType
 
 from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, Problem, refusal
-from devicecore.adapters.kube_api.patches import Json
+from devicecore.adapters.kube_api.patches import Json, PatchType
 from devicecore.domain.errors import DeviceCoreError, NotStartedError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
@@ -80,6 +78,7 @@ PODS = ApiResource("", "v1", "pods")
 EVENTS = ApiResource("", "v1", "events")
 LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
 CLAIMS = ApiResource("resource.k8s.io", "v1", "resourceclaims")
+CLASSES = ApiResource("resource.k8s.io", "v1", "deviceclasses")
 SLICES = ApiResource("resource.k8s.io", "v1", "resourceslices")
 
 
@@ -127,7 +126,7 @@ class ApiServers(HasLifecycle):
             raise Problem(kind="not started", cause=str(error)) from error
         with self._one() as server:
 
-            def answer(_: Client) -> Json | Refusal:
+            def answer() -> Json | Refusal:
                 try:
                     return server.answer(request)
                 except Exception as error:
@@ -247,6 +246,34 @@ class KubeApiRequests(ApiServers):
             raise RequestError(message)
         self._answered = began
         return answer
+
+
+def all_of(server: ApiServer, resource: ApiResource, fields: str = "", *, page: int = PAGE) -> tuple[list[Json], str]:
+    """Return the objects that a field selector matches, and the version of the list.
+
+    The server may take as long for all pages together as for two answers.
+
+    Raises:
+        Problem: the server refuses, or does not answer, or not with a list.
+    """
+
+    def answer() -> tuple[list[Json], str]:
+        found: list[Json] = []
+        query = {"limit": str(page), **({"fieldSelector": fields} if fields else {})}
+        for _ in range(MAX_PAGES):
+            try:
+                items, version, token = page_of(server.answer(ApiRequest(permission, "GET", resource.path(), query)))
+            except RequestError as error:
+                raise ValueError(str(error)) from error
+            found += items
+            if not token:
+                return found, version
+            query["continue"] = token
+        message = f"a list of {resource.plural} has more than {MAX_PAGES} pages"
+        raise ValueError(message)
+
+    permission = f"list {resource.plural}"
+    return server.ask(permission, answer)
 
 
 def page_of(answer: Json) -> tuple[list[Json], str, str]:

@@ -9,20 +9,18 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from http import HTTPStatus
-from typing import Any
 
-from lightkube import Client
-from lightkube.core.resource import ApiInfo, GlobalResource, ResourceDef
-
-from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
+from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, NodeNameError, Problem
 from devicecore.adapters.kube_api.backoff import Backoff
+from devicecore.adapters.kube_api.patches import Json
+from devicecore.adapters.kube_api.requests import NODES, SLICES, all_of
 from devicecore.domain.dra.errors import SlicePublishError
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.objects import slice_of
-from devicecore.domain.dra.slices import DevicePool, PublishedDevice, SliceChanges, StoredSlice, canonical, changes
+from devicecore.domain.dra.slices import DevicePool, PublishedDevice, SliceChanges, canonical, changes
 from devicecore.domain.errors import NotStartedError
 from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
@@ -36,25 +34,12 @@ _SETTLE = 0.2  # seconds in which changes by others are awaited together, becaus
 _MAX_REPAIR_PAUSE = 30.0  # seconds between two repairs if another client keeps changing the slices
 _REPAIRS_FORGOTTEN = 300.0  # seconds after a repair at which the pause begins anew
 _MAX_ATTEMPTS = 5  # in a row, if other clients write at the same time
-_PATH = "apis/resource.k8s.io/v1/resourceslices"
 _CHUNK = 100  # slices of a list
 _SENTENCES = {
     404: "the API server has no ResourceSlices of resource.k8s.io/v1, or one was deleted meanwhile",
     409: "others keep changing the ResourceSlices",
     422: "a ResourceSlice is refused as invalid or by a policy",
 }
-
-
-class _Node(GlobalResource, dict[str, Any]):
-    _api_info = ApiInfo(ResourceDef("", "v1", "Node"), plural="nodes", verbs=["get"])
-
-
-class _Slice(GlobalResource, dict[str, Any]):
-    _api_info = ApiInfo(
-        ResourceDef("resource.k8s.io", "v1", "ResourceSlice"),
-        plural="resourceslices",
-        verbs=["delete", "list", "post", "put", "watch"],
-    )
 
 
 class KubeApiSlicePublisher(HasLifecycle):
@@ -96,7 +81,7 @@ class KubeApiSlicePublisher(HasLifecycle):
         access.connection()  # files are read now, so that errors are raised
         self._new_server = partial(ApiServer, node, access, "devicecore")
         self._node, self._server, self._watched = self._new_servers()
-        self._selector = {"spec.driver": driver, "spec.nodeName": node}
+        self._selector = f"spec.driver={driver},spec.nodeName={node}"
         self._backoff = backoff
         self._resync = resync
         self._condition = threading.Condition()  # held while the fields below change, never during a request
@@ -224,7 +209,8 @@ class KubeApiSlicePublisher(HasLifecycle):
         self._attempted = wanted
         for left in reversed(range(_MAX_ATTEMPTS)):
             node_uid = self._node.ask("get nodes", self._node_uid)
-            stored, version = self._server.ask("list resourceslices", self._list)
+            listed, version = all_of(self._server, SLICES, self._selector, page=_CHUNK)
+            stored = [slice_of(one) for one in listed]
             needed = changes(wanted, node_uid, stored, least_generation=self._generation, returned=self._returned)
             self._generation = needed.generation
             if not needed:
@@ -240,18 +226,14 @@ class KubeApiSlicePublisher(HasLifecycle):
             self._published, self._problem, self._seen_version = wanted, None, version
             self._condition.notify_all()
 
-    def _node_uid(self, client: Client) -> str:
-        metadata = client.get(_Node, self._empty.node).get("metadata")
+    def _node_uid(self) -> str:
+        node = self._node.answer(ApiRequest("get nodes", "GET", NODES.path(name=self._empty.node)))
+        metadata = node.get("metadata") if isinstance(node, dict) else None
         uid = metadata.get("uid") if isinstance(metadata, dict) else None
         if not isinstance(uid, str) or not uid:
             message = f"expected the UID of a node, got {foreign_text(repr(uid))}"
             raise ValueError(message)
         return uid
-
-    def _list(self, client: Client) -> tuple[list[StoredSlice], str]:
-        fields: dict[str, Any] = dict(self._selector)
-        listed = client.list(_Slice, fields=fields, chunk_size=_CHUNK)
-        return [slice_of(one) for one in listed], listed.resourceVersion
 
     def _write(self, needed: SliceChanges) -> None:
         """Make the changes; those that another client has overtaken are left to the next attempt.
@@ -260,21 +242,25 @@ class KubeApiSlicePublisher(HasLifecycle):
             Problem: a change is refused, or its result is not known.
         """
         for body in needed.create:
-            self._try("create resourceslices", partial(_create, body))
-        for body in needed.update:
-            self._try("update resourceslices", partial(_replace, body))
+            self._try(ApiRequest("create resourceslices", "POST", SLICES.path(), body=body))
+        changed: tuple[Json, ...] = needed.update
+        for body in changed:
+            path = SLICES.path(name=body["metadata"]["name"])
+            self._try(ApiRequest("update resourceslices", "PUT", path, body=body))
         for one in needed.delete:
-            self._try("delete resourceslices", partial(_delete, one))
+            # Without preconditions, this could delete what another instance has just written.
+            conditions = {"preconditions": {"uid": one.uid, "resourceVersion": one.version}}
+            self._try(ApiRequest("delete resourceslices", "DELETE", SLICES.path(name=one.name), body=conditions))
 
-    def _try(self, permission: str, write: Callable[[Client], tuple[Sequence[object], StoredSlice] | None]) -> None:
+    def _try(self, request: ApiRequest) -> None:
         try:
-            written = self._server.ask(permission, write)
+            written = self._server.send(request)
         except Problem as problem:
             if problem.kind not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                 raise
             return
-        if written is not None:
-            sent, kept = canonical(written[0]), canonical(written[1].devices)
+        if request.method != "DELETE":
+            sent, kept = canonical(request.body["spec"]["devices"]), canonical(slice_of(written).devices)
             if sent != kept:
                 _log.info("the API server has changed devices of %s that were published", self._empty.driver)
                 self._returned[sent] = kept
@@ -307,7 +293,6 @@ class KubeApiSlicePublisher(HasLifecycle):
     def _watch(self, stopping: threading.Event) -> None:
         """Watch the slices, and let the other thread compare them when one was changed."""
         failures = 0
-        selector = ",".join(f"{field}={value}" for field, value in self._selector.items())
         while not stopping.is_set():
             with self._condition:
                 self._condition.wait_for(lambda: self._closing or self._seen_version is not None)
@@ -315,7 +300,7 @@ class KubeApiSlicePublisher(HasLifecycle):
             if self._closing:
                 break
             try:
-                for _ in self._watched.events(_PATH, "watch resourceslices", selector, version, _ignore):
+                for _ in self._watched.events(SLICES.path(), "watch resourceslices", self._selector, version, _ignore):
                     self._wake()
                 failures = 0
             except Problem as problem:
@@ -335,21 +320,3 @@ class KubeApiSlicePublisher(HasLifecycle):
 
 def _ignore(_: object) -> None:
     """What has changed does not matter: all slices are compared."""
-
-
-def _create(body: Mapping[str, Any], client: Client) -> tuple[Sequence[object], StoredSlice]:
-    return body["spec"]["devices"], slice_of(client._client.request("post", _Slice, body))  # noqa: SLF001 - see _replace
-
-
-def _replace(body: Mapping[str, Any], client: Client) -> tuple[Sequence[object], StoredSlice]:
-    # lightkube's own `create` and `replace` take only objects of its own classes.
-    sent = client._client.request("put", _Slice, body, body["metadata"]["name"])  # noqa: SLF001 - as above
-    return body["spec"]["devices"], slice_of(sent)
-
-
-def _delete(one: StoredSlice, client: Client) -> None:
-    # lightkube's own `delete` knows no preconditions, and could delete what another instance has just written.
-    generic = client._client  # noqa: SLF001 - as above
-    request = generic.prepare_request("delete", _Slice, name=one.name)
-    request.data = {"preconditions": {"uid": one.uid, "resourceVersion": one.version}}
-    generic.send(generic.build_adapter_request(request)).raise_for_status()

@@ -34,7 +34,7 @@ def _claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "Claim
     documents = [read_document_file(place) for place in places if place is not None]
     if kubeconfig is not None:
         try:
-            from devicecore.adapters.kube_api.reading import OF_CLAIMS, read_objects
+            from devicecore_tools.doctor.sources.api_server import OF_CLAIMS, read_objects
         except ModuleNotFoundError as error:
             message = f"--kubeconfig: {error}: install the extra `kubernetes`"
             raise ValueError(message) from None

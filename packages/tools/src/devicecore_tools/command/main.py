@@ -22,7 +22,6 @@ _EXTRAS = {  # the extra that installs a library, by the name under which it is 
     "rich": "",
     "yaml": "",
     "cryptography": "[kubernetes]",
-    "lightkube": "[kubernetes]",
     "httpcore2": "[kubernetes]",
     "httpx2": "[kubernetes]",
     "prometheus_client": "[prometheus]",

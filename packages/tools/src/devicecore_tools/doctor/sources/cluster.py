@@ -26,7 +26,7 @@ def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look
         ModuleNotFoundError: the client of the API server is not installed.
         ValueError: the nodes cannot be read. The text says why.
     """
-    from devicecore.adapters.kube_api.reading import read_objects
+    from devicecore_tools.doctor.sources.api_server import read_objects
 
     answers = read_objects("", kubeconfig)
     nodes: Any = answers["Node"]

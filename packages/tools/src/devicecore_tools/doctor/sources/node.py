@@ -296,9 +296,9 @@ class NodeSources:
 
     def _ask_api(self) -> dict[str, Any]:
         try:
-            from devicecore.adapters.kube_api.reading import read_objects
+            from devicecore_tools.doctor.sources.api_server import read_objects
         except ModuleNotFoundError as error:
-            return dict.fromkeys(_KINDS.values(), _needs(error, "lightkube"))
+            return dict.fromkeys(_KINDS.values(), _needs(error, "httpx2"))
         return read_objects(self.node_name or "", self.kubeconfig)
 
     def _object(

@@ -1,0 +1,81 @@
+"""The objects of a node or of all nodes, read from the API server. Nothing is written.
+
+Law: the answer is what the server sent, or a `Problem` with a sentence.
+"""
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from os import PathLike
+
+from devicecore.adapters.kube_api import Access, NodeNameError
+from devicecore.adapters.kube_api.access import ApiRequest, ApiServer, Problem
+from devicecore.adapters.kube_api.patches import Json
+from devicecore.adapters.kube_api.requests import CLAIMS, CLASSES, EVENTS, NODES, PODS, SLICES, all_of
+from devicecore.domain.names import is_dns_subdomain
+
+_SECONDS = 30.0  # for a request
+_PODS_AT_ONCE = 100  # so that no answer comes near the limit of one
+_RESOURCES = {
+    "Node": NODES,
+    "Pod": PODS,
+    "Event": EVENTS,
+    "ResourceSlice": SLICES,
+    "ResourceClaim": CLAIMS,
+    "DeviceClass": CLASSES,
+}
+
+OF_NODES = ("Node", "Pod", "Event", "ResourceSlice", "ResourceClaim", "DeviceClass")
+"""The kinds that say what happens on nodes."""
+
+OF_CLAIMS = ("ResourceSlice", "DeviceClass", "ResourceClaim", "Node")
+"""The kinds that decide which devices claims get."""
+
+PREPARE_FAILED = "reason=FailedPrepareDynamicResources"
+"""The events that are read: no status of a pod says what they say."""
+
+
+def _objects(server: ApiServer, kind: str, node: str) -> Json:
+    """Return the objects of a kind as the server sent them, for one node or for all.
+
+    ResourceClaims are those of all nodes, because they name no node. There are none of the kinds of dynamic resource
+    allocation if the server does not know them.
+
+    Raises:
+        Problem: there is no answer, or an error.
+    """
+    if kind == "Node" and node:
+        return server.send(ApiRequest("get nodes", "GET", NODES.path(name=node)))
+    fields = PREPARE_FAILED if kind == "Event" else ""
+    if node and kind in {"Pod", "ResourceSlice"}:
+        fields = f"spec.nodeName={node}"
+    try:
+        return all_of(server, _RESOURCES[kind], fields, page=_PODS_AT_ONCE)[0]
+    except Problem as problem:
+        if problem.kind == HTTPStatus.NOT_FOUND and kind not in {"Node", "Pod", "Event"}:
+            return []
+        raise
+
+
+def read_objects(
+    node: str, kubeconfig: str | PathLike[str] | None, kinds: Iterable[str] = OF_NODES
+) -> dict[str, Json | str]:
+    """Return the objects of a node by kind, or of all nodes if `node` is empty; a sentence if they cannot be read.
+
+    Raises:
+        NodeNameError: no node can have this name.
+    """
+    if node and not is_dns_subdomain(node):
+        raise NodeNameError(node)
+    server = ApiServer(node or "all", Access(kubeconfig, timeout=_SECONDS), "devicecore")
+    unreachable = ""
+    answers: dict[str, Json | str] = {}
+    try:
+        for kind in kinds:
+            try:
+                answers[kind] = unreachable or _objects(server, kind, node)
+            except Problem as problem:
+                unreachable = str(problem) if problem.is_unreachable else ""  # a silent server is waited for once
+                answers[kind] = str(problem)
+    finally:
+        server.disconnect()
+    return answers
