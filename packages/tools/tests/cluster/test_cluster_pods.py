@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -329,6 +330,21 @@ def test_pods_that_ran_before_a_restart_are_not_refused_and_count(server: LocalA
         again.server.delete("Pod", "a")
         again.bind(asking("c", 1, requests={"cpu": "2"}))
         again.run_until(is_shown(again, b="Failed", c="Running"))
+
+
+def test_a_pod_that_gets_the_devices_of_another_one_finds_its_room_too(server: LocalApiServer, tmp_path: Path) -> None:
+    with ClusterNode(server, tmp_path, capacity={"pods": "1"}) as node:
+        node.bind(asking("a", 4))
+        node.run_until(is_shown(node, a="Running"))
+        server.delete("Pod", "a")
+        node.bind(asking("b", 4))
+        end = time.monotonic() + PATIENCE
+        while not (len(node.pods.objects) == 2 and node.pods.objects[0]["metadata"].get("deletionTimestamp")):
+            assert node.woken.wait(end - time.monotonic())
+            node.woken.clear()
+        changes = node.pods.poll()  # the engine has not released the first one yet
+        assert [pod.name for pod in (*changes.removed, *changes.added)] == ["a", "b"]
+        assert node.pods.refusal(changes.added[0], {GPU: 4}) is None
 
 
 # --- faults of the server ---------------------------------------------------------------------------------------------

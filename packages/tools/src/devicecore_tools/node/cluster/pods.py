@@ -252,6 +252,7 @@ class ClusterPods(PodFeed, PodReporter):
             self._ran.discard(uid)
             self._room.free(uid)
         elif step is Step.RELEASE:
+            self._room.free(uid)  # before its devices are: the next pod to have them must find room
             self._say(record, *record.leave(self._wall()))
             self._put(uid)
         elif step is Step.COMPARE:

@@ -1,7 +1,7 @@
 """What a kubelet asks of a pod after its devices: whether the Node has room for it, and is one that it may run on.
 
 Laws: The checks come in the order of a kubelet, and the first that fails is the answer. A pod counts from its admission
-until nothing is left of it, so pods that are admitted together do not get more than the Node has.
+until its containers have ended, so pods that are admitted together do not get more than the Node has.
 """
 
 from collections import Counter
