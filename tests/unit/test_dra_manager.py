@@ -39,12 +39,13 @@ from devicecore.domain.dra.model import (
     ResourceClaim,
 )
 from devicecore.domain.dra.state_file import ClaimEntry, StateWriter, decode, encode
-from devicecore.domain.errors import CalledFromInsideError, CorruptCheckpointError, StoreError
+from devicecore.domain.errors import CalledFromInsideError, CorruptCheckpointError, DirectoryError, StoreError
 from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, PodUid
 from devicecore.dra_manager import DraManager
 from devicecore.dra_manager.driver_list import DriverList
 from devicecore.dra_manager.health_record import HealthRecord
 from devicecore.ports.dra_driver import DraDriver
+from devicecore.ports.drivers import DriverListener
 from devicecore.runtime.lanes import THREADS
 from devicecore.runtime.run import Run
 
@@ -464,6 +465,26 @@ def test_a_file_that_cannot_be_used_is_set_aside_and_reported(node: Node) -> Non
     assert manager.restored.set_aside == "aside[0]"
     assert node.store.aside == [b'{"Data":"x","Checksum":1}']
     assert not manager.claims.claims
+
+
+def test_a_start_without_its_transport_leaves_the_file_as_it_is(node: Node) -> None:
+    """Another process may own it. And the start after that reports what is wrong with the file."""
+
+    class Broken(MemoryDriverTransport):
+        def start(self, listener: DriverListener) -> None:
+            if not is_mended:
+                raise DirectoryError("plugins_registry", "Permission denied")
+            super().start(listener)
+
+    is_mended = False
+    manager = DraManager(Broken(), node.claims, node.store)
+    node.store.blob = b'{"Data":"x","Checksum":1}'
+    with pytest.raises(DirectoryError):
+        manager.start()
+    assert (node.store.blob, node.store.aside) == (b'{"Data":"x","Checksum":1}', [])
+    is_mended = True
+    manager.start()
+    assert isinstance(manager.restored.problem, CorruptCheckpointError)
 
 
 def test_what_was_found_at_the_start_is_reported(node: Node) -> None:

@@ -139,8 +139,12 @@ class DraManager(Runs):
             CalledFromInsideError: it is called from inside a start, a store or an event of the transport.
         """
         self._check_call("start")
-        # A stop does not wait for the stores, because a disk may hang.
-        self._lifecycle.start(self._begin, self._end, before=self._restore)
+        # Start the transport first: if it cannot start, the files stay as they are. Events wait until they are read. A
+        # stop does not wait for the stores, because a disk may hang.
+        self._lifecycle.start(self._begin, self._end, after=self._restore)
+
+    def _begin(self) -> None:
+        self._transport.start(partial(self._on_event, self._lifecycle.check_started()))
 
     def _restore(self) -> None:
         run = self._lifecycle.check_started()
@@ -148,9 +152,7 @@ class DraManager(Runs):
         self._health.begin(run)
         self._drivers.begin(run)
         self._next_reconcile = self._clock()
-
-    def _begin(self) -> None:
-        self._transport.start(partial(self._on_event, self._lifecycle.check_started()))
+        run.is_restored.set()
 
     def stop(self) -> None:
         """Disconnect all drivers. Every call that has returned is saved already. A second stop is no error.
@@ -168,6 +170,7 @@ class DraManager(Runs):
         self._saved.end()
         self._health.end()
         self._drivers.end()
+        self._lifecycle.check_started().is_restored.set()
         self._transport.stop()
 
     def _check_call(self, method: str) -> None:
@@ -311,6 +314,7 @@ class DraManager(Runs):
     # --- events -------------------------------------------------------------------------------------------------------
 
     def _on_event(self, run: Run, event: DriverEvent) -> None:
+        run.is_restored.wait()
         self._lifecycle.call("an event of the DriverTransport", self._apply, run, event)
 
     def _apply(self, run: Run, event: DriverEvent) -> None:

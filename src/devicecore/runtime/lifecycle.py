@@ -14,8 +14,8 @@ Only one start is under way at a time, and only one `begin` or `end`. The order 
 3. A stop marks the current run as stopped, takes its turn, and calls `end`. Only then the run is over. So a run whose
    stop was interrupted is not over, and not running, until another stop or start has called `end` for it.
 
-A stop does not wait for what a start does before or after its turn, such as reading a disk that hangs. So `end` may be
-called meanwhile, and what is done there has to check `Run.is_stopped` with the lock held that `end` takes.
+A stop does not wait for what a start does after its turn, such as reading a disk that hangs. So `end` may be called
+meanwhile, and what is done there has to check `Run.is_stopped` with the lock held that `end` takes.
 """
 
 import threading
@@ -92,13 +92,12 @@ class Lifecycle:
         begin: Callable[[], None],
         end: Callable[[], None],
         *,
-        before: Callable[[], None] = _nothing,
         after: Callable[[], None] = _nothing,
     ) -> bool:
-        """Call `before`, `begin` and `after`, unless it runs already. A start in another thread is awaited first.
+        """Call `begin` and then `after`, unless it runs already. A start in another thread is awaited first.
 
         If one of them fails or is interrupted, `end` is called. Return whether they were called. A stop waits for
-        `begin`, and not for the other two.
+        `begin`, and not for `after`.
 
         Raises:
             DeviceCoreError: a stop was called meanwhile. Nothing is running.
@@ -106,7 +105,7 @@ class Lifecycle:
             ForkedError: this process is a fork of the one in which it was started.
         """
         self._check_call("start")
-        return self.call("start", self._start, begin, end, before, after)
+        return self.call("start", self._start, begin, end, after)
 
     def stop(self, end: Callable[[], None]) -> None:
         """Call `end`, unless nothing was started. A stop in another thread is awaited.
@@ -133,9 +132,7 @@ class Lifecycle:
         finally:
             del self._calls[thread]
 
-    def _start(
-        self, begin: Callable[[], None], end: Callable[[], None], before: Callable[[], None], after: Callable[[], None]
-    ) -> bool:
+    def _start(self, begin: Callable[[], None], end: Callable[[], None], after: Callable[[], None]) -> bool:
         with self._starting:
             if self.is_running:
                 return False
@@ -143,7 +140,6 @@ class Lifecycle:
                 self._end(self._run, end)  # an interrupt may have ended its start or its stop
             run = self._run = Run()
             try:
-                before()
                 with self._turn:
                     self._check_not_stopped(run)
                     begin()
