@@ -53,6 +53,18 @@ _RENAMED = {"replace": "bounded_replace", "join": "bounded_join"}
 _MAX_VALUES = 10_000
 """Values of one expression that are remembered."""
 
+_TOO_LONG = "Iteration budget exceeded"
+"""What the library says of an expression that visits too many elements. It is evaluated in pieces then."""
+
+_GROUPS = 10
+"""Groups into which a list is split."""
+
+_MAX_PARTS = 50
+_PLAIN_KINDS = frozenset({"int", "bool", "string"})
+_VARIABLES = frozenset({"driver", "allowMultipleAllocations"})
+_ENDS_BEFORE = ([], *([token] for token in "([&|?:,"))
+_ENDS_AFTER = ([], *([token] for token in ")]&|?:,"))
+
 _SCOPES = frozenset(
     (
         *("all", "exists", "exists_one", "existsOne", "map", "filter", "bind", "optMap", "optFlatMap", "sortBy"),
@@ -68,18 +80,26 @@ def _sentence(error: Exception) -> str:
     return foreign_text(_PLACE.sub(r"line \1, column \2: ", text))
 
 
+@frozen
+class _Pieces:
+    """Expressions that together say what `[a, b].all(x, ...)` or `[a, b].exists(x, ...)` says."""
+
+    texts: tuple[str, ...]
+    is_exists: bool
+
+
 @frozen(eq=False)
 class _Compiled:
     """An expression ready for use, with what is known of it.
 
     Attributes:
-        pieces: expressions to evaluate one by one if the library finds the whole one too long; empty if there are none.
+        pieces: what to evaluate one by one if the library finds the whole one too long; None if it has no pieces.
         reads: the attributes and capacities that it reads; None if they are not known.
         values: known values.
     """
 
     expression: "cel.Expression"
-    pieces: tuple[str, ...]
+    pieces: _Pieces | None
     reads: tuple[tuple[str, str, str], ...] | None
     values: dict[Hashable, "bool | SelectorError"] = field(factory=dict)
 
@@ -109,7 +129,7 @@ class CelSelectors:
         self._compiled = lru_cache(maxsize=1000)(self._compile)
         # A device is usually asked about several expressions, one after the other.
         self._activation = lru_cache(maxsize=1)(self._make_activation)
-        self._is_sound = lru_cache(maxsize=1)(self._look_for_unsound_attributes)
+        self._is_sound = lru_cache(maxsize=1)(self._has_sound_attributes)
 
     def __call__(self, expression: str, device: PoolDevice) -> bool:
         """Return whether an expression selects a device.
@@ -145,7 +165,7 @@ class CelSelectors:
         try:
             return self._evaluate_whole(compiled, device)
         except SelectorError as error:
-            if not compiled.pieces or _TOO_LONG not in error.problem:
+            if compiled.pieces is None or _TOO_LONG not in error.problem:
                 raise
         return self._evaluate_pieces(compiled.pieces, device)
 
@@ -161,25 +181,25 @@ class CelSelectors:
             raise SelectorError(foreign_text(problem))
         return value
 
-    def _evaluate_pieces(self, pieces: Sequence[str], device: PoolDevice) -> bool:
+    def _evaluate_pieces(self, pieces: _Pieces, device: PoolDevice) -> bool:
         """Return what pieces of `all` or `exists` say together: an error counts only if no other piece decides.
 
         Raises:
             SelectorError: it cannot be told.
         """
-        deciding, failed = pieces[0].endswith(_EXISTS), None
-        for piece in pieces:
-            compiled = self._compile(piece.removesuffix(_EXISTS))
+        failed = None
+        for piece in pieces.texts:
+            compiled = self._compile(piece)
             if isinstance(compiled, SelectorError):
                 raise compiled
             try:
-                if self._evaluate_whole(compiled, device) is deciding:
-                    return deciding
+                if self._evaluate_whole(compiled, device) is pieces.is_exists:
+                    return pieces.is_exists
             except SelectorError as error:
                 failed = error
         if failed is not None:
             raise failed
-        return not deciding
+        return not pieces.is_exists
 
     def check(self, expression: str) -> None:
         """Compile an expression.
@@ -259,10 +279,10 @@ class CelSelectors:
             variables["device.allowMultipleAllocations"] = device.is_shared
         return self._environment.Activation(variables)
 
-    def _look_for_unsound_attributes(self, device: PoolDevice) -> bool:
+    def _has_sound_attributes(self, device: PoolDevice) -> bool:
         """Return whether each attribute has a value. One without makes every expression fail."""
         try:
-            return all(one.kind in _PLAIN or self._value(name, one) for name, one in device.attributes.items())
+            return all(one.kind in _PLAIN_KINDS or self._value(name, one) for name, one in device.attributes.items())
         except SelectorError:
             return False
 
@@ -278,10 +298,6 @@ class CelSelectors:
                 message = f"attribute {name}: parse semantic version: {error}"
                 raise SelectorError(message) from None
         return values if attribute.is_list else values[0]
-
-
-_PLAIN = frozenset({"int", "bool", "string"})
-_VARIABLES = frozenset({"driver", "allowMultipleAllocations"})
 
 
 def _reads(tokens: Sequence[str]) -> tuple[tuple[str, str, str], ...] | None:
@@ -312,29 +328,21 @@ def _joined(solid: Iterable[str]) -> str:
     return "".join(" in " if token == "in" else token for token in solid)  # noqa: S105 - no password
 
 
-def _pieces(tokens: list[str], depth: int = 2) -> tuple[str, ...]:
-    """Return expressions that together say what `[a, b].all(x, ...)` or `[a, b].exists(x, ...)` says.
-
-    Those of `exists` end with a comment. Return none of anything else.
-    """
+def _pieces(tokens: list[str], depth: int = 2) -> _Pieces | None:
+    """Return the pieces of `[a, b].all(x, ...)` or `[a, b].exists(x, ...)`. Return None of anything else."""
     end = _closing(tokens, 0) if tokens[:1] == ["["] and depth else None
     name, variable, *body = [*tokens[end + 2 : end + 3], *tokens[end + 4 : -1]] if end else ["", ""]
     is_whole = end and tokens[end + 3 : end + 4] == ["("] and _closing(tokens, end + 3) == len(tokens) - 1
     if name not in ("all", "exists") or not is_whole or end is None or body[:1] != [","]:
-        return ()
+        return None
     edges = [0, *_commas(tokens, 0, end), end]
     elements = [_joined(tokens[a + 1 : b]) for a, b in pairwise(edges)]
     size = -(-len(elements) // _GROUPS)
     groups = [", ".join(elements[start : start + size]) for start in range(0, len(elements), size)]
-    suffix = _EXISTS if name == "exists" else ""
-    inner = [one for one in _pieces(body[1:], depth - 1) if one.endswith(_EXISTS) == bool(suffix)]
-    wanted = [one.removesuffix(_EXISTS) for one in inner] or [_joined(body[1:])]
-    return tuple(f"[{group}].{name}({variable}, {one}){suffix}" for group in groups for one in wanted)
-
-
-_GROUPS = 10
-_TOO_LONG = "Iteration budget exceeded"
-_EXISTS = " // exists"
+    is_exists = name == "exists"
+    inner = _pieces(body[1:], depth - 1)
+    wanted = inner.texts if inner and inner.is_exists == is_exists else (_joined(body[1:]),)
+    return _Pieces(tuple(f"[{group}].{name}({variable}, {one})" for group in groups for one in wanted), is_exists)
 
 
 def _with_comparable_values(tokens: list[str]) -> list[str]:
@@ -360,10 +368,6 @@ def _with_comparable_values(tokens: list[str]) -> list[str]:
                 written[solid[before]] = f"(comparable({left}, {right}) ? {written[solid[before]]}"
                 written[solid[after - 1]] += " : false)"
     return [part for token in written for part in (_TOKEN.findall(token) if "(" in token[1:] else [token])]
-
-
-_ENDS_BEFORE = ([], *([token] for token in "([&|?:,"))
-_ENDS_AFTER = ([], *([token] for token in ")]&|?:,"))
 
 
 def _operand_size(text: Sequence[str], start: int) -> int:
@@ -427,9 +431,6 @@ def _with_literals_apart(tokens: list[str]) -> list[str]:
                 written[comma:end] = [""] * (end - comma)  # which has a type that was seen
             known.add(part)
     return written
-
-
-_MAX_PARTS = 50
 
 
 def _formatted(tokens: list[str]) -> Iterator[str]:

@@ -7,12 +7,13 @@ not know are messages with one text, which is the same for equal values. What a 
 import ipaddress
 import math
 import re
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Protocol
 from urllib.parse import parse_qs, quote, urlsplit
 
+from attrs import evolve, frozen
 from cel_expr_python import cel
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
@@ -158,23 +159,35 @@ def _contains(outer: CelValue, inner: "CelValue | str") -> bool:
     return first in network and last in network
 
 
-def _bounded(text: str) -> str:
-    if len(text) > MAX_MADE:
+def _is_link_local_multicast(one: CelValue) -> bool:
+    return _address(one).is_multicast and one.text.startswith(("224.0.0.", "ff02"))
+
+
+def _is_global_unicast(one: CelValue) -> bool:
+    ip = _address(one)
+    is_other = ip.is_multicast or ip.is_unspecified or ip.is_loopback or ip.is_link_local
+    return not is_other and one.text != "255.255.255.255"
+
+
+def _check_made(length: int, limit: int = MAX_MADE) -> None:
+    if length > limit:
         message = f"a text of more than {MAX_MADE} characters"
         raise ValueError(message)
+
+
+def _bounded(text: str) -> str:
+    _check_made(len(text))
     return text
 
 
 def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
     times = text.count(old) if limit < 0 else min(limit, text.count(old))
-    if len(text) + times * len(new) > 2 * MAX_MADE:
-        _bounded(" " * (MAX_MADE + 1))
+    _check_made(len(text) + times * len(new), 2 * MAX_MADE)
     return _bounded(text.replace(old, new, limit))
 
 
 def _join(texts: Sequence[str], between: str = "") -> str:
-    if sum(map(len, texts)) + len(texts) * len(between) > 2 * MAX_MADE:
-        _bounded(" " * (MAX_MADE + 1))
+    _check_made(sum(map(len, texts)) + len(texts) * len(between), 2 * MAX_MADE)
     return _bounded(between.join(texts))
 
 
@@ -206,19 +219,33 @@ def _index(elements: Sequence[object], wanted: object, *, last: bool = False) ->
     return (found[-1] if last else found[0]) if found else -1
 
 
-Row = tuple[str, "cel.Type", list["cel.Type"], bool, Callable[..., object]]
+@frozen
+class _Row:
+    """An overload of a function. A member is called on the first of its arguments."""
+
+    name: str
+    result: "cel.Type"
+    arguments: list["cel.Type"]
+    does: Callable[..., object]
+    is_member: bool = False
 
 
-def _rows(*, lists: bool) -> list[Row]:
-    """Return each overload: name, result, arguments, whether it is called on the first of them, what it does."""
-    rows: list[Row] = []
+_member = partial(_Row, is_member=True)
 
-    def add(name: str, result: "cel.Type", arguments: list["cel.Type"], does: Callable[..., object]) -> None:
-        rows.append((name, result, arguments, False, does))
 
-    def on(name: str, result: "cel.Type", arguments: list["cel.Type"], does: Callable[..., object]) -> None:
-        rows.append((name, result, arguments, True, does))
+def _rows(*, lists: bool) -> Iterator[_Row]:
+    """Yield each overload."""
+    yield from _conversions()
+    yield from _numbers()
+    yield from _addresses()
+    yield from _texts_and_lists()
+    yield _Row("comparable", _BOOL, [_ANY, _ANY], _comparable)
+    yield _Row("unlike_versions", _BOOL, [_ANY, _LIST], _are_unlike_versions)
+    if lists:
+        yield _member("includes", _BOOL, [_ANY, _ANY], _includes)
 
+
+def _conversions() -> Iterator[_Row]:
     for kind, name, parse in (
         (QUANTITY, "Quantity", _parse_quantity),
         (SEMVER, "Semver", version_message),
@@ -226,47 +253,33 @@ def _rows(*, lists: bool) -> list[Row]:
         (IP, "IP", _parse_ip),
         (CIDR, "CIDR", _parse_cidr),
     ):
-        lower = name.lower()
-        add(lower, kind, [_TEXT], parse)
-        add(f"is{name}", _BOOL, [_TEXT], _succeeds(parse))
+        yield _Row(name.lower(), kind, [_TEXT], parse)
+        yield _Row(f"is{name}", _BOOL, [_TEXT], _succeeds(parse))
     loose: Callable[[str, bool], CelValue] = lambda text, normalize: version_message(text, normalize=normalize)  # noqa: E731 - a row below
-    add("semver", SEMVER, [_TEXT, _BOOL], loose)
-    add("isSemver", _BOOL, [_TEXT, _BOOL], _succeeds(loose))
+    yield _Row("semver", SEMVER, [_TEXT, _BOOL], loose)
+    yield _Row("isSemver", _BOOL, [_TEXT, _BOOL], _succeeds(loose))
+    yield _Row("ip.isCanonical", _BOOL, [_TEXT], lambda a: _parse_ip(a).text == a)
+    for kind in (IP, CIDR):
+        yield _Row("string", _TEXT, [kind], lambda a: a.text)
+
+
+def _numbers() -> Iterator[_Row]:
     for kind, read in ((QUANTITY, _nanos), (SEMVER, _version)):
-        on("isGreaterThan", _BOOL, [kind, kind], lambda a, b, read=read: read(a) > read(b))
-        on("isLessThan", _BOOL, [kind, kind], lambda a, b, read=read: read(a) < read(b))
-        on("compareTo", _INT, [kind, kind], lambda a, b, read=read: _order(read(a), read(b)))
-    add("sign", _INT, [QUANTITY], lambda a: _order(_nanos(a), 0))
-    on("isInteger", _BOOL, [QUANTITY], _is_integer)
-    on("asInteger", _INT, [QUANTITY], _integer)
-    on("asApproximateFloat", _FLOAT, [QUANTITY], lambda a: _nanos(a) / _NANO)
+        yield _member("isGreaterThan", _BOOL, [kind, kind], lambda a, b, read=read: read(a) > read(b))
+        yield _member("isLessThan", _BOOL, [kind, kind], lambda a, b, read=read: read(a) < read(b))
+        yield _member("compareTo", _INT, [kind, kind], lambda a, b, read=read: _order(read(a), read(b)))
+    yield _Row("sign", _INT, [QUANTITY], lambda a: _order(_nanos(a), 0))
+    yield _member("isInteger", _BOOL, [QUANTITY], _is_integer)
+    yield _member("asInteger", _INT, [QUANTITY], _integer)
+    yield _member("asApproximateFloat", _FLOAT, [QUANTITY], lambda a: _nanos(a) / _NANO)
     for kind in (QUANTITY, _INT):
-        on("add", QUANTITY, [QUANTITY, kind], lambda a, b: _sum_of(a, b, 1))
-        on("sub", QUANTITY, [QUANTITY, kind], lambda a, b: _sum_of(a, b, -1))
+        yield _member("add", QUANTITY, [QUANTITY, kind], lambda a, b: _sum_of(a, b, 1))
+        yield _member("sub", QUANTITY, [QUANTITY, kind], lambda a, b: _sum_of(a, b, -1))
     for index, name in enumerate(("major", "minor", "patch")):
-        on(name, _INT, [SEMVER], lambda a, index=index: _version(a).numbers[index])
-    _add_addresses(add, on)
-    on("find", _TEXT, [_TEXT, _TEXT], _find)
-    for more in ([], [_INT]):
-        on("findAll", _TEXTS, [_TEXT, _TEXT, *more], _find_all)
-    on("isSorted", _BOOL, [_LIST], lambda a: all(x <= y for x, y in pairwise(a)))
-    on("sum", _ANY, [_LIST], lambda a: sum(a[1:], start=a[0]) if a else 0)
-    on("min", _ANY, [_LIST], min)
-    on("max", _ANY, [_LIST], max)
-    on("indexOf", _INT, [_LIST, _ANY], _index)
-    on("lastIndexOf", _INT, [_LIST, _ANY], lambda a, b: _index(a, b, last=True))
-    on("bounded_replace", _TEXT, [_TEXT, _TEXT, _TEXT], _replace)
-    on("bounded_replace", _TEXT, [_TEXT, _TEXT, _TEXT, _INT], _replace)
-    on("bounded_join", _TEXT, [_TEXTS], _join)
-    on("bounded_join", _TEXT, [_TEXTS, _TEXT], _join)
-    add("comparable", _BOOL, [_ANY, _ANY], _comparable)
-    add("unlike_versions", _BOOL, [_ANY, _LIST], _are_unlike_versions)
-    if lists:
-        on("includes", _BOOL, [_ANY, _ANY], _includes)
-    return rows
+        yield _member(name, _INT, [SEMVER], lambda a, index=index: _version(a).numbers[index])
 
 
-def _add_addresses(add: Callable[..., None], on: Callable[..., None]) -> None:
+def _addresses() -> Iterator[_Row]:
     for name, part in (
         ("getScheme", lambda a: urlsplit(a.text).scheme),
         ("getHost", lambda a: urlsplit(a.text).netloc.rpartition("@")[2]),
@@ -274,47 +287,37 @@ def _add_addresses(add: Callable[..., None], on: Callable[..., None]) -> None:
         ("getPort", lambda a: str(urlsplit(a.text).port or "")),
         ("getEscapedPath", lambda a: quote(urlsplit(a.text).path, safe="/%:@!$&'()*+,;=~")),
     ):
-        on(name, _TEXT, [URL], part)
-    on(
-        "getQuery",
-        cel.Type.Map(_TEXT, _TEXTS),
-        [URL],
-        lambda a: parse_qs(urlsplit(a.text).query, keep_blank_values=True),
-    )
-    add("ip.isCanonical", _BOOL, [_TEXT], lambda a: _parse_ip(a).text == a)
-    on("family", _INT, [IP], lambda a: _address(a).version)
-    on("isUnspecified", _BOOL, [IP], lambda a: _address(a).is_unspecified)
-    on("isLoopback", _BOOL, [IP], lambda a: _address(a).is_loopback)
-    on(
-        "isLinkLocalMulticast",
-        _BOOL,
-        [IP],
-        lambda a: _address(a).is_multicast and str(a.text).startswith(("224.0.0.", "ff02")),
-    )
-    on("isLinkLocalUnicast", _BOOL, [IP], lambda a: _address(a).is_link_local)
-    on(
-        "isGlobalUnicast",
-        _BOOL,
-        [IP],
-        lambda a: (
-            not (
-                _address(a).is_multicast
-                or _address(a).is_unspecified
-                or _address(a).is_loopback
-                or _address(a).is_link_local
-                or a.text == "255.255.255.255"
-            )
-        ),
-    )
+        yield _member(name, _TEXT, [URL], part)
+    queries = cel.Type.Map(_TEXT, _TEXTS)
+    yield _member("getQuery", queries, [URL], lambda a: parse_qs(urlsplit(a.text).query, keep_blank_values=True))
+    yield _member("family", _INT, [IP], lambda a: _address(a).version)
+    yield _member("isUnspecified", _BOOL, [IP], lambda a: _address(a).is_unspecified)
+    yield _member("isLoopback", _BOOL, [IP], lambda a: _address(a).is_loopback)
+    yield _member("isLinkLocalMulticast", _BOOL, [IP], _is_link_local_multicast)
+    yield _member("isLinkLocalUnicast", _BOOL, [IP], lambda a: _address(a).is_link_local)
+    yield _member("isGlobalUnicast", _BOOL, [IP], _is_global_unicast)
     for kind in (_TEXT, IP):
-        on("containsIP", _BOOL, [CIDR, kind], lambda a, b: _address(b) in _network(a).network)
+        yield _member("containsIP", _BOOL, [CIDR, kind], lambda a, b: _address(b) in _network(a).network)
     for kind in (_TEXT, CIDR):
-        on("containsCIDR", _BOOL, [CIDR, kind], _contains)
-    on("ip", IP, [CIDR], lambda a: _parse_ip(str(_network(a).ip)))
-    on("prefixLength", _INT, [CIDR], lambda a: _network(a).network.prefixlen)
-    on("masked", CIDR, [CIDR], lambda a: _parse_cidr(str(_network(a).network)))
-    for kind in (IP, CIDR):
-        add("string", _TEXT, [kind], lambda a: a.text)
+        yield _member("containsCIDR", _BOOL, [CIDR, kind], _contains)
+    yield _member("ip", IP, [CIDR], lambda a: _parse_ip(str(_network(a).ip)))
+    yield _member("prefixLength", _INT, [CIDR], lambda a: _network(a).network.prefixlen)
+    yield _member("masked", CIDR, [CIDR], lambda a: _parse_cidr(str(_network(a).network)))
+
+
+def _texts_and_lists() -> Iterator[_Row]:
+    yield _member("find", _TEXT, [_TEXT, _TEXT], _find)
+    for more in ([], [_INT]):
+        yield _member("findAll", _TEXTS, [_TEXT, _TEXT, *more], _find_all)
+        yield _member("bounded_replace", _TEXT, [_TEXT, _TEXT, _TEXT, *more], _replace)
+    yield _member("bounded_join", _TEXT, [_TEXTS], _join)
+    yield _member("bounded_join", _TEXT, [_TEXTS, _TEXT], _join)
+    yield _member("isSorted", _BOOL, [_LIST], lambda a: all(x <= y for x, y in pairwise(a)))
+    yield _member("sum", _ANY, [_LIST], lambda a: sum(a[1:], start=a[0]) if a else 0)
+    yield _member("min", _ANY, [_LIST], min)
+    yield _member("max", _ANY, [_LIST], max)
+    yield _member("indexOf", _INT, [_LIST, _ANY], _index)
+    yield _member("lastIndexOf", _INT, [_LIST, _ANY], lambda a, b: _index(a, b, last=True))
 
 
 # Python's own regular expressions can take for ever. Those of the library cannot.
@@ -351,36 +354,34 @@ def extensions(*, lists: bool) -> tuple["cel.CelExtension", "cel.CelExtension"]:
     Args:
         lists: whether those for attributes that are lists are included.
     """
-    rows = _rows(lists=lists)
-    merged: dict[tuple[object, ...], list[Row]] = {}
+    rows = list(_rows(lists=lists))
+    merged: dict[tuple[object, ...], list[_Row]] = {}
     for row in rows:
-        merged.setdefault((row[0], row[3], *map(_at_run_time, row[2])), []).append(row)
-    evaluated: list[Row] = []
+        key = (row.name, row.is_member, *(str(_at_run_time(one).name()) for one in row.arguments))
+        merged.setdefault(key, []).append(row)
+    evaluated: list[_Row] = []
     for group in merged.values():
-        name, result, arguments, is_member, does = group[0]
-        types = [VALUE if one.is_message() else one for one in arguments]
-        result = VALUE if result.is_message() else result
-        evaluated.append((name, result, types, is_member, _by_type(group) if VALUE in types else does))
+        first, types = group[0], [_at_run_time(one) for one in group[0].arguments]
+        does = _by_type(group) if VALUE in types else first.does
+        evaluated.append(evolve(first, result=_at_run_time(first.result), arguments=types, does=does))
     return _extension(rows), _extension(evaluated)
 
 
-def _at_run_time(kind: "cel.Type") -> str:
-    return str((VALUE if kind.is_message() else kind).name())
+def _at_run_time(kind: "cel.Type") -> "cel.Type":
+    return VALUE if kind.is_message() else kind
 
 
-def _extension(rows: Sequence[Row]) -> "cel.CelExtension":
+def _extension(rows: Sequence[_Row]) -> "cel.CelExtension":
     overloads: dict[str, list[cel.Overload]] = {}
-    for number, (name, result, arguments, is_member, does) in enumerate(rows):
-        overload = cel.Overload(f"kubernetes_{number}", result, arguments, is_member, impl=does)
-        overloads.setdefault(name, []).append(overload)
+    for number, row in enumerate(rows):
+        overload = cel.Overload(f"kubernetes_{number}", row.result, row.arguments, row.is_member, impl=row.does)
+        overloads.setdefault(row.name, []).append(overload)
     return cel.CelExtension("kubernetes", [cel.FunctionDecl(name, found) for name, found in overloads.items()])
 
 
-def _by_type(group: Sequence[Row]) -> Callable[..., object]:
+def _by_type(group: Sequence[_Row]) -> Callable[..., object]:
     """Call the function whose messages have the types of the arguments."""
-    table = [
-        ([one.name() if one.is_message() else "" for one in arguments], does) for _, _, arguments, _, does in group
-    ]
+    table = [([one.name() if one.is_message() else "" for one in row.arguments], row.does) for row in group]
 
     def call(*arguments: object) -> object:
         types = [getattr(one, "type", "") for one in arguments]
