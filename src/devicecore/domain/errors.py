@@ -1,4 +1,4 @@
-"""All errors, by what is to blame: the request, the plugin, the policy, the file, the disk or network, or the set-up.
+"""All errors, by what is to blame: the request, the lifecycle, the plugin, the policy, the file, the disk, the set-up.
 
 Law: errors are values. Two errors of one class with equal fields are equal, have the same hash, and survive pickling;
 `str(error)` is the kubelet's own sentence where it has one, and the fields carry the facts.
@@ -178,6 +178,30 @@ class AdmissionTimeoutError(AdmissionError):
 
 
 @frozen(repr=False)
+class DeviceHeldError(DeviceCoreError):
+    """A reservation would have given a device a second owner. The manager prevents this; other callers may cause it."""
+
+    resource: str
+    devices: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"devices {', '.join(self.devices)} of {self.resource} are already held"
+
+
+@frozen(repr=False)
+class NoDevicesAllocatedError(DeviceCoreError):
+    """A container that has no devices is about to start."""
+
+    pod: str
+    container: str
+    resource: str
+    _text = "no devices found allocated in local cache for pod {pod}, container {container}, resource {resource}"
+
+
+# --- the lifecycle ----------------------------------------------------------------------------------------------------
+
+
+@frozen(repr=False)
 class ManagerStoppedError(AdmissionError):
     """The device manager is not running: it was not started, or it was stopped during the call."""
 
@@ -229,27 +253,6 @@ class ForkedError(DeviceCoreError, RuntimeError):
         "this was started in process {started_in}, and process {process} is a fork of it, without its "
         "threads and locks. Use it in the first process, or start a new process instead of a fork"
     )
-
-
-@frozen(repr=False)
-class DeviceHeldError(DeviceCoreError):
-    """A reservation would have given a device a second owner. The manager prevents this; other callers may cause it."""
-
-    resource: str
-    devices: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"devices {', '.join(self.devices)} of {self.resource} are already held"
-
-
-@frozen(repr=False)
-class NoDevicesAllocatedError(DeviceCoreError):
-    """A container that has no devices is about to start."""
-
-    pod: str
-    container: str
-    resource: str
-    _text = "no devices found allocated in local cache for pod {pod}, container {container}, resource {resource}"
 
 
 # --- the plugin ------------------------------------------------------------------------------------------------------

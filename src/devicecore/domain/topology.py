@@ -200,30 +200,31 @@ def generate_hints(
     if reusable:
         listed = (report.devices[device] for device in reusable if device in report.devices)
         must_reuse = [device.id for device in listed if device.topology is not None]
-    sizes, machine = report.numa_node_sizes, tuple(numa_nodes)
-    if must_reuse or sizes is None or report.by_numa_node.keys().isdisjoint(machine):
+    per_node, machine = report.numa_node_sizes, tuple(numa_nodes)
+    # The fast way below needs each device on one NUMA node, and no device that has to be reused.
+    if must_reuse or per_node is None or report.by_numa_node.keys().isdisjoint(machine):
         with_devices = tuple([numa_node for numa_node in report.by_numa_node if numa_node in machine]) or machine
         return _hints_by_sets(report, available, must_reuse, size, with_devices)
     free = {numa_node: available.common(devices) for numa_node, devices in report.by_numa_node.items()}
-    if 1 << len(sizes) <= MAX_MASKS:
-        candidates = _all_candidates(sizes, machine, size)
+    if 1 << len(per_node) <= MAX_MASKS:
+        candidates = _all_candidates(per_node, machine, size)
     else:
-        on_machine = {numa_node: count for numa_node, count in sizes if numa_node in machine}
+        on_machine = {numa_node: count for numa_node, count in per_node if numa_node in machine}
         candidates = _candidates(_masks(tuple(on_machine), on_machine, free, size), on_machine.values(), size)
     return tuple([hint for combined, hint in candidates if sum(map(free.__getitem__, combined)) >= size])
 
 
 @lru_cache(maxsize=16)
 def _all_candidates(
-    sizes: tuple[tuple[NumaNode, int], ...], numa_nodes: tuple[NumaNode, ...], size: int
+    per_node: tuple[tuple[NumaNode, int], ...], numa_nodes: tuple[NumaNode, ...], size: int
 ) -> _Candidates:
-    on_machine = {numa_node: count for numa_node, count in sizes if numa_node in numa_nodes}
+    on_machine = {numa_node: count for numa_node, count in per_node if numa_node in numa_nodes}
     return _candidates(_all_masks(tuple(on_machine)), on_machine.values(), size)
 
 
-def _candidates(masks: Iterable["_Mask"], sizes: Collection[int], size: int) -> _Candidates:
+def _candidates(masks: Iterable["_Mask"], per_node: Collection[int], size: int) -> _Candidates:
     """Sets of NUMA nodes, each with its hint if enough devices are free there."""
-    least = _fewest(sizes, size)
+    least = _fewest(per_node, size)
     return tuple([(mask.numa_nodes, mask.preferred if len(mask.numa_nodes) == least else mask.other) for mask in masks])
 
 
@@ -236,12 +237,12 @@ def _hints_by_sets(
 ) -> tuple[TopologyHint, ...]:
     """Hints if devices are on several NUMA nodes at once, or if devices of the pod must be reused."""
     known = {numa_node: report.by_numa_node.get(numa_node, DeviceSet(report.index)) for numa_node in numa_nodes}
-    sizes = {numa_node: len(devices) for numa_node, devices in known.items()}
+    per_node = {numa_node: len(devices) for numa_node, devices in known.items()}
     free = {numa_node: available.common(devices) for numa_node, devices in known.items()}
     least = _fewest_nodes(known, size)
     reused = report.index.select(must_reuse)
     found: list[_Mask] = []
-    for mask in _masks(numa_nodes, sizes, free, size):
+    for mask in _masks(numa_nodes, per_node, free, size):
         touched = reduce(or_, [known[numa_node] for numa_node in mask.numa_nodes])
         if len(mask.numa_nodes) < least and len(touched) >= size:
             least = len(mask.numa_nodes)
@@ -265,26 +266,26 @@ class _Mask:
 
 
 def _masks(
-    numa_nodes: tuple[NumaNode, ...], sizes: Mapping[NumaNode, int], free: Mapping[NumaNode, int], size: int
+    numa_nodes: tuple[NumaNode, ...], per_node: Mapping[NumaNode, int], free: Mapping[NumaNode, int], size: int
 ) -> Iterable[_Mask]:
     """Return the sets of NUMA nodes to examine, smallest first.
 
     If there are up to `MAX_MASKS`, these are all. Otherwise sets that are too small for the request are left out, sets
-    of NUMA nodes with more free devices come first within a size, and after `MAX_BEST_MASKS` sets only that of all NUMA
-    nodes follows.
+    of NUMA nodes with more free devices come first within a width, and after `MAX_BEST_MASKS` sets only that of all
+    NUMA nodes follows.
     """
     if 1 << len(numa_nodes) <= MAX_MASKS:
         return _all_masks(numa_nodes)
     first = sorted(numa_nodes, key=lambda numa_node: -free[numa_node])
-    possible = range(_fewest(sizes.values(), size), len(numa_nodes))
-    combined = chain.from_iterable(combinations(first, count) for count in possible)
+    possible = range(_fewest(per_node.values(), size), len(numa_nodes))
+    combined = chain.from_iterable(combinations(first, width) for width in possible)
     return map(_Mask.of, chain(islice(combined, MAX_BEST_MASKS), [numa_nodes]))
 
 
 @lru_cache(maxsize=4)
 def _all_masks(numa_nodes: tuple[NumaNode, ...]) -> tuple[_Mask, ...]:
-    sizes = range(1, len(numa_nodes) + 1)
-    return tuple(map(_Mask.of, chain.from_iterable(combinations(numa_nodes, count) for count in sizes)))
+    widths = range(1, len(numa_nodes) + 1)
+    return tuple(map(_Mask.of, chain.from_iterable(combinations(numa_nodes, width) for width in widths)))
 
 
 def _fewest_nodes(known: Mapping[NumaNode, DeviceSet], size: int) -> int:
@@ -297,14 +298,14 @@ def _fewest_nodes(known: Mapping[NumaNode, DeviceSet], size: int) -> int:
     return len(known)
 
 
-def _fewest(sizes: Collection[int], size: int) -> int:
+def _fewest(per_node: Collection[int], size: int) -> int:
     """Return the smallest number of NUMA nodes that have `size` devices together; all if they have fewer devices."""
     total = 0
-    for count, more in enumerate(sorted(sizes, reverse=True), start=1):
+    for count, more in enumerate(sorted(per_node, reverse=True), start=1):
         total += more
         if total >= size:
             return count
-    return len(sizes)
+    return len(per_node)
 
 
 def merge(topology: Topology, providers: Iterable[Hints]) -> tuple[TopologyHint, bool]:

@@ -54,7 +54,6 @@ class KubernetesSearch(Search):
     def __init__(self, situation: Situation, faults: frozenset[KubernetesFault] = ALL_FAULTS) -> None:
         super().__init__(situation)
         self._faults = faults
-        self._asked = KubernetesFault.ADMIN_BLOCKS  # what `_counts` is asked for
         self._charged: set[Candidate] = set()
         self._leaked: list[Candidate] = []
         self._in_use_for_ever: set[DeviceKey] = set()
@@ -92,13 +91,12 @@ class KubernetesSearch(Search):
 
     def _give_back(self) -> Taken:
         taken = super()._give_back()
-        self._asked = KubernetesFault.ADMIN_COUNTERS
         device = taken.candidate.device
         if (
             KubernetesFault.UNDO_SHARED in self._faults
             and device.counters
             and self._is_shared(device)
-            and self._counts(taken.request)
+            and self._consumes_counters(taken.request)
             and not any(one.key == taken.key for one in self.taken)
             and not any(one.consumed for one in self._held.get(taken.key, ()))
         ):
@@ -113,23 +111,20 @@ class KubernetesSearch(Search):
 
     # --- admin access -------------------------------------------------------------------------------------------------
 
-    def _counts(self, request: DeviceRequest) -> bool:
-        return not request.admin_access or self._asked in self._faults
+    def _blocks(self, request: DeviceRequest) -> bool:
+        return not request.admin_access or KubernetesFault.ADMIN_BLOCKS in self._faults
 
-    def _in_use(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        self._asked = KubernetesFault.ADMIN_BLOCKS
-        return super()._in_use(claim, request, candidate)
+    def _consumes_capacity(self, request: DeviceRequest) -> bool:
+        return not request.admin_access or KubernetesFault.ADMIN_CONSUMES in self._faults
 
-    def _over_capacity(self, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        self._asked = KubernetesFault.ADMIN_CONSUMES
-        return super()._over_capacity(request, candidate)
+    def _consumes_counters(self, request: DeviceRequest) -> bool:
+        return not request.admin_access or KubernetesFault.ADMIN_COUNTERS in self._faults
 
     # --- counters -----------------------------------------------------------------------------------------------------
 
     def _counters_exhausted(self, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        self._asked = KubernetesFault.ADMIN_COUNTERS
         reason = super()._counters_exhausted(request, candidate)
-        if reason is None and candidate.device.counters and self._counts(request):
+        if reason is None and candidate.device.counters and self._consumes_counters(request):
             self._charged |= set() if self._counters_are_paid(candidate) else {candidate}
         return reason
 

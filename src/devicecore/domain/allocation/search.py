@@ -157,11 +157,11 @@ class Search:
         """
         self._prepare_all()
         return all(self._take(one.claim, one.request, one.candidate) for one in taken) and all(
-            sum(one.request is request for one in self.taken) == self.count(request)
+            sum(one.request is request for one in self.taken) == self.wanted(request)
             for request in {one.request: None for one in self.taken}
         )
 
-    def count(self, request: DeviceRequest) -> int:
+    def wanted(self, request: DeviceRequest) -> int:
         """Return how many devices a request is for."""
         return len(self._all[request]) if request.wants_all else request.count
 
@@ -228,11 +228,11 @@ class Search:
         ]
 
     def _is_meant(self, request: DeviceRequest, candidate: Candidate) -> bool:
-        return not (request.capacity and self._lacks_capacity(request, candidate, counts=not request.admin_access))
+        return not (request.capacity and self._lacks_capacity(request, candidate, consumes=not request.admin_access))
 
     def _least(self, claim: int, first: int) -> int:
         """Return how many devices the requests from `first` on need at least."""
-        return sum(min(self.count(one) for one in ways) for ways in self.claims[claim].requests[first:])
+        return sum(min(self.wanted(one) for one in ways) for ways in self.claims[claim].requests[first:])
 
     # --- the search -----------------------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class Search:
             yield from self._ways_to_take(place, requests[place.request][place.alternative])
 
     def _ways_to_take(self, place: _Place, request: DeviceRequest) -> Iterator[_Place]:
-        wanted = self.count(request)
+        wanted = self.wanted(request)
         if place.taken == wanted:
             yield _Place(place.claim, place.request + 1)
             return
@@ -260,7 +260,7 @@ class Search:
         for index, candidate in enumerate(devices):
             if failed and self._kind(candidate) in failed:
                 continue
-            self._count_step()
+            self._step()
             if self._take(place.claim, request, candidate):
                 yield _Place(place.claim, place.request, place.alternative, place.taken + 1, start + index + 1)
                 self._give_back()
@@ -314,7 +314,7 @@ class Search:
             return True
         before = len(self.taken)
         for candidate in self._candidates:
-            self._count_step()
+            self._step()
             if self._take(claim, request, candidate) and len(self.taken) == before + wanted:
                 break
         found = len(self.taken) - before
@@ -329,7 +329,7 @@ class Search:
                 for constraint in self.claims[claim].constraints
                 if constraint.applies_to(request)
             )
-            and (not self._counts(request) or self._counters_may_suffice(fit, wanted))
+            and (not self._consumes_counters(request) or self._counters_may_suffice(fit, wanted))
         )
 
     def _most_beside_each_other(self, constraint: Constraint, candidates: Sequence[Candidate]) -> int:
@@ -356,7 +356,7 @@ class Search:
 
     def _has_room(self, place: _Place, request: DeviceRequest) -> bool:
         """Whether the claim stays within its limit with an alternative, and there is a device if all are wanted."""
-        wanted = self.count(request)
+        wanted = self.wanted(request)
         before = sum(one.claim == place.claim for one in self.taken)
         return wanted > 0 and before + wanted + self._least(place.claim, place.request + 1) <= MAX_RESULTS
 
@@ -370,7 +370,7 @@ class Search:
         self.taken.append(Taken(claim, request, candidate, consumed))
         return True
 
-    def _count_step(self) -> None:
+    def _step(self) -> None:
         self._steps += 1
         if self._steps > self.limit:
             raise SearchGivenUpError(self.limit)
@@ -397,8 +397,8 @@ class Search:
                 if not held.is_share:
                     return InUse(held)
         for taken in self.taken:
-            counts = taken.claim == claim or (self._counts(taken.request) and not request.admin_access)
-            if taken.key == key and not is_shared and counts:
+            blocks = taken.claim == claim or (self._blocks(taken.request) and not request.admin_access)
+            if taken.key == key and not is_shared and blocks:
                 return TakenBefore(self.claims[taken.claim].name, taken.request.result_name)
         return None
 
@@ -432,13 +432,13 @@ class Search:
         return None
 
     def _over_capacity(self, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        return self._lacks_capacity(request, candidate, counts=self._counts(request))
+        return self._lacks_capacity(request, candidate, consumes=self._consumes_capacity(request))
 
-    def _lacks_capacity(self, request: DeviceRequest, candidate: Candidate, *, counts: bool) -> Reason | None:
+    def _lacks_capacity(self, request: DeviceRequest, candidate: Candidate, *, consumes: bool) -> Reason | None:
         if not self.features.consumable_capacity or not (candidate.device.capacity or request.capacity):
             return None
         used: dict[str, int] = defaultdict(int)
-        if self._is_shared(candidate.device) and counts:
+        if self._is_shared(candidate.device) and consumes:
             for consumed in self._shares(candidate.key):
                 for name, amount in consumed.items():
                     used[name] += amount.nanos
@@ -447,7 +447,9 @@ class Search:
     def _shares(self, key: DeviceKey) -> Iterator[Mapping[str, Quantity]]:
         """Return what the shares of a device consume."""
         yield from (held.consumed for held in self._held.get(key, ()))
-        yield from (taken.consumed for taken in self.taken if taken.key == key and self._counts(taken.request))
+        yield from (
+            taken.consumed for taken in self.taken if taken.key == key and self._consumes_capacity(taken.request)
+        )
 
     def _counters_exhausted(self, request: DeviceRequest, candidate: Candidate) -> Reason | None:
         device = candidate.device
@@ -455,7 +457,7 @@ class Search:
             return None
         if not self.features.partitionable_devices:
             return GateOff("DRAPartitionableDevices")
-        if not self._counts(request) or self._counters_are_paid(candidate):
+        if not self._consumes_counters(request) or self._counters_are_paid(candidate):
             return None
         free = self._free(candidate.pool)
         for use, amount in device.uses.items():
@@ -467,7 +469,7 @@ class Search:
         """Return whether a share of the device is in use, so that its counters are consumed already."""
         return self._is_shared(candidate.device) and (
             bool(self._held.get(candidate.key))
-            or any(one.key == candidate.key and self._counts(one.request) for one in self.taken)
+            or any(one.key == candidate.key and self._consumes_counters(one.request) for one in self.taken)
         )
 
     def _free(self, pool: Pool) -> dict[Use, int]:
@@ -495,7 +497,7 @@ class Search:
         """The devices of a pool for which the search consumes counters: a shared one only for its first share."""
         shared: set[DeviceKey] = set()
         for one in self.taken:
-            if one.candidate.pool is pool and self._counts(one.request):
+            if one.candidate.pool is pool and self._consumes_counters(one.request):
                 if one.key in shared or (self._is_shared(one.candidate.device) and self._held.get(one.key)):
                     continue
                 if self._is_shared(one.candidate.device):
@@ -540,8 +542,15 @@ class Search:
             self._attributes[key] = found if is_usable else None
         return self._attributes[key]
 
-    def _counts(self, request: DeviceRequest) -> bool:
-        """Whether a request takes anything from others. One with admin access does not."""
+    # A request with admin access takes nothing from others.
+
+    def _blocks(self, request: DeviceRequest) -> bool:
+        return not request.admin_access
+
+    def _consumes_capacity(self, request: DeviceRequest) -> bool:
+        return not request.admin_access
+
+    def _consumes_counters(self, request: DeviceRequest) -> bool:
         return not request.admin_access
 
     def _is_shared(self, device: PoolDevice) -> bool:

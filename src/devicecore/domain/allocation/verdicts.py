@@ -73,7 +73,7 @@ def problem_of(search: Search, found: Sequence[DeviceVerdict]) -> str:
 def _lack(search: Search, found: Sequence[DeviceVerdict], claim: str, request: DeviceRequest) -> str:
     about = [one for one in found if (one.claim, one.request) == (claim, request.result_name)]
     fit = sum(one.reason is None for one in about)
-    wanted = search.count(request)
+    wanted = search.wanted(request)
     if wanted and fit >= wanted:
         return ""
     kinds = Counter(one.reason.summary for one in about if one.reason is not None)
