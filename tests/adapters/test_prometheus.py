@@ -12,17 +12,10 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from devicecore import DeviceManager
-from devicecore.adapters import prometheus
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
-from devicecore.adapters.prometheus import (
-    MAX_CONNECTIONS,
-    MAX_LABEL_LENGTH,
-    MAX_RESOURCES,
-    CannotListenError,
-    MetricsServer,
-    PrometheusMetrics,
-    devices_by_state,
-)
+from devicecore.adapters.prometheus import MAX_LABEL_LENGTH, MAX_RESOURCES, PrometheusMetrics, devices_by_state
+from devicecore.adapters.prometheus import server as server_module
+from devicecore.adapters.prometheus.server import MAX_CONNECTIONS, CannotListenError, MetricsServer
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, ClaimPhase
@@ -170,7 +163,7 @@ class TestKubeletMetrics:
     def test_trouble_of_the_sink_is_shown(self, metrics: PrometheusMetrics, samples: Samples) -> None:
         assert samples("devicecore_node_status_published") == {}
         problem: str | None = None
-        metrics.count_sink_problems(lambda: problem)
+        metrics.watch(sink_problem=lambda: problem)
         assert samples("devicecore_node_status_published") == {"": 1}
         problem = "no connection"
         assert samples("devicecore_node_status_published") == {"": 0}
@@ -226,7 +219,7 @@ class TestDevices:
         transport = MemoryTransport()
         plugin = SimulatedPlugin(GPU, devices(*[Health.HEALTHY] * 4, Health.UNHEALTHY))
         with DeviceManager(transport, MemoryStore(), MemorySink(), metrics=metrics) as manager:
-            metrics.count_devices(lambda: manager.state)
+            metrics.watch(state=lambda: manager.state)
             assert samples("devicecore_devices") == {}
             transport.connect(plugin)
             manager.admit(Pod(PodUid("pod"), containers=(Container("main", {GPU: 2}),)))
@@ -249,7 +242,7 @@ class TestDevices:
 
         transport = MemoryTransport()
         with DeviceManager(transport, MemoryStore(), MemorySink()) as manager, ThreadPoolExecutor(1) as pool:
-            metrics.count_devices(lambda: manager.state)
+            metrics.watch(state=lambda: manager.state)
             transport.connect(Slow(GPU, devices(*[Health.HEALTHY] * 4)))
             admission = pool.submit(manager.admit, Pod(PodUid("pod"), containers=(Container("main", {GPU: 3}),)))
             assert asked.wait(PATIENCE)
@@ -307,7 +300,7 @@ class TestServer:
     def test_idle_connections_are_limited_and_closed(
         self, metrics: PrometheusMetrics, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(prometheus, "MAX_CONNECTION_SECONDS", 0.5)
+        monkeypatch.setattr(server_module, "MAX_CONNECTION_SECONDS", 0.5)
         with metrics.serve(0) as server, ExitStack() as idle:
             threads = threading.active_count()
             connections = [
@@ -331,7 +324,7 @@ class TestServer:
     def test_a_request_that_arrives_byte_by_byte_is_ended(
         self, metrics: PrometheusMetrics, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(prometheus, "MAX_CONNECTION_SECONDS", 0.5)
+        monkeypatch.setattr(server_module, "MAX_CONNECTION_SECONDS", 0.5)
         with metrics.serve(0) as server, socket.create_connection(("127.0.0.1", server.port)) as slow:
             slow.settimeout(0.05)
             with pytest.raises(OSError, match=r"reset|Broken pipe"):  # noqa: PT012 - some byte is one too many
@@ -359,8 +352,8 @@ def test_dra_is_measured_as_by_a_kubelet() -> None:
         ClaimInfo(key, ClaimUid("c-1"), drivers={DRIVER: None}, phase=ClaimPhase.PREPARED),
         ClaimInfo(ClaimKey("default", "two"), ClaimUid("c-2"), drivers={DRIVER: None}),
     )
-    metrics.count_claims(lambda: ClaimCache.of(claims))
-    metrics.count_plugins(lambda: {"/reg/a.sock": True, "/reg/b.sock": False})
+    metrics.watch(claims=lambda: ClaimCache.of(claims))
+    metrics.watch(plugins=lambda: {"/reg/a.sock": True, "/reg/b.sock": False})
     metrics.dra_operation("PrepareResources", 0.25, failed=True)
     path = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
     metrics.driver_call(DRIVER, path, "Unavailable", 45.0)

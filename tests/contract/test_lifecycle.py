@@ -37,7 +37,7 @@ from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesServer, Snapshot
 from devicecore.adapters.pod_resources import client as pod_resources_client
 from devicecore.adapters.pod_resources import server as pod_resources_server
-from devicecore.adapters.prometheus import MetricsServer
+from devicecore.adapters.prometheus.server import MetricsServer
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.dra.model import ClaimKey, DriverName
 from devicecore.domain.dra.slices import PublishedDevice

@@ -168,9 +168,11 @@ def _manager(
         policy=options.policy,
     )
     if metrics is not None:
-        metrics.count_devices(lambda: manager.state)
-        metrics.count_plugins(lambda: transport.plugin_sockets)
-        metrics.count_sink_problems(lambda: sink.problem)
+        metrics.watch(
+            state=lambda: manager.state,
+            plugins=lambda: transport.plugin_sockets,
+            sink_problem=lambda: sink.problem,
+        )
     return manager
 
 

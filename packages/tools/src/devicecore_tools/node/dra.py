@@ -77,5 +77,5 @@ def make(
             observers=(observer,),
         )
         if metrics is not None:
-            metrics.count_claims(lambda: manager.claims)
+            metrics.watch(claims=lambda: manager.claims)
         return DraParts(manager, transport.handler, closing.pop_all(), deletes_slices=slices is not None)

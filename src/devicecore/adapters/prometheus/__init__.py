@@ -1,42 +1,33 @@
 """Metrics for Prometheus: the kubelet's own, and the number of devices by state. Needs the extra `prometheus`.
 
 Laws: Names, labels and buckets are the kubelet's. Devices are counted at each scrape, from the manager's state. The
-number of labels, of connections and of seconds that a connection may take is limited.
+number of labels is limited.
 """
 
-import errno
-import logging
-import math
-import socket
-import sys
 import threading
-import time
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import partial, reduce
+from functools import reduce
 from itertools import accumulate, islice
 from operator import sub
 from typing import TYPE_CHECKING, Any, TypeVar
-from wsgiref.simple_server import WSGIRequestHandler
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, field
 
 from devicecore.domain.device_set import DeviceSet
-from devicecore.domain.errors import SetUpError
 from devicecore.domain.model import ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.text import foreign_text
-from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.extras import missing_extra
 
 try:
-    from prometheus_client import CollectorRegistry, make_wsgi_app
+    from prometheus_client import CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-    from prometheus_client.exposition import ThreadingWSGIServer
 except ModuleNotFoundError as _error:
     raise missing_extra(_error, "prometheus") from None
+
+from devicecore.adapters.prometheus.server import CannotListenError, MetricsServer
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.claims import ClaimCache
@@ -56,32 +47,9 @@ MAX_RESOURCES = 256
 MAX_LABEL_LENGTH = 320
 """Characters of a resource's label. A valid resource name has at most 317."""
 
-MAX_CONNECTIONS = 16
-"""Connections to the metrics server at once. One more is closed unanswered."""
-
-MAX_CONNECTION_SECONDS = 10.0
-"""Seconds after which the metrics server ends a connection. A scrape takes some milliseconds."""
-
-END_SECONDS = 1.0
-"""Seconds that a stop of the metrics server waits for scrapes that are under way."""
-
 _LABELS = ("resource_name",)
 _STATES = ("free", "reserved", "allocated", "unhealthy")
-_INTERVAL = 1.0  # seconds between two checks for connections that take too long
-_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _POD_RESOURCES = {"List": "list", "Get": "get", "GetAllocatableResources": "get_allocatable"}
-
-_log = logging.getLogger(__name__)
-
-
-@frozen
-class CannotListenError(SetUpError):
-    """The metrics server cannot listen on this address and port."""
-
-    host: str
-    port: int
-    cause: str
-    _text = "cannot serve metrics on {host}:{port}: {cause}"
 
 
 class PrometheusMetrics:
@@ -95,16 +63,12 @@ class PrometheusMetrics:
     `devicecore_devices{resource_name, state}` is the number of devices that are `free` (healthy and not in use),
     `reserved` (an admission is under way), `allocated`, and `unhealthy`. A device that is allocated and unhealthy is
     counted in both, so that `unhealthy` is always capacity minus allocatable.
-
-    Args:
-        state: returns the state whose devices are counted, such as `lambda: manager.state`. It can also be given
-            later, to `count_devices`.
     """
 
-    def __init__(self, state: Callable[[], NodeState] | None = None) -> None:
+    def __init__(self) -> None:
         self.registry: CollectorRegistry = CollectorRegistry()
-        self._state = state
-        self._plugin_sockets: Callable[[], Mapping[str, bool]] | None = None
+        self._state: Callable[[], NodeState] | None = None
+        self._plugins: Callable[[], Mapping[str, bool]] | None = None
         self._sink_problem: Callable[[], object] | None = None
         self._claims: Callable[[], ClaimCache] | None = None
         self._lock = threading.Lock()  # held while the fields below change
@@ -119,21 +83,26 @@ class PrometheusMetrics:
         }
         self.registry.register(self)
 
-    def count_devices(self, state: Callable[[], NodeState]) -> None:
-        """Count the devices of this state from now on: the manager that has the state is made after its metrics."""
-        self._state = state
+    def watch(
+        self,
+        *,
+        state: Callable[[], NodeState] | None = None,
+        claims: "Callable[[], ClaimCache] | None" = None,
+        plugins: Callable[[], Mapping[str, bool]] | None = None,
+        sink_problem: Callable[[], object] | None = None,
+    ) -> None:
+        """Show at each scrape from now on what these functions return, because managers are made after their metrics.
 
-    def count_sink_problems(self, problem: Callable[[], object]) -> None:
-        """Show from now on whether the node's status is published: `problem` returns None if nothing prevents it."""
-        self._sink_problem = problem
-
-    def count_claims(self, claims: Callable[[], "ClaimCache"]) -> None:
-        """Count the prepared claims of a DRA manager from now on, such as `lambda: dra_manager.claims`."""
-        self._claims = claims
-
-    def count_plugins(self, sockets: Callable[[], Mapping[str, bool]]) -> None:
-        """Count the plugins of a registry from now on: by socket, whether the plugin is registered."""
-        self._plugin_sockets = sockets
+        Args:
+            state: the state whose devices are counted, such as `lambda: manager.state`.
+            claims: the claims that are counted if they are prepared, such as `lambda: dra_manager.claims`.
+            plugins: whether each plugin is registered, by its socket in the directory of a plugin watcher.
+            sink_problem: what prevents that the node's status is published, or None.
+        """
+        self._state = state or self._state
+        self._claims = claims or self._claims
+        self._plugins = plugins or self._plugins
+        self._sink_problem = sink_problem or self._sink_problem
 
     def device_plugin_registration(self, resource: str) -> None:
         """Count a Register call."""
@@ -202,8 +171,8 @@ class PrometheusMetrics:
         yield from _dra(operations, driver_calls)
         if self._claims is not None:
             yield _claims_in_use(self._claims())
-        if self._plugin_sockets is not None:
-            yield _total_plugins(self._plugin_sockets())
+        if self._plugins is not None:
+            yield _total_plugins(self._plugins())
         yield _devices(devices_by_state(self._state()) if self._state else iter(()))
         if self._sink_problem is not None:
             yield GaugeMetricFamily(
@@ -224,132 +193,6 @@ class PrometheusMetrics:
         except (OSError, OverflowError) as error:
             raise CannotListenError(host, port, getattr(error, "strerror", None) or str(error)) from error
         return server
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = MAX_CONNECTION_SECONDS
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in the standard library
-        """Do not log scrapes."""
-
-
-class _Listener(ThreadingWSGIServer):
-    """Answers a limited number of connections at once, each for a limited time."""
-
-    request_queue_size = 128  # connections that wait to be accepted; those beyond try again only after a second
-
-    def __init__(self, family: int, address: tuple[str, int]) -> None:
-        self.address_family = family
-        self._connections: dict[socket.socket, float] = {}  # and when each was accepted, in monotonic seconds
-        self._lock = threading.Condition()  # held while the connections change
-        super().__init__(address, _Handler, bind_and_activate=False)
-
-    def listen(self) -> None:
-        """Bind the address. Raises OSError if it cannot be bound and OverflowError if no port has this number."""
-        self.server_bind()
-        self.server_activate()
-
-    def end_connections(self) -> None:
-        """End all connections. A scrape whose collector does not return within `END_SECONDS` is left behind."""
-        with self._lock:
-            self._shut_down(accepted_before=math.inf)
-            self._lock.wait_for(lambda: not self._connections, END_SECONDS)
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        try:
-            return super().get_request()
-        except OSError as error:
-            if error.errno in _NO_DESCRIPTORS:
-                time.sleep(_INTERVAL)  # the connection still waits to be accepted: trying at once would be a busy loop
-            raise
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ANN401, ARG002 - as in the base class
-        with self._lock:
-            if len(self._connections) >= MAX_CONNECTIONS:
-                return False
-            self._connections[request] = time.monotonic()
-            return True
-
-    def service_actions(self) -> None:
-        """End connections that take too long, at least once in each interval."""
-        with self._lock:
-            self._shut_down(accepted_before=time.monotonic() - MAX_CONNECTION_SECONDS)
-
-    def _shut_down(self, accepted_before: float) -> None:
-        for connection, accepted in self._connections.items():
-            if accepted < accepted_before:
-                with suppress(OSError):  # the client has closed it
-                    connection.shutdown(socket.SHUT_RDWR)
-
-    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - as in the base class
-        super().shutdown_request(request)
-        with self._lock:
-            self._connections.pop(request, None)
-            self._lock.notify_all()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as in the base class
-        """Do not print a traceback for a client that closes its connection early."""
-        if not isinstance(sys.exception(), OSError):
-            _log.exception("a scrape failed")
-
-
-class MetricsServer(HasLifecycle):
-    """Answers scrapes from its start to its stop. The start raises OSError if the address cannot be bound.
-
-    Args:
-        registry: what a scrape reads.
-        host: a name or an address of this machine.
-        port: 0 for a free one, which is kept from the first start on.
-    """
-
-    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
-        self._app = make_wsgi_app(registry)
-        self._host = host
-        self._port = port
-        self._lifecycle = Lifecycle("the metrics server")
-        self._listener: _Listener | None = None
-        self._thread: threading.Thread | None = None
-
-    @property
-    def port(self) -> int:
-        """The port that it listens on, or last listened on."""
-        return self._port
-
-    @property
-    def url(self) -> str:
-        """The URL that it answers.
-
-        Raises:
-            NotStartedError: it does not run, so it has no address.
-        """
-        self._lifecycle.check_running()
-        assert self._listener is not None, "it runs"  # noqa: S101 - for mypy
-        host = self._listener.server_address[0]
-        is_v6 = self._listener.address_family == socket.AF_INET6
-        return f"http://[{host!s}]:{self.port}/metrics" if is_v6 else f"http://{host!s}:{self.port}/metrics"
-
-    def _begin(self) -> None:
-        found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, *_, address = found[0]
-        self._listener = _Listener(family, (str(address[0]), self._port))
-        self._listener.listen()
-        self._port = self._listener.server_port
-        self._listener.set_app(partial(self._lifecycle.call, "a scrape", self._app))
-        self._thread = threading.Thread(
-            target=self._listener.serve_forever, args=(_INTERVAL,), name="devicecore-metrics", daemon=True
-        )
-        self._thread.start()
-
-    def _end(self) -> None:
-        if self._listener is None:
-            return
-        if self._thread is not None and self._thread.is_alive():
-            with suppress(OSError):
-                self._listener.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which would sleep for the interval
-            self._listener.shutdown()
-            self._thread.join()
-        self._listener.server_close()
-        self._listener.end_connections()
 
 
 def devices_by_state(state: NodeState) -> Iterator[tuple[ResourceName, str, int]]:
