@@ -80,13 +80,16 @@ class Owner:
         return self.pod is not None and self.container in self.pod.reusable
 
 
+_Devices = Mapping[str, tuple[int, ...]]
+
+
 @frozen
 class AllocationSeen:
     """The devices of one resource that an owner holds, with their NUMA nodes."""
 
     owner: Owner
     resource: str
-    devices: Mapping[str, tuple[int, ...]]
+    devices: _Devices
 
 
 # --- what is believed of each source ----------------------------------------------------------------------------------
@@ -135,12 +138,12 @@ class Pods:
             elif begun is not False and (is_here or not node):
                 perhaps.append(pod)
         return cls(
-            look.pods.value is not None,
-            look.pods.value is not None and listed <= by_name.keys(),
-            {str(uid): pod for pod in pods for uid in (*pod.other_uids, pod.pod.uid)},
-            by_name,
-            tuple(here),
-            tuple(perhaps),
+            was_read=look.pods.value is not None,
+            is_complete=look.pods.value is not None and listed <= by_name.keys(),
+            by_uid={str(uid): pod for pod in pods for uid in (*pod.other_uids, pod.pod.uid)},
+            by_name=by_name,
+            here=tuple(here),
+            perhaps_here=tuple(perhaps),
         )
 
 
@@ -240,12 +243,12 @@ class Holders:
             if one.owner.state is not OwnerState.STALE:
                 in_use.setdefault(one.resource, {}).update(dict.fromkeys(one.devices))
         return cls(
-            entries,
-            allocations,
-            by_device,
-            shared,
-            {resource: devices.keys() for resource, devices in in_use.items()},
-            tuple(_missing(look, pods, allocations)),
+            entries=entries,
+            allocations=allocations,
+            by_device=by_device,
+            shared=shared,
+            in_use={resource: devices.keys() for resource, devices in in_use.items()},
+            missing=tuple(_missing(look, pods, allocations)),
         )
 
     @cached_property
@@ -271,41 +274,41 @@ def api_omits(look: Look, owner: Owner) -> bool:
 def _allocations(
     look: Look, pods: Pods, kubelet: KubeletNow, entries: Iterable[Allocation]
 ) -> Iterator[AllocationSeen]:
-    listed = [
-        (
-            Owner(str(one.key.pod), "", "", one.key.container, (Source.CHECKPOINT,), OwnerState.UNKNOWN),
-            str(one.resource),
-            cast("Mapping[str, tuple[int, ...]]", one.numa_nodes),  # a NewType of each, and 50,000 of them
-        )
-        for one in entries
-    ]
+    written = [_written(one) for one in entries]
     in_api = _ApiAllocations(look.pod_resources.value, pods.by_name)
-    confirmed = [
-        in_api.match(owner, resource, devices, pods.by_uid.get(owner.uid)) for owner, resource, devices in listed
-    ]
-    alive = {
-        owner.uid: next(iter(places.values()))
-        for (owner, _, _), places in zip(listed, confirmed, strict=True)
-        if places
+    answered = [in_api.match(one, pods.by_uid.get(one.owner.uid)) for one in written]
+    # An entry that the kubelet confirms tells the name of its pod also for the entries that it does not confirm.
+    named = {
+        one.owner.uid: next(iter(places.values())) for one, places in zip(written, answered, strict=True) if places
     }
     result = []
-    for (owner, resource, devices), places in zip(listed, confirmed, strict=True):
-        both, rest = devices, _NO_DEVICES
-        if len(places) < len(devices):
-            both = {device: numa_nodes for device, numa_nodes in devices.items() if device in places}
-            rest = {device: numa_nodes for device, numa_nodes in devices.items() if device not in places}
+    for one, places in zip(written, answered, strict=True):
+        owner, (both, rest) = one.owner, _parts(one.devices, places.keys())
         if both:
-            place = next(iter(places.values()))
-            pod = pods.by_uid.get(owner.uid)
             sources = (Source.CHECKPOINT, Source.POD_RESOURCES)
-            confirmed_owner = Owner(owner.uid, *place, owner.container, sources, OwnerState.LIVE, pod)
-            result.append(AllocationSeen(confirmed_owner, resource, both))
-        if rest or not devices:
-            only = _only_in_the_file(look, pods, kubelet, owner, alive.get(owner.uid))
-            result.append(AllocationSeen(only, resource, rest))
+            pod, place = pods.by_uid.get(owner.uid), next(iter(places.values()))
+            confirmed = Owner(owner.uid, *place, owner.container, sources, OwnerState.LIVE, pod)
+            result.append(AllocationSeen(confirmed, one.resource, both))
+        if rest or not one.devices:
+            only = _only_in_the_file(look, pods, kubelet, owner, named.get(owner.uid))
+            result.append(AllocationSeen(only, one.resource, rest))
     result += in_api.unmatched()
     yield from result
     yield from _only_in_a_status(pods, result)
+
+
+def _written(entry: Allocation) -> AllocationSeen:
+    owner = Owner(str(entry.key.pod), "", "", entry.key.container, (Source.CHECKPOINT,), OwnerState.UNKNOWN)
+    devices = cast("Mapping[str, tuple[int, ...]]", entry.numa_nodes)  # a NewType of each, and 50,000 of them
+    return AllocationSeen(owner, str(entry.resource), devices)
+
+
+def _parts(devices: _Devices, places: AbstractSet[str]) -> tuple[_Devices, _Devices]:
+    """Return the devices that the kubelet's answer has too, and those that only the checkpoint has."""
+    if len(places) == len(devices):
+        return devices, {}
+    both = {device: numa_nodes for device, numa_nodes in devices.items() if device in places}
+    return both, {device: numa_nodes for device, numa_nodes in devices.items() if device not in places}
 
 
 def _only_in_the_file(
@@ -325,8 +328,6 @@ def _only_in_the_file(
         return evolve(named, sources=both, state=OwnerState.LIVE)
     return evolve(named, sources=both)
 
-
-_NO_DEVICES: Mapping[str, tuple[int, ...]] = {}
 
 CLAIM = "claim:"
 """How the name of a resource in a pod's status begins if it is a ResourceClaim."""
@@ -354,7 +355,8 @@ def _missing(look: Look, pods: Pods, allocations: tuple[AllocationSeen, ...]) ->
             named[id(one.owner.pod), one.owner.container, one.resource] += len(one.devices)
     api, file, sockets = look.pod_resources.value, believed_file(look), look.sockets.value
     has_kubelet = sockets is not None and sockets.kubelet
-    for number, pod in enumerate((*pods.here, *pods.perhaps_here)):
+    here = set(map(id, pods.here))
+    for pod in (*pods.here, *pods.perhaps_here):
         was_listed = (pod.pod.namespace, pod.pod.name) in api.pods if api else has_kubelet
         for container in pod.pod.in_start_order:
             for resource, requested in container.limits.items():
@@ -363,7 +365,7 @@ def _missing(look: Look, pods: Pods, allocations: tuple[AllocationSeen, ...]) ->
                 count = named[id(pod), container.name, resource]
                 if count < requested:
                     ends = container.name in pod.reusable
-                    is_certain = bool(number < len(pods.here) and file and was_listed and not ends)
+                    is_certain = bool(id(pod) in here and file and was_listed and not ends)
                     yield Missing(pod, container.name, resource, requested, count, is_certain)
 
 
@@ -401,19 +403,18 @@ class _ApiAllocations:
                 found.setdefault((one.container, one.resource, device), deque()).append(number)
         return found
 
-    def match(
-        self, owner: Owner, resource: str, devices: Mapping[str, tuple[int, ...]], pod: PodSeen | None
-    ) -> dict[str, tuple[str, str]]:
+    def match(self, entry: AllocationSeen, pod: PodSeen | None) -> dict[str, _Place]:
         """Return the devices of an entry that the answer has too, each with namespace and name of its pod."""
+        container, resource, devices = entry.owner.container, entry.resource, entry.devices
         numbers: Sequence[int] = ()
         if pod is not None:
-            numbers = self._by_place.get(((pod.pod.namespace, pod.pod.name), owner.container, resource), ())
+            numbers = self._by_place.get(((pod.pod.namespace, pod.pod.name), container, resource), ())
             if len(numbers) == 1 and self._rest[numbers[0]] == devices.keys():  # nearly always
                 self._rest[numbers[0]].clear()
                 return dict.fromkeys(devices, (pod.pod.namespace, pod.pod.name))
         places = {}
         for device in devices:
-            candidates = iter(numbers) if pod is not None else self._left(owner.container, resource, device)
+            candidates = iter(numbers) if pod is not None else self._left(container, resource, device)
             number = next((one for one in candidates if device in self._rest[one]), None)
             if number is not None:
                 self._rest[number].discard(device)
@@ -427,7 +428,7 @@ class _ApiAllocations:
             yield waiting.popleft()
 
     def unmatched(self) -> Iterator[AllocationSeen]:
-        """Return the holdings that only the pod-resources API names."""
+        """Yield the holdings that only the pod-resources API names."""
         for holding, left in zip(self._holdings, self._rest, strict=True):
             if left:
                 rest = {device: nodes for device, nodes in holding.devices.items() if device in left}
@@ -473,7 +474,7 @@ class Lists:
 
     @classmethod
     def of(cls, look: Look, holders: Holders) -> "Lists":
-        """The lists of a look."""
+        """Return the lists of a look."""
         file, api = believed_file(look), look.pod_resources.value
         data: CheckpointData | None = file.data if file else None
         of_file = (data.registered_devices if data else None) or {}
@@ -495,8 +496,17 @@ class Lists:
                 devices[resource].update(dict.fromkeys(ids))
         for one in holders.allocations:
             devices[one.resource].update(dict.fromkeys(one.devices))
-        in_file = {resource: frozenset(ids) for resource, ids in registered.items()}
-        return cls(registered, in_file, allocatable, listed, served_by, left_out, healthy, confirmed, devices)
+        return cls(
+            registered=registered,
+            in_file={resource: frozenset(ids) for resource, ids in registered.items()},
+            allocatable=allocatable,
+            listed=listed,
+            served_by=served_by,
+            left_out=left_out,
+            healthy=healthy,
+            is_confirmed=confirmed,
+            devices=devices,
+        )
 
     @property
     def resources(self) -> tuple[str, ...]:

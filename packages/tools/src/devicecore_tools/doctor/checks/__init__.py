@@ -56,310 +56,315 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "kubelet-gone",
         "no kubelet runs on the node, or it does not answer",
-        kubelet_gone,
-        "Containers run on with their devices. No pod is admitted, ended or reported until a kubelet runs; after some "
-        "40 s the Node becomes NotReady, and after 5 minutes its pods are evicted.",
-        "systemctl status kubelet, and the end of its log.",
-        f"{_KUBERNETES}127653",
-        _RESTART,
+        find=kubelet_gone,
+        next="Containers run on with their devices. No pod is admitted, ended or reported until a kubelet runs; after "
+        "some 40 s the Node becomes NotReady, and after 5 minutes its pods are evicted.",
+        confirm="systemctl status kubelet, and the end of its log.",
+        issue=f"{_KUBERNETES}127653",
+        patience=_RESTART,
     ),
     NodeCheck(
         "kubelet-cannot-start",
         "a kubelet cannot start with a state file",
-        kubelet_cannot_start,
-        "A kubelet reads the file at its start, and ends with an error each time. One that runs already goes on until "
-        "it is restarted.",
-        "The end of the kubelet's log names the file. Drain the node and move the file away; "
-        "devicecore checkpoint show dra_manager_state says which claims that file names.",
-        f"{_KUBERNETES}131253",
+        find=kubelet_cannot_start,
+        next="A kubelet reads the file at its start, and ends with an error each time. One that runs already goes on "
+        "until it is restarted.",
+        confirm="The end of the kubelet's log names the file. Drain the node and move the file away; devicecore "
+        "checkpoint show dra_manager_state says which claims that file names.",
+        issue=f"{_KUBERNETES}131253",
     ),
     NodeCheck(
         "kubelet-starting",
         "the kubelet has just started",
-        kubelet_starting,
-        "The kubelet lists its pods again within seconds, and each plugin registers again when it sees the new "
+        find=kubelet_starting,
+        next="The kubelet lists its pods again within seconds, and each plugin registers again when it sees the new "
         "kubelet.sock. Pods keep their devices meanwhile.",
-        "Look again after a minute. If it lasts, look in the kubelet's log for what it waits for.",
-        f"{_KUBERNETES}109595",
-        _REGISTRATION,
+        confirm="Look again after a minute. If it lasts, look in the kubelet's log for what it waits for.",
+        issue=f"{_KUBERNETES}109595",
+        patience=_REGISTRATION,
     ),
     NodeCheck(
         "request-without-device",
         "a running pod requests devices that no source names",
-        request_without_device,
-        "The kubelet counts the devices of these pods as free and gives them to other pods. Only the requests of the "
-        "pods still limit how many it gives.",
-        "Compare the environment or the device files of the containers: kubectl exec POD -c CONTAINER -- env. Drain "
-        "the node, or delete these pods, before new ones come; a new pod gets a record again.",
-        f"{_KUBERNETES}137534",
+        find=request_without_device,
+        next="The kubelet counts the devices of these pods as free and gives them to other pods. Only the requests of "
+        "the pods still limit how many it gives.",
+        confirm="Compare the environment or the device files of the containers: kubectl exec POD -c CONTAINER -- env. "
+        "Drain the node, or delete these pods, before new ones come; a new pod gets a record again.",
+        issue=f"{_KUBERNETES}137534",
     ),
     NodeCheck(
         "two-owners",
         "a device belongs to two containers that cannot share it",
-        two_owners,
-        "The kubelet corrects nothing: both containers keep the device, and it is free when both pods are gone.",
-        "Compare the environment or the device files of both containers: kubectl exec POD -c CONTAINER -- env",
-        f"{_KUBERNETES}137534",
+        find=two_owners,
+        next="The kubelet corrects nothing: both containers keep the device, and it is free when both pods are gone.",
+        confirm="Compare the environment or the device files of both containers: kubectl exec POD -c CONTAINER -- env",
+        issue=f"{_KUBERNETES}137534",
     ),
     NodeCheck(
         "plugin-and-claim",
         "a device belongs to a container by a plugin and to a ResourceClaim",
-        plugin_and_claim,
-        "The kubelet notices nothing: it compares neither plugins with drivers nor the devices of both. Both pods use "
-        "the device until one of them ends.",
-        "Compare devicecore checkpoint show of kubelet_internal_checkpoint and of dra_manager_state. Let either the "
-        "plugin or the driver have the device. A claim with adminAccess may share it on purpose.",
-        "https://github.com/kubernetes/enhancements/issues/5004",
+        find=plugin_and_claim,
+        next="The kubelet notices nothing: it compares neither plugins with drivers nor the devices of both. Both pods "
+        "use the device until one of them ends.",
+        confirm="Compare devicecore checkpoint show of kubelet_internal_checkpoint and of dra_manager_state. Let "
+        "either the plugin or the driver have the device. A claim with adminAccess may share it on purpose.",
+        issue="https://github.com/kubernetes/enhancements/issues/5004",
     ),
     NodeCheck(
         "offered-and-claimed",
         "a plugin offers a device that a ResourceClaim holds",
-        offered_and_claimed,
-        "The device counts as allocatable, so the kubelet may give it to the next pod that asks for the resource, and "
-        "two pods use it then.",
-        "devicecore checkpoint show dra_manager_state names the claim. Exclude the device in the configuration of the "
-        "plugin or of the driver.",
-        "https://github.com/kubernetes/enhancements/issues/5004",
+        find=offered_and_claimed,
+        next="The device counts as allocatable, so the kubelet may give it to the next pod that asks for the resource, "
+        "and two pods use it then.",
+        confirm="devicecore checkpoint show dra_manager_state names the claim. Exclude the device in the configuration "
+        "of the plugin or of the driver.",
+        issue="https://github.com/kubernetes/enhancements/issues/5004",
     ),
     NodeCheck(
         "driver-gone",
         "a DRA driver is gone",
-        driver_gone,
-        "The kubelet prepares no claim of the driver and releases none. 30 s after the driver has gone, the kubelet "
-        "deletes its ResourceSlices.",
-        "kubectl get pods -A -o wide shows whether the driver's pod runs on this node; ls /var/lib/kubelet/"
-        "plugins_registry shows its socket.",
-        f"{_KUBERNETES}129402",
-        _REGISTRATION,
+        find=driver_gone,
+        next="The kubelet prepares no claim of the driver and releases none. 30 s after the driver has gone, the "
+        "kubelet deletes its ResourceSlices.",
+        confirm="kubectl get pods -A -o wide shows whether the driver's pod runs on this node; ls "
+        "/var/lib/kubelet/plugins_registry shows its socket.",
+        issue=f"{_KUBERNETES}129402",
+        patience=_REGISTRATION,
     ),
     NodeCheck(
         "claim-not-prepared",
         "a pod waits for a ResourceClaim",
-        pod_waits_for_claim,
-        "The pod stays Pending. The kubelet tries again every 60 to 90 seconds.",
-        "kubectl describe pod POD lists the event FailedPrepareDynamicResources; the pod's status does not have it.",
-        f"{_KUBERNETES}129402",
+        find=pod_waits_for_claim,
+        next="The pod stays Pending. The kubelet tries again every 60 to 90 seconds.",
+        confirm="kubectl describe pod POD lists the event FailedPrepareDynamicResources; the pod's status does not "
+        "have it.",
+        issue=f"{_KUBERNETES}129402",
     ),
     NodeCheck(
         "pod-cannot-end",
         "a pod that is being deleted waits for a DRA driver",
-        pod_cannot_end,
-        "The pod stays Terminating. The kubelet tries again about every 10 seconds; only its log says so.",
-        "Bring the driver back on this node. Do not delete the pod by force: its devices would stay taken.",
-        f"{_KUBERNETES}131957",
-        _REGISTRATION,
+        find=pod_cannot_end,
+        next="The pod stays Terminating. The kubelet tries again about every 10 seconds; only its log says so.",
+        confirm="Bring the driver back on this node. Do not delete the pod by force: its devices would stay taken.",
+        issue=f"{_KUBERNETES}131957",
+        patience=_REGISTRATION,
     ),
     NodeCheck(
         "claimed-unhealthy",
         "a container holds an unhealthy device of a DRA driver",
-        claimed_device_unhealthy,
-        "The container keeps running. Neither scheduler nor kubelet keeps the device from other pods, unless the "
+        find=claimed_device_unhealthy,
+        next="The container keeps running. Neither scheduler nor kubelet keeps the device from other pods, unless the "
         "driver taints it.",
-        "status.containerStatuses[].allocatedResourcesStatus of the pod shows the health; the driver's log tells the "
-        "cause.",
-        "https://github.com/kubernetes/enhancements/issues/4680",
+        confirm="status.containerStatuses[].allocatedResourcesStatus of the pod shows the health; the driver's log "
+        "tells the cause.",
+        issue="https://github.com/kubernetes/enhancements/issues/4680",
     ),
     NodeCheck(
         "slices-missing",
         "a DRA driver runs, and its ResourceSlices are gone",
-        slices_missing,
-        "No pod that asks for the driver's devices is scheduled to this node until the driver publishes again. Pods "
-        "that have devices keep them.",
-        "kubectl get resourceslices --field-selector spec.nodeName=NODE. Restart the driver.",
-        f"{_KUBERNETES}128696",
-        _SLICES,
+        find=slices_missing,
+        next="No pod that asks for the driver's devices is scheduled to this node until the driver publishes again. "
+        "Pods that have devices keep them.",
+        confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE. Restart the driver.",
+        issue=f"{_KUBERNETES}128696",
+        patience=_SLICES,
     ),
     NodeCheck(
         "plugin-gone",
         "the kubelet has no device of a resource that pods hold",
-        plugin_gone,
-        "Pods that have devices keep them. The kubelet refuses new pods that ask for the resource, with 'no healthy "
-        "devices present' or 'unregistered device'; the end of a pod does not help. The kubelet never connects by "
-        "itself: the plugin has to register.",
-        "kubectl get pods -A -o wide shows whether the plugin's pod runs on this node; its log shows 'Register'. "
-        "kubectl get node NODE -o jsonpath='{.status.allocatable}'",
-        f"{_KUBERNETES}125579",
-        _REGISTRATION,
+        find=plugin_gone,
+        next="Pods that have devices keep them. The kubelet refuses new pods that ask for the resource, with 'no "
+        "healthy devices present' or 'unregistered device'; the end of a pod does not help. The kubelet never connects "
+        "by itself: the plugin has to register.",
+        confirm="kubectl get pods -A -o wide shows whether the plugin's pod runs on this node; its log shows "
+        "'Register'. kubectl get node NODE -o jsonpath='{.status.allocatable}'",
+        issue=f"{_KUBERNETES}125579",
+        patience=_REGISTRATION,
     ),
     NodeCheck(
         "held-not-listed",
         "a container holds a device that its plugin does not list",
-        held_device_not_listed,
-        "The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
+        find=held_device_not_listed,
+        next="The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
         "allocated devices are no longer healthy'; the device cannot be allocated again until the plugin lists it.",
-        "Look in the plugin's log for the device, and on the node for the device itself.",
-        f"{_KUBERNETES}92592",
+        confirm="Look in the plugin's log for the device, and on the node for the device itself.",
+        issue=f"{_KUBERNETES}92592",
     ),
     NodeCheck(
         "held-unhealthy",
         "a container holds a device that is not healthy",
-        held_device_unhealthy,
-        "The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
+        find=held_device_unhealthy,
+        next="The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
         "allocated devices are no longer healthy'. New pods do not get the device.",
-        "status.containerStatuses[].allocatedResourcesStatus of the pod shows the health (Kubernetes 1.36 and "
+        confirm="status.containerStatuses[].allocatedResourcesStatus of the pod shows the health (Kubernetes 1.36 and "
         "later); the plugin's log tells the cause.",
-        "https://github.com/kubernetes/enhancements/issues/4680",
+        issue="https://github.com/kubernetes/enhancements/issues/4680",
     ),
     NodeCheck(
         "unhealthy",
         "a device that no container holds is not healthy",
-        unhealthy_device,
-        "The kubelet gives the device to no pod until the plugin reports it as healthy.",
-        "The plugin's log tells the cause; on the node, devicecore doctor --plugins names the device.",
-        "https://github.com/kubernetes/enhancements/issues/4680",
-        _NODE_STATUS,
+        find=unhealthy_device,
+        next="The kubelet gives the device to no pod until the plugin reports it as healthy.",
+        confirm="The plugin's log tells the cause; on the node, devicecore doctor --plugins names the device.",
+        issue="https://github.com/kubernetes/enhancements/issues/4680",
+        patience=_NODE_STATUS,
     ),
     NodeCheck(
         "over-allocated",
         "more devices are allocated than are allocatable",
-        more_allocated_than_allocatable,
-        "The kubelet evicts no pod. The scheduler sends no further pod that asks for the resource until enough pods "
-        "have ended.",
-        "kubectl describe node NODE lists the requests under 'Allocated resources' and the allocatable number above "
-        "it.",
-        f"{_KUBERNETES}60388",
-        _NODE_STATUS,
+        find=more_allocated_than_allocatable,
+        next="The kubelet evicts no pod. The scheduler sends no further pod that asks for the resource until enough "
+        "pods have ended.",
+        confirm="kubectl describe node NODE lists the requests under 'Allocated resources' and the allocatable number "
+        "above it.",
+        issue=f"{_KUBERNETES}60388",
+        patience=_NODE_STATUS,
     ),
     NodeCheck(
         "node-status-differs",
         "the Node's status differs from the kubelet's devices",
-        node_status_differs,
-        "The kubelet writes the Node's status about every 10 s, so a difference that lasts means that these writes "
-        "fail, that the plugin has gone, or that another program writes the status. The scheduler believes the Node.",
-        "kubectl get node NODE -o jsonpath='{.status.allocatable}', and the kubelet's log for 'Error updating node "
-        "status'.",
-        f"{_KUBERNETES}133724",
-        _NODE_STATUS,
+        find=node_status_differs,
+        next="The kubelet writes the Node's status about every 10 s, so a difference that lasts means that these "
+        "writes fail, that the plugin has gone, or that another program writes the status. The scheduler believes the "
+        "Node.",
+        confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}', and the kubelet's log for 'Error updating "
+        "node status'.",
+        issue=f"{_KUBERNETES}133724",
+        patience=_NODE_STATUS,
     ),
     NodeCheck(
         "socket-without-resource",
         "a plugin serves a socket, but its resource is not registered",
-        socket_without_resource,
-        "The kubelet does not look for plugins in this directory. It waits until the plugin calls Register.",
-        "Look for 'Register' in the log of the plugin, and for 'Got registration request' in that of the kubelet. To "
-        "repair it, restart the plugin.",
-        f"{_KUBERNETES}127457",
-        _REGISTRATION,
+        find=socket_without_resource,
+        next="The kubelet does not look for plugins in this directory. It waits until the plugin calls Register.",
+        confirm="Look for 'Register' in the log of the plugin, and for 'Got registration request' in that of the "
+        "kubelet. To repair it, restart the plugin.",
+        issue=f"{_KUBERNETES}127457",
+        patience=_REGISTRATION,
     ),
     NodeCheck(
         "resource-without-socket",
         "a resource is registered, but no plugin's socket is there",
-        resource_without_socket,
-        "If the plugin has gone, its devices count as unhealthy, and after 5 minutes the resource is removed and "
+        find=resource_without_socket,
+        next="If the plugin has gone, its devices count as unhealthy, and after 5 minutes the resource is removed and "
         "stays on the Node with 0. The kubelet never connects by itself; the plugin has to register.",
-        "kubectl get pods -A -o wide shows whether the plugin's pod runs on this node. The plugin may have a socket "
-        "elsewhere if it registered through another directory.",
-        f"{_KUBERNETES}125579",
-        _REGISTRATION,
+        confirm="kubectl get pods -A -o wide shows whether the plugin's pod runs on this node. The plugin may have a "
+        "socket elsewhere if it registered through another directory.",
+        issue=f"{_KUBERNETES}125579",
+        patience=_REGISTRATION,
     ),
     NodeCheck(
         "plugin-silent",
         "a plugin does not answer",
-        plugin_does_not_answer,
-        "If the plugin hangs, admission of a pod that asks for its resource hangs too, because the kubelet has no "
+        find=plugin_does_not_answer,
+        next="If the plugin hangs, admission of a pod that asks for its resource hangs too, because the kubelet has no "
         "deadline for Allocate. If it has gone, its devices are unhealthy.",
-        "Look whether the plugin's process runs (not stopped, state T), and restart it. A socket without a process "
-        "is left over from a plugin that was killed.",
-        f"{_KUBERNETES}117435",
+        confirm="Look whether the plugin's process runs (not stopped, state T), and restart it. A socket without a "
+        "process is left over from a plugin that was killed.",
+        issue=f"{_KUBERNETES}117435",
     ),
     NodeCheck(
         "plugin-late",
         "a plugin answers late",
-        plugin_answers_late,
-        "The kubelet waits: it has no deadline for Allocate and GetPreferredAllocation, and admits one pod at a "
+        find=plugin_answers_late,
+        next="The kubelet waits: it has no deadline for Allocate and GetPreferredAllocation, and admits one pod at a "
         "time, so each pod on the node waits with it.",
-        "Compare kubelet_device_plugin_alloc_duration_seconds in the kubelet's metrics.",
-        "https://github.com/NVIDIA/k8s-device-plugin/issues/774",
+        confirm="Compare kubelet_device_plugin_alloc_duration_seconds in the kubelet's metrics.",
+        issue="https://github.com/NVIDIA/k8s-device-plugin/issues/774",
     ),
     NodeCheck(
         "plugin-empty",
         "a plugin lists no devices",
-        plugin_lists_nothing,
-        "The kubelet publishes 0 devices for the resource, and refuses pods with 'no healthy devices present'.",
-        "Look in the plugin's log for the reason, such as a driver that is not loaded yet.",
-        f"{_KUBERNETES}128043",
-        _REGISTRATION,
+        find=plugin_lists_nothing,
+        next="The kubelet publishes 0 devices for the resource, and refuses pods with 'no healthy devices present'.",
+        confirm="Look in the plugin's log for the reason, such as a driver that is not loaded yet.",
+        issue=f"{_KUBERNETES}128043",
+        patience=_REGISTRATION,
     ),
     NodeCheck(
         "receipt-unreadable",
         "a plugin's answer in the checkpoint cannot be read",
-        unreadable_receipt,
-        "At its next start the kubelet logs the entry and passes over it. Then the container's devices count as "
+        find=unreadable_receipt,
+        next="At its next start the kubelet logs the entry and passes over it. Then the container's devices count as "
         "free, and may be allocated to a second pod.",
-        "devicecore checkpoint show FILE names the entry.",
-        f"{_KUBERNETES}135711",
+        confirm="devicecore checkpoint show FILE names the entry.",
+        issue=f"{_KUBERNETES}135711",
     ),
     NodeCheck(
         "checkpoint-checksum",
         "the checkpoint's checksum is wrong",
-        wrong_checksum,
-        _STARTS_EMPTY,
-        "devicecore checkpoint verify FILE. The log of a kubelet that has read the file has 'checkpoint is corrupted'.",
-        f"{_KUBERNETES}135711",
+        find=wrong_checksum,
+        next=_STARTS_EMPTY,
+        confirm="devicecore checkpoint verify FILE. The log of a kubelet that has read the file has 'checkpoint is "
+        "corrupted'.",
+        issue=f"{_KUBERNETES}135711",
     ),
     NodeCheck(
         "checkpoint-unreadable",
         "the checkpoint cannot be read",
-        unreadable_checkpoint,
-        _STARTS_EMPTY,
-        "devicecore checkpoint verify FILE",
-        f"{_KUBERNETES}135711",
+        find=unreadable_checkpoint,
+        next=_STARTS_EMPTY,
+        confirm="devicecore checkpoint verify FILE",
+        issue=f"{_KUBERNETES}135711",
     ),
     NodeCheck(
         "checkpoint-old-format",
         "the checkpoint's format is older than the kubelet",
-        old_format,
-        "If the kubelet starts with this file, it cannot read it: it logs the error and starts without any "
+        find=old_format,
+        next="If the kubelet starts with this file, it cannot read it: it logs the error and starts without any "
         "allocation, so devices that containers use may be allocated again.",
-        "devicecore checkpoint verify FILE prints the format; kubectl get node NODE -o wide prints the kubelet's "
-        "version.",
-        f"{_KUBERNETES}102880",
+        confirm="devicecore checkpoint verify FILE prints the format; kubectl get node NODE -o wide prints the "
+        "kubelet's version.",
+        issue=f"{_KUBERNETES}102880",
     ),
     NodeCheck(
         "cdi-duplicate",
         "two CDI files define the same device",
-        duplicate_cdi_names,
-        "The kubelet passes the name on. The container runtime then finds a conflict and cannot resolve the device: "
-        "the container does not start.",
-        "grep the name in the CDI directory, and remove the file that nothing maintains any more.",
-        "https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md",
+        find=duplicate_cdi_names,
+        next="The kubelet passes the name on. The container runtime then finds a conflict and cannot resolve the "
+        "device: the container does not start.",
+        confirm="grep the name in the CDI directory, and remove the file that nothing maintains any more.",
+        issue="https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md",
     ),
     NodeCheck(
         "cdi-unresolvable",
         "a container was given a CDI device that no file defines",
-        unresolvable_cdi_names,
-        "The kubelet passes the name on whenever it creates the container. The runtime fails with 'unresolvable CDI "
-        "devices', so the container does not start again after it has ended.",
-        "grep the name in /etc/cdi and /var/run/cdi. After a reboot /var/run/cdi is empty until the plugin writes it.",
-        "https://github.com/NVIDIA/k8s-device-plugin/issues/1252",
+        find=unresolvable_cdi_names,
+        next="The kubelet passes the name on whenever it creates the container. The runtime fails with 'unresolvable "
+        "CDI devices', so the container does not start again after it has ended.",
+        confirm="grep the name in /etc/cdi and /var/run/cdi. After a reboot /var/run/cdi is empty until the plugin "
+        "writes it.",
+        issue="https://github.com/NVIDIA/k8s-device-plugin/issues/1252",
     ),
     NodeCheck(
         "list-near-limit",
         "a device list is nearly as large as a kubelet accepts",
-        list_near_limit,
-        "The kubelet accepts messages of up to 4 MiB. With a larger one it ends the stream, and the resource has 0 "
-        "devices.",
-        "The kubelet's log has 'received message larger than max'. Use shorter device ids, or fewer devices.",
-        f"{_KUBERNETES}109304",
+        find=list_near_limit,
+        next="The kubelet accepts messages of up to 4 MiB. With a larger one it ends the stream, and the resource has "
+        "0 devices.",
+        confirm="The kubelet's log has 'received message larger than max'. Use shorter device ids, or fewer devices.",
+        issue=f"{_KUBERNETES}109304",
     ),
     NodeCheck(
         "sources-disagree",
         "the pod-resources API and the checkpoint name different holders",
-        sources_disagree,
-        "The kubelet works with what it answers, and writes that into the checkpoint with its next write. If it "
+        find=sources_disagree,
+        next="The kubelet works with what it answers, and writes that into the checkpoint with its next write. If it "
         "restarts before, it takes its state from the checkpoint.",
-        "Compare devicecore checkpoint show DIR with the answer of the pod-resources API.",
-        f"{_KUBERNETES}140929",
-        _POD_STATUS,
+        confirm="Compare devicecore checkpoint show DIR with the answer of the pod-resources API.",
+        issue=f"{_KUBERNETES}140929",
+        patience=_POD_STATUS,
     ),
     NodeCheck(
         "many-numa-nodes",
         "devices are on more than eight NUMA nodes",
-        many_numa_nodes,
-        "With a topology manager policy other than none the kubelet does not start, unless max-allowable-numa-nodes "
-        "allows it; then hints may take very long, because there are 2^N masks.",
-        "ls -d /sys/devices/system/node/node* on the node, and topologyManagerPolicy in the kubelet's configuration.",
-        f"{_KUBERNETES}135541",
+        find=many_numa_nodes,
+        next="With a topology manager policy other than none the kubelet does not start, unless "
+        "max-allowable-numa-nodes allows it; then hints may take very long, because there are 2^N masks.",
+        confirm="ls -d /sys/devices/system/node/node* on the node, and topologyManagerPolicy in the kubelet's "
+        "configuration.",
+        issue=f"{_KUBERNETES}135541",
     ),
 )
 """All kinds of findings, in the order in which they are reported."""
