@@ -5,7 +5,7 @@ Law: a message that neither a kubelet nor the scheduler says is not explained.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from devicecore.domain.model import Pod
     from devicecore_tools.doctor import Facts
     from devicecore_tools.doctor.explanation import Explanation, ResourceNow
+    from devicecore_tools.doctor.findings import NodeFinding
     from devicecore_tools.doctor.trial import Fit, TopologySettings
 
 _NEGATIVE, _UNUSABLE = 1, 2
@@ -116,20 +117,10 @@ def why(
     if trial is not None and trial.fits and any(one.code == "claim-not-prepared" for one in wrong):
         trial = None  # the pod waits for a driver, and nobody can try what that will answer
     if as_json:
-        print_json(
-            {
-                "explanations": [_document(one) for one in explained],
-                "findings": [_document(one) for one in wrong],
-                "trial": trial and _trial_document(trial),
-            }
-        )
+        document = {"explanations": list(map(_document, explained)), "findings": list(map(_document, wrong))}
+        print_json({**document, "trial": trial and _trial_document(trial)})
     else:
-        for one in explained:
-            print_pairs(one.text, _pairs(one))
-        for finding in wrong:
-            print_pairs(finding.sentence, (("next", finding.next), ("confirm", finding.confirm)))
-        if trial is not None:
-            print_pairs("The same pod, tried on the node as it is now", _trial_pairs(trial))
+        _print(explained, wrong, trial)
     return 0
 
 
@@ -141,6 +132,15 @@ def _trial(pod: "Pod", facts: "Facts", documents: dict[str, Any], topology: "Top
     if any(one.pod.uid == pod.uid and one.phase == "Running" for one in facts.pods.here):
         return None
     return fit(trial_node("this node", facts, topology, ClaimTrial.of_record(documents)), pod)
+
+
+def _print(explained: "Sequence[Explanation]", wrong: "Sequence[NodeFinding]", trial: "Fit | None") -> None:
+    for one in explained:
+        print_pairs(one.text, _pairs(one))
+    for finding in wrong:
+        print_pairs(finding.sentence, (("next", finding.next), ("confirm", finding.confirm)))
+    if trial is not None:
+        print_pairs("The same pod, tried on the node as it is now", _trial_pairs(trial))
 
 
 # --- what is read -----------------------------------------------------------------------------------------------------
