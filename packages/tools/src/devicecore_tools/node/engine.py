@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from attrs import define, field
+
 from devicecore.adapters.manifests import ManifestError
 from devicecore.adapters.pod_resources import Snapshot
 from devicecore.domain.device_set import natural_key
@@ -55,6 +57,19 @@ _RELEASE = 0.5  # seconds to wait for a release, so that a pod that takes over t
 _log = logging.getLogger(__name__)
 
 
+@define
+class _LastLook:
+    """What the engine saw at its last look, because a look at the same things does nothing."""
+
+    state: NodeState | None = None
+    claims: object = None
+    told_inventory: object = None
+    told_claims: object = None
+    device_lists: Mapping[ResourceName, DeviceReport | None] = field(factory=dict)
+    active_of: tuple[int, object, object] = (-1, None, None)
+    """Version, holders and users of the pods that were found active."""
+
+
 class NodeEngine:
     """Runs the pods of `pods` on the node of `manager`.
 
@@ -64,7 +79,8 @@ class NodeEngine:
     Args:
         manager: allocates the devices. The engine starts and stops it.
         pods: where pods come from; None if there are none.
-        claims: prepares and releases the claims of pods. The engine stops it.
+        claims: prepares and releases the claims of pods. The first pod or driver that needs it starts it; the engine
+            stops it.
         wake: called from other threads when there is something to do for `advance`.
         reporter: is told what became of pods.
         observe: takes the state of the device manager after each `advance`, in the engine's thread.
@@ -98,16 +114,11 @@ class NodeEngine:
         self._keeps_refused = pods is None or pods.keeps_refused
         self._held: frozenset[PodUid] = frozenset()
         self._leaving: set[PodUid] = set()
-        self._reports: dict[ResourceName, DeviceReport | None] = {}
-        self._reported_claims: object = None
-        self._reported_inventory: object = None
         self._facts = FactsKeeper()
-        self._seen: NodeState | None = None
+        self._last = _LastLook()
         self._lanes_of: dict[frozenset[str], Lane] = {}
         self._is_ticking = threading.Lock()
         self._active: tuple[Pod, ...] = ()
-        self._active_of: tuple[int, object, object] = (-1, None, None)  # version, holders and users
-        self._seen_claims: object = None
         self._version = 0
         self._has_new = False
         self._next_look = math.inf
@@ -127,7 +138,7 @@ class NodeEngine:
         self._manager.stop()
 
     def snapshot(self) -> Snapshot:
-        """The pods that run or hold devices, for the pod-resources API."""
+        """Return the pods that run or hold devices, for the pod-resources API."""
         return Snapshot(self._manager.state, self._active, self._dynamic_resources)
 
     def _dynamic_resources(self, pod: Pod, container: Container) -> "Sequence[podresources.DynamicResource]":
@@ -200,10 +211,15 @@ class NodeEngine:
             self._submit_due()
             has_results = self._attempts.has_results
         self._become_ready()
-        self._report_health()
-        self._report_released()
+        self._tell_health()
+        self._tell_released()
+        self._update_active()
+        if self._observe is not None:
+            self._observe(self._manager.state)
+
+    def _update_active(self) -> None:
         holders, users = self._manager.state.ledger.allocations, self._claims.users
-        version, of_holders, of_users = self._active_of
+        version, of_holders, of_users = self._last.active_of
         if version != self._version or of_holders is not holders or of_users is not users:
             active = [  # a pod whose containers cannot start holds its devices and claims too
                 entry.pod
@@ -211,9 +227,7 @@ class NodeEngine:
                 if entry.phase == RUNNING or entry.pod.uid in holders or entry.pod.uid in users
             ]
             self._active = tuple(active)
-            self._active_of = self._version, holders, users
-        if self._observe is not None:
-            self._observe(self._manager.state)
+            self._last.active_of = self._version, holders, users
 
     @property
     def phases(self) -> Mapping[str, int]:
@@ -221,7 +235,7 @@ class NodeEngine:
         return Counter(entry.phase for entry in self._entries.values())
 
     def state(self, sink_problem: str | None = None) -> KubeletState:
-        """The state now, with the pods in natural order of their names."""
+        """Return the state now, with the pods in natural order of their names."""
         entries = sorted(self._entries.values(), key=lambda entry: natural_key(entry.name))
         pods = tuple(PodState(entry.pod, entry.phase, entry.reason) for entry in entries)
         waits_for = tuple(self._waits_for())
@@ -258,7 +272,7 @@ class NodeEngine:
     def _collect(self) -> None:
         for entry in self._attempts.admitted():
             if not entry.is_gone:
-                self._report(entry, Outcome(OutcomeKind.NEEDS_CLAIMS))
+                self._tell(entry, Outcome(OutcomeKind.NEEDS_CLAIMS))
         if self._evictions.collect():
             self._version += 1
             self._has_new = True
@@ -293,15 +307,15 @@ class NodeEngine:
             entry.start_failures = min(entry.start_failures + 1, 10)
         elif outcome.kind is OutcomeKind.RUNS and self._pods is not None:
             self._pods.mark_running(entry.pod.uid)
-        self._report(entry, outcome)
+        self._tell(entry, outcome)
 
     def _submit_due(self) -> None:
         state, now = self._manager.state, self._clock()
         claims = self._claims.version, self._pods and self._pods.claims
-        is_unchanged = state is self._seen and claims == self._seen_claims
+        is_unchanged = state is self._last.state and claims == self._last.claims
         if is_unchanged and not self._has_new and now < self._next_look:
             return
-        self._seen, self._seen_claims, self._has_new = state, claims, False
+        self._last.state, self._last.claims, self._has_new = state, claims, False
         self._facts.look(state)
         due = [entry for entry in self._pending.values() if self._is_due(entry, now)]
         # Pods that were tried long ago come first: otherwise a pod whose plugin hangs could always be the first.
@@ -351,7 +365,7 @@ class NodeEngine:
 
     # --- reports ------------------------------------------------------------------------------------------------------
 
-    def _report(self, entry: PodEntry, outcome: Outcome) -> None:
+    def _tell(self, entry: PodEntry, outcome: Outcome) -> None:
         if self._reporter is None:
             return
         devices = allocated_resources_status(self._manager.state, entry.pod)
@@ -362,28 +376,29 @@ class NodeEngine:
         report = PodReport(outcome.kind, outcome.kubelet_reason, outcome.kubelet_message, health)
         self._reporter.report(entry.pod, report)
 
-    def _report_health(self) -> None:
+    def _tell_health(self) -> None:
         """Report the pods again whose devices may have another health than at the last look."""
         if self._reporter is None:
             return
         state = self._manager.state
         pods: set[PodUid] = set()
-        if state.inventory is not self._reported_inventory:
-            self._reported_inventory = state.inventory
-            reports = {name: resource.report for name, resource in state.inventory.resources.items()}
-            changed = {name for name in {*reports, *self._reports} if reports.get(name) is not self._reports.get(name)}
-            self._reports = reports
+        last = self._last
+        if state.inventory is not last.told_inventory:
+            last.told_inventory = state.inventory
+            before, after = last.device_lists, {name: one.report for name, one in state.inventory.resources.items()}
+            changed = {name for name in {*before, *after} if before.get(name) is not after.get(name)}
+            last.device_lists = after
             if changed:
                 pods = {allocation.key.pod for allocation in state.ledger if allocation.resource in changed}
-        if self._claims.version != self._reported_claims:
-            self._reported_claims = self._claims.version
+        if self._claims.version != last.told_claims:
+            last.told_claims = self._claims.version
             pods |= {uid for uid, entry in self._entries.items() if entry.pod.has_claims}
         for uid in [uid for uid in self._entries if uid in pods] if pods else ():
             entry = self._entries[uid]
             if entry.phase == RUNNING and entry.outcome is not None:
-                self._report(entry, entry.outcome)
+                self._tell(entry, entry.outcome)
 
-    def _report_released(self) -> None:
+    def _tell_released(self) -> None:
         """Report the pods that were removed and hold nothing any more."""
         released = [uid for uid in self._leaving if uid not in self._evictions and not self._claims.is_releasing(uid)]
         self._leaving.difference_update(released)
@@ -394,7 +409,7 @@ class NodeEngine:
     # --- readiness ----------------------------------------------------------------------------------------------------
 
     def _become_ready(self) -> None:
-        """Mark the manifests as read as soon as the pods that ran before the start have been tried again."""
+        """Mark the feed as ready as soon as the pods that ran before the start have been tried again."""
         if self._pods is None or self._pods.sources_ready():
             return
         feed, entries = self._pods, self._entries.items()
@@ -407,7 +422,7 @@ class NodeEngine:
             self._claims.release_all_but(self._entries.keys())
 
     def _waits_for(self) -> Iterator[str]:
-        """What may still happen without a change of manifests or devices."""
+        """Yield what may still happen without a change of manifests or devices."""
         for name, resource in sorted(self._manager.state.inventory.resources.items()):
             if resource.phase is Phase.AWAITED:
                 yield f"the plugin of {name}, which was there before"
