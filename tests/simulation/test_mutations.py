@@ -195,9 +195,9 @@ def memory_is_changed_before_the_file(patch: Patch) -> None:
     """kubernetes#140929."""
 
     class Confirming(SavedState[NodeState]):
-        def _save(self, value: NodeState, call: OpenCall) -> None:
+        def _write(self, value: NodeState, call: OpenCall) -> None:
             self._state.replace(lambda _: value)
-            super()._save(value, call)
+            super()._write(value, call)
 
     patch.setattr(DeviceManager, "_saver_type", Confirming)
 
@@ -205,9 +205,9 @@ def memory_is_changed_before_the_file(patch: Patch) -> None:
 @breaks("an_answered_admission_is_never_lost", seed=21)
 def a_failed_save_is_ignored(patch: Patch) -> None:
     class IgnoresErrors(SavedState[NodeState]):
-        def _save(self, value: NodeState, call: OpenCall) -> None:
+        def _write(self, value: NodeState, call: OpenCall) -> None:
             with suppress(StoreError):
-                super()._save(value, call)
+                super()._write(value, call)
 
     patch.setattr(DeviceManager, "_saver_type", IgnoresErrors)
 
@@ -464,7 +464,7 @@ def runs_of_a_manager_are_not_distinguished(patch: Patch) -> None:
     class SavesInAnyRun(SavedState[NodeState]):
         def commit(self, run: Run, change: Untyped) -> Untyped:
             del run
-            self._save(change(self._state.value)[0], OpenCall())
+            self._write(change(self._state.value)[0], OpenCall())
             return self._state.take(change)
 
     patch.setattr(DeviceManager, "_state_type", AnyRun)

@@ -47,7 +47,7 @@ class SavedClaims:
 
     def __init__(self, store: CheckpointStore) -> None:
         self._state = CurrentState(ClaimCache(), DraStoppedError)
-        self._saved = SavedState(store, self._state, StateWriter().encode, _have_same_entries, requests=False)
+        self._saved = SavedState(store, self._state, StateWriter().encode, _have_same_entries, uses_thread=False)
         self.check_call: Callable[[str], None] = self._saved.check_call
         """Check that the method of this name is not called from inside the store."""
         self.end: Callable[[], None] = self._saved.end

@@ -66,7 +66,7 @@ class SavedState(Generic[Value]):
     """Owns the store and the value saved last. The lock is held while the store is called.
 
     `encode` makes the content of the store. `alike` says whether two values have the same content, so that nothing has
-    to be saved. `requests` is false if only commits are saved: then no thread is needed. `saver` is a thread that
+    to be saved. `uses_thread` is false if only commits are saved, and no requests. `saver` is a thread that
     several states share; without it, each run begins one.
     """
 
@@ -80,14 +80,14 @@ class SavedState(Generic[Value]):
         encode: Callable[[Value], bytes],
         alike: Callable[[Value, Value], bool] = is_,
         *,
-        requests: bool = True,
+        uses_thread: bool = True,
         saver: SaverThread | None = None,
     ) -> None:
         self._store = store
         self._state = state
         self._encode = encode
         self._alike = alike
-        self._requests = requests
+        self._uses_thread = uses_thread
         self._shared = saver
         self._save_weakly = WeakMethod(self._save_now)
         self._lock = threading.Lock()
@@ -104,7 +104,7 @@ class SavedState(Generic[Value]):
         with self._lock:
             self._state.begin(run, value)
             self._saved, self.is_behind = None, False
-            if self._requests and self.in_background:
+            if self._uses_thread and self.in_background:
                 self._thread = self._shared or SaverThread()
 
     def end(self) -> None:
@@ -115,7 +115,7 @@ class SavedState(Generic[Value]):
         self.check_call("stop")
         with self._lock:
             if self.is_behind and self._state.run is not None:
-                self._save_or_log()
+                self._save_logged()
             self._state.end()
             thread, self._thread = self._thread, None
         if thread is not None and thread is not self._shared:
@@ -175,7 +175,7 @@ class SavedState(Generic[Value]):
             before = self._state.value
             value = _applied(group, before)
             self.is_behind = True
-            self._save(value, call)
+            self._write(value, call)
             if self._state.exchange(before, value):
                 self.is_behind = False
             else:
@@ -228,12 +228,12 @@ class SavedState(Generic[Value]):
         """Save the current value, if a run has it."""
         with self._lock:
             if self._state.run is not None:
-                self._save_or_log()
+                self._save_logged()
 
-    def _save_or_log(self) -> None:
+    def _save_logged(self) -> None:
         value = self._state.value
         try:
-            self._save(value, OpenCall())
+            self._write(value, OpenCall())
         except DeviceCoreError as error:
             _log.error("%s", error)
         except Exception:  # noqa: BLE001 - a mistake of the store; there is no caller to raise it to
@@ -242,7 +242,7 @@ class SavedState(Generic[Value]):
             # Not before the save, because an interrupt may end it. A newer value has its own request.
             self.is_behind = self._state.value is not value
 
-    def _save(self, value: Value, call: OpenCall) -> None:
+    def _write(self, value: Value, call: OpenCall) -> None:
         """Make `value` durable. The caller holds the lock, and `call` is around this."""
         if self._saved is not None and self._alike(value, self._saved):
             return

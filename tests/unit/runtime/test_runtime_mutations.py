@@ -69,13 +69,13 @@ def keys_are_taken_one_by_one(patch: Patch) -> None:
 
 
 def a_value_is_current_before_it_is_saved(patch: Patch) -> None:
-    save = SavedState._save  # noqa: SLF001 - what is mutated is inside
+    save = SavedState._write  # noqa: SLF001 - what is mutated is inside
 
     def late(self: Untyped, value: Untyped, call: OpenCall) -> None:
         self._state.value = value
         save(self, value, call)
 
-    patch.setattr(SavedState, "_save", late)
+    patch.setattr(SavedState, "_write", late)
 
 
 def a_change_is_not_applied_to_a_newer_value(patch: Patch) -> None:
@@ -114,14 +114,14 @@ def a_stop_does_not_wait_for_a_save(patch: Patch) -> None:
 def a_run_that_is_over_saves(patch: Patch) -> None:
     def stubborn(self: Untyped, _run: object, change: Untyped) -> Untyped:
         value, result = change(self._state.value)
-        self._save(value, OpenCall())
+        self._write(value, OpenCall())
         return result
 
     patch.setattr(SavedState, "commit", stubborn)
 
 
 def what_is_behind_is_forgotten_at_the_end(patch: Patch) -> None:
-    patch.setattr(SavedState, "_save_or_log", lambda _self: None)
+    patch.setattr(SavedState, "_save_logged", lambda _self: None)
 
 
 # --- current states, runs, observers, lanes ---------------------------------------------------------------------------
