@@ -97,9 +97,9 @@ def _topology(value: Iterable[int] | None) -> tuple[NumaNode, ...] | None:
 class Device:
     """One device as its plugin reports it.
 
-    `topology` holds the NUMA nodes that the device is attached to, in the plugin's order. None (the plugin sent no
-    topology) and an empty tuple (it sent one without nodes) differ in hints and in the pod-resources API. If `health`
-    is given as text, `Health.parse` reads it.
+    `topology`, in the word of the device-plugin API, holds the NUMA nodes of the device in the plugin's order. None
+    (the plugin sent no topology) and an empty tuple (it sent one without nodes) differ in hints and in the
+    pod-resources API. If `health` is given as text, `Health.parse` reads it.
 
     Raises:
         TypeError: a value has another type.

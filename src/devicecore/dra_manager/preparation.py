@@ -20,7 +20,7 @@ from devicecore.domain.dra.errors import (
     TurnTimeoutError,
 )
 from devicecore.domain.dra.lookup import claim_key, claim_name, pod_claims
-from devicecore.domain.dra.model import ClaimKey, ResourceClaim
+from devicecore.domain.dra.model import ClaimKey, DriverName, ResourceClaim
 from devicecore.domain.dra.preparing import (
     AskDriver,
     advance,
@@ -61,7 +61,7 @@ class PreparedPod:
 class Preparation:
     """Prepares claims. It has no state of its own."""
 
-    _claims: SavedClaims
+    _saved: SavedClaims
     _turns: Turns[Hashable]
     _drivers: DriverList
     _transport: DriverTransport
@@ -73,19 +73,19 @@ class Preparation:
 
         Raises DeviceCoreError with the kubelet's sentence, without its prefix.
         """
-        run = self._claims.run()
+        run = self._saved.run()
         claims = self._checked(pod)
-        entered = self._claims.save(run, "cache", lambda cache: enter(cache, pod.uid, claims.values()))
+        entered = self._saved.save(run, "cache", lambda cache: enter(cache, pod.uid, claims.values()))
         if entered.error:
             raise entered.error
         warnings: list[str] = []
         keys = tuple(claims)
         try:
-            while ask := self._claims.note(run, lambda cache: advance(cache, keys)).ask:
+            while ask := self._saved.note(run, lambda cache: advance(cache, keys)).ask:
                 warnings += self._ask(run, ask, claims)
         except BaseException:
             with suppress(DraStoppedError):
-                self._claims.note(run, lambda cache: give_up(cache, keys))
+                self._saved.note(run, lambda cache: give_up(cache, keys))
             raise
         return PreparedPod(keys, tuple(warnings))
 
@@ -109,19 +109,19 @@ class Preparation:
             raise FetchClaimError(key.name, error.cause) from error
 
     def _ask(self, run: Run, ask: AskDriver, claims: dict[ClaimKey, ResourceClaim]) -> Sequence[str]:
-        """Ask a driver to prepare claims that no other pod has asked for meanwhile; the warnings about its answer."""
+        """Ask a driver for the claims that no other pod has asked for meanwhile. Return warnings about its answer."""
         turn = self._turns.begin(ask.keys, OpenCall(), TURN_PATIENCE, "prepare")
         if turn is None:
             raise TurnTimeoutError(TURN_PATIENCE)
         try:
-            left = self._claims.note(run, lambda cache: begin_to_ask(cache, ask)).ask
+            left = self._saved.note(run, lambda cache: begin_to_ask(cache, ask)).ask
             if left is None:
                 return ()
             instance = self._drivers.choose(left.driver)
             answer = self._transport.prepare(instance, left.claims)
             warnings: list[str] = []
             # What is refused, such as 99,000 names, is not looked at any further.
-            is_refused = store_answer(self._claims.cache, left, answer).error is not None
+            is_refused = store_answer(self._saved.cache, left, answer).error is not None
             for claim in () if is_refused else left.claims:
                 allocation = claims[claim.key].allocation or ()
                 result = answer.get(claim.uid)
@@ -129,15 +129,18 @@ class Preparation:
                 if of_claim and self._fail_on_warnings:
                     raise ClaimFailedError(PREPARE, claim.key.name, "; ".join(of_claim))
                 warnings += of_claim
-            stored = self._claims.save(run, "state", lambda cache: store_answer(cache, left, answer))
+            stored = self._saved.save(run, "state", lambda cache: store_answer(cache, left, answer))
         finally:
             self._turns.end(turn)
-        if stored.warning:
-            _log.warning("%s", foreign_text(stored.warning))
-        for warning in warnings[:MAX_LOGGED]:
-            _log.warning("%s", foreign_text(warning))
-        if len(warnings) > MAX_LOGGED:
-            _log.warning("%d more warnings about answers of %s", len(warnings) - MAX_LOGGED, foreign_text(left.driver))
+        _log_warnings(left.driver, [stored.warning] if stored.warning else [])
+        _log_warnings(left.driver, warnings)
         if stored.error:
             raise stored.error
         return warnings
+
+
+def _log_warnings(driver: DriverName, warnings: Sequence[str]) -> None:
+    for warning in warnings[:MAX_LOGGED]:
+        _log.warning("%s", foreign_text(warning))
+    if len(warnings) > MAX_LOGGED:
+        _log.warning("%d more warnings about answers of %s", len(warnings) - MAX_LOGGED, foreign_text(driver))

@@ -61,10 +61,11 @@ class Release:
         self._claims.save(run, "state", lambda cache: remove(cache, pod, last, released))
 
     def release_all(self, run: Run, pods: Collection[PodUid]) -> dict[PodUid | None, DeviceCoreError]:
-        """Release the claims of these pods, and those that no pod uses; the errors by pod. None stands for the latter.
+        """Release the claims of these pods, and those that no pod uses. Return the errors by pod.
 
         Pods that need different drivers are released at the same time, so a driver that hangs delays only pods that
-        need it. Pods that are being prepared or released now are left out. Several pods are saved with one write.
+        need it. Pods that are being prepared or released now are left out. Several pods are saved with one write. None
+        stands for the claims that no pod uses.
         """
         failed: dict[PodUid | None, DeviceCoreError] = {}
         turn = self._turns.begin_now(pods, OpenCall())

@@ -54,21 +54,17 @@ class ActivePods:
         if self._state.run is None or self._pods is None or not self._pods.sources_ready():
             return False
         holding = self._state.value.ledger.allocations.keys()
-        if holding <= self._active():
+        if holding <= _active(self._pods):
             return False
         # Ask again, because a pod may have been admitted since. What is read here before the active pods are listed
         # tells such a pod from one that is gone.
         holding = self._state.value.ledger.allocations.keys()
         admitting = self._turns.admitting()
-        active = self._active()
+        active = _active(self._pods)
         gone = [pod for pod in holding if pod not in active and pod not in admitting]
         if gone:
             self.forget(gone)
         return bool(gone)
-
-    def _active(self) -> AbstractSet[PodUid]:
-        listed = self._pods.active_pods() if self._pods else ()
-        return listed if isinstance(listed, AbstractSet) else frozenset(listed)
 
     def forget(self, gone: Sequence[PodUid]) -> None:
         """Free the devices of pods. Observers are notified first, so before another pod can get the devices."""
@@ -82,3 +78,8 @@ class ActivePods:
         freed = [allocation for pod in gone for allocation in before.ledger.of_pod(pod)]
         late = [allocation for allocation in freed if allocation not in known]
         self._observers.notify(Released(allocation.key.pod, allocation) for allocation in late)
+
+
+def _active(pods: PodSource) -> AbstractSet[PodUid]:
+    listed = pods.active_pods()
+    return listed if isinstance(listed, AbstractSet) else frozenset(listed)

@@ -119,8 +119,8 @@ class Admissions:
     ) -> None:
         pod = admission.pod
         choose = self._affinities.chooser(pod, containers) if affinity is None else lambda _: affinity
-        for admission.at in containers:
-            container = admission.at
+        for container in containers:
+            admission.at = container
             numa_nodes = choose(container)  # not before the loop, because earlier containers have taken devices since
             for resource, size in before.requests(pod, container):
                 is_running = self._pods.is_already_running(pod, container)
@@ -211,7 +211,9 @@ def _reserved(
 
 
 def _confirmed(prepared: Sequence[tuple[Reservation, Receipt]], state: NodeState) -> tuple[NodeState, NodeState]:
-    """Return, twice, the state with allocations in place of reservations; allocations that it has already stay.
+    """Return the state with allocations in place of reservations, as the next value and as the result of a commit.
+
+    Allocations that it has already stay.
 
     Raises:
         KeyError: a reservation was given back, because an interrupt has ended its admission.

@@ -123,6 +123,7 @@ class DeviceManager(Runs):
         self._plugins = Plugins(transport, state, metrics, clock)
         self._pods = self._pods_type(pods, state, self._turns, self._observers)
         self._affinities = Affinities(topology, hint_providers, state, self._turns)
+        # Each has another type, so mypy finds two that are swapped.
         parts = (state, self._turns, self._plugins, self._saver, self._pods, self._affinities, self._observers, policy)
         self._admissions = self._admissions_type(*parts, admission_budget, clock)
         self._lifecycle = Lifecycle("the device manager", ManagerNotStartedError, ManagerStoppedError)

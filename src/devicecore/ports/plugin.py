@@ -52,7 +52,7 @@ class DevicePlugin(Protocol):
         """
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Arrange for `changed` to be called whenever `devices` would answer differently; a function that ends this.
+        """Call `changed` from now on whenever `devices` would answer differently. Return a function that ends this.
 
         The default suits a plugin whose list never changes.
         """

@@ -111,7 +111,7 @@ def pods_are_entered_before_all_claims_are_checked(patch: Patch) -> None:
     checked = Preparation._checked  # noqa: SLF001 - what is taken out is inside
 
     def entering(self: Preparation, pod: Pod) -> Anything:
-        saved, source = self._claims, self._source
+        saved, source = self._saved, self._source
         for entry in pod.claims:
             claim = source.get(claim_key(pod, entry.name))
             saved.save(saved.run(), "cache", lambda cache, claim=claim: preparing.enter(cache, pod.uid, [claim]))  # type: ignore[misc]  # mypy does not see the default

@@ -191,7 +191,7 @@ class ServedPlugin(ServedSockets[PluginService]):
         self._drops = 0
         self._drops_before = 0
         """How many drops there were when the plugin watcher asked."""
-        self._too_long = 0
+        self._long_lists = 0
         """How often a kubelet has dropped the plugin after a list that was too long for it."""
         self._not_before = 0.0
         """Loop time before which the plugin does not register again."""
@@ -243,10 +243,10 @@ class ServedPlugin(ServedSockets[PluginService]):
             self._registration = _Unregistered.LOST
         size = 0 if self._service is None else self._service.list_bytes
         if size <= MAX_LIST_BYTES:
-            self._too_long = 0
+            self._long_lists = 0
             return
-        self._too_long += 1
-        pause = bounded_backoff(self._too_long, 2 * self._poll_interval, 60 * self._poll_interval)
+        self._long_lists += 1
+        pause = bounded_backoff(self._long_lists, 2 * self._poll_interval, 60 * self._poll_interval)
         self._not_before = self._now() + pause
         self._tried(
             f"the list of devices has {size} bytes, and a kubelet drops a plugin whose list has more than "

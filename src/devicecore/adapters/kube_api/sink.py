@@ -155,7 +155,7 @@ class KubeApiSink(HasLifecycle):
         self._watcher = SupervisedThread("devicecore-kube-api-watch", self._watch)
         self._watcher.start()
 
-    def _end(self, timeout: float = 0.0) -> None:
+    def _end(self, timeout: float = 0.0) -> None:  # after a start that failed there is nothing to wait for
         with self._condition:
             self._closing = True
             self._condition.notify_all()
@@ -165,11 +165,10 @@ class KubeApiSink(HasLifecycle):
             self._publisher.join(timeout)
         problem = self._state.problem
         self._server.stop()
-        for thread in (self._watcher, self._publisher):
-            if isinstance(thread, SupervisedThread):
-                thread.stop(max(_LAST_SECONDS, end - time.monotonic()))
-            elif thread is not None and thread.ident is not None:
-                thread.join(_LAST_SECONDS)
+        if self._watcher is not None:
+            self._watcher.stop(max(_LAST_SECONDS, end - time.monotonic()))
+        if self._publisher is not None and self._publisher.ident is not None:
+            self._publisher.join(_LAST_SECONDS)
         with self._condition:
             if not self._state.is_published:
                 _log.error("stopped before all was published: %s", problem or f"no answer from {self._name}")
