@@ -69,7 +69,7 @@ class ClusterNode:
         claims = NodeClaims(self._no_claims, self.woken.set)
         self.engine = NodeEngine(self.manager, self.pods, claims, self.woken.set, reporter=self.pods)
 
-    def _no_claims(self) -> DraParts:
+    def _no_claims(self, _observer: object) -> DraParts:
         raise AssertionError
 
     def wall(self) -> datetime:

@@ -19,6 +19,7 @@ from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverInstance, M
 from devicecore.dra_manager import DraManager
 from devicecore.manager import DeviceManager
 from devicecore.ports.dra_driver import DraDriver
+from devicecore.ports.dra_observer import DraObserver
 
 GPU, NIC = "acme.io/gpu", "acme.io/nic"
 PATIENCE = 60.0  # seconds for something that takes far less
@@ -45,9 +46,9 @@ class Node:
         self.claims = NodeClaims(self._dra_parts, self._woken.set)
         self.engine = NodeEngine(self.manager, self.pods, self.claims, self._woken.set)
 
-    def _dra_parts(self) -> DraParts:
+    def _dra_parts(self, observer: DraObserver) -> DraParts:
         source = NodeClaimSource(self.pods, self.api_claims)
-        manager = DraManager(self.drivers, source, self.claim_store, pods=self.pods, observers=(self.claims.notify,))
+        manager = DraManager(self.drivers, source, self.claim_store, pods=self.pods, observers=(observer,))
         return DraParts(manager, cast("PluginHandler", None), ExitStack())  # no plugin watcher calls it
 
     def __enter__(self) -> Self:

@@ -15,7 +15,7 @@ from devicecore_tools.command.fleet import control
 from devicecore_tools.command.fleet.control import FleetSocket, FleetSocketError, send_command
 from devicecore_tools.command.fleet.view import render_fleet
 from devicecore_tools.command.main import main
-from devicecore_tools.fleet.views import DeviceCell, NodeView, OwnerView, Totals
+from devicecore_tools.fleet.views import DeviceCell, NodeView, ProviderView, Totals
 from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore import DeviceId
@@ -172,8 +172,8 @@ def test_a_shape_is_printed_to_start_from(capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_view_shows_what_fits_and_says_what_it_leaves_out() -> None:
     cells = tuple((DeviceId(f"gpu-{number}"), cell) for number, cell in enumerate(DeviceCell))
-    owners = (OwnerView("example.com/gpu", is_there=True, devices=cells),)
-    nodes = [NodeView(f"n-{number:03}", number != 2, number == 1, owners, {"Running": 2}) for number in range(100)]
+    providers = (ProviderView("example.com/gpu", is_there=True, devices=cells),)
+    nodes = [NodeView(f"n-{number:03}", number != 2, number == 1, providers, {"Running": 2}) for number in range(100)]
     lines = render_fleet(Totals.of(nodes), nodes, ["node n-001 \x1b is separated"], 70, 12).plain.split("\n")
     assert len(lines) == 12
     assert lines[0] == "nodes  98 up, 1 separated, 1 down   pods  200 Running"
@@ -184,6 +184,6 @@ def test_the_view_shows_what_fits_and_says_what_it_leaves_out() -> None:
         ["n-002", "·#✗✗", "down", "2", "Running"],
     ]
     assert any("more nodes" in line for line in lines)
-    gone = [NodeView("n", is_up=True, is_cut=False, owners=(OwnerView("d", is_there=False, devices=cells),))]
+    gone = [NodeView("n", is_up=True, is_cut=False, providers=(ProviderView("d", is_there=False, devices=cells),))]
     assert "?#✗✗" in render_fleet(Totals.of(gone), gone, (), 70, None).plain
     assert "\x1b" not in "".join(lines)

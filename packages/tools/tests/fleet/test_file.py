@@ -22,7 +22,7 @@ def test_every_shape_can_be_used_and_the_api_server_takes_its_devices(name: str)
             pool = DevicePool(driver.name, node, node, driver.published(node), driver.counters)
             for body in changes(pool, "uid", ()).create:
                 assert list(slice_causes(dict(body), None)) == []
-    assert all(group.rows for group in found.groups)
+    assert all(group.patterns for group in found.groups)
 
 
 def test_a_group_has_what_its_shape_has_and_it_does_not_say_itself() -> None:
@@ -94,7 +94,7 @@ def test_a_device_is_named_by_itself_or_with_its_owner() -> None:
 
 def test_faults_come_at_their_times_and_are_undone_and_repeated() -> None:
     repeated = "- {at: 10s, nodes: a, do: unhealthy gpu-1, for: 5s, every: 1m}\n"
-    schedule = Schedule(fleet(A_NODE + GPUS + repeated + "- {at: 12s, nodes: a, do: partition}").faults, began=100.0)
+    schedule = Schedule(fleet(A_NODE + GPUS + repeated + "- {at: 12s, nodes: a, do: partition}").commands, began=100.0)
     happened = []
     while (now := schedule.next_due) < 180:
         happened += [(now, " ".join(words)) for _, words in schedule.due(now)]

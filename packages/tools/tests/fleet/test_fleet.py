@@ -75,7 +75,7 @@ def test_a_claim_gets_its_device_once_and_its_health_is_shown(world: World, dire
     world.give("second", "nic-1")
     world.until(lambda: [one for one in world.server.objects("Event") if "is prepared for" in one["message"]])
     assert world.phase("second") == "Pending"
-    world.fleet.order_now("n-0", ("unhealthy", "nic-1"))
+    world.fleet.command_now("n-0", ("unhealthy", "nic-1"))
     world.until(lambda: "Unhealthy" in world.devices("first").values() and world.offered("n-0") == ["nic-0"])
 
 
@@ -84,13 +84,13 @@ def test_faults_change_what_the_cluster_sees(world: World) -> None:
     world.until(world.is_settled)
     world.pod("a", gpus=1)
     world.until(lambda: world.phase("a") == "Running")
-    assert fleet.order_now("n-*", ("unhealthy", "gpu-0")).obeyed == 2
+    assert fleet.command_now("n-*", ("unhealthy", "gpu-0")).obeyed == 2
     world.until(lambda: world.allocatable() == "3" and world.devices("a") == {"gpu-0": "Unhealthy"})
-    fleet.order_now("n-0", ("plugin-gone", "example.com/gpu"))
+    fleet.command_now("n-0", ("plugin-gone", "example.com/gpu"))
     world.until(lambda: world.allocatable() == "0")
-    fleet.order_now("n-0", ("plugin-back", "example.com/gpu"))
+    fleet.command_now("n-0", ("plugin-back", "example.com/gpu"))
     world.until(lambda: world.allocatable() == "3")
-    fleet.order_now("n-0", ("partition",))
+    fleet.command_now("n-0", ("partition",))
     world.pod("b", gpus=1)
     world.pod("c", "n-1", gpus=1)
     world.until(lambda: world.phase("c") == "Running")
@@ -101,10 +101,10 @@ def test_faults_change_what_the_cluster_sees(world: World) -> None:
     world.until(lambda: [one for one in world.server.requests[last - 1 :] if one.resource == "leases"])
     assert world.server.get("Lease", "n-0", "kube-node-lease") == before
     assert world.phase("b") == "Pending"
-    fleet.order_now("n-0", ("heal",))
+    fleet.command_now("n-0", ("heal",))
     world.until(lambda: world.phase("b") == "Running")
-    assert fleet.order_now("n-7", ("heal",)).sentences == ("there is no node n-7",)
-    assert fleet.order_now("n-0", ("unhealthy", "gpu-9")).obeyed == 0
+    assert fleet.command_now("n-7", ("heal",)).sentences == ("there is no node n-7",)
+    assert fleet.command_now("n-0", ("unhealthy", "gpu-9")).obeyed == 0
 
 
 def test_a_node_comes_up_after_a_reboot_unless_it_is_told_to_stay_down(
@@ -112,8 +112,8 @@ def test_a_node_comes_up_after_a_reboot_unless_it_is_told_to_stay_down(
 ) -> None:
     monkeypatch.setattr("devicecore_tools.fleet.fleet.REBOOT", 0.01)
     fleet = world.start()
-    assert fleet.order_now("n-*", ("reboot",)).obeyed == 2
-    fleet.order_now("n-0", ("down",))
+    assert fleet.command_now("n-*", ("reboot",)).obeyed == 2
+    fleet.command_now("n-0", ("down",))
     world.until(lambda: [view.state for view in fleet.views()] == ["down", "up"])
 
 
@@ -127,14 +127,14 @@ def test_a_node_that_was_down_keeps_the_devices_of_its_pods(world: World, tmp_pa
         world.until(lambda number=number: world.phase(f"p{number}") == "Running")  # type: ignore[misc]  # mypy: a default for a captured loop variable
     world.server.delete("Pod", "p1")
     world.until(lambda: world.names() == ["p0", "p2"])
-    fleet.order_now("n-0", ("down",))
+    fleet.command_now("n-0", ("down",))
     world.server.delete("Pod", "p0")
     world.pod("p3")
     world.until(lambda: [view.state for view in fleet.views()] == ["down", "up"])
-    fleet.order_now("n-0", ("up",))
+    fleet.command_now("n-0", ("up",))
     world.until(lambda: world.names() == ["p2", "p3"] and world.phase("p3") == "Running")
     assert world.devices("p2") == {"gpu-2": "Healthy"}
-    held = [cell.value for view in fleet.views() for _, cell in view.owners[0].devices if view.name == "n-0"]
+    held = [cell.value for view in fleet.views() for _, cell in view.providers[0].devices if view.name == "n-0"]
     assert sorted(held) == ["free", "free", "held", "held"]
 
 
@@ -166,8 +166,8 @@ def test_what_happens_while_the_server_is_away_is_told_afterwards(world: World) 
     world.pod("before")
     world.until(lambda: world.phase("before") == "Running")
     world.server.stop()
-    fleet.order_now("n-0", ("unhealthy", "gpu-0"))
-    world.until(lambda: fleet.nodes["n-0"].view().owners[0].devices[0][1].value == "held and unhealthy")
+    fleet.command_now("n-0", ("unhealthy", "gpu-0"))
+    world.until(lambda: fleet.nodes["n-0"].view().providers[0].devices[0][1].value == "held and unhealthy")
     world.pod("meanwhile")
     world.server.delete("Pod", "before")
     world.server.start()

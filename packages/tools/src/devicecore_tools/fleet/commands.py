@@ -29,9 +29,9 @@ USAGE = (
 )
 
 
-def check_command(words: Sequence[str], group: GroupDescription) -> str:
+def check_command(command: Sequence[str], group: GroupDescription) -> str:
     """Return why a node of a group cannot obey; empty if it can."""
-    match words:
+    match command:
         case ["unhealthy" | "healthy", device]:
             return "" if places_of(device, group) else f"there is no device {_shown(device)}"
         case ["plugin-gone" | "plugin-back", name]:
@@ -43,24 +43,24 @@ def check_command(words: Sequence[str], group: GroupDescription) -> str:
         case ["partition" | "heal" | "down" | "up" | "reboot"]:
             return ""
         case _:
-            return f"expected {USAGE}, got {_shown(' '.join(words))}"
+            return f"expected {USAGE}, got {_shown(' '.join(command))}"
 
 
 def places_of(device: str, group: GroupDescription) -> tuple[tuple[str, str], ...]:
-    """Return the devices that are meant by a name, or by `OWNER=NAME`, each as its resource or driver and its name."""
-    owners = [(str(one.resource), {str(each.id) for each in one.devices}) for one in group.plugins]
-    owners += [(str(one.name), set(one.names)) for one in group.drivers]
+    """Return the devices meant by a name, or by `PROVIDER=NAME`, each as its resource or driver and its name."""
+    providers = [(str(one.resource), {str(each.id) for each in one.devices}) for one in group.plugins]
+    providers += [(str(one.name), set(one.names)) for one in group.drivers]
     return tuple(
-        (owner, name)
-        for owner, names in owners
-        for name in (device, device.removeprefix(f"{owner}="))[: 1 + device.startswith(f"{owner}=")]
+        (provider, name)
+        for provider, names in providers
+        for name in (device, device.removeprefix(f"{provider}="))[: 1 + device.startswith(f"{provider}=")]
         if name in names
     )
 
 
-def undone(words: Sequence[str]) -> tuple[str, ...]:
+def undone(command: Sequence[str]) -> tuple[str, ...]:
     """Return the command that undoes a command."""
-    return (UNDONE_BY[words[0]], *words[1:])
+    return (UNDONE_BY[command[0]], *command[1:])
 
 
 def _listed(names: Sequence[str]) -> str:

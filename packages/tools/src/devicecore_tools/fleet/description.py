@@ -77,15 +77,15 @@ class PluginDescription:
     """A device plugin: its resource and its devices."""
 
     resource: ResourceName
-    rows: tuple[DevicePattern, ...]
+    patterns: tuple[DevicePattern, ...]
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:
         """The devices, all healthy."""
         return tuple(
-            Device(DeviceId(filled(row.name, number)), Health.HEALTHY, None if numa is None else (NumaNode(numa),))
-            for row in self.rows
-            for number, numa in row.numbers()
+            Device(DeviceId(filled(pattern.name, number)), Health.HEALTHY, None if numa is None else (NumaNode(numa),))
+            for pattern in self.patterns
+            for number, numa in pattern.numbers()
         )
 
 
@@ -94,25 +94,25 @@ class DriverDescription:
     """A DRA driver: its name, its devices and the counters that they share."""
 
     name: DriverName
-    rows: tuple[DevicePattern, ...]
+    patterns: tuple[DevicePattern, ...]
     counters: tuple[Json, ...] = field(default=(), hash=False)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of the devices."""
-        return tuple(filled(row.name, number) for row in self.rows for number, _ in row.numbers())
+        return tuple(filled(pattern.name, number) for pattern in self.patterns for number, _ in pattern.numbers())
 
     def published(self, node: str) -> tuple[PublishedDevice, ...]:
         """Return the devices as ResourceSlices of a node have them."""
         return tuple(
-            PublishedDevice(filled(row.name, number), fields=_fields(row, number, numa, node))
-            for row in self.rows
-            for number, numa in row.numbers()
+            PublishedDevice(filled(pattern.name, number), fields=_fields(pattern, number, numa, node))
+            for pattern in self.patterns
+            for number, numa in pattern.numbers()
         )
 
 
-def _fields(row: DevicePattern, number: int, numa: int | None, node: str) -> Json:
-    fields = {name: filled_in(value, number, node) for name, value in row.fields.items()}
+def _fields(pattern: DevicePattern, number: int, numa: int | None, node: str) -> Json:
+    fields = {name: filled_in(value, number, node) for name, value in pattern.fields.items()}
     if numa is not None:
         attributes = fields.get("attributes")
         fields["attributes"] = {NUMA_NODE: {"int": numa}, **(attributes if isinstance(attributes, dict) else {})}
@@ -154,11 +154,10 @@ class GroupDescription:
     topology_objects: bool = False
 
     @property
-    def rows(self) -> tuple[DevicePattern, ...]:
+    def patterns(self) -> tuple[DevicePattern, ...]:
         """The devices of all plugins and drivers of a node."""
-        return tuple(
-            row for rows in ([one.rows for one in self.plugins] + [one.rows for one in self.drivers]) for row in rows
-        )
+        providers: tuple[PluginDescription | DriverDescription, ...] = (*self.plugins, *self.drivers)
+        return tuple(pattern for one in providers for pattern in one.patterns)
 
     def node_names(self) -> Iterator[str]:
         """Yield the names of the nodes."""
@@ -189,7 +188,7 @@ class FleetDescription:
     """All that a file says."""
 
     groups: tuple[GroupDescription, ...]
-    faults: tuple[PlannedCommand, ...] = ()
+    commands: tuple[PlannedCommand, ...] = ()
 
     def nodes(self) -> Iterator[tuple[str, GroupDescription]]:
         """Yield each node's name and its group, in the order of the file."""

@@ -67,10 +67,10 @@ class FleetAnswer:
 
 
 class Fleet(HasLifecycle):
-    """Runs nodes in the thread that calls `step`. `wake`, `order` and `totals` may be called from any thread.
+    """Runs nodes in the thread that calls `step`. `wake`, `command` and `totals` may be called from any thread.
 
     Args:
-        description: the nodes and the faults.
+        description: the nodes and the commands.
         shared: what the nodes share.
         connect: connects each node with the cluster.
         wake: called from other threads when `step` has something to do.
@@ -87,13 +87,13 @@ class Fleet(HasLifecycle):
         self._wake = wake
         self._ready = SimpleQueue[str]()
         self._is_ready: set[str] = set()
-        self._orders = SimpleQueue[Callable[[], None]]()
+        self._asked = SimpleQueue[Callable[[], None]]()
         self._due: list[tuple[float, str]] = []
         self._due_of: dict[str, float] = {}
         self._cut: set[str] = set()
         self._down: set[str] = set()
         self._rebooting: dict[str, float] = {}  # when each comes up, unless it is told something else before
-        self._faults = description.faults
+        self._commands = description.commands
         self._schedule = Schedule((), 0.0)
         self._ticks = 0
         self._began = 0.0
@@ -112,7 +112,7 @@ class Fleet(HasLifecycle):
 
     def _begin(self) -> None:
         self._began = self._clock()
-        self._schedule = Schedule(self._faults, self._began)
+        self._schedule = Schedule(self._commands, self._began)
         for name in self.nodes:
             self._start(name)
         _log.info("%s started", counted(len(self.nodes), "node"))
@@ -144,11 +144,11 @@ class Fleet(HasLifecycle):
     def step(self) -> float:
         """Do all that is due. Return when to call this again even if nothing wakes it (monotonic seconds)."""
         self._thread = threading.get_ident()
-        self._obey_orders()
-        for nodes, words in self._schedule.due(self._clock()):
-            self.order_now(nodes, words)
+        self._do_what_was_asked()
+        for nodes, command in self._schedule.due(self._clock()):
+            self.command_now(nodes, command)
         for name in [name for name, at in self._rebooting.items() if at <= self._clock()]:
-            self.order_now(name, ("up",))
+            self.command_now(name, ("up",))
         for name in self._woken():
             self._advance(name)
         while self._due and self._due[0][0] <= self._clock():
@@ -157,7 +157,7 @@ class Fleet(HasLifecycle):
                 self._advance(name)
         self._tick()
         now = self._clock()
-        if not self._ready.empty() or not self._orders.empty():
+        if not self._ready.empty() or not self._asked.empty():
             return now
         due = self._due[0][0] if self._due else float("inf")
         return min(due, self._schedule.next_due, *self._rebooting.values(), max(self._next_tick, now + _TOGETHER))
@@ -195,41 +195,41 @@ class Fleet(HasLifecycle):
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
-    def order(self, nodes: str, words: Sequence[str], patience: float = 10.0) -> FleetAnswer:
+    def command(self, nodes: str, command: Sequence[str], patience: float = 10.0) -> FleetAnswer:
         """Have nodes obey, and return what they say.
 
         Args:
             nodes: a name, or a pattern with `*`, `?` and `[...]`.
-            words: the command.
+            command: the command.
             patience: seconds to wait for the answers.
         """
-        answer = self._ask(lambda: self.order_now(nodes, tuple(words)), patience)
+        answer = self._ask(lambda: self.command_now(nodes, tuple(command)), patience)
         late = f"the fleet has not answered within {patience:g} s; it obeys as soon as it comes to it"
         return answer or FleetAnswer((late,))
 
     def _ask(self, what: Callable[[], _T], patience: float) -> _T | None:
         """Have the thread that calls `step` do something. Return its result, or None if there is none in time."""
         answer = SimpleQueue[_T]()
-        self._orders.put(lambda: answer.put(what()))
+        self._asked.put(lambda: answer.put(what()))
         self._wake()
         try:
             return answer.get(timeout=patience)
         except Empty:
             return None
 
-    def _obey_orders(self) -> None:
-        while not self._orders.empty():
-            self._orders.get()()
+    def _do_what_was_asked(self) -> None:
+        while not self._asked.empty():
+            self._asked.get()()
 
-    def order_now(self, pattern: str, words: tuple[str, ...]) -> FleetAnswer:
-        """Do what `order` does, in the thread that calls `step`."""
+    def command_now(self, pattern: str, command: tuple[str, ...]) -> FleetAnswer:
+        """Do what `command` does, in the thread that calls `step`."""
         names = [name for name in self.nodes if fnmatch.fnmatchcase(name, pattern)]
         if not names:
             return FleetAnswer((f"there is no node {foreign_text(pattern, 100)}",))
         said, obeyed = [], 0
         for name in names:
-            problem = check_command(words, self.nodes[name].group)
-            sentence = f"node {name}: {problem or self._obey_one(name, words)}"
+            problem = check_command(command, self.nodes[name].group)
+            sentence = f"node {name}: {problem or self._obey_one(name, command)}"
             obeyed += not problem
             said.append(sentence)
             if not problem:
@@ -238,24 +238,24 @@ class Fleet(HasLifecycle):
         self.version += 1
         return FleetAnswer((*said[:_MAX_ANSWERS], *more), obeyed)
 
-    def _obey_one(self, name: str, words: tuple[str, ...]) -> str:
+    def _obey_one(self, name: str, command: tuple[str, ...]) -> str:
         node = self.nodes[name]
-        match words:
+        match command:
             case ["partition" | "heal"]:
-                return self._set_cut(name, is_cut=words[0] == "partition")
+                return self._set_cut(name, is_cut=command[0] == "partition")
             case ["down" | "reboot"]:
                 self._down.add(name)
                 self._rebooting.pop(name, None)
                 self.connections[name].cut(is_cut=True)
                 node.stop()
-                if words[0] == "reboot":
+                if command[0] == "reboot":
                     self._rebooting[name] = self._clock() + REBOOT
-                return "is down" if words[0] == "down" else f"is down, and comes up in {REBOOT:g} s"
+                return "is down" if command[0] == "down" else f"is down, and comes up in {REBOOT:g} s"
             case ["up"]:
                 return self._come_up(name)
             case _:
-                sentence, what = node.obey(words), words[-1]
-                changed = {what, *(owner for owner, _ in places_of(what, node.group))}
+                sentence, what = node.obey(command), command[-1]
+                changed = {what, *(provider for provider, _ in places_of(what, node.group))}
                 for driver in node.group.drivers:
                     if driver.name in changed:
                         self._publish(name, str(driver.name))
@@ -279,7 +279,7 @@ class Fleet(HasLifecycle):
         return "is separated from the API server" if is_cut else "is connected with the API server"
 
     def _publish(self, name: str, driver: str) -> None:
-        unhealthy = self.nodes[name].offered(driver)
+        unhealthy = self.nodes[name].unhealthy_of(driver)
         if unhealthy is not None:
             self.connections[name].publish(driver, unhealthy)
 

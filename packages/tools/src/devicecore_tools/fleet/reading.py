@@ -92,7 +92,7 @@ def parse_fleet(text: str, file: str) -> FleetDescription:
     faults = whole["faults"].sequence()
     if len(faults) > _MAX_FAULTS:
         whole["faults"].refuse(f"expected at most {_MAX_FAULTS}, got {len(faults)}")
-    return evolve(fleet, faults=tuple(_fault(one, fleet) for one in faults))
+    return evolve(fleet, commands=tuple(_fault(one, fleet) for one in faults))
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def _group(group: Value) -> GroupDescription:
         Path(directory) if directory else None,
         group["topologyObjects"].boolean(),
     )
-    if (devices := sum(row.count for row in found.rows)) > MAX_DEVICES:
+    if (devices := sum(one.count for one in found.patterns)) > MAX_DEVICES:
         group.refuse(f"expected at most {MAX_DEVICES} devices on a node, got {devices}")
     return found
 
@@ -230,10 +230,10 @@ def _plugin(value: Value, numa_nodes: tuple[int, ...]) -> PluginDescription:
     short = resource.rpartition("/")[2]
     devices = value["devices"]
     if isinstance(devices.data, int):
-        rows = [DevicePattern(f"{short}-{{number}}", _number(devices, 0, MAX_DEVICES), 0, numa_nodes)]
+        patterns = [DevicePattern(f"{short}-{{number}}", _number(devices, 0, MAX_DEVICES), 0, numa_nodes)]
     else:
-        rows = [_row(one, numa_nodes, ()) for one in devices.sequence()]
-    plugin = PluginDescription(resource, tuple(rows))
+        patterns = [_pattern(one, numa_nodes, numa_nodes) for one in devices.sequence()]
+    plugin = PluginDescription(resource, tuple(patterns))
     _check_unique(devices, [str(device.id) for device in plugin.devices], "device")
     return plugin
 
@@ -249,35 +249,37 @@ def _driver(value: Value, numa_nodes: tuple[int, ...]) -> DriverDescription:
     name = value["name"].text()
     if not is_dns_subdomain(name, 63):
         value["name"].refuse(f"expected a DNS name of at most 63 characters, got {name!r}")
-    rows = tuple(_row(one, numa_nodes, _DEVICE_FIELDS) for one in value["devices"].sequence())
+    # The attribute of NUMA nodes is written only if it is asked for: most drivers do not publish it yet.
+    patterns = tuple(_pattern(one, numa_nodes, (), _DEVICE_FIELDS) for one in value["devices"].sequence())
     counters = tuple(_counter_set(one) for one in value["sharedCounters"].sequence())
     if len(counters) > _MAX_COUNTER_SETS:
         value["sharedCounters"].refuse(f"expected at most {_MAX_COUNTER_SETS}, got {len(counters)}")
-    driver = DriverDescription(DriverName(name), rows, counters)
+    driver = DriverDescription(DriverName(name), patterns, counters)
     _check_unique(value["devices"], driver.names, "device")
     if bad := [device for device in driver.names if not is_dns_label(device)]:
         value["devices"].refuse(f"expected names of 1 to 63 characters a-z, 0-9 and '-', got {bad[0]!r}")
     sets = {str(one["name"]) for one in counters}
-    for row in value["devices"].sequence():
-        for used in row["consumesCounters"].sequence():
-            first = row["first"].integer(0)
-            numbers = range(first, first + row["count"].integer(1))
+    for pattern in value["devices"].sequence():
+        for used in pattern["consumesCounters"].sequence():
+            first = pattern["first"].integer(0)
+            numbers = range(first, first + pattern["count"].integer(1))
             names = {filled(used["counterSet"].text(), number) for number in numbers}
             if missing := sorted(names - sets):
                 used["counterSet"].refuse(f"expected the name of one of `sharedCounters`, got {missing[0]!r}")
     return driver
 
 
-def _row(value: Value, numa_nodes: tuple[int, ...], fields: tuple[str, ...]) -> DevicePattern:
+def _pattern(
+    value: Value, numa_nodes: tuple[int, ...], default: tuple[int, ...], fields: tuple[str, ...] = ()
+) -> DevicePattern:
+    """Return what is said of devices, which are attached to the NUMA nodes of `default` if nothing is said of that."""
     _check_fields(value, ("name", "count", "first", "numa", *fields))
     count, name = _number(value["count"], 0, MAX_DEVICES, 1), value["name"].text()
     if count > 1 and "{number" not in name:
         value["name"].refuse("expected {number} in the name of more than one device, such as gpu-{number}")
-    numa = numa_nodes
+    numa = default
     if value["numa"].data is not None:
         numa = tuple(_number(one, 0, numa_nodes[-1]) for one in value["numa"].sequence())
-    if fields and value["numa"].data is None:
-        numa = ()  # the attribute is written only if it is asked for: most drivers do not publish it yet
     known = {one: _FIELD_READERS[one](value[one]) for one in fields if value[one].data is not None}
     return DevicePattern(name, count, _number(value["first"], 0, 10**6, 0), numa, known)
 
@@ -390,7 +392,7 @@ def _counter_set(value: Value) -> Mapping[str, object]:
     return {"name": value["name"].text(), "counters": _counters(value["counters"])}
 
 
-# --- faults -----------------------------------------------------------------------------------------------------------
+# --- commands ---------------------------------------------------------------------------------------------------------
 
 
 def _fault(value: Value, fleet: FleetDescription) -> PlannedCommand:
@@ -423,7 +425,7 @@ def _check_nodes(whole: Value, groups: tuple[GroupDescription, ...]) -> None:
     nodes = sum(group.count for group in groups)
     if nodes > MAX_NODES:
         whole["nodes"].refuse(f"expected at most {MAX_NODES} nodes, got {nodes}")
-    devices = sum(group.count * row.count for group in groups for row in group.rows)
+    devices = sum(group.count * one.count for group in groups for one in group.patterns)
     if devices > MAX_ALL_DEVICES:
         whole["nodes"].refuse(f"expected at most {MAX_ALL_DEVICES} devices in all, got {devices}")
     names = [(name, group) for group in groups for name in group.node_names()]

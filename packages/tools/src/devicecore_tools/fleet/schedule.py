@@ -1,4 +1,4 @@
-"""The faults of a fleet's file, in the order of their times.
+"""The commands of a fleet's file, in the order of their times.
 
 Law: a command is due once for each of its times, and so is what undoes it.
 """
@@ -15,7 +15,7 @@ class Schedule:
     """What happens when.
 
     Args:
-        planned: the faults of the file.
+        planned: the commands of the file.
         began: when the fleet began (monotonic seconds).
     """
 
@@ -25,8 +25,8 @@ class Schedule:
         for one in planned:
             self._add(began + one.at, one.nodes, one.command, one)
 
-    def _add(self, at: float, nodes: str, words: tuple[str, ...], again: PlannedCommand | None = None) -> None:
-        heapq.heappush(self._waiting, (at, next(self._order), nodes, words, again))
+    def _add(self, at: float, nodes: str, command: tuple[str, ...], again: PlannedCommand | None = None) -> None:
+        heapq.heappush(self._waiting, (at, next(self._order), nodes, command, again))
 
     @property
     def next_due(self) -> float:
@@ -36,9 +36,9 @@ class Schedule:
     def due(self, now: float) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Take the commands that are due, each with its pattern of nodes."""
         while self._waiting and self._waiting[0][0] <= now:
-            at, _, nodes, words, planned = heapq.heappop(self._waiting)
+            at, _, nodes, command, planned = heapq.heappop(self._waiting)
             if planned is not None and planned.lasts is not None:
-                self._add(at + planned.lasts, nodes, undone(words))
+                self._add(at + planned.lasts, nodes, undone(command))
             if planned is not None and planned.every is not None:
-                self._add(max(at + planned.every, now), nodes, words, planned)
-            yield nodes, words
+                self._add(max(at + planned.every, now), nodes, command, planned)
+            yield nodes, command

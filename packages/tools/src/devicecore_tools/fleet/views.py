@@ -29,7 +29,7 @@ def cell_of(*, is_healthy: bool, is_held: bool) -> DeviceCell:
 
 
 @frozen
-class OwnerView:
+class ProviderView:
     """A plugin or a driver of a node with its devices, in the order of the file."""
 
     name: str
@@ -44,7 +44,7 @@ class NodeView:
     name: str
     is_up: bool
     is_cut: bool
-    owners: tuple[OwnerView, ...]
+    providers: tuple[ProviderView, ...]
     pods: Mapping[str, int] = field(factory=dict)
 
     @property
@@ -59,8 +59,8 @@ class NodeView:
             "state": self.state,
             "pods": dict(self.pods),
             "devices": {
-                owner.name: {"there": owner.is_there, **{str(name): cell.value for name, cell in owner.devices}}
-                for owner in self.owners
+                one.name: {"there": one.is_there, **{str(name): cell.value for name, cell in one.devices}}
+                for one in self.providers
             },
         }
 
@@ -80,6 +80,6 @@ class Totals:
         for node in nodes:
             states[node.state] += 1
             pods.update(node.pods)
-            for owner in node.owners:
-                devices.update((owner.name, cell) for _, cell in owner.devices)
+            for provider in node.providers:
+                devices.update((provider.name, cell) for _, cell in provider.devices)
         return cls(states, pods, devices)

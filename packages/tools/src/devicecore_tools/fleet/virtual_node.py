@@ -6,6 +6,7 @@ Law: what a node has promised survives a stop: its stores are those of the next 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from devicecore.dra_manager import DraManager
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore.ports.claims import ClaimSource
+from devicecore.ports.dra_observer import DraObserver
 from devicecore.ports.sink import NodeStatusSink
 from devicecore.ports.slices import ResourceSlices
 from devicecore.ports.store import CheckpointStore
@@ -33,7 +35,7 @@ from devicecore_tools.fleet.commands import check_command, places_of
 from devicecore_tools.fleet.description import GroupDescription
 from devicecore_tools.fleet.driver import RememberedClaims, VirtualDriver
 from devicecore_tools.fleet.machine import Disconnect, Machine, MemoryMachine, Report, SocketMachine
-from devicecore_tools.fleet.views import NodeView, OwnerView, cell_of
+from devicecore_tools.fleet.views import NodeView, ProviderView, cell_of
 from devicecore_tools.node.claims import DraParts, NodeClaims
 from devicecore_tools.node.engine import NodeEngine
 from devicecore_tools.node.feed import PodFeed, PodReporter
@@ -105,12 +107,12 @@ class VirtualNode(HasLifecycle):
         self._shared = shared
         self._link = link
         self._wake = wake
-        self._stores = _stores(name, group, shared.root)
+        self._checkpoint, self._claims_file = _stores(name, group, shared.root)
         self._plugins = {str(one.resource): SimulatedPlugin(one.resource, one.devices) for one in group.plugins}
         self._unhealthy: dict[str, frozenset[str]] = {str(one.name): frozenset() for one in group.drivers}
         self._away: set[str] = set()  # resources and drivers that are gone until they are told to come back
         self._connected: dict[str, Disconnect] = {}
-        self._reports: dict[str, Report] = {}
+        self._report_health_of: dict[str, Report] = {}
         self._machine: Machine = MemoryMachine()
         self._drivers: dict[str, VirtualDriver] = {}
         self._closing = ExitStack()
@@ -119,7 +121,7 @@ class VirtualNode(HasLifecycle):
         self._observe: Callable[[NodeState], None] = lambda _: None
         self._looked_at: NodeState | None = None  # by `advance`
         self._claims: NodeClaims | None = None
-        self._viewed, self._viewed_version = NodeView(name, is_up=False, is_cut=False, owners=()), object()
+        self._viewed, self._viewed_version = NodeView(name, is_up=False, is_cut=False, providers=()), object()
         self.engine: NodeEngine | None = None
         """The engine while the node runs."""
 
@@ -129,27 +131,36 @@ class VirtualNode(HasLifecycle):
         return self._lifecycle.is_running
 
     def _begin(self) -> None:
-        link, shared = self._link(), self._shared
+        link = self._link()
         self._observe = link.observe
         known = RememberedClaims(link.claims)
+        engine = self._start_managers(link, known)
+        self._drivers = {str(one.name): VirtualDriver(one, self.name, known, self._cache) for one in self.group.drivers}
+        for provider in (*self._plugins, *self._drivers):
+            if provider not in self._away:
+                self._connect(provider)
+        self.engine = engine
+        self._wake()
+
+    def _start_managers(self, link: NodeLink, known: RememberedClaims) -> NodeEngine:
+        shared = self._shared
         # Plugins in memory answer at once. Only what waits for a disk, a socket or a server needs a thread.
         in_memory = self.group.directory is None and shared.root is None
         quick = Workers(0) if in_memory else shared.workers
-        claims = NodeClaims(
-            lambda: self._dra(known, link, claims),
+        self._claims = claims = NodeClaims(
+            partial(self._dra, known, link),
             self._wake,
             workers=shared.readers,  # a claim is read from the server
             release_workers=quick,
             clock=shared.clock,
         )
-        self._claims = claims
         if self.group.directory is None:
             self._machine = MemoryMachine()
         else:
             self._machine = SocketMachine(self._made_directory(), claims)
         self._manager = manager = DeviceManager(
             self._machine.transport,
-            self._stores[0],
+            self._checkpoint,
             link.sink,
             pods=link.feed,
             metrics=shared.metrics,
@@ -158,13 +169,7 @@ class VirtualNode(HasLifecycle):
             saver=shared.saver,
         )
         engine = NodeEngine(
-            manager,
-            link.feed,
-            claims,
-            self._wake,
-            reporter=link.reporter,
-            workers=quick,
-            clock=shared.clock,
+            manager, link.feed, claims, self._wake, reporter=link.reporter, workers=quick, clock=shared.clock
         )
         self._closing.callback(engine.stop)
         engine.start()
@@ -172,12 +177,7 @@ class VirtualNode(HasLifecycle):
             claims.start()
         if self.group.directory is not None:
             self._serve_pod_resources(self.group.directory, engine, manager)
-        self._drivers = {str(one.name): VirtualDriver(one, self.name, known, self._cache) for one in self.group.drivers}
-        for owner in (*self._plugins, *self._drivers):
-            if owner not in self._away:
-                self._connect(owner)
-        self.engine = engine
-        self._wake()
+        return engine
 
     def _cache(self) -> ClaimCache:
         manager = self._claims.manager if self._claims is not None else None
@@ -186,19 +186,19 @@ class VirtualNode(HasLifecycle):
     def _end(self) -> None:
         self.engine = None
         closing, self._closing = self._closing, ExitStack()
-        for owner in tuple(self._connected):
-            closing.callback(self._disconnect, owner)
+        for provider in tuple(self._connected):
+            closing.callback(self._disconnect, provider)
         closing.close()
 
-    def _dra(self, known: RememberedClaims, link: NodeLink, claims: NodeClaims) -> DraParts:
+    def _dra(self, known: RememberedClaims, link: NodeLink, observer: DraObserver) -> DraParts:
         manager = DraManager(
             self._machine.drivers,
             known,
-            self._stores[1],
+            self._claims_file,
             pods=link.feed,
             slices=link.slices,
             metrics=self._shared.metrics,
-            observers=(claims.notify,),
+            observers=(observer,),
             clock=self._shared.clock,
             saver=self._shared.saver,
         )
@@ -247,77 +247,77 @@ class VirtualNode(HasLifecycle):
         version = (engine and engine.version, frozenset(self._away), tuple(self._unhealthy.values()))
         if version != self._viewed_version:
             self._viewed_version = version
-            owners = tuple(chain(self._plugin_views(), self._driver_views()))
+            providers = tuple(chain(self._plugin_views(), self._driver_views()))
             pods = engine.phases if engine is not None else self._viewed.pods
-            self._viewed = NodeView(self.name, self.is_running, is_cut, owners, pods)
+            self._viewed = NodeView(self.name, self.is_running, is_cut, providers, pods)
         return evolve(self._viewed, is_up=self.is_running, is_cut=is_cut)
 
-    def _plugin_views(self) -> Iterator[OwnerView]:
+    def _plugin_views(self) -> Iterator[ProviderView]:
         ledger = self._manager.state.ledger if self._manager is not None else Ledger()
-        for owner, plugin in self._plugins.items():
+        for provider, plugin in self._plugins.items():
             held = ledger.in_use(plugin.resource)
             devices = [
                 (device.id, cell_of(is_healthy=device.health is Health.HEALTHY, is_held=device.id in held))
                 for device in plugin.devices()
             ]
-            yield OwnerView(owner, owner not in self._away, tuple(devices))
+            yield ProviderView(provider, provider not in self._away, tuple(devices))
 
-    def _driver_views(self) -> Iterator[OwnerView]:
+    def _driver_views(self) -> Iterator[ProviderView]:
         claims = self._cache().claims.values()
         for driver in self.group.drivers:
-            owner, unhealthy = str(driver.name), self._unhealthy[str(driver.name)]
+            provider, unhealthy = str(driver.name), self._unhealthy[str(driver.name)]
             held = {one.name for claim in claims for one in claim.drivers.get(driver.name) or ()}
             devices = [(name, cell_of(is_healthy=name not in unhealthy, is_held=name in held)) for name in driver.names]
-            yield OwnerView(owner, owner not in self._away, tuple(devices))
+            yield ProviderView(provider, provider not in self._away, tuple(devices))
 
-    def obey(self, words: tuple[str, ...]) -> str:
+    def obey(self, command: tuple[str, ...]) -> str:
         """Change devices, plugins or drivers. Return a sentence that says what was done, or why nothing was."""
-        if problem := check_command(words, self.group):
+        if problem := check_command(command, self.group):
             return problem
         self._wake()
-        command, what = words[0], words[-1]
-        if command in ("unhealthy", "healthy"):
-            self._set_health(what, is_healthy=command == "healthy")
-            return f"{what} is {command}"
-        self._away = self._away | {what} if command.endswith("-gone") else self._away - {what}
+        word, what = command[0], command[-1]
+        if word in ("unhealthy", "healthy"):
+            self._set_health(what, is_healthy=word == "healthy")
+            return f"{what} is {word}"
+        self._away = self._away | {what} if word.endswith("-gone") else self._away - {what}
         if what in self._away:
             self._disconnect(what)
         elif self.engine is not None and what not in self._connected:
             self._connect(what)
         return f"{what} is {'gone' if what in self._away else 'back'}"
 
-    def offered(self, driver: str) -> frozenset[str] | None:
-        """Return the devices that a driver does not offer because they are unhealthy. Return None if it is gone."""
+    def unhealthy_of(self, driver: str) -> frozenset[str] | None:
+        """Return the unhealthy devices of a driver, which it does not offer. Return None if the driver is gone."""
         return None if driver in self._away else self._unhealthy[driver]
 
     # --- devices ------------------------------------------------------------------------------------------------------
 
-    def _connect(self, owner: str) -> None:
-        if owner in self._plugins:
-            self._connected[owner] = self._machine.connect(self._plugins[owner])
+    def _connect(self, provider: str) -> None:
+        if provider in self._plugins:
+            self._connected[provider] = self._machine.connect(self._plugins[provider])
             return
-        driver = self._drivers[owner]
-        self._connected[owner], self._reports[owner] = self._machine.connect_driver(driver)
-        self._report(owner)
+        driver = self._drivers[provider]
+        self._connected[provider], self._report_health_of[provider] = self._machine.connect_driver(driver)
+        self._report_health(provider)
 
-    def _disconnect(self, owner: str) -> None:
-        self._reports.pop(owner, None)
-        disconnect = self._connected.pop(owner, None)
+    def _disconnect(self, provider: str) -> None:
+        self._report_health_of.pop(provider, None)
+        disconnect = self._connected.pop(provider, None)
         if disconnect is not None:
             disconnect()
 
     def _set_health(self, device: str, *, is_healthy: bool) -> None:
-        for owner, name in places_of(device, self.group):
-            if owner in self._plugins:
-                self._plugins[owner].set_health(name, Health.HEALTHY if is_healthy else Health.UNHEALTHY)
+        for provider, name in places_of(device, self.group):
+            if provider in self._plugins:
+                self._plugins[provider].set_health(name, Health.HEALTHY if is_healthy else Health.UNHEALTHY)
             else:
-                before = self._unhealthy[owner]
-                self._unhealthy[owner] = before - {name} if is_healthy else before | {name}
-                self._report(owner)
+                before = self._unhealthy[provider]
+                self._unhealthy[provider] = before - {name} if is_healthy else before | {name}
+                self._report_health(provider)
 
-    def _report(self, owner: str) -> None:
-        if owner in self._reports:
-            self._reports[owner](self._drivers[owner].health(self._unhealthy[owner]))
+    def _report_health(self, provider: str) -> None:
+        if provider in self._report_health_of:
+            self._report_health_of[provider](self._drivers[provider].health(self._unhealthy[provider]))
 
 
 def _stores(name: str, group: GroupDescription, root: Path | None) -> tuple[CheckpointStore, CheckpointStore]:

@@ -28,6 +28,7 @@ from devicecore_tools.node.status_log import LoggedSink
 
 if TYPE_CHECKING:
     from devicecore.adapters.prometheus import PrometheusMetrics
+    from devicecore.ports.dra_observer import DraObserver
     from devicecore_tools.node.cluster.assembly import InCluster
 
 NODE_NAME = "node.json"
@@ -98,10 +99,10 @@ def start(
     if options.manifests is not None:
         pods = ManifestFeed(options.manifests, root / PODS_NAME)
 
-    def make_dra() -> DraParts:
+    def make_dra(observer: "DraObserver") -> DraParts:
         from devicecore_tools.node import dra
 
-        return dra.make(options, pods, metrics, claims.notify)
+        return dra.make(options, pods, metrics, observer)
 
     claims = NodeClaims(make_dra, wake)
     manager = _manager(options, sink, pods, metrics, claims)

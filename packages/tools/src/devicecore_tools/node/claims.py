@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from devicecore.domain.dra.health import ClaimHealth
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
     from devicecore.dra_manager import DraManager
+    from devicecore.ports.dra_observer import DraObserver
     from devicecore.wire import podresources
     from devicecore_tools.node.dra_state import ClaimedHealth, PreparationFacts
 
@@ -55,7 +56,7 @@ class NodeClaims:
     One thread uses it, except for `prepare`, `cdi_devices`, `dynamic_resources`, `start` and the handler.
 
     Args:
-        make: makes the DRA manager. It is called once, when the manager is needed first.
+        make: makes the DRA manager with an observer. It is called once, when the manager is needed first.
         wake: called from other threads when there is something to do for `advance`.
         workers: the threads that prepare claims, which other nodes may share; without it, threads of its own.
         release_workers: the threads that release claims; by default those of `workers`.
@@ -64,7 +65,7 @@ class NodeClaims:
 
     def __init__(
         self,
-        make: Callable[[], DraParts],
+        make: "Callable[[DraObserver], DraParts]",
         wake: Callable[[], None] = lambda: None,
         *,
         workers: Workers | None = None,
@@ -106,7 +107,7 @@ class NodeClaims:
 
                 raise DraStoppedError
             if self._parts is None:
-                self._parts = self._make()
+                self._parts = self._make(self.notify)
             return self._parts
 
     def start(self) -> "DraManager":

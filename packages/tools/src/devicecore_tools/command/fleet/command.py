@@ -226,7 +226,7 @@ def _ordered(running: "Sequence[Fleet]") -> "Order":
 
     def order(nodes: str, words: Sequence[str]) -> tuple[Sequence[str], int]:
         for one in tuple(running):
-            answer = one.order(nodes, words)
+            answer = one.command(nodes, words)
             return answer.sentences, answer.obeyed
         return ["the fleet is starting or ending"], 0
 

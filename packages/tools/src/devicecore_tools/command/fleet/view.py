@@ -10,7 +10,7 @@ from rich.text import Text
 
 from devicecore.domain.text import foreign_text
 from devicecore_tools.command.kubelet.view import FREE, HELD, UNHEALTHY, UNKNOWN, event_lines, fitted
-from devicecore_tools.fleet.views import DeviceCell, NodeView, OwnerView, Totals
+from devicecore_tools.fleet.views import DeviceCell, NodeView, ProviderView, Totals
 
 _EVENTS = 6
 _MAX_CELLS = 32  # devices of a plugin that are drawn; of more, only the numbers
@@ -51,36 +51,36 @@ def _summary(totals: Totals) -> Iterator[Text]:
     states = ", ".join(f"{count:,} {state}" for state, count in sorted(totals.nodes.items(), reverse=True))
     pods = ", ".join(f"{count:,} {phase}" for phase, count in sorted(totals.pods.items(), reverse=True)) or "none"
     yield Text.assemble(("nodes", "bold"), f"  {states}   ", ("pods", "bold"), f"  {pods}")
-    for owner in dict.fromkeys(name for name, _ in totals.devices):
+    for name in dict.fromkeys(name for name, _ in totals.devices):
         counts = ", ".join(
-            f"{totals.devices[owner, cell]:,} {cell.value}" for cell in DeviceCell if (owner, cell) in totals.devices
+            f"{totals.devices[name, cell]:,} {cell.value}" for cell in DeviceCell if (name, cell) in totals.devices
         )
-        yield Text.assemble(f"  {foreign_text(owner)}  ", (counts, "dim"))
+        yield Text.assemble(f"  {foreign_text(name)}  ", (counts, "dim"))
 
 
 def _rows(nodes: Sequence[NodeView]) -> Iterator[Text]:
     shown: tuple[str, ...] | None = None
     column = min(max((len(node.name) for node in nodes), default=0), _MAX_NAME)
     for node in islice(nodes, _MAX_ROWS):
-        if (owners := tuple(owner.name for owner in node.owners)) != shown:
-            shown = owners
-            yield Text(" " * (column + 2) + "  ".join(map(foreign_text, owners)), style="dim")
+        if (providers := tuple(one.name for one in node.providers)) != shown:
+            shown = providers
+            yield Text(" " * (column + 2) + "  ".join(map(foreign_text, providers)), style="dim")
         name = Text(foreign_text(node.name), style=_STATES[node.state])
         name.truncate(column, overflow="ellipsis", pad=True)
-        cells = Text("  ").join(map(_cells, node.owners))
+        cells = Text("  ").join(map(_cells, node.providers))
         pods = ", ".join(f"{count} {phase}" for phase, count in sorted(node.pods.items(), reverse=True))
         state = "" if node.state == "up" else f"{node.state}  "
         yield Text.assemble(name, "  ", cells, "  ", (state, _STATES[node.state]), (pods, "dim"))
 
 
-def _cells(owner: OwnerView) -> Text:
-    cells = Text(style="" if owner.is_there else "dim")
-    if len(owner.devices) > _MAX_CELLS:
-        held = sum(cell in (DeviceCell.HELD, DeviceCell.LOST) for _, cell in owner.devices)
-        cells.append(f"{held} of {len(owner.devices)}")
+def _cells(provider: ProviderView) -> Text:
+    cells = Text(style="" if provider.is_there else "dim")
+    if len(provider.devices) > _MAX_CELLS:
+        held = sum(cell in (DeviceCell.HELD, DeviceCell.LOST) for _, cell in provider.devices)
+        cells.append(f"{held} of {len(provider.devices)}")
     else:
-        for _, cell in owner.devices:
+        for _, cell in provider.devices:
             square, style = _SQUARES[cell]
-            cells.append(square if owner.is_there or cell is not DeviceCell.FREE else UNKNOWN, style)
-    cells.pad_right(max(0, len(owner.name) - cells.cell_len))
+            cells.append(square if provider.is_there or cell is not DeviceCell.FREE else UNKNOWN, style)
+    cells.pad_right(max(0, len(provider.name) - cells.cell_len))
     return cells
