@@ -43,9 +43,7 @@ class AllocationError(DeviceCoreError):
     """The published devices cannot fulfil a claim."""
 
     problem: str
-
-    def __str__(self) -> str:
-        return self.problem
+    _text = "{problem}"
 
 
 class UndecidableError(AllocationError):

@@ -22,11 +22,11 @@ RESOURCE_GROUP = "resource.k8s.io"
 
 @frozen
 class Kind:
-    """One kind. `selectable` are the paths that field selectors know, `causes` and `status_causes` its rules.
+    """One kind. `more_selectable` are the paths that field selectors know beside names.
 
-    It is kept in `version`. `complete` sets the fields that a new object gets, `ending` begins a deletion that takes
-    time: it gets the object, the seconds that the client asks for or None, and the time. `needs_version` is whether an
-    update has to name the version that it changes.
+    It is kept in `version`. `causes` and `status_causes` are its rules. `complete` sets the fields that a new object
+    gets, `ending` begins a deletion that takes time: it gets the object, the seconds that the client asks for or None,
+    and the time. `needs_version` is whether an update has to name the version that it changes.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class Kind:
     needs_version: bool = False
     is_custom: bool = False
     actions: tuple[str, ...] = ()
-    selectable: tuple[str, ...] = ("metadata.name",)
+    more_selectable: tuple[str, ...] = ()
     causes: Rules = field(default=lambda _new, _old: (), eq=False)
     status_causes: Callable[[Json, Json], Sequence[Cause]] = field(default=lambda _new, _old: (), eq=False)
     complete: Callable[[Json], None] = field(default=lambda _: None, eq=False)
@@ -55,6 +55,11 @@ class Kind:
     def api_version(self) -> str:
         """The `apiVersion` that objects are kept in."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def selectable(self) -> tuple[str, ...]:
+        """The paths that field selectors know."""
+        return ("metadata.name", *(("metadata.namespace",) if self.namespaced else ()), *self.more_selectable)
 
     @property
     def qualified(self) -> str:
@@ -74,8 +79,6 @@ class Kind:
         known = ", ".join(f'"{one}"' for one in ("metadata.name", "metadata.namespace"))
         return bad_request(f'"{path}" is not a known field selector: only {known}')
 
-
-_NAMED = ("metadata.name", "metadata.namespace")
 
 NAMESPACE = Kind("Namespace", "namespaces", short_names=("ns",), has_status=True)
 DEFINITION = Kind(
@@ -97,7 +100,7 @@ KINDS = (
         has_status=True,
         has_generation=True,
         actions=("binding", "eviction"),
-        selectable=(*_NAMED, "spec.nodeName", "spec.schedulerName", "status.phase"),
+        more_selectable=("spec.nodeName", "spec.schedulerName", "status.phase"),
         causes=pod_rules.pod_causes,
         status_causes=pod_rules.pod_status_causes,
         complete=pod_rules.complete,
@@ -108,7 +111,7 @@ KINDS = (
         "events",
         short_names=("ev",),
         namespaced=True,
-        selectable=(*_NAMED, "reason", *(f"involvedObject.{name}" for name in ("kind", "namespace", "name", "uid"))),
+        more_selectable=("reason", *(f"involvedObject.{name}" for name in ("kind", "namespace", "name", "uid"))),
         causes=node_rules.event_causes,
     ),
     Kind(
@@ -116,7 +119,7 @@ KINDS = (
         "resourceslices",
         RESOURCE_GROUP,
         has_generation=True,
-        selectable=("metadata.name", "spec.nodeName", "spec.driver"),
+        more_selectable=("spec.nodeName", "spec.driver"),
         causes=slice_rules.slice_causes,
     ),
     Kind(
@@ -125,7 +128,6 @@ KINDS = (
         RESOURCE_GROUP,
         namespaced=True,
         has_status=True,
-        selectable=_NAMED,
         causes=claim_rules.claim_causes,
         status_causes=claim_rules.claim_status_causes,
     ),
@@ -134,23 +136,21 @@ KINDS = (
         "resourceclaimtemplates",
         RESOURCE_GROUP,
         namespaced=True,
-        selectable=_NAMED,
         causes=claim_rules.claim_causes,
     ),
     Kind("DeviceClass", "deviceclasses", RESOURCE_GROUP, has_generation=True),
-    Kind("ConfigMap", "configmaps", short_names=("cm",), namespaced=True, selectable=_NAMED),
-    Kind("Secret", "secrets", namespaced=True, selectable=_NAMED),
-    Kind("ServiceAccount", "serviceaccounts", short_names=("sa",), namespaced=True, selectable=_NAMED),
+    Kind("ConfigMap", "configmaps", short_names=("cm",), namespaced=True),
+    Kind("Secret", "secrets", namespaced=True),
+    Kind("ServiceAccount", "serviceaccounts", short_names=("sa",), namespaced=True),
     Kind(
         "Lease",
         "leases",
         "coordination.k8s.io",
         namespaced=True,
         needs_version=True,
-        selectable=_NAMED,
         causes=node_rules.lease_causes,
     ),
-    Kind("Event", "events", "events.k8s.io", namespaced=True, selectable=_NAMED, causes=node_rules.new_event_causes),
+    Kind("Event", "events", "events.k8s.io", namespaced=True, causes=node_rules.new_event_causes),
     DEFINITION,
 )
 
@@ -216,7 +216,6 @@ class Kinds:
             has_generation=True,
             needs_version=True,
             is_custom=True,
-            selectable=_NAMED,
         )
         # A request may be looking through the former ones.
         self._served = {**self._served, kind.resource: tuple(one["name"] for one in served)}
