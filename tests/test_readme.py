@@ -6,6 +6,8 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+import pytest
+
 README = Path(__file__).parent.parent / "README.md"
 
 
@@ -24,9 +26,10 @@ def test_the_first_example_shows_a_variable_that_a_shell_can_use() -> None:
     assert [re.fullmatch(r"[A-Z_][A-Z0-9_]*", name) is not None for name in variables] == [True]
 
 
-def test_the_readme_lists_each_extra() -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/install.md"])
+def test_the_readme_and_the_page_about_installing_list_each_extra(page: str) -> None:
     project = tomllib.loads((README.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    table = README.read_text(encoding="utf-8").partition("| extra |")[2].partition("\n\n")[0]
+    table = (README.parent / page).read_text(encoding="utf-8").partition("| extra |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == sorted(project["optional-dependencies"])
 
 

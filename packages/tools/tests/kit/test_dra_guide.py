@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
-from tests.kit.test_docs import assert_prints_what_is_shown
+from tests.kit.test_docs import DOCS, PYTHON, assert_prints_what_is_shown
 
-GUIDE = (Path(__file__).parents[4] / "docs" / "test-your-dra-driver.md").read_text(encoding="utf-8")
+GUIDE = (DOCS / "test-your-dra-driver.md").read_text(encoding="utf-8")
 GO = re.compile(r"```go\n(.*?)```", re.DOTALL)
 ROLLING_UPDATE = re.compile(r"`(kubeletplugin\.RollingUpdate\(.*\))`")
 FILE = re.compile(r"<!-- file: (\S+) -->\n```yaml\n(.*?)```", re.DOTALL)
@@ -25,6 +25,14 @@ def test_a_command_prints_what_the_guide_shows(tmp_path: Path, name: str, status
         (tmp_path / file).write_text(content)
     sooner = "conformance driver", f"conformance driver {SOONER.get(name, '')}"
     assert_prints_what_is_shown(GUIDE, name, status, tmp_path, sooner)
+
+
+def test_the_driver_in_python_passes_the_checks(tmp_path: Path) -> None:
+    guide = (DOCS / "write-a-driver.md").read_text(encoding="utf-8")
+    program = "\n".join([*PYTHON.findall(guide.partition("## Try it")[0]), "main()"])
+    (tmp_path / "chips_driver.py").write_text(program)
+    sooner = "--only completes-its-pools --only names-its-node --only answers-resolvable-cdi-names"
+    assert_prints_what_is_shown(guide, "driver", 0, tmp_path, ("conformance driver", f"conformance driver {sooner}"))
 
 
 def test_the_table_names_every_placeholder_and_variable_of_the_driver() -> None:

@@ -73,8 +73,7 @@ def why(
 
     A file with a ResourceClaim is explained too: which node has the devices, or, of the node that comes nearest, what
     is in the way for each device, and what would have to change. --slices and --claims are lists of `kubectl get -o
-    json` and may have slices, classes, claims and nodes; or --kubeconfig reads them all. Expressions need the extra
-    `cel`.
+    json` and may have slices, classes, claims and nodes; or --kubeconfig reads them all.
 
     \b
     $ devicecore why claim.yaml --slices slices-classes-nodes.json --claims claims.json

@@ -113,7 +113,9 @@ class ClaimPod:
         return tuple(device for claim in claims for listed in claim.drivers.values() for device in listed or ())
 
     def prepare(self) -> None:
-        """Prepare the claims again, as before each new sandbox. Drivers are called after a restart of the kubelet only.
+        """Prepare the claims, as before each new sandbox.
+
+        Drivers are called the first time, and again once after each restart of the kubelet.
 
         A pod with limits is admitted first, which after a restart changes nothing.
 

@@ -286,7 +286,7 @@ def _shallow(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _yaml(body: bytes) -> Any:  # noqa: ANN401 - JSON
     from devicecore.domain.errors import DocumentError
-    from devicecore.system.documents import read_documents  # YAML needs the extra `testing`
+    from devicecore.system.documents import read_documents  # not before: few clients send YAML
 
     try:
         documents = read_documents(body.decode(), "the body")

@@ -119,7 +119,7 @@ class LocalApiServer(Runs):
             ModuleNotFoundError: jsonpatch is not installed, so a patch could not be answered.
         """
         if find_spec("jsonpatch") is None:
-            message = "the API server for tests needs jsonpatch: install devicecore with the extra `testing`"
+            message = "the API server for tests needs jsonpatch: run pip install jsonpatch"
             raise ModuleNotFoundError(message, name="jsonpatch")
         self._lifecycle.start(self._begin, self._end)
 
