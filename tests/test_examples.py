@@ -11,6 +11,12 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))
 
 
+def test_the_workflow_of_the_guide_is_the_example() -> None:
+    guide = (EXAMPLES.parent / "docs" / "ci.md").read_text(encoding="utf-8")
+    _comments, _on, workflow = (EXAMPLES / "ci" / "conformance.yml").read_text(encoding="utf-8").partition("on: ")
+    assert f"```yaml\non: {workflow}```" in guide
+
+
 def test_the_list_of_examples_has_each_of_them() -> None:
     listed = re.findall(r"^\| `([\w./-]+)` \|", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     files = [path.relative_to(EXAMPLES).as_posix() for path in (*PROGRAMS, *EXAMPLES.glob("ci/*"))]
