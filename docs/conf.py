@@ -52,6 +52,16 @@ def lead_to_the_reference(
 _TYPES = {"class", "exception"}
 
 
+def keep_colons(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Begin the docstring of an attribute with an empty line, in which napoleon looks for `type: description`.
+
+    Otherwise it would take the words before the first colon of the docstring for the type, and print them last.
+    """
+    if what in {"attribute", "data", "property"}:
+        lines.insert(0, "")
+
+
 def setup(app: Sphinx) -> None:
     """Connect what this file defines."""
     app.connect("missing-reference", lead_to_the_reference)
+    app.connect("autodoc-process-docstring", keep_colons, priority=400)  # before napoleon
