@@ -12,7 +12,11 @@ class NodeStatusSink(Protocol):
     """Writes the node's device resources where a scheduler reads them."""
 
     def publish(self, status: NodeStatus) -> None:
-        """Publish the numbers of the resources that `status` names. Others stay as they are.
+        """Show the numbers of `status` for the resources that it names, and 0 or nothing for those of `status.removed`.
 
-        The manager calls it after changes only, and never concurrently. The same status twice is no error.
+        The numbers of other resources are not changed, because others may have written them. The manager calls it after
+        changes only, and never concurrently. The same status twice is no error.
+
+        Raises:
+            SinkError: the status is not published. The manager logs it, and tries again with the next change or `tick`.
         """
