@@ -53,12 +53,12 @@ _TYPES = {"class", "exception"}
 
 
 def keep_colons(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Begin the docstring of an attribute with an empty line, in which napoleon looks for `type: description`.
+    """Begin the docstring of an attribute with an empty comment, in which napoleon looks for `type: description`.
 
     Otherwise it would take the words before the first colon of the docstring for the type, and print them last.
     """
     if what in {"attribute", "data", "property"}:
-        lines.insert(0, "")
+        lines[:0] = ["..", ""]
 
 
 def setup(app: Sphinx) -> None:
