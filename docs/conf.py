@@ -52,7 +52,7 @@ def lead_to_the_reference(
 _TYPES = {"class", "exception"}
 
 
-def keep_colons(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+def keep_colons(_app: Sphinx, what: str, _name: str, _obj: object, _options: object, lines: list[str]) -> None:
     """Begin the docstring of an attribute with an empty comment, in which napoleon looks for `type: description`.
 
     Otherwise it would take the words before the first colon of the docstring for the type, and print them last.
