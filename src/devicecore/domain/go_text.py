@@ -22,6 +22,7 @@ JsonObject = Mapping[str, "str | Strings | Mapping[str, Strings | None] | None"]
 
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1  # of int64
 _NIL = "<nil>"
+_SPACE_FOR_COMMA = bytes.maketrans(b",", b" ")
 _DECIMALS = tuple(map(str, range(256)))
 _DUMPS = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
 
@@ -64,20 +65,12 @@ def _plain_json(value: object) -> bytes:
     return utf8(_DUMPS(value))
 
 
-def numa_nodes(device_ids: Mapping[int, Strings | None]) -> list[int]:
-    """Return the NUMA nodes of an entry in order. Raises UnencodableCheckpointError if one is not an int64."""
-    in_order = sorted(device_ids)
-    if in_order and not _MIN_INT64 <= in_order[0] <= in_order[-1] <= _MAX_INT64:
-        numa_node = in_order[0] if in_order[0] < _MIN_INT64 else in_order[-1]
-        raise UnencodableCheckpointError(problem=f"NUMA node {numa_node} has more than 64 bits")
-    return in_order
-
-
 def numa_json(device_ids: Mapping[int, Strings | None] | None) -> dict[str, Strings | None] | None:
     """Devices per NUMA node for JSON: sorted as strings, so that 10 comes before 2. `numa_dump` checks the numbers."""
     if device_ids is None:
         return None
-    return {str(numa_node): device_ids[numa_node] for numa_node in sorted(device_ids, key=str)}
+    in_order = sorted(device_ids, key=str) if len(device_ids) > 1 else device_ids  # one needs no key
+    return {str(numa_node): device_ids[numa_node] for numa_node in in_order}
 
 
 def base64_text(data: bytes | None) -> str | None:
@@ -91,11 +84,17 @@ def strings_dump(strings: Strings | None) -> str:
 
 
 def numa_dump(device_ids: Mapping[int, Strings | None] | None) -> str:
-    """`map[-1:[a] 2:[b c] 10:[]]`: here the NUMA nodes are sorted as numbers."""
+    """`map[-1:[a] 2:[b c] 10:[]]`: here the NUMA nodes are sorted as numbers.
+
+    Raises UnencodableCheckpointError if one is not an int64.
+    """
     if device_ids is None:
         return _NIL
-    in_order = [f"{numa_node}:{strings_dump(device_ids[numa_node])}" for numa_node in numa_nodes(device_ids)]
-    return f"map[{' '.join(in_order)}]"
+    in_order = sorted(device_ids)
+    if in_order and not _MIN_INT64 <= in_order[0] <= in_order[-1] <= _MAX_INT64:
+        numa_node = in_order[0] if in_order[0] < _MIN_INT64 else in_order[-1]
+        raise UnencodableCheckpointError(problem=f"NUMA node {numa_node} has more than 64 bits")
+    return f"map[{' '.join([f'{numa_node}:{strings_dump(device_ids[numa_node])}' for numa_node in in_order])}]"
 
 
 def resource_dump(name: str, device_ids: Strings | None) -> str:
@@ -108,5 +107,5 @@ def bytes_dump(data: bytes | None) -> str:
     if data is None:
         return _NIL
     if _fast_dumps is not None:
-        return _fast_dumps(list(data)).decode().replace(",", " ")
+        return _fast_dumps([*data]).translate(_SPACE_FOR_COMMA).decode()  # twice as fast as `str.replace`
     return f"[{' '.join([_DECIMALS[byte] for byte in data])}]"

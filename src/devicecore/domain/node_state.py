@@ -90,6 +90,7 @@ class NodeState:
             [
                 (container.name, resource)
                 for container in pod.in_start_order
+                if not container.limits.keys() <= self.inventory.resources.keys()  # nearly never
                 for resource, size in sorted(container.limits.items())
                 if size and not self.knows(resource)
                 if (container.name, resource) not in pod.claimed and not is_native_resource(resource)

@@ -111,8 +111,8 @@ def devices_to_allocate(
         raise DevicesNoLongerHealthyError(request.resource)
     if allocation or not request.size:
         return Chosen(_NONE)
-    taken = reusable and reusable.take(request.size)
-    if taken and len(taken) == request.size:
+    taken = reusable.take(request.size)
+    if len(taken) == request.size:
         return Chosen(taken)
     available = report.healthy - ledger.in_use(request.resource)
     return _choose(request, inventory, report, taken, available, always_asks=always_asks)
@@ -204,6 +204,6 @@ def reusable_devices(pod: Pod, key: ContainerKey, resource: ResourceName, ledger
 
 def _fill(taken: DeviceSet, size: int, *tiers: DeviceSet) -> DeviceSet:
     for tier in tiers:
-        if tier and (missing := size - len(taken)) > 0:
+        if tier.bits and (missing := size - len(taken)) > 0:
             taken |= (tier - taken).take(missing)
     return taken

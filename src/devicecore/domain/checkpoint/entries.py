@@ -10,7 +10,6 @@ from attrs import field, frozen
 
 from devicecore.domain.go_text import (
     JsonObject,
-    Strings,
     base64_text,
     bytes_dump,
     json_text,
@@ -54,7 +53,13 @@ class PodDevicesEntry:
     @property
     def json(self) -> JsonObject:
         """The entry in a file of format 2."""
-        return self._json(numa_json(self.device_ids))
+        return {
+            "PodUID": self.pod_uid,
+            "ContainerName": self.container_name,
+            "ResourceName": self.resource_name,
+            "DeviceIDs": numa_json(self.device_ids),
+            "AllocResp": base64_text(self.alloc_resp),
+        }
 
     @property
     def dump(self) -> str:
@@ -64,21 +69,12 @@ class PodDevicesEntry:
     @property
     def flat_json(self) -> JsonObject:
         """The entry in a file of format 1."""
-        return self._json(self.flat_device_ids)
+        return {**self.json, "DeviceIDs": self.flat_device_ids}
 
     @property
     def flat_dump(self) -> str:
         """The entry in the dump of format 1."""
         return self._dump(f"([]string){strings_dump(self.flat_device_ids)}")
-
-    def _json(self, device_ids: Mapping[str, Strings | None] | Strings | None) -> JsonObject:
-        return {
-            "PodUID": self.pod_uid,
-            "ContainerName": self.container_name,
-            "ResourceName": self.resource_name,
-            "DeviceIDs": device_ids,
-            "AllocResp": base64_text(self.alloc_resp),
-        }
 
     def _dump(self, device_ids: str) -> str:
         return (

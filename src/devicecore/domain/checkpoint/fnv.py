@@ -100,12 +100,7 @@ class HashedText:
             return after
         return (self._power * state + effect) & _MASK
 
-    def followed_by(self, more: bytes) -> "HashedText":
-        """This and `more`. The last remembered effect is computed for the new text by hashing `more` only."""
+    def followed_by(self, more: bytes, state: int, after: int) -> "HashedText":
+        """This and `more`, which together lead from `state` to `after`, so that this is remembered."""
         power = self._power * _power(len(more)) & _MASK
-        effects = {}
-        if self._effects:
-            low = next(reversed(self._effects))
-            after = fnv1a_32(more, (self._power * low + self._effects[low]) & _MASK)
-            effects[low] = (after - power * low) & _MASK
-        return HashedText((*self.parts, more), power, effects)
+        return HashedText((*self.parts, more), power, {state & 0xFF: (after - power * state) & _MASK})

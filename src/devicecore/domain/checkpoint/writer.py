@@ -95,8 +95,9 @@ class _Block:
     def followed_by(self, pods: Sequence[_PodText]) -> "_Block":
         """Return the block with `pods` appended. Only the text of these is hashed."""
         json = b"".join([self.json, *map(_JSON, pods)])
-        dump = self.dump.followed_by(b"".join(map(_DUMP, pods)))
-        return _Block((*self.pods, *pods), json, dump, self.start, dump.hash(self.start))
+        more = b"".join(map(_DUMP, pods))
+        end = fnv1a_32(more, self.end)
+        return _Block((*self.pods, *pods), json, self.dump.followed_by(more, self.start, end), self.start, end)
 
     def starting_at(self, start: int) -> "_Block":
         """Return the same block behind other text."""
@@ -107,21 +108,24 @@ class _Block:
 class _Entries:
     """All entries: what the ledger held, and its text in blocks."""
 
-    pods: tuple[_OfPod, ...] = ()
-    blocks: tuple[_Block, ...] = ()
+    pods: list[_OfPod] = field(factory=list)
+    blocks: list[_Block] = field(factory=list)
 
     def updated(self, ledger: Mapping[PodUid, _OfPod]) -> "_Entries":
         """Return the entries of `ledger`. Objects that it has in common with the last ledger are not rendered again."""
-        pods = tuple(ledger.values())
-        rendered = len(self.pods)
-        if pods[:rendered] == self.pods:  # compares by identity first: fast for thousands
-            blocks = list(self.blocks)
-        else:
+        pods, rendered = [*ledger.values()], len(self.pods)
+        new = pods[rendered:]
+        del pods[rendered:]  # because a copy of thousands takes as long as comparing them
+        is_longer = pods == self.pods  # compares by identity first
+        pods += new
+        blocks = [*self.blocks]
+        if not is_longer:
             blocks, rendered = self._kept_blocks(ledger, pods)
-        _append(blocks, [_PodText.of(allocations) for allocations in pods[rendered:]])
-        return _Entries(pods, tuple(blocks))
+            new = pods[rendered:]
+        _append(blocks, [_PodText.of(allocations) for allocations in new])
+        return _Entries(pods, blocks)
 
-    def _kept_blocks(self, ledger: Mapping[PodUid, _OfPod], pods: tuple[_OfPod, ...]) -> tuple[list[_Block], int]:
+    def _kept_blocks(self, ledger: Mapping[PodUid, _OfPod], pods: list[_OfPod]) -> tuple[list[_Block], int]:
         """The blocks of the first pods of `ledger`, and how many pods these are. Changed blocks are made anew."""
         blocks: list[_Block] = []
         few = _room(len(self.blocks)) // 2
@@ -132,7 +136,7 @@ class _Entries:
             is_same = self.pods[start:end] == pods[place : place + len(texts)]
             if not is_same:
                 texts = [text for text in [pod.updated(ledger) for pod in block.pods] if text]
-                if tuple([text.allocations for text in texts]) != pods[place : place + len(texts)]:
+                if [text.allocations for text in texts] != pods[place : place + len(texts)]:
                     break  # the ledger has them in another order
             start, place = end, place + len(texts)
             if blocks and len(blocks[-1].pods) + len(texts) <= few:
