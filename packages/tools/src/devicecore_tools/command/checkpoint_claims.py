@@ -31,7 +31,9 @@ class ClaimsFile:
     @property
     def is_ok(self) -> bool:
         """Whether a kubelet can use it."""
-        return self.report.verdict.value == "ok"
+        from devicecore.domain.checkpoint import FileVerdict
+
+        return self.report.verdict is FileVerdict.OK
 
     @property
     def sentence(self) -> str:

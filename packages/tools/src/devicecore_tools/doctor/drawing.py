@@ -14,7 +14,8 @@ from itertools import pairwise
 from devicecore.domain.model import Health
 from devicecore.domain.text import counted, foreign_text, shortened
 from devicecore_tools.doctor.findings import NodeFinding, names
-from devicecore_tools.doctor.picture import Cell, Group, NodePicture, OwnerMark, Tally
+from devicecore_tools.doctor.picture import UNHELD, Cell, CellKind, Group, NodePicture, OwnerMark, Tally
+from devicecore_tools.doctor.precedence import OwnerState
 from devicecore_tools.doctor.report import NodeReport
 
 WIDTH = 552
@@ -165,7 +166,7 @@ def _full_cell(cell: Cell) -> str:
 def _small_cell(cell: Cell) -> str:
     width, height, _ = _SMALL
     x = _HATCH if _is_sick(cell) else 0
-    letters = "+".join(mark.letters for mark in cell.marks) or {"unknown": "?"}.get(cell.kind, cell.kind)
+    letters = "+".join(mark.letters for mark in cell.marks) or ("?" if cell.kind is CellKind.UNKNOWN else cell.kind)
     sign = "\u2715" if _is_sick(cell) else ""
     edge = f'<rect class="ring" width="{width}" height="{height}" rx="5"/>' if cell.findings else ""
     number = f" #{cell.findings[0]}" if cell.findings else ""
@@ -176,7 +177,7 @@ def _small_cell(cell: Cell) -> str:
 
 def _shape(cell: Cell, width: int, height: int, radius: int, cuts: Sequence[int]) -> Iterator[str]:
     """Return the rectangle of a cell. Bands show several holders, as many as there are lines of text."""
-    stale = " stale" if all(row.state.value == "stale" for row in cell.rows) else ""
+    stale = " stale" if all(row.state is OwnerState.STALE for row in cell.rows) else ""
     classes = [f"o{mark.colour}{stale}" for mark in cell.marks[: len(cuts) + 1]] or [cell.kind]
     edges = [0, *cuts[: len(classes) - 1], height]
     for style, (top, bottom) in zip(classes, pairwise(edges), strict=True):
@@ -194,8 +195,8 @@ _NOT_SICK = (Health.HEALTHY.value, "unknown")
 
 
 def _owner(cell: Cell, room: float) -> str:
-    if cell.kind != "held":
-        return {"none": "not held", "unknown": "owner unknown"}.get(cell.kind, cell.kind)
+    if cell.kind is not CellKind.HELD:
+        return UNHELD[cell.kind]
     if len(cell.marks) > 1:
         return _fitted(f"{' and '.join(mark.letters for mark in cell.marks)}: {len(cell.marks)} pods", room)
     (mark,) = cell.marks
@@ -206,13 +207,13 @@ def _condition(cell: Cell) -> str:
     """Health and certainty of a device."""
     row = cell.rows[0]
     sign = {"Healthy": "", "unknown": "health "}.get(row.health, "\u2715 ")
-    return f"{sign}{row.health}, {row.state.value}" if cell.kind != "unknown" else f"{sign}{row.health}"
+    return f"{sign}{row.health}, {row.state.value}" if cell.kind is not CellKind.UNKNOWN else f"{sign}{row.health}"
 
 
 def _folded(folded: Tally, y: float) -> tuple[str, float]:
     """Return a bar of what is folded, and its counts."""
     parts, x = [], 0.0
-    for kind in ("held", "free", "none", "unknown"):
+    for kind in CellKind:
         share = round(WIDTH * getattr(folded, kind) / folded.devices, 1)
         if share:
             parts.append(f'<rect class="{kind}" x="{_n(x)}" y="{_n(y)}" width="{_n(share)}" height="14"/>')

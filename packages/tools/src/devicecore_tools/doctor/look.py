@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from attrs import field, frozen
 
-from devicecore.domain.checkpoint import CheckpointData, FileReport
+from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.model import ContainerKey, PluginOptions, Pod, ResourceName
 
@@ -351,7 +351,7 @@ class Look:
         """Whether anything is known of devices: from the checkpoint, the pod-resources API, claims or a plugin."""
         file = self.checkpoint.value
         return bool(
-            (file and file.verdict.verdict.value != "absent")
+            (file and file.verdict.verdict is not FileVerdict.ABSENT)
             or self.pod_resources.value
             or (self.claims.value and self.claims.value.devices)
             or any(plugin.devices is not None for plugin in self.plugins.value or ())

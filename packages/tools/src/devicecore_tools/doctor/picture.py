@@ -7,6 +7,7 @@ finding is folded only if no device without one has a cell in its group. A pictu
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 from itertools import chain, groupby, islice
 from operator import sub
 
@@ -72,7 +73,17 @@ class OwnerMark:
     colour: int
 
 
-_UNHELD = {FREE: "free", NOBODY: "not held", UNKNOWN: "owner unknown"}
+class CellKind(StrEnum):
+    """Who has a device, as the classes of the drawing are named."""
+
+    HELD = "held"
+    FREE = FREE
+    NONE = NOBODY
+    UNKNOWN = UNKNOWN
+
+
+UNHELD = {CellKind.FREE: "free", CellKind.NONE: "not held", CellKind.UNKNOWN: "owner unknown"}
+"""What is written of a device that nobody is known to hold."""
 
 
 @frozen
@@ -85,7 +96,7 @@ class Cell:
     marks: tuple[OwnerMark, ...] = ()
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> CellKind:
         """`held`, `free`, `none` or `unknown`."""
         return kind_of(self.rows[0])
 
@@ -94,7 +105,7 @@ class Cell:
         """Everything that is known of the device, in a sentence."""
         row = self.rows[0]
         holders = " and ".join(f"{one.owner} container {one.container}, {one.state.value}" for one in self.rows)
-        owner = f"held by {holders}" if self.kind == "held" else _UNHELD[self.kind]
+        owner = f"held by {holders}" if self.kind is CellKind.HELD else UNHELD[self.kind]
         found = f"; finding {', '.join(map(str, self.findings))}" if self.findings else ""
         return f"{row.device} of {row.resource}, {place_of(row.numa_nodes)}, {row.health}, {owner}{found}"
 
@@ -238,16 +249,17 @@ def _most_important(devices: _Devices, count: int, found: "_Findings") -> _Devic
     return sorted(islice(chain(*ranks), count))
 
 
-def kind_of(row: DeviceRow) -> str:
-    """`held`, `free`, `none` or `unknown`."""
-    return "held" if row.is_held else row.owner
+def kind_of(row: DeviceRow) -> CellKind:
+    """Return who has the device of a row."""
+    return CellKind.HELD if row.is_held else CellKind(row.owner)
 
 
 def _tally(devices: _Devices) -> Tally:
     kinds = Counter(kind_of(rows[0]) for _, rows in devices)
     healths = Counter(rows[0].health for _, rows in devices)
     unhealthy = len(devices) - healths[_HEALTHY] - healths[UNKNOWN]
-    return Tally(len(devices), kinds["held"], kinds[FREE], kinds[NOBODY], kinds[UNKNOWN], unhealthy)
+    held, free, none, unknown = (kinds[kind] for kind in CellKind)
+    return Tally(len(devices), held, free, none, unknown, unhealthy)
 
 
 _HEALTHY = Health.HEALTHY.value
@@ -305,7 +317,7 @@ class _Marks:
 
 
 def _pod(row: DeviceRow) -> str:
-    return (row.pod_uid or row.owner or "?") if kind_of(row) == "held" else ""
+    return (row.pod_uid or row.owner or "?") if kind_of(row) is CellKind.HELD else ""
 
 
 def _letters(number: int) -> str:

@@ -30,6 +30,7 @@ from devicecore_tools.node.state import (
     RUNNING,
     ClaimedDevice,
     ClaimsState,
+    ClaimStage,
     ClaimState,
     ContainerClaimState,
     DriverState,
@@ -159,7 +160,9 @@ def state_of(manager: "DraManager", pods: Iterable[PodState], leaving: Mapping[P
         for info in known.values()
     ]
     claims += [
-        ClaimState(key.namespace, key.name, None, "pending", users[0].reason, tuple(user.pod.uid for user in users))
+        ClaimState(
+            key.namespace, key.name, None, ClaimStage.PENDING, users[0].reason, tuple(user.pod.uid for user in users)
+        )
         for key, users in named.items()
         if key not in known
     ]
@@ -203,11 +206,11 @@ def _known_claim(
 ) -> ClaimState:
     """A claim that pods have entered. If all of them have gone, it is being released."""
     if not users:
-        phase, reason = "releasing", next((leaving[uid] for uid in sorted(info.pods) if leaving.get(uid)), "")
+        phase, reason = ClaimStage.RELEASING, next((leaving[uid] for uid in sorted(info.pods) if leaving.get(uid)), "")
     elif info.phase is ClaimPhase.PREPARED or any(user.phase == RUNNING for user in users):
-        phase, reason = "prepared", ""
+        phase, reason = ClaimStage.PREPARED, ""
     else:
-        phase, reason = "pending", users[0].reason
+        phase, reason = ClaimStage.PENDING, users[0].reason
     devices = tuple(states.state(driver, device) for driver, device in claim_devices(info))
     return ClaimState(info.key.namespace, info.key.name, info.uid, phase, reason, tuple(sorted(info.pods)), devices)
 

@@ -6,6 +6,7 @@ because JSON escapes the characters that a terminal would act on.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from functools import cached_property
 from itertools import islice
 
@@ -76,18 +77,22 @@ class ClaimedDevice:
         return f"{self.driver}/{self.pool}/{self.name}"
 
 
+class ClaimStage(StrEnum):
+    """How far a claim is. There may be a reason why it is not prepared, or not released."""
+
+    PENDING = "pending"
+    PREPARED = "prepared"
+    RELEASING = "releasing"
+
+
 @frozen
 class ClaimState:
-    """A ResourceClaim that pods name or use.
-
-    `phase` is `prepared`, `pending` or `releasing`; the last two have a reason if one is known. `uid` is None if no
-    pod has entered the claim yet.
-    """
+    """A ResourceClaim that pods name or use. `uid` is None if no pod has entered the claim yet."""
 
     namespace: str
     name: str
     uid: str | None
-    phase: str
+    phase: ClaimStage
     reason: str
     pods: tuple[PodUid, ...]
     devices: tuple[ClaimedDevice, ...] = ()

@@ -18,6 +18,7 @@ from devicecore.domain.text import counted, foreign_text, shortened
 from devicecore_tools.node.state import (
     RUNNING,
     ClaimedDevice,
+    ClaimStage,
     ClaimState,
     ContainerClaimState,
     DeviceState,
@@ -275,7 +276,7 @@ class _Drawing:
         start = Text("".join(owner.mark for owner in known[:8]) + " ", style=known[0].style if known else "")
         key = shortened(foreign_text(claim.key, _MAX_NAME), self.width // 2, cell_len)
         start.append(f"{key}  ", style="default")
-        if claim.phase != "prepared":
+        if claim.phase is not ClaimStage.PREPARED:
             reason = claim.reason and f": {foreign_text(claim.reason)}"
             return Text.assemble(start, (f"{claim.phase}{reason}", "yellow"))
         room = self.width - start.cell_len
