@@ -77,7 +77,12 @@ faulthandler.dump_traceback_later(80, exit=True, file=stacks)
 def pytest_run(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     """Run pytest in `folder`, with warnings as errors."""
     (folder / "conftest.py").write_text(STACKS)
-    plugins = ["-pno:cacheprovider", "-pno:hypothesispytest", "-pno:pytest_cov"]  # pytest starts faster without them
+    plugins = [
+        "-pno:cacheprovider",
+        "-pno:hypothesispytest",
+        "-pno:pytest_cov",
+        "-pno:anyio",
+    ]  # it starts faster without them
     command = [sys.executable, "-m", "pytest", "-W", "error", *plugins, *options]
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
     stacks = "".join(path.read_text() for path in sorted(folder.glob("stacks-*")))
