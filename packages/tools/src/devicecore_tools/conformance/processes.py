@@ -97,7 +97,8 @@ def orphans_come_here() -> Iterator[None]:
 
 def with_variable(variable: str) -> list[int]:
     """Return the ids of the running processes whose environment has this variable, without this process."""
-    return [pid for pid, environment in _read("environ") if variable.encode() in environment.split(b"\0")]
+    text = variable.encode()
+    return [pid for pid, environment in _read("environ") if text in environment and text in environment.split(b"\0")]
 
 
 def adopted() -> list[int]:
@@ -112,11 +113,14 @@ def adopted() -> list[int]:
 
 
 def _read(name: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the id of each process except this one, with the content of its file `name` in /proc."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with suppress(OSError):  # it has ended, or belongs to another user
-                yield int(entry.name), (entry / name).read_bytes()
+    """Yield the id of each process except this one, with the content of its file `name` in /proc.
+
+    It is called hundreds of times, and paths of pathlib for all processes of the machine took twice as long as reading.
+    """
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - as above
+        if entry.isdigit() and int(entry) != os.getpid():
+            with suppress(OSError), open(f"/proc/{entry}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - as above
+                yield int(entry), file.read()  # OSError: it has ended, or belongs to another user
 
 
 def own_age() -> float:
