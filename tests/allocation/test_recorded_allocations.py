@@ -21,7 +21,7 @@ def test_claims_are_allocated_if_and_only_if_the_rules_allow_it() -> None:
     def check(recording: Json) -> None:
         assert recording["possible"] in (None, isinstance(allocation_of(recording), DeviceAllocation))
 
-    check_each((*share(list(recordings("random.jsonl.gz")), of=4), *recordings("defects.jsonl")), check)
+    check_each((*share(list(recordings("random.jsonl.gz")), of=8), *recordings("defects.jsonl")), check)
 
 
 def test_where_kubernetes_is_right_its_answer_comes_out_with_devices_and_errors() -> None:
@@ -37,7 +37,7 @@ def test_where_kubernetes_is_right_its_answer_comes_out_with_devices_and_errors(
             assert answer.faults
             assert alone - unnamed <= set(answer.faults) or "+" in recording["defect"]
 
-    check_each(share(list(recordings("random.jsonl.gz")), of=4), check)
+    check_each(share(list(recordings("random.jsonl.gz")), of=8), check)
 
 
 def test_an_answer_that_differs_from_ours_has_one_of_the_known_causes() -> None:
@@ -53,7 +53,7 @@ def test_an_answer_that_differs_from_ours_has_one_of_the_known_causes() -> None:
             assert found
             needed.update(found[0])
 
-    check_each((*share(list(recordings("random.jsonl.gz")), of=4), *recordings("defects.jsonl")), check)
+    check_each((*share(list(recordings("random.jsonl.gz")), of=8), *recordings("defects.jsonl")), check)
     assert needed == set(KubernetesFault) - {
         KubernetesFault.CAPACITY_REJECT
     }  # which was seen only together with others

@@ -12,7 +12,7 @@ from devicecore.domain.dra.model import PreparedDevice
 from devicecore.domain.dra.state_file import ClaimEntry, StateWriter, decode, encode
 from devicecore.domain.dra.state_verdict import judge
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
-from tests.recorded import check_each, lines
+from tests.recorded import check_each, lines, share
 
 Json = Any  # recorded data, whose shape the tests themselves check
 
@@ -73,7 +73,7 @@ def test_what_a_kubelet_has_written_is_read_and_written_again() -> None:
 
 
 def test_a_verdict_on_a_file_of_claims_is_the_kubelets() -> None:
-    check_each(lines("dra/decode*.jsonl"), check_verdict)
+    check_each(share(list(lines("dra/decode*.jsonl")), of=3), check_verdict)
 
 
 def check_verdict(case: Json) -> None:
