@@ -12,28 +12,28 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos conformance cards clean FORCE
+.PHONY: help test quick lint mypy types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos conformance cards clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
 	@echo
 	@echo "  make test PYTHON=python3.13	the same with another interpreter"
 
-# $(call beside,TESTS) runs tests, and meanwhile the checks of the text: they compute on one processor, and many tests wait.
-beside = $(MAKE) --no-print-directory lint types imports >$(VENV)/checks.txt 2>&1 & checks=$$!; \
+# $(call beside,TESTS,CHECKS) runs tests, and meanwhile checks of the text: they compute on one processor, and many tests wait.
+beside = $(MAKE) --no-print-directory $(2) >$(VENV)/checks.txt 2>&1 & checks=$$!; \
   trap "kill $$checks" INT TERM; $(1); tests=$$?; \
   wait $$checks; checks=$$?; cat $(VENV)/checks.txt; [ $$tests = 0 ] && [ $$checks = 0 ]
 
 test: $(VENV)/.dev ## run every check
-	@$(call beside,$(MAKE) --no-print-directory unit)
+	@$(call beside,$(MAKE) --no-print-directory unit,lint types imports)
 	@echo "== all checks passed"
 
 # The tests that start no process and open no socket.
 FAST_TESTS := tests/unit tests/property tests/contract tests/test_house_rules.py tests/test_imports.py
 
-quick: $(VENV)/.dev ## lint, types, layers and the fast tests: what to run while you work, in half a minute
+quick: $(VENV)/.dev ## lint, mypy, layers and the fast tests with few examples: what to run while you work, in half a minute
 	@echo "== pytest, the fast tests"
-	@$(call beside,$(BIN)/pytest --quiet --numprocesses=2 --ignore=tests/contract/test_lifecycle.py $(FAST_TESTS))
+	@$(call beside,$(BIN)/pytest --quiet --numprocesses=2 --hypothesis-profile=quick --ignore=tests/contract/test_lifecycle.py $(FAST_TESTS),lint mypy imports)
 
 matrix: $(VENV)/.dev ## the fast tests with each Python on this machine, lowest and newest dependencies; some minutes
 	@$(BIN)/python tools/matrix.py
@@ -44,9 +44,11 @@ lint: $(VENV)/.dev ## style: ruff
 	@echo "== ruff format --check"
 	@$(BIN)/ruff format --check --quiet
 
-types: $(VENV)/.dev ## types: mypy, strict; and pyright on what users see
+mypy: $(VENV)/.dev ## types: mypy, strict
 	@echo "== mypy"
 	@$(BIN)/mypy
+
+types: mypy ## types: mypy, strict; and pyright on what users see
 	@echo "== pyright"
 	@$(BIN)/pyright --pythonpath $(BIN)/python tests/typing >$(VENV)/pyright.txt || { cat $(VENV)/pyright.txt; exit 1; }
 	@# Not from here: beside src/, pyright does not find the installed package.

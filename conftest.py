@@ -1,7 +1,7 @@
 """What all tests share: our own fixtures, the examples of the guides as tests, and the profiles of Hypothesis.
 
 The Python blocks of README.md and docs/ run as tests; the blocks of one document share one namespace. The profile
-`test` gives everybody the same few examples, `thorough` finds new ones (`make laws`).
+`test` gives everybody the same few examples, `quick` fewer (`make quick`), `thorough` finds new ones (`make laws`).
 """
 
 import gc
@@ -37,6 +37,7 @@ pytest_collect_file = Sybil(
 
 # No deadlines: under coverage, and with another worker beside it, the time of one example says nothing.
 settings.register_profile("test", deadline=None, derandomize=True, print_blob=True, max_examples=15)
+settings.register_profile("quick", settings.get_profile("test"), max_examples=5)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("test")
 
