@@ -189,7 +189,7 @@ def _run(options: _Options) -> int:
     kind = screens.LiveScreen if live else screens.JsonLines if options.as_json else screens.Screen
     # Signals first: every thread has to inherit that they are blocked.
     with Signals(*kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
-        events = last_to_first.enter_context(screens.logged(live=live))
+        log_lines = last_to_first.enter_context(screens.logged(live=live))
         running: list[Fleet] = []
         if options.control is not None:  # first, so that a second fleet ends before it registers nodes
             from devicecore_tools.command.fleet.control import FleetSocket
@@ -213,7 +213,7 @@ def _run(options: _Options) -> int:
         last_to_first.callback(running.clear)
         shown = kind()
         last_to_first.callback(shown.close)
-        loop = _Loop(signals, started, shown, options, events)
+        loop = _Loop(signals, started, shown, options, log_lines)
         loop.run()
         _log.info("%s", signals.ended_by)
         if shown.is_broken:
@@ -241,7 +241,7 @@ class _Loop:
     fleet: "Fleet"
     screen: screens.Screen
     options: _Options
-    events: Sequence[str]
+    log_lines: Sequence[str]
     _shown: object = None
     _next_show: float = 0.0
     _printed: "dict[str, NodeView]" = field(factory=dict)
@@ -251,14 +251,14 @@ class _Loop:
         while not self.signals.ended_by:
             due = self.fleet.step()
             self._show_if_due()
-            if (self.fleet.version, tuple(self.events)) != self._shown and type(self.screen) is not screens.Screen:
+            if (self.fleet.version, tuple(self.log_lines)) != self._shown and type(self.screen) is not screens.Screen:
                 due = min(due, self._next_show)
             arrived = self.signals.wait(max(0.0, min(due - time.monotonic(), _MOST_REST)))
             if self.screen.handle(arrived):
                 self._shown, self._next_show = None, 0.0
 
     def _show_if_due(self) -> None:
-        wanted = self.fleet.version, tuple(self.events)
+        wanted = self.fleet.version, tuple(self.log_lines)
         began = time.monotonic()
         if type(self.screen) is screens.Screen or wanted == self._shown or began < self._next_show:
             return
@@ -271,14 +271,14 @@ class _Loop:
 
     def _pictures(self, views: "list[NodeView]") -> "list[screens.Picture]":
         """Return a picture of the fleet, or with --json one of each node that has changed."""
-        chosen, events = self.options.nodes, tuple(self.events)
+        chosen, log_lines = self.options.nodes, tuple(self.log_lines)
         shown = [view for view in views if fnmatch.fnmatchcase(view.name, chosen)]
 
         def draw(width: int, height: int) -> "Text":
             from devicecore_tools.command.fleet.view import render_fleet
             from devicecore_tools.fleet.views import Totals
 
-            return render_fleet(Totals.of(views), shown, events, width, height)
+            return render_fleet(Totals.of(views), shown, log_lines, width, height)
 
         if not self.options.as_json:
             return [screens.Picture("", draw)]

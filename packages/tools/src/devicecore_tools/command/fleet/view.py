@@ -9,10 +9,10 @@ from itertools import islice
 from rich.text import Text
 
 from devicecore.domain.text import foreign_text
-from devicecore_tools.command.kubelet.view import FREE, HELD, UNHEALTHY, UNKNOWN, event_lines, fitted
+from devicecore_tools.command.kubelet.view import FREE, HELD, UNHEALTHY, UNKNOWN, fitted, log_section
 from devicecore_tools.fleet.views import DeviceCell, NodeView, ProviderView, Totals
 
-_EVENTS = 6
+_LOG_LINES = 6
 _MAX_CELLS = 32  # devices of a plugin that are drawn; of more, only the numbers
 _MAX_NAME = 40
 _MAX_ROWS = 1_000
@@ -27,18 +27,18 @@ _UNITS = ("line", "node", "event")
 
 
 def render_fleet(
-    totals: Totals, nodes: Sequence[NodeView], events: Sequence[str], width: int, height: int | None
+    totals: Totals, nodes: Sequence[NodeView], log_lines: Sequence[str], width: int, height: int | None
 ) -> Text:
     """Draw a fleet.
 
     Args:
         totals: of all nodes.
         nodes: those that are drawn.
-        events: lines of the log, the latest last.
+        log_lines: lines of the log, the latest last.
         width: columns.
         height: lines; None for no limit.
     """
-    sections = [[*_summary(totals)], [*_rows(nodes)], [*event_lines(events, _EVENTS)]]
+    sections = [[*_summary(totals)], [*_rows(nodes)], [*log_section(log_lines, _LOG_LINES)]]
     lines = [line for section in sections for line in section]
     if height is not None and len(lines) > height:
         lines = fitted(sections, height, _UNITS)

@@ -96,7 +96,7 @@ def _run(settings: "NodeSettings", options: _Options) -> int:
     kind = screen.LiveScreen if live else screen.JsonLines if options.as_json and not options.once else screen.Screen
     # Signals first: every thread has to inherit that they are blocked.
     with Signals(MANIFEST_CHANGED, *kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
-        events = last_to_first.enter_context(screen.logged(live=live))
+        log_lines = last_to_first.enter_context(screen.logged(live=live))
         cluster = assembly.cluster(settings, signals.wake, last_to_first)
         sink = assembly.sink(settings, signals.wake, last_to_first)
         engine = assembly.start(settings, sink, cluster, signals.wake, last_to_first)
@@ -105,7 +105,7 @@ def _run(settings: "NodeSettings", options: _Options) -> int:
         shown = kind()
         last_to_first.callback(shown.close)
         file = screen.StateFile(settings.root / STATE_NAME)
-        loop = _Loop(signals, engine, sink, shown, settings.name, options, events, file, PodTexts())
+        loop = _Loop(signals, engine, sink, shown, settings.name, options, log_lines, file, PodTexts())
         loop.run()
         if options.once and not signals.ended_by:
             sink.wait(options.wait)
@@ -146,7 +146,7 @@ class _Loop:
     screen: "Screen"
     name: str
     options: _Options
-    events: Sequence[str]
+    log_lines: Sequence[str]
     file: "StateFile"
     pod_texts: "PodTexts"
     _seen: object = None
@@ -197,19 +197,19 @@ class _Loop:
         self._pause = max(_PAUSE, _rest(time.monotonic() - now))
 
     def _show_if_due(self, *, at_once: bool) -> None:
-        wanted = self._version, tuple(self.events)
+        wanted = self._version, tuple(self.log_lines)
         began = time.monotonic()
         if wanted == self._shown or (began < self._next_show and not at_once):
             return
         state = self.state()
         from devicecore_tools.command.kubelet.screen import Picture
 
-        name, events = self.name, tuple(self.events)
+        name, log_lines = self.name, tuple(self.log_lines)
 
         def draw(width: int, height: int) -> "Text":
             from devicecore_tools.command.kubelet.view import render
 
-            return render(state, name, events, width, height)
+            return render(state, name, log_lines, width, height)
 
         document = state.to_text(self.name, self.pod_texts)
         self.file.put(document)
@@ -220,7 +220,7 @@ class _Loop:
     def _wait(self, until: float) -> None:
         """Wait for a change, and then a moment for others that come with it."""
         now = time.monotonic()
-        if (self._version, tuple(self.events)) != self._shown:
+        if (self._version, tuple(self.log_lines)) != self._shown:
             until = min(until, self._next_show)
         arrived = self.signals.wait(max(0.0, until - now))
         if MANIFEST_CHANGED in arrived:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MAX_LOG_LINE = 2_000
 """Characters of a line in the log."""
 
-_EVENTS = 8
+_LOG_LINES = 8
 _PATIENCE = 0.5  # seconds to wait for readers at the end
 _DISK = 0.2  # seconds to wait for the disk, so that the reader of a line finds the same state in the file
 _OPEN, _CLOSE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # another screen without a cursor, and back
@@ -179,16 +179,16 @@ class StateFile:
 @contextmanager
 def logged(*, live: bool) -> Iterator[deque[str]]:
     """Write the log to standard error; with `live`, only keep its last lines. The context gives these lines."""
-    events: deque[str] = deque(maxlen=_EVENTS)
+    log_lines: deque[str] = deque(maxlen=_LOG_LINES)
     loggers = [logging.getLogger(name) for name in ("devicecore", "devicecore_tools")]
     before = [logger.level for logger in loggers]
-    with nullcontext(events.append) if live else _standard_error() as write:
+    with nullcontext(log_lines.append) if live else _standard_error() as write:
         handler = LineHandler(write, "%H:%M:%S" if live else None)
         for logger in loggers:
             logger.addHandler(handler)
             logger.setLevel(logging.INFO)
         try:
-            yield events
+            yield log_lines
         finally:
             for logger, level in zip(loggers, before, strict=True):
                 logger.removeHandler(handler)

@@ -1,4 +1,4 @@
-"""The live view of `devicecore kubelet`: devices by resource and NUMA node, pods, claims, problems and events.
+"""The live view of `devicecore kubelet`: devices by resource and NUMA node, pods, claims, problems and the log.
 
 Law: a view is a function of a state and a size. It has no more lines than the size, and says how much it leaves out.
 """
@@ -37,25 +37,25 @@ _MAX_NAME = 253  # characters of a pod's or container's name
 
 @frozen
 class _Detail:
-    """How much is drawn: lines of devices per row (None for all), whether each container has a line, and events.
+    """How much is drawn: lines of devices per row (None for all), whether each container has a line, and log lines.
 
     `device_lines` is never 1, because a second line is needed to count the devices that are not drawn.
     """
 
     device_lines: int | None
     containers: bool
-    events: int
+    log_lines: int
 
 
 _DETAILS = (
-    _Detail(None, containers=True, events=8),
-    _Detail(None, containers=True, events=4),
-    _Detail(None, containers=False, events=4),
-    _Detail(4, containers=False, events=3),
-    _Detail(2, containers=False, events=2),
+    _Detail(None, containers=True, log_lines=8),
+    _Detail(None, containers=True, log_lines=4),
+    _Detail(None, containers=False, log_lines=4),
+    _Detail(4, containers=False, log_lines=3),
+    _Detail(2, containers=False, log_lines=2),
 )
 _UNITS = ("line", "pod", "claim", "problem", "event")  # what one line of each section shows
-_LEAST = _Detail(0, containers=False, events=1)
+_LEAST = _Detail(0, containers=False, log_lines=1)
 
 
 @frozen
@@ -67,14 +67,14 @@ class _Owner:
     style: str
 
 
-def render(state: KubeletState, node_name: str, events: Sequence[str], width: int, height: int | None) -> Text:
+def render(state: KubeletState, node_name: str, log_lines: Sequence[str], width: int, height: int | None) -> Text:
     """Draw a state in lines of at most `width` columns.
 
-    There are at most `height` lines; None is no limit. If not everything fits, devices, containers and events are left
-    out step by step, and a line says how many. The latest of `events` is the last.
+    There are at most `height` lines; None is no limit. If not everything fits, devices, containers and lines of the log
+    are left out step by step, and a line says how many. The latest of `log_lines` is the last.
     """
     owners = _owners(state.pods)
-    drawing = _Drawing(state, node_name, events, owners, width)
+    drawing = _Drawing(state, node_name, log_lines, owners, width)
     for detail in _DETAILS:
         # One line more than fits shows that not all fit. The others are not drawn: there may be 40,000.
         lines = [*islice(chain.from_iterable(drawing.sections(detail)), None if height is None else height + 1)]
@@ -121,13 +121,13 @@ def _cut(lines: list[Text], room: int, unit: str) -> list[Text]:
 class _Drawing:
     state: KubeletState
     node_name: str
-    events: Sequence[str]
+    log_lines: Sequence[str]
     owners: Mapping[PodUid, _Owner]
     width: int
 
     def sections(self, detail: _Detail) -> list[Iterator[Text]]:
-        """Return the lines of each section: devices, pods, claims, problems, events."""
-        return [self._devices(detail), self._pods(detail), self._claims(), self._problems(), self._events(detail)]
+        """Return the lines of each section: devices, pods, claims, problems, the log."""
+        return [self._devices(detail), self._pods(detail), self._claims(), self._problems(), self._log_lines(detail)]
 
     # --- devices ------------------------------------------------------------------------------------------------------
 
@@ -292,18 +292,18 @@ class _Drawing:
         for problem in self.state.problems:
             yield Text(foreign_text(str(problem)), style="red")
 
-    # --- events -------------------------------------------------------------------------------------------------------
+    # --- the log ------------------------------------------------------------------------------------------------------
 
-    def _events(self, detail: _Detail) -> Iterator[Text]:
-        yield from event_lines(self.events, detail.events)
+    def _log_lines(self, detail: _Detail) -> Iterator[Text]:
+        yield from log_section(self.log_lines, detail.log_lines)
 
 
-def event_lines(events: Sequence[str], count: int) -> Iterator[Text]:
+def log_section(log_lines: Sequence[str], count: int) -> Iterator[Text]:
     """Yield a title and the last lines of the log; nothing if there are none."""
-    if events:
+    if log_lines:
         yield Text("events", style="bold")
-    for event in events[-count:]:
-        yield Text(foreign_text(event), style="dim")
+    for line in log_lines[-count:]:
+        yield Text(foreign_text(line), style="dim")
 
 
 def _place(device: ClaimedDevice) -> str:
