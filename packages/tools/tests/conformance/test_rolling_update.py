@@ -14,4 +14,5 @@ def test_a_fault_is_found(fault: Fault, findings: Findings) -> None:
 
 
 def test_a_driver_with_instances_passes() -> None:
-    assert_all_pass(run_on(RollingDriver, list(rolling_update.CHECKS), None, QUICK))
+    checks = [*rolling_update.CALM, *rolling_update.AT_THE_END]
+    assert_all_pass(run_on(RollingDriver, checks, None, QUICK))

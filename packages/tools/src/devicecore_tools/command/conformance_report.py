@@ -24,6 +24,7 @@ from devicecore_tools.conformance.card import as_badge, as_page
 from devicecore_tools.conformance.model import Check, Report, Result, Subject, Verdict
 from devicecore_tools.conformance.reports import (
     MAX_LINE,
+    NAME_WIDTH,
     WORDS,
     as_document,
     as_junit,
@@ -174,7 +175,7 @@ def print_list(checks: Sequence[Check[Any]], *, as_json: bool) -> None:
         print_json([check_document(check) for check in checks])
         return
     for check in checks:
-        click.echo(f"{check.severity.value:<6}  {check.name:<40}  {check.done}")
+        click.echo(f"{check.severity.value:<6}  {check.name:<{NAME_WIDTH}}  {check.done}")
 
 
 def _width() -> int:

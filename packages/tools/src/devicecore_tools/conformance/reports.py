@@ -18,12 +18,15 @@ WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
 MAX_LINE = 300
 """Characters of a sentence in a table; the whole text stands below it."""
 
+NAME_WIDTH = 40
+"""Columns for the name of a check."""
+
 _CONVERTER = Converter()
 
 
 def head(result: Result) -> str:
     """Return the beginning of a result's line: verdict, severity and name."""
-    return f"{WORDS[result.verdict]:<4}  {result.severity.value:<6}  {result.name:<40}"
+    return f"{WORDS[result.verdict]:<4}  {result.severity.value:<6}  {result.name:<{NAME_WIDTH}}"
 
 
 def explanation(result: Result) -> Iterator[tuple[str, str]]:

@@ -422,4 +422,3 @@ CALM = (
     separates_cdi_devices_by_request,
 )
 AFTER_A_KILL = (leaves_cdi_files_of_others_alone,)
-CHECKS = (*CALM, *AFTER_A_KILL)

@@ -276,4 +276,3 @@ CALM = (
     serves_health_again_and_again,
 )
 WHILE_QUIET = (keeps_the_health_stream_open, repeats_its_reports_of_health)
-CHECKS = (*CALM, *WHILE_QUIET)

@@ -969,4 +969,3 @@ CALM = (
     prepares_after_the_api_server_was_away,
     prepares_with_a_slow_api_server,
 )
-CHECKS = (*AT_START, *ACROSS_A_KILL, *ACROSS_A_REBOOT, *CALM)

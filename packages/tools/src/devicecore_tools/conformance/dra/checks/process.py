@@ -331,4 +331,3 @@ AT_THE_END = (
     ends_during_a_call,
     ends_on_sigterm,
 )
-CHECKS = (*CALM, *WHILE_QUIET, *AT_THE_END)

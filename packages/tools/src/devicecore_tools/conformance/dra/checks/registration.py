@@ -464,4 +464,3 @@ CALM = (
 )
 AFTER_A_KUBELET_RESTART = (registers_with_a_restarted_kubelet,)
 AT_THE_END = (waits_for_a_late_kubelet, removes_its_sockets, serves_before_it_registers)
-CHECKS = (*AT_START, *AFTER_A_KILL, *CALM, *AFTER_A_KUBELET_RESTART, *AT_THE_END)

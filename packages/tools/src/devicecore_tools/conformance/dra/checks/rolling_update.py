@@ -298,4 +298,3 @@ CALM = (
     survives_the_crash_of_a_newer_instance,
 )
 AT_THE_END = (leaves_a_newer_instance_alone_when_it_ends, survives_a_second_start)
-CHECKS = (*CALM, *AT_THE_END)

@@ -146,4 +146,3 @@ def _refuses_devices_in_use(driver: DriverUnderTest) -> bool:
 
 ACROSS_A_CORRUPTION = (survives_a_corrupt_checkpoint, gives_no_device_twice_after_a_corruption)
 KILLS = (survives_a_kill_at_any_moment,)
-CHECKS = (*ACROSS_A_CORRUPTION, *KILLS)

@@ -380,4 +380,3 @@ CALM = (
     unprepares_without_the_api_server,
     unprepares_with_a_slow_api_server,
 )
-CHECKS = (*AT_START, *ACROSS_A_KILL, *ACROSS_A_REBOOT, *ACROSS_A_LOSS, *CALM)
