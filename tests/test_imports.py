@@ -93,7 +93,7 @@ LAYERS = {
     "devicecore_tools.fleet.metrics": Layer(ANY | names("prometheus_client")),
     "devicecore_tools.testing": Layer(TESTING | names(".testing"), names("grpc .adapters")),
     "devicecore_tools.testing.dra_kubelet": Layer(DRA_TESTING | names(".testing"), names(".adapters")),
-    "devicecore_tools.testing.api_server": Layer(TESTING, names("jsonpatch jsonpointer yaml")),
+    "devicecore_tools.testing.api_server": Layer(TESTING | names("jsonpatch jsonpointer"), names("yaml")),
     "devicecore_tools.testing.wire": Layer(PURE | names("google .wire")),
     "devicecore_tools.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc .adapters")),
     "devicecore_tools.conformance": Layer(
@@ -236,7 +236,7 @@ def test_the_dra_manager_loads_no_adapter_and_nothing_heavy() -> None:
 
 
 def test_the_kubelets_for_tests_need_no_extra() -> None:
-    extras = names("click hypothesis jsonpatch httpx2 prometheus_client rich yaml")
+    extras = names("click hypothesis httpx2 prometheus_client rich yaml")
     assert not extras & loaded_by("import devicecore_tools.testing.kubelet, devicecore_tools.testing.dra_kubelet")
 
 

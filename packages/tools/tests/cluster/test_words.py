@@ -18,7 +18,7 @@ from devicecore_tools.node.cluster.words import events, nodes
 from devicecore_tools.node.cluster.words.pods import REJECTED, PodFacts, pod_status, status_patch
 from devicecore_tools.node.outcome import PodRefusal
 from devicecore_tools.testing.api_server import LocalApiServer
-from devicecore_tools.testing.api_server.merging import strategically_merged
+from devicecore_tools.testing.api_server.patching import strategically_merged
 
 from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.requests import PODS, KubeApiRequests, RequestError

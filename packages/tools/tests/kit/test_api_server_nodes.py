@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from devicecore_tools.testing.api_server import ApiError, Json, LocalApiServer
-from devicecore_tools.testing.api_server.merging import strategically_merged
+from devicecore_tools.testing.api_server.patching import strategically_merged
 
 PODS = "/api/v1/namespaces/default/pods"
 STRATEGIC = "application/strategic-merge-patch+json"

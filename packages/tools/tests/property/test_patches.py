@@ -3,7 +3,7 @@
 from typing import Any
 
 from devicecore_tools.node.cluster.words.patches import difference
-from devicecore_tools.testing.api_server.merging import strategically_merged
+from devicecore_tools.testing.api_server.patching import strategically_merged
 from hypothesis import example, given
 from hypothesis import strategies as st
 

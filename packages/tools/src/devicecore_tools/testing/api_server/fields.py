@@ -10,8 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from devicecore.domain.text import foreign_text
-from devicecore_tools.testing.api_server.status import ApiError, Json, bad_request, copied
+from devicecore_tools.testing.api_server.status import ApiError, Json, copied
 
 FieldPath = tuple[str, ...]
 Owner = tuple[str, str]
@@ -26,15 +25,9 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 }
 _KEY = "k:"
 
-MAX_OPERATIONS = 10_000
-"""Operations of a JSON patch. kube-apiserver has the same limit."""
-
-MAX_COPIED = 3 * 1024 * 1024
-"""Bytes that the operations of a JSON patch copy together. kube-apiserver has the same limit."""
-
 
 def keyed(value: Any, name: str = "") -> Any:  # noqa: ANN401 - JSON
-    """A copy of `value` whose lists with keys are maps from key to item."""
+    """Return a copy of `value` whose lists with keys are maps from key to item."""
     if isinstance(value, dict):
         return {key: keyed(below, key) for key, below in value.items()}
     keys = _KEYS.get(name)
@@ -46,7 +39,7 @@ def keyed(value: Any, name: str = "") -> Any:  # noqa: ANN401 - JSON
 
 
 def unkeyed(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """The inverse of `keyed`."""
+    """Return a copy of `value` whose maps that `keyed` has made are lists again."""
     if not isinstance(value, dict):
         return copied(value)
     if value and all(key.startswith(_KEY) for key in value):
@@ -56,63 +49,6 @@ def unkeyed(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _key(item: Json, keys: tuple[str, ...]) -> str:
     return _KEY + json.dumps({key: item[key] for key in keys if key in item}, separators=(",", ":"), sort_keys=True)
-
-
-def merged(document: Any, change: Any) -> Any:  # noqa: ANN401 - JSON
-    """A merge patch (RFC 7386): null deletes, maps are merged, everything else is replaced."""
-    if not isinstance(change, dict):
-        return copied(change)
-    result = dict(document) if isinstance(document, dict) else {}
-    for key, value in change.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
-
-
-def json_patched(document: Json, operations: Any) -> Json:  # noqa: ANN401 - JSON
-    """RFC 6902. Raises ApiError if the patch is none, is too large, or an operation does not fit the document."""
-    import jsonpatch
-    import jsonpointer
-
-    try:
-        result = _with_operations(document, operations)
-    except (
-        jsonpatch.JsonPatchException,
-        jsonpatch.JsonPatchTestFailed,
-        jsonpointer.JsonPointerException,
-        KeyError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
-        problem = foreign_text(f"the server rejected our request: {error}")
-        raise ApiError(422, "Invalid", problem) from error
-    if not isinstance(result, dict):
-        message = "the patch leaves no object"
-        raise bad_request(message)
-    return result
-
-
-def _with_operations(document: Json, operations: Any) -> Any:  # noqa: ANN401 - JSON
-    """Carry out one operation after the other, because each may copy all that those before it have copied."""
-    import jsonpatch
-    import jsonpointer
-
-    listed = jsonpatch.JsonPatch(operations).patch
-    if len(listed) > MAX_OPERATIONS:
-        message = f"the allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(listed)}"
-        raise ValueError(message)
-    result, size = copied(document), 0
-    for operation in listed:
-        if operation["op"] == "copy":
-            size += len(json.dumps(jsonpointer.resolve_pointer(result, operation["from"])))
-            if size > MAX_COPIED:
-                message = f"expected at most {MAX_COPIED} bytes that a JSON patch copies, got {size}"
-                raise ValueError(message)
-        result = jsonpatch.JsonPatch([operation]).apply(result, in_place=True)
-    return result
 
 
 def leaves(value: Any, above: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:  # noqa: ANN401 - JSON

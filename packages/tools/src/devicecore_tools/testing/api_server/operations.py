@@ -14,12 +14,12 @@ from urllib.parse import unquote
 from attrs import frozen
 
 from devicecore.domain.text import foreign_text
-from devicecore_tools.testing.api_server import fields, status
+from devicecore_tools.testing.api_server import status
 from devicecore_tools.testing.api_server.causes import mapping_of
 from devicecore_tools.testing.api_server.faults import Request
 from devicecore_tools.testing.api_server.kinds import Kind, Kinds
 from devicecore_tools.testing.api_server.list_options import check_list, number
-from devicecore_tools.testing.api_server.merging import strategically_merged
+from devicecore_tools.testing.api_server.patching import json_patched, merged, strategically_merged
 from devicecore_tools.testing.api_server.selectors import Selector, field_selector, label_selector
 from devicecore_tools.testing.api_server.status import ApiError, Json
 from devicecore_tools.testing.api_server.store import ObjectStore
@@ -178,8 +178,8 @@ def _patch(store: ObjectStore, request: Request, target: Target) -> Json:
         detail = "may not be specified for non-apply patch"
         raise status.invalid_options(options="PatchOptions", field="force", kind="Forbidden", detail=detail)
     changes: dict[str, Callable[[Json], Json]] = {
-        _JSON_PATCH: lambda before: _shallow(fields.json_patched(before, body)),
-        _MERGE: lambda before: dict(fields.merged(before, _checked(body, target))),
+        _JSON_PATCH: lambda before: _shallow(json_patched(before, body)),
+        _MERGE: lambda before: dict(merged(before, _checked(body, target))),
         _STRATEGIC: lambda before: strategically_merged(before, _checked(body, target)),
     }
     if kind.is_custom:

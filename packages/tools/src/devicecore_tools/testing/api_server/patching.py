@@ -1,13 +1,24 @@
-"""Strategic merge patches.
+"""The three kinds of patches: JSON patches, merge patches and strategic merge patches.
 
-Law: a list whose items have a key is merged by that key, in the order that the patch asks for. Every other list is
-replaced. Nothing here changes its arguments.
+Law: a strategic merge patch merges a list whose items have a key by that key, in the order that it asks for. Every
+other list is replaced. Nothing here changes its arguments.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from devicecore_tools.testing.api_server.status import Json, bad_request
+import jsonpatch
+import jsonpointer
+
+from devicecore.domain.text import foreign_text
+from devicecore_tools.testing.api_server.status import ApiError, Json, bad_request, copied
+
+MAX_OPERATIONS = 10_000
+"""Operations of a JSON patch. kube-apiserver has the same limit."""
+
+MAX_COPIED = 3 * 1024 * 1024
+"""Bytes that the operations of a JSON patch copy together. kube-apiserver has the same limit."""
 
 MERGE_KEYS: Mapping[str, str] = {
     **dict.fromkeys(("conditions", "addresses"), "type"),
@@ -27,6 +38,60 @@ SETS = frozenset({"finalizers"})
 """The lists of texts that are merged."""
 
 _DIRECTIVE, _RETAIN, _ORDER, _DELETE = "$patch", "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/"
+
+
+def merged(document: Any, change: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return the document after a merge patch (RFC 7386): null deletes, maps are merged, all else is replaced."""
+    if not isinstance(change, dict):
+        return copied(change)
+    result = dict(document) if isinstance(document, dict) else {}
+    for key, value in change.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def json_patched(document: Json, operations: Any) -> Json:  # noqa: ANN401 - JSON
+    """Return the document after a JSON patch (RFC 6902).
+
+    Raises ApiError if the patch is none, is too large, or an operation does not fit the document.
+    """
+    try:
+        result = _with_operations(document, operations)
+    except (
+        jsonpatch.JsonPatchException,
+        jsonpatch.JsonPatchTestFailed,
+        jsonpointer.JsonPointerException,
+        KeyError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        problem = foreign_text(f"the server rejected our request: {error}")
+        raise ApiError(422, "Invalid", problem) from error
+    if not isinstance(result, dict):
+        message = "the patch leaves no object"
+        raise bad_request(message)
+    return result
+
+
+def _with_operations(document: Json, operations: Any) -> Any:  # noqa: ANN401 - JSON
+    """Carry out one operation after the other, because each may copy all that those before it have copied."""
+    listed = jsonpatch.JsonPatch(operations).patch
+    if len(listed) > MAX_OPERATIONS:
+        message = f"the allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(listed)}"
+        raise ValueError(message)
+    result, size = copied(document), 0
+    for operation in listed:
+        if operation["op"] == "copy":
+            size += len(json.dumps(jsonpointer.resolve_pointer(result, operation["from"])))
+            if size > MAX_COPIED:
+                message = f"expected at most {MAX_COPIED} bytes that a JSON patch copies, got {size}"
+                raise ValueError(message)
+        result = jsonpatch.JsonPatch([operation]).apply(result, in_place=True)
+    return result
 
 
 def strategically_merged(document: Json, change: Json) -> Json:
