@@ -6,7 +6,7 @@ that says whether the server has refused or has not answered.
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from urllib.parse import quote
@@ -180,17 +180,7 @@ class KubeApiRequests(ApiServers):
 
     def list(self, resource: ApiResource, fields: str = "", namespace: str = "") -> list[Json]:
         """Return the objects that a field selector matches; all of them, or a RequestError."""
-        found: list[Json] = []
-        query = {"limit": str(PAGE), **({"fieldSelector": fields} if fields else {})}
-        for _ in range(MAX_PAGES):
-            answer = self._send(ApiRequest(f"list {resource.plural}", "GET", resource.path(namespace), query))
-            items, _, token = page_of(answer)
-            found += items
-            if not token:
-                return found
-            query["continue"] = token
-        message = f"a list of {resource.plural} has more than {MAX_PAGES} pages"
-        raise RequestError(message)
+        return [one for items, _ in pages(self._send, resource, fields, namespace) for one in items]
 
     def create(self, resource: ApiResource, body: Json, namespace: str = "") -> dict[str, Json]:
         """Create an object. Return it as the server has it."""
@@ -259,24 +249,39 @@ def all_of(server: ApiServer, resource: ApiResource, fields: str = "", *, page: 
 
     def answer() -> tuple[list[Json], str]:
         found: list[Json] = []
-        query = {"limit": str(page), **({"fieldSelector": fields} if fields else {})}
-        for _ in range(MAX_PAGES):
-            try:
-                items, version, token = page_of(server.answer(ApiRequest(permission, "GET", resource.path(), query)))
-            except RequestError as error:
-                raise ValueError(str(error)) from error
-            found += items
-            if not token:
-                return found, version
-            query["continue"] = token
-        message = f"a list of {resource.plural} has more than {MAX_PAGES} pages"
-        raise ValueError(message)
+        version = ""
+        try:
+            for items, of_page in pages(server.answer, resource, fields, page=page):
+                version = of_page
+                found += items
+        except RequestError as error:
+            raise ValueError(str(error)) from error
+        return found, version
 
-    permission = f"list {resource.plural}"
-    return server.ask(permission, answer)
+    return server.ask(f"list {resource.plural}", answer)
 
 
-def page_of(answer: Json) -> tuple[list[Json], str, str]:
+def pages(
+    send: Callable[[ApiRequest], Json], resource: ApiResource, fields: str, namespace: str = "", *, page: int = PAGE
+) -> Iterator[tuple[list[Json], str]]:
+    """Yield the objects of each page of a list, and the version of the list.
+
+    Raises:
+        RequestError: an answer is no list, or the list has too many pages.
+    """
+    query = {"limit": str(page), **({"fieldSelector": fields} if fields else {})}
+    for _ in range(MAX_PAGES):
+        request = ApiRequest(f"list {resource.plural}", "GET", resource.path(namespace), query)
+        items, version, token = _page_of(send(request))
+        yield items, version
+        if not token:
+            return
+        query["continue"] = token
+    message = f"a list of {resource.plural} has more than {MAX_PAGES} pages"
+    raise RequestError(message)
+
+
+def _page_of(answer: Json) -> tuple[list[Json], str, str]:
     """Return the objects of one page of a list, the version of the list, and what continues it; empty at its end.
 
     Raises:

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Protocol
 
-from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, NodeNameError, Problem
+from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
 from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.http import AnswerTooLargeError
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.adapters.kube_api.requests import MAX_PAGES, PAGE, PODS, RequestError, page_of
+from devicecore.adapters.kube_api.requests import PAGE, PODS, RequestError, pages
 from devicecore.domain.names import is_dns_subdomain
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
@@ -133,26 +133,21 @@ class KubeApiPods(HasLifecycle):
     def _list(self, limit: int = PAGE) -> str:
         """Give all pods to the handler. Return the version of the list. If a page is too large, try smaller ones."""
         found: list[Json] = []
-        query = {"fieldSelector": self._selector, "limit": str(limit)}
-        for _ in range(MAX_PAGES):
-            try:
-                answer = self._lister.send(ApiRequest("list pods", "GET", PODS.path(), query))
-            except Problem as problem:
-                if problem.kind is not AnswerTooLargeError or limit == 1:
-                    raise
-                return self._list(limit // 2)
-            try:
-                items, version, token = page_of(answer)
+        version = ""
+        try:
+            for items, of_page in pages(self._lister.send, PODS, self._selector, page=limit):
+                version = of_page
                 found += [pod for pod in map(_pod, items) if self._handler.wants(_node(_whole(pod)))]
-            except (RequestError, ValueError) as error:
-                raise Problem(kind="list", cause=str(error)) from error
-            if not token:
-                if not version:
-                    raise Problem(kind="list", cause="expected the version of a list of pods, got none")
-                self._handler.listed(found)
-                return version
-            query["continue"] = token
-        raise Problem(kind="list", cause=f"the list of pods has more than {MAX_PAGES} pages")
+        except Problem as problem:
+            if problem.kind is not AnswerTooLargeError or limit == 1:
+                raise
+            return self._list(limit // 2)
+        except (RequestError, ValueError) as error:
+            raise Problem(kind="list", cause=str(error)) from error
+        if not version:
+            raise Problem(kind="list", cause="expected the version of a list of pods, got none")
+        self._handler.listed(found)
+        return version
 
     def _is_ill(self, problem: Problem) -> None:
         if self._problem is None or self._problem.kind != problem.kind:
