@@ -6,7 +6,7 @@ Law: a type in a signature leads to where the reference describes it.
 from pathlib import Path
 from tomllib import loads
 
-from docutils.nodes import Element, TextElement
+from docutils.nodes import Element, Text, TextElement, document, reference
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -61,7 +61,18 @@ def keep_colons(_app: Sphinx, what: str, _name: str, _obj: object, _options: obj
         lines[:0] = ["..", ""]
 
 
+def name_pages_by_their_titles(app: Sphinx, doctree: document, _page: str) -> None:
+    """Show the title of a page as the text of a link that has the name of its file, as readers of the files see it."""
+    titles = {f"{page.rpartition('/')[2]}.md": title for page, title in app.env.titles.items()}
+    for link in doctree.findall(reference):
+        if link.astext() in titles:
+            title = titles[link.astext()].astext().partition(":")[0]
+            link.children = []
+            link += Text(title)
+
+
 def setup(app: Sphinx) -> None:
     """Connect what this file defines."""
     app.connect("missing-reference", lead_to_the_reference)
+    app.connect("doctree-resolved", name_pages_by_their_titles)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)  # before napoleon
