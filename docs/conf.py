@@ -67,8 +67,8 @@ def name_pages_by_their_titles(app: Sphinx, doctree: document, _page: str) -> No
     for link in doctree.findall(reference):
         if link.astext() in titles:
             title = titles[link.astext()].astext().partition(":")[0]
-            link.children = []
-            link += Text(title)
+            link.clear()
+            link.append(Text(title))
 
 
 def setup(app: Sphinx) -> None:
