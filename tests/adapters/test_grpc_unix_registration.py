@@ -303,7 +303,7 @@ class TestCalls:
             plugin = recorder.plugin()
             assert len(transport.allocate(plugin, [DeviceId(str(fits))])) == 256 * 1024
             with pytest.raises(
-                PluginCallError, match=r"Allocate has 262145 bytes, expected at most 262144 \(max_alloc"
+                PluginCallError, match=r"Allocate has 262145 bytes, expected at most 262144 \(allocate_bytes"
             ):
                 transport.allocate(plugin, [DeviceId(str(fits + 1))])
 
