@@ -117,7 +117,7 @@ def wait_for_problem(sink: KubeApiSink, server: NodeServer, pattern: str) -> Sin
         problem = sink.problem
         if problem and re.search(pattern, problem.cause):
             return problem
-        time.sleep(0.005)
+        time.sleep(0.02)
     message = f"no problem like {pattern!r}, but {sink.problem!r}, after {server.requests[-3:]}"
     raise AssertionError(message)
 
