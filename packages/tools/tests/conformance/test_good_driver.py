@@ -1,11 +1,12 @@
 """A good driver passes every check, with our stubs and with generated ones, and each check has a driver that fails."""
 
+import sys
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 from devicecore_tools.conformance import Check
-from devicecore_tools.conformance.dra import CHECKS, CORE, DriverUnderTest
+from devicecore_tools.conformance.dra import CHECKS, CORE, DriverUnderTest, run
 from devicecore_tools.conformance.dra.environment import DEVICE_CLASS
 from devicecore_tools.conformance.dra.run import RENEWED
 from devicecore_tools.conformance.reports import summary
@@ -25,7 +26,7 @@ from tests.conformance.faults.habits import (
     WritesMetadata,
 )
 from tests.conformance.faults.slices import PublishesOnce
-from tests.conformance.harness import BY_NAME, QUICK, Fault, assert_all_pass, faults_of, run_on
+from tests.conformance.harness import BY_NAME, DRIVER, QUICK, Fault, assert_all_pass, faults_of, run_on
 
 GROUPS = sorted(path.stem for path in Path(__file__).with_name("faults").glob("*.py"))
 INFO = {"keeps-its-slices-at-sigterm"}
@@ -117,6 +118,12 @@ def test_a_driver_that_restarts_itself_is_not_blamed_for_what_that_ends() -> Non
 
 def test_a_number_of_open_files_that_swings_is_no_leak() -> None:
     assert_all_pass(run_on(SwingsInOpenFiles, checks_of("closes-its-files"), None, QUICK))
+
+
+def test_the_data_directory_of_a_driver_is_there_at_each_start() -> None:
+    words = ["sh", "-c", f"test -d {{plugins}}/my/state && exec {sys.executable} {DRIVER}"]
+    checks = [BY_NAME["answers-get-info"], BY_NAME["prepares-the-same-after-a-restart"]]
+    assert_all_pass(run(words, settings=evolve(QUICK, data="my/state"), checks=checks))
 
 
 def test_a_claim_of_the_user_for_all_devices_is_that_of_each_check() -> None:

@@ -46,10 +46,10 @@ def driver(
     \b
     $ devicecore conformance driver -- ./my-driver --kubeconfig {kubeconfig} --cdi-root {cdi}
 
-    A driver whose data directory has to exist is started by a shell:
+    A driver whose data directory has to exist:
 
     \b
-    $ devicecore conformance driver -- sh -c 'mkdir -p {plugins}/my && exec ./my-driver --data {plugins}/my'
+    $ devicecore conformance driver --data-dir my -- ./my-driver --data {plugins}/my
 
     Exit status 0 if no check of severity must failed, 1 if one failed, if no time was left for one, or if every check
     was skipped, 2 if the driver cannot be run or a directory cannot be used.
@@ -84,6 +84,7 @@ def _settings_of(options: Mapping[str, Any], *, full: bool) -> "DriverTestSettin
         registry=options["registry_dir"],
         plugins=options["plugins_dir"],
         cdi=options["cdi_dir"],
+        data=options["data_dir"],
         environment=dict(map(_variable, options["env"])),
         objects=_objects(options["claims"]) if options["claims"] else (),
         device_class=options["device_class"],

@@ -4,11 +4,12 @@ Law: each default is that of the settings of `devicecore_tools.conformance`.
 """
 
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import ParamSpec, TypeVar
 
 import click
 
+from devicecore.domain.text import foreign_text
 from devicecore_tools.command.options import extended_resource, seconds_option, with_options
 from devicecore_tools.command.output import json_option
 
@@ -17,6 +18,15 @@ R = TypeVar("R")
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _LATE = "Checks for which no time is left are skipped; if one of severity must is among them, the exit status is 1."
+
+
+def _below_plugins(context: click.Context, option: click.Parameter, text: str) -> str:
+    """Read a path below the directory of plugins; an empty text stays empty."""
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts or "\0" in text:
+        message = f"{foreign_text(text)!r}: expected a path below {{plugins}}, such as my-driver, without '..'."
+        raise click.BadParameter(message, context, option)
+    return text
 
 
 _PLUGIN = (
@@ -82,6 +92,13 @@ _DRIVER = (
     ),
     click.option("--plugins-dir", type=_DIRECTORY, help="The kubelet's directory of plugins, if fixed."),
     click.option("--cdi-dir", type=_DIRECTORY, help="Where the driver writes CDI files, if that is fixed."),
+    click.option(
+        "--data-dir",
+        default="",
+        metavar="NAME",
+        callback=_below_plugins,
+        help="A directory below {plugins} that has to exist when the driver starts. It is made before each start.",
+    ),
     click.option(
         "--env",
         multiple=True,

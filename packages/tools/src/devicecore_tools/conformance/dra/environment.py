@@ -102,6 +102,10 @@ class Environment:
         """Replace the placeholders in a text."""
         return with_texts(text, {**self.placeholders, "{pod_uid}": pod_uid})
 
+    def make_data_directory(self) -> None:
+        """Make the directory that the driver needs at its start, if there is one and it is not there."""
+        (self.plugins / self._settings.data).mkdir(mode=0o755, parents=True, exist_ok=True)
+
     @property
     def cdi_before(self) -> frozenset[str]:
         """The names of the CDI files that were there before the run."""

@@ -77,6 +77,7 @@ class DriverProcess(SubjectProcess):
         with self._starting:
             if self._is_over:
                 self.skip_for_time()
+            self._environment.make_data_directory()
             runtime = RuntimeConnection()
             self._runtimes.append(runtime)
             number = runtime.peer.fileno()

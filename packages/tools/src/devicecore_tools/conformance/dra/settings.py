@@ -19,6 +19,7 @@ class DriverTestSettings:
         registry: where the driver makes its registration socket; by default a new directory.
         plugins: where the driver keeps its state and its service socket; by default a new directory.
         cdi: where the driver writes CDI files; by default a new directory.
+        data: a directory below `plugins` that exists whenever the driver starts, such as `my-driver`; empty for none.
         environment: additional environment variables of the driver. Placeholders are replaced in the values.
         objects: objects for the API server, such as a DeviceClass. The first ResourceClaim or ResourceClaimTemplate
             among them is no object: its spec is that of every claim that the checks make. What a Node of the name
@@ -48,6 +49,7 @@ class DriverTestSettings:
     registry: Path | None = None
     plugins: Path | None = None
     cdi: Path | None = None
+    data: str = ""
     environment: Mapping[str, str] = {}
     objects: Sequence[Mapping[str, Any]] = ()
     device_class: str = ""
