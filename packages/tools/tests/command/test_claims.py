@@ -100,6 +100,15 @@ def test_a_claim_that_fits_gets_its_devices_named(place: Path, capsys: pytest.Ca
     assert "claim ml/train on node-1: gets its devices\n  request r  gpu.example.com/node-1/gpu-0\n" in printed
 
 
+def test_slices_may_be_a_yaml_file_of_several_documents(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    items = json.loads((place / "slices.json").read_text())["items"]
+    (place / "slices.yaml").write_text("".join(f"---\n{json.dumps(one)}\n" for one in items))
+    outcomes = [run(place, "why", "claim.json", "--slices", f"slices.{form}", "--json") for form in ("json", "yaml")]
+    assert outcomes == [0, 0]
+    one, other = capsys.readouterr().out.split("\n}\n{")
+    assert f"{one}\n}}\n" == f"{{{other}"
+
+
 def test_only_the_named_node_is_tried(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(place, "why", "claim.json", "--slices", "slices.json", "--node-name", "node-2", "--json")
     document = json.loads(capsys.readouterr().out)

@@ -72,6 +72,14 @@ def test_the_output_of_doctor_is_a_description(place: Path, capsys: pytest.Captu
     main(["doctor", "--checkpoint", str(place / "checkpoint"), "--json"])
     (place / "report.json").write_text(capsys.readouterr().out)
     assert fits(place, "two.yaml", "report.json") == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "of example.com/gpu is unknown, so they count as held" in printed
+    assert "pod unknown ends" not in printed
+    report = json.loads((place / "report.json").read_text())
+    report["findings"] = [{"code": "kubelet-gone", "sentence": "No kubelet runs."}]
+    (place / "stopped.json").write_text(json.dumps(report))
+    assert fits(place, "one.yaml", "stopped.json") == 1
+    assert "No kubelet runs." in capsys.readouterr().out
     assert fits(place, "two.yaml", "checkpoint") == 0, "a checkpoint alone does not say that devices are not free"
 
 

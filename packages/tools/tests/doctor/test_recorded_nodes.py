@@ -197,6 +197,21 @@ def test_each_command_that_a_finding_advises_shows_what_it_promises(
     assert all("claim " in text for _, file, text in advised if file == "dra_manager_state")
 
 
+def test_why_knows_a_pod_of_the_node_by_its_name_and_says_if_it_was_not_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = written(tmp_path, "09-unhealthy-in-use")
+    running = [one for one in NODES["09-unhealthy-in-use"]["pods.json"]["items"] if one["status"]["phase"] == "Running"]
+    for pod in running:
+        name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        main(["why", name, "--root", root])
+        main(["why", pod["metadata"]["name"], "--root", root, "--json"])
+        assert "".join(capsys.readouterr()).count(f"pod {name} is Running: no kubelet has refused it") == 2
+    (manifest := tmp_path / "pod.json").write_text(json.dumps({**running[0], "kind": "Pod", "status": None}))
+    assert main(["why", str(manifest), "--root", root]) == 2
+    assert capsys.readouterr().err.endswith(f"no kubelet has seen it. Run: devicecore fits {manifest}\n")
+
+
 def test_a_record_replaces_no_file_that_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A kubelet's directory has files of the same names, with which the kubelet starts."""
     root = Path(written(tmp_path, "14-dra-healthy"))

@@ -1,6 +1,7 @@
 """The API server of the test kit, over HTTP."""
 
 import http.client
+import http.client
 import json
 import socket
 import threading
@@ -629,10 +630,14 @@ def test_a_bad_request_is_refused_with_a_status(
         ("POST /api/v1/nodes HTTP/1.1\r\nContent-Length: abc", 400),
         (f"POST /api/v1/nodes HTTP/1.1\r\nContent-Length: {'9' * 5_000}", 413),
         ("POST /api/v1/nodes HTTP/1.1\r\nContent-Length: 3000000000", 413),
-        ("POST /api/v1/nodes HTTP/1.1\r\nTransfer-Encoding: chunked", 411),
+        ("POST /api/v1/nodes HTTP/1.1\r\nTransfer-Encoding: gzip", 411),
+        ("POST /api/v1/nodes HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 1", 411),
+        ("POST /api/v1/nodes HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffff", 413),
+        ("POST /api/v1/nodes HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n123456789", 400),
+        ("POST /api/v1/nodes HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}}", 400),
         ("GET http://[/api HTTP/1.1", 400),
     ],
-    ids=["negative", "no number", "no number of bytes", "3 GB", "chunked", "no path"],
+    ids=["negative", "no number", "no number of bytes", "3 GB", "gzip", "both", "4 GB", "no size", "no end", "no path"],
 )
 def test_a_request_of_unknown_length_is_refused_at_once(server: LocalApiServer, head: str, code: int) -> None:
     with socket.create_connection(server.address, timeout=60) as connection:
@@ -640,6 +645,16 @@ def test_a_request_of_unknown_length_is_refused_at_once(server: LocalApiServer, 
         answer = connection.makefile("rb").read()
     assert answer.startswith(f"HTTP/1.1 {code} ".encode())
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["kind"] == "Status"
+
+
+def test_a_body_may_come_in_chunks_as_kubectl_create_raw_sends_it(server: LocalApiServer) -> None:
+    connection = http.client.HTTPConnection(*server.address, timeout=60)
+    for name in ("a", "b"):  # on one connection
+        parts = iter([b'{"metadata": ', f'{{"name": "{name}"}}'.encode(), b"}"])
+        connection.request("POST", "/api/v1/nodes", parts, {"Content-Type": "application/json"}, encode_chunked=True)
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())["metadata"]["name"]) == (201, name)
+    connection.close()
 
 
 def test_a_body_that_ends_early_changes_nothing(server: LocalApiServer) -> None:

@@ -29,9 +29,9 @@ def _claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "Claim
     """Return a trial with the objects of files and of an API server. Raises ValueError if one cannot be read."""
     from devicecore.domain.documents import Value
     from devicecore_tools.doctor.claim_trial import ClaimTrial, objects_of
-    from devicecore_tools.doctor.sources.large_documents import read_document_file
+    from devicecore_tools.doctor.sources.large_documents import read_all_documents
 
-    documents = [read_document_file(place) for place in places if place is not None]
+    documents = [document for place in places if place is not None for document in read_all_documents(place)]
     if kubeconfig is not None:
         try:
             from devicecore_tools.doctor.sources.api_server import OF_CLAIMS, read_objects
@@ -160,9 +160,10 @@ def pairs_of(answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
     yield "reason", str(answer.answer)
     verdicts = answer.answer.verdicts
     several = len({(one.claim, one.request) for one in verdicts}) > 1
+    fits = "fits, but not beside what else is wanted" if several else "fits, but too few devices do"
     for one in verdicts[:_MAX_DEVICES]:
         name = f"{one.request}: {one.device}" if several else str(one.device)
-        yield name, str(one.reason or "fits, but not beside what else is wanted")
+        yield name, str(one.reason or fits)
     if len(verdicts) > _MAX_DEVICES:
         yield "...", f"{len(verdicts) - _MAX_DEVICES:,} more"
     for change in answer.changes:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NEGATIVE, _UNUSABLE = 1, 2
 _ONLY_DEVICES = (
     "Only devices were tried: the CPU manager, the memory manager or the scheduler may still refuse the pod. "
-    "Devices of which no source names a holder were taken as free."
+    "Devices of which no source names a holder were taken as free; in a description, an owner that is unknown counts."
 )
 
 

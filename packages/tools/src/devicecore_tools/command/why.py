@@ -3,6 +3,7 @@
 Law: a message that neither a kubelet nor the scheduler says is not explained.
 """
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from devicecore_tools.command.trial_options import pod_in_file, topology_options
 if TYPE_CHECKING:
     from devicecore.domain.documents import Value
     from devicecore.domain.model import Pod
-    from devicecore_tools.doctor import Facts
+    from devicecore_tools.doctor import Facts, PodSeen
     from devicecore_tools.doctor.explanation import Explanation, ResourceNow
     from devicecore_tools.doctor.findings import NodeFinding
     from devicecore_tools.doctor.trial import Fit, TopologySettings
@@ -60,8 +61,9 @@ def why(
 ) -> int:
     """Explain why a kubelet refused a pod, why it waits, or why the scheduler finds no node for it.
 
-    MESSAGE is the message of the pod's status or of its event, or a file, or - for standard input. It may have quotes,
-    line breaks and columns around it, as `kubectl describe` and logs print them. A file may also be what
+    MESSAGE is the message of the pod's status or of its event, or a file, or - for standard input, or the name of a
+    pod of the node whose pods are read. It may have quotes, line breaks and columns around it, as `kubectl describe`
+    and logs print them. A file may also be what
     `kubectl get -o json` prints: events, or a pod, which then is known, too. Its events are read with --events or
     --kubeconfig, because no status says why a pod waits for a claim.
 
@@ -94,8 +96,8 @@ def why(
             check_places(sources)
             explain_claim(claim, sources, as_json=as_json)
             return 0
-        texts, pod = _read(message)
-        pod = pod_in_file(pod_file) if pod_file else pod
+        texts, seen = _read(message)
+        pod = pod_in_file(pod_file) if pod_file else seen and seen.pod
     except OSError as error:
         complain("devicecore why", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
@@ -103,10 +105,17 @@ def why(
         complain("devicecore why", str(error))
         return _UNUSABLE
     facts, documents = _facts(sources, pod)
+    if pod is None and facts is not None and (item := _named(message, facts, documents)) is not None:
+        texts, seen = _read(json.dumps(item))
+        pod = seen and seen.pod
     found = texts if pod is None or facts is None else [*texts, *_events_of(pod, facts)]
     explained = list({one.text: one for text in found for one in explain(text, pod, facts)}.values())
     wrong = concerning(pod, facts) if pod is not None and facts is not None else ()
+    stands = _standing(seen) if seen is not None and not explained else ""
     if not explained and not wrong:
+        if stands:
+            complain("devicecore why", stands)
+            return _NEGATIVE
         said = foreign_text(texts[0]) if texts else "there is no message"
         hint = _HOW_TO_GET_IT if message != "-" and not _is_file(message) else "" if texts else _NO_EVENTS
         complain("devicecore why", f"expected a message with which a kubelet refuses a pod, got: {said}{hint}")
@@ -117,8 +126,11 @@ def why(
         trial = None  # the pod waits for a driver, and nobody can try what that will answer
     if as_json:
         document = {"explanations": list(map(_document, explained)), "findings": list(map(_document, wrong))}
-        print_json({**document, "trial": trial and _trial_document(trial)})
+        note = {"note": stands} if stands else {}
+        print_json({**document, "trial": trial and _trial_document(trial), **note})
     else:
+        if stands:
+            click.echo(stands)
         _print(explained, wrong, trial)
     return 0
 
@@ -145,7 +157,21 @@ def _print(explained: "Sequence[Explanation]", wrong: "Sequence[NodeFinding]", t
 # --- what is read -----------------------------------------------------------------------------------------------------
 
 
-def _read(message: str) -> tuple[list[str], "Pod | None"]:
+def _named(name: str, facts: "Facts", documents: dict[str, Any]) -> object:
+    """Return the pod of this name, or `namespace/name`, as it was read. Return None if there is not exactly one."""
+    items = documents.get(_PODS, {"items": []})["items"] if facts.look.pods.value is not None else []
+    names = ((one, one["metadata"]["name"], one["metadata"].get("namespace", "default")) for one in items or ())
+    found = [one for one, of_pod, namespace in names if name in {of_pod, f"{namespace}/{of_pod}"}]
+    return found[0] if len(found) == 1 else None
+
+
+def _standing(seen: "PodSeen") -> str:
+    """Return a sentence for a pod that was certainly not refused, or an empty text."""
+    name = foreign_text(f"{seen.pod.namespace}/{seen.pod.name}")
+    return f"pod {name} is {seen.phase}: no kubelet has refused it" if seen.phase in {"Running", "Succeeded"} else ""
+
+
+def _read(message: str) -> tuple[list[str], "PodSeen | None"]:
     """Return the messages, and the pod if it is known."""
     from devicecore_tools.doctor.sources.node import MAX_INPUT
 
@@ -171,6 +197,9 @@ def _read(message: str) -> tuple[list[str], "Pod | None"]:
     from devicecore_tools.doctor.sources.large_documents import parse_document
 
     document = parse_document(data, place)
+    if document["kind"].text("") == "Pod" and document["status"].data is None:
+        problem = f"{place}: the pod has no status, so no kubelet has seen it. Run: devicecore fits {place}"
+        raise ValueError(problem)
     refused = _refused_pods(document)
     return list(dict.fromkeys(_messages(document))), _pod_of(refused[0]) if len(refused) == 1 else None
 
@@ -219,11 +248,11 @@ def _messages(document: "Value") -> Iterator[str]:
     yield from (text for place in places if (text := place.text("")))
 
 
-def _pod_of(document: "Value") -> "Pod":
+def _pod_of(document: "Value") -> "PodSeen":
     from devicecore.domain.documents import Value
     from devicecore_tools.doctor.sources.objects import pods_in
 
-    return pods_in(Value({"kind": "PodList", "items": [document.data]}, document.file))[0].pod
+    return pods_in(Value({"kind": "PodList", "items": [document.data]}, document.file))[0]
 
 
 def _facts(options: dict[str, object], pod: "Pod | None") -> "tuple[Facts | None, dict[str, Any]]":
@@ -255,6 +284,7 @@ def _events_of(pod: "Pod", facts: "Facts") -> list[str]:
     return list(dict.fromkeys(one.message for one in sorted(events, key=lambda one: one.last, reverse=True)))
 
 
+_PODS = "pods.json"
 _SOURCES = ("root", "checkpoint", "pod_resources", "events", "kubeconfig", "in_cluster")
 
 

@@ -32,6 +32,8 @@ _NO_OWNER = ("", "free", "none")
 def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
     """Return the node that a description describes. A device whose owner is `unknown` counts as held.
 
+    If `doctor` has found that no kubelet runs, the node admits no pod.
+
     Args:
         document: an object with `devices`, and perhaps `name`, `topologyPolicy`, `topologyScope` and `numaNodes`.
         topology: what counts where the document does not say it; without NUMA nodes, devices say which there are.
@@ -61,7 +63,9 @@ def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
     )
     allocations = [Allocation(key, resource, nodes, Receipt(b"")) for (key, resource), nodes in held.items()]
     lists = {resource: tuple(listed.values()) for resource, listed in devices.items()}
-    return TrialNode(document["name"].text("") or document.file, lists, allocations, topology=found)
+    wrong = {one["code"].text(""): one["sentence"].text("") for one in document["findings"].sequence()}
+    name = document["name"].text("") or document.file
+    return TrialNode(name, lists, allocations, topology=found, stopped=wrong.get("kubelet-gone", ""))
 
 
 def _resource(value: "Value") -> ResourceName:

@@ -32,6 +32,7 @@ from devicecore.domain.model import (
     ResourceName,
     is_extended_resource,
 )
+from devicecore.domain.text import counted
 from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
@@ -62,6 +63,10 @@ class TopologySettings:
     policy: Policy = Policy.NONE
     scope: Scope = Scope.CONTAINER
     numa_nodes: tuple[NumaNode, ...] = ()
+
+
+UNKNOWN_HOLDER = PodUid("unknown")
+"""Holds the devices of a description whose owner is not known. It is no pod, so its end is not proposed."""
 
 
 @frozen
@@ -273,6 +278,10 @@ def fit(node: TrialNode, pod: Pod) -> Fit:
         return Fit(node.name, verdict, claims=claims, warnings=warnings)
     missing = [name for name in _wanted(node, pod) if name in node.absent]
     warnings = tuple(_MISSING[node.why_absent.get(name, WhyAbsent.UNKNOWN)].format(name) for name in missing)
+    for one in node.allocations:
+        if one.key.pod == UNKNOWN_HOLDER and one.resource in _wanted(node, pod):
+            what = f"{counted(len(one.numa_nodes), 'device')} of {one.resource}"
+            warnings += (f"the holder of {what} is unknown, so they count as held: name it, or write owner: free",)
     attempts = max(MIN_ATTEMPTS, MAX_WORK // (1 + len(node.allocations) + sum(map(len, node.devices.values()))))
     kinds: tuple[Iterator[_Attempt], ...] = (_recovery(node, pod),)
     if not node.stopped and not missing:
@@ -408,7 +417,7 @@ def _release(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
     sizes: dict[PodUid, int] = {}
     wanted = _wanted(node, pod)
     for allocation in node.allocations:
-        if allocation.resource in wanted and allocation.key.pod != pod.uid:
+        if allocation.resource in wanted and allocation.key.pod not in {pod.uid, UNKNOWN_HOLDER}:
             sizes[allocation.key.pod] = sizes.get(allocation.key.pod, 0) + len(allocation.numa_nodes)
     for uid, requested in node.requests.items():
         if uid != pod.uid and (size := sum(requested.get(name, 0) for name in wanted)):

@@ -26,11 +26,23 @@ def read_document_file(path: str) -> Value:
     Raises:
         DocumentError: the file cannot be used.
     """
+    return parse_document(_content(path), path)
+
+
+def read_all_documents(path: str) -> list[Value]:
+    """Return the documents in a file, of which a YAML file may have several.
+
+    Raises:
+        DocumentError: the file cannot be used.
+    """
+    return _objects(_content(path), path)
+
+
+def _content(path: str) -> bytes:
     try:
-        data = read_file(path, MAX_BYTES, follow_links=True)
+        return read_file(path, MAX_BYTES, follow_links=True)
     except OSError as error:
         raise DocumentError(path, None, "", error.strerror or str(error)) from error
-    return parse_document(data, path)
 
 
 def parse_document(data: bytes, file: str) -> Value:
@@ -39,12 +51,20 @@ def parse_document(data: bytes, file: str) -> Value:
     Raises:
         DocumentError: it is neither JSON nor YAML, or too large, or not one object.
     """
+    documents = _objects(data, file)
+    if len(documents) != 1:
+        Value(None, file).refuse(f"expected one document, got {len(documents) or 'nothing'}")
+    return documents[0]
+
+
+def _objects(data: bytes, file: str) -> list[Value]:
     whole = Value(None, file)
     data = data.removeprefix(b"\xef\xbb\xbf").strip()
-    value = _json(data, whole) if data.startswith(b"{") else _yaml(data, whole)
-    if not isinstance(value.data, dict):
-        whole.refuse(f"expected an object, got {described(value.data)}")
-    return value
+    values = [_json(data, whole)] if data.startswith(b"{") else _yaml(data, whole)
+    for value in values:
+        if not isinstance(value.data, dict):
+            whole.refuse(f"expected an object, got {described(value.data)}")
+    return values
 
 
 def _json(data: bytes, whole: Value) -> Value:
@@ -56,14 +76,11 @@ def _json(data: bytes, whole: Value) -> Value:
         return whole.refuse(f"it is not JSON: {error}", error if isinstance(error, ValueError) else None)
 
 
-def _yaml(data: bytes, whole: Value) -> Value:
+def _yaml(data: bytes, whole: Value) -> list[Value]:
     if len(data) > MAX_DOCUMENT_SIZE:
         whole.refuse(f"expected JSON, or YAML of at most {MAX_DOCUMENT_SIZE:,} bytes, got {len(data):,}")
     try:
         text = data.decode()
     except UnicodeDecodeError:
         whole.refuse("expected UTF-8 text, got other bytes")
-    documents = read_documents(text, whole.file)
-    if len(documents) != 1:
-        whole.refuse(f"expected one document, got {len(documents) or 'nothing'}")
-    return documents[0]
+    return read_documents(text, whole.file)

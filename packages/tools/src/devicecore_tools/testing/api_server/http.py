@@ -5,6 +5,7 @@ have is refused in the words of kube-apiserver.
 """
 
 import json
+import re
 import socket
 import ssl
 import sys
@@ -48,6 +49,8 @@ END_SECONDS = 1.0
 """How long a stop waits for requests that are under way."""
 
 _LARGE = 64 * 1024  # bytes of a body
+_MAX_CHUNK_LINE = 100  # bytes
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
 
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _MANY = {"get": "list", "delete": "deletecollection"}
@@ -171,7 +174,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _is_large(self) -> bool:
         try:
-            return self._length() > _LARGE
+            return self._is_chunked() or self._length() > _LARGE
         except ApiError:  # its body is not read
             return False
 
@@ -237,12 +240,7 @@ class Handler(BaseHTTPRequestHandler):
         return True
 
     def _read(self) -> tuple[Request, Target | None]:
-        length = self._length()
-        body = self.rfile.read(length)
-        if len(body) < length:  # half of a YAML document is often YAML, too
-            self.close_connection = True
-            message = f"unexpected EOF: expected a body of {length} bytes, got {len(body)}"
-            raise status.bad_request(message)
+        body = self._chunks() if self._is_chunked() else self._exactly(self._length())
         try:
             url = urlsplit(self.path)
         except ValueError as error:
@@ -266,6 +264,42 @@ class Handler(BaseHTTPRequestHandler):
                 verb = "watch" if query.get("watch") in ("1", "true") and verb == "get" else _MANY.get(verb, verb)
             request = evolve(request, verb=verb, resource=target.resource)
         return evolve(request, body=parsed(body, headers.get("Content-Type", JSON))), target
+
+    def _exactly(self, length: int) -> bytes:
+        body = self.rfile.read(length)
+        if len(body) < length:  # half of a YAML document is often YAML, too
+            self.close_connection = True
+            message = f"unexpected EOF: expected a body of {length} bytes, got {len(body)}"
+            raise status.bad_request(message)
+        return body
+
+    def _is_chunked(self) -> bool:
+        return self.headers.get("Transfer-Encoding", "").lower() == "chunked" and "Content-Length" not in self.headers
+
+    def _chunks(self) -> bytes:
+        """Return a body that comes in chunks, as `kubectl create --raw` sends it. Trailers are refused."""
+        is_last, self.close_connection = self.close_connection, True  # if it is refused, its end is not known
+        body = bytearray()
+        while size := self._size_of_chunk():
+            if len(body) + size > MAX_BODY:
+                raise ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
+            body += self._exactly(size)
+            self._end_of_chunk()
+        self._end_of_chunk()
+        self.close_connection = is_last
+        return bytes(body)
+
+    def _size_of_chunk(self) -> int:
+        line = self.rfile.readline(_MAX_CHUNK_LINE).partition(b";")[0].strip()
+        if not _CHUNK_SIZE.fullmatch(line):
+            message = "expected the size of a chunk as a hexadecimal number"
+            raise status.bad_request(message)
+        return int(line, 16)
+
+    def _end_of_chunk(self) -> None:
+        if self.rfile.readline(_MAX_CHUNK_LINE) not in {b"\r\n", b"\n"}:
+            message = "expected the end of a chunk"
+            raise status.bad_request(message)
 
     def _length(self) -> int:
         """The bytes of the body. If they are not known, the connection ends, because no next request can be found."""
