@@ -118,7 +118,7 @@ def test_without_its_extra_the_command_says_what_to_install(
     begin = f"import sys; sys.modules.update(dict.fromkeys({missing})); from devicecore_tools.command.main import main"
     ran = run_python(f"{begin}; sys.exit(main({arguments}))")
     assert (ran.returncode, ran.stdout) == (2, "")
-    install = f"in a clone of devicecore, run pip install . './packages/tools{extra}'"
+    install = f"in a clone, pip install . './packages/tools{extra}'; elsewhere, pip install 'devicecore-tools{extra}'"
     needed = f"the extra `{extra[1:-1]}`" if extra else missing[0]
     assert ran.stderr == f"devicecore: the command needs {needed}: {install}\n"
 

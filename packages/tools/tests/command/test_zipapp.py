@@ -150,7 +150,8 @@ def test_a_command_that_needs_more_says_so_and_leaves_nothing(pyz: Path) -> None
         ["conformance", "plugin", "--", "plugin"],
         ["dra-driver", "simulated", "--name", "example.com", "--node", "n", "--manifests", "."],
     ]
-    sentence = "devicecore: the command needs grpc: in a clone of devicecore, run pip install . './packages/tools'\n"
+    ways = "in a clone, pip install . './packages/tools'; elsewhere, pip install 'devicecore-tools'"
+    sentence = f"devicecore: the command needs grpc: {ways}\n"
     assert run_each(pyz, commands) == [(2, "", sentence)] * len(commands)
     assert [path.name for path in pyz.parent.iterdir()] == ["devicecore.pyz"]
 

@@ -9,6 +9,7 @@ from importlib import import_module
 import click
 
 PLACES = {
+    "api-server": "devicecore_tools.command.api_server:api_server",
     "checkpoint": "devicecore_tools.command.checkpoint:checkpoint",
     "conformance": "devicecore_tools.command.conformance:conformance",
     "demo": "devicecore_tools.command.demo.command:demo",
@@ -23,6 +24,7 @@ PLACES = {
 """The module and the name of each command."""
 
 SUMMARIES = {
+    "api-server": "Serve an API server for tests, without a cluster.",
     "checkpoint": "Examine, repair and compare a kubelet's checkpoints.",
     "conformance": "Check a device plugin or a DRA driver in any language.",
     "demo": "See the device manager at work on this machine.",

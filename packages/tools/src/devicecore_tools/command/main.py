@@ -40,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         extra = _EXTRAS[missing]
         needed = f"the extra `{extra[1:-1]}`" if extra else missing
-        install = f"pip install . './packages/tools{extra}'"
-        complain("devicecore", f"the command needs {needed}: in a clone of devicecore, run {install}")
+        ways = f"in a clone, pip install . './packages/tools{extra}'; elsewhere, pip install 'devicecore-tools{extra}'"
+        complain("devicecore", f"the command needs {needed}: {ways}")
     except BrokenPipeError:
         # The reader of our output has closed it. Without this, Python would report that once more at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

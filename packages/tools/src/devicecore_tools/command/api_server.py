@@ -1,0 +1,48 @@
+"""`devicecore api-server`: the API server for tests as a process of its own.
+
+Law: an existing file is not replaced, and the kubeconfig is deleted at the end.
+"""
+
+import sys
+from pathlib import Path
+
+import click
+
+from devicecore_tools.command.options import PLACE
+from devicecore_tools.command.signals import Signals
+
+_HOW_TO_USE_IT = """\
+{url} has Nodes, Pods and the kinds of dynamic resource allocation, in memory. SIGTERM or Ctrl-C ends it.
+  kubectl --kubeconfig {file} get nodes
+  kubectl --kubeconfig {file} apply --validate=false -f FILE   # it has no schemas to validate with
+"""
+
+
+@click.command(short_help="Serve an API server for tests, without a cluster.")
+@click.argument("kubeconfig", type=PLACE)
+def api_server(*, kubeconfig: str) -> int:
+    """Serve an API server for tests on a free port of this machine, and write KUBECONFIG, a file for its clients.
+
+    It has no scheduler and no controllers: a pod stays Pending until somebody binds it. Objects are kept in memory and
+    are gone at the end, as is the file. Each process of this machine can use it.
+
+    \b
+    $ devicecore api-server kubeconfig
+    $ devicecore fleet fleet.yaml --kubeconfig kubeconfig
+    $ kubectl --kubeconfig kubeconfig create --raw /api/v1/namespaces/default/pods/train/binding -f binding.json
+    """
+    from devicecore_tools.testing.api_server import LocalApiServer
+
+    file = Path(kubeconfig)
+    if file.exists() or not file.parent.is_dir():
+        message = f"{file} exists: name a new file" if file.exists() else f"there is no directory {file.parent}"
+        raise click.UsageError(message)
+    with Signals() as signals, LocalApiServer() as server:
+        try:
+            server.kubeconfig(file)
+            sys.stdout.write(_HOW_TO_USE_IT.format(url=server.url, file=file))
+            sys.stdout.flush()
+            signals.wait_for_end()
+        finally:
+            file.unlink(missing_ok=True)
+    return 0
