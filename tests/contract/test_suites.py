@@ -5,9 +5,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from devicecore.adapters.memory import MemorySink, MemoryStore
 from devicecore.testing.contracts import (
     ALLOCATION_POLICY,
     CHANGING_DEVICE_PLUGIN,
@@ -76,3 +78,21 @@ def test_the_contracts_need_no_test_framework() -> None:
     script = "import devicecore.testing.contracts, sys; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
     assert not {"pytest", "hypothesis", "grpc"} & set(run.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("check", "make", "wanted"),
+    [
+        (
+            NODE_STATUS_SINK[0],
+            MemorySink,
+            "a Callable[[], AbstractContextManager[SinkHarness]], got <class",
+        ),
+        (CHECKPOINT_STORE[0], MemoryStore(), "a Callable[[], CheckpointStore], got "),
+    ],
+)
+def test_a_wrong_argument_is_no_broken_contract(check: Callable[[Any], None], make: object, wanted: str) -> None:
+    """Its sentence names the check, and what it takes."""
+    with pytest.raises(AssertionError) as refused:
+        check(make)
+    assert str(refused.value).startswith(f"the argument of {check.__name__}: expected {wanted}")

@@ -24,13 +24,15 @@ from devicecore import (
     Topology,
     resource_name,
 )
+from devicecore.adapters.grpc_unix.dra import serve_driver
 from devicecore.adapters.memory import MemoryMetrics, MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.domain.admission import Verdict
 from devicecore.domain.device_list import DeviceList
+from devicecore.domain.dra.errors import DriverCallError
 from devicecore.domain.errors import PluginStoppedError
 from devicecore.domain.objects import pod_of
-from devicecore.dra import DraManager
+from devicecore.dra import DraManager, PreparedDevice, PrepareResult
 from devicecore.plugins import responses
 from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore.wire import conversion, deviceplugin
@@ -41,6 +43,8 @@ API: Any = devicecore
 RESPONSES: Any = responses
 SIMULATED: Any = SimulatedPlugin
 DRA: Any = DraManager
+TRANSPORT: Any = MemoryDriverTransport
+SERVE: Any = serve_driver
 POD: Any = Pod(PodUid("p"), containers=(Container("main", {GPU: 1}),))
 
 Try = Callable[[], object]
@@ -64,6 +68,32 @@ def manager(*adapters: object, **arguments: object) -> object:
 
 def dra_manager(*adapters: object, **arguments: object) -> Any:  # noqa: ANN401 - as `API`
     return DRA(*(adapters or (MemoryDriverTransport(), MemoryClaims(), MemoryStore())), **arguments)
+
+
+PREPARE_RESULT: Any = PrepareResult
+DEVICE: Any = PreparedDevice("pool", "gpu-0")
+
+
+class Driver:
+    name = "gpu.example.com"
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def prepare(self, claims: object) -> Any:  # noqa: ANN401 - as `API`
+        return self.answer
+
+    unprepare = prepare
+
+
+def ask_driver(answer: object) -> object:
+    driver: Any = Driver(answer)
+    transport = MemoryDriverTransport()
+    transport.start(lambda _: None)
+    try:
+        return transport.prepare(transport.register(driver).id, ())
+    except DriverCallError as error:
+        raise TypeError(error.message) from error
 
 
 def test_no_sentence_is_long_or_has_what_a_terminal_would_obey() -> None:
@@ -181,6 +211,7 @@ ANSWERS: list[tuple[Try, str]] = [
         "cdi_names: expected several values, such as a tuple, got 'gpu-0'",
     ),
     (lambda: RESPONSES.together([]), "together: expected ContainerAllocateResponse, got []"),
+    (lambda: SIMULATED(GPU).set_health("gpu-0", "Bogus"), "SimulatedPlugin.set_health: expected Health, got 'Bogus'"),
     (lambda: SIMULATED(GPU, 4), "SimulatedPlugin.devices: expected several values, such as a tuple, got 4"),
     (lambda: SIMULATED(GPU, ["gpu-0"]), "SimulatedPlugin.devices: expected Device, got 'gpu-0'"),
     (lambda: SimulatedPlugin("a/b/c"), 'the ResourceName "a/b/c" is invalid: expected a name such as example.com/gpu'),
@@ -220,6 +251,13 @@ MANAGERS: list[tuple[Try, str]] = [
     (lambda: manager(clock=0.0), "DeviceManager: clock: expected a function, got 0.0"),
     (lambda: dra_manager(MemoryClaims(), MemoryDriverTransport(), MemoryStore()), "DraManager: transport: expected a "),
     (lambda: dra_manager().prepare("x"), "DraManager.prepare: expected Pod, got 'x'"),
+    (lambda: PREPARE_RESULT(DEVICE), "PrepareResult.devices: expected several values, such as a tuple, got Prep"),
+    (lambda: PREPARE_RESULT(["gpu-0"]), "PrepareResult.devices: expected PreparedDevice, got 'gpu-0'"),
+    (lambda: TRANSPORT().register(Driver), "register: expected an instance of Driver, not the class, got"),
+    (lambda: TRANSPORT().register(API), "register: expected a DraDriver, got <module 'devicecore'"),
+    (lambda: SERVE(API), "serve_driver: expected a DraDriver, got <module 'devicecore'"),
+    (lambda: ask_driver({"u": DEVICE}), "Driver.prepare: expected PrepareResult, got PreparedDevice("),
+    (lambda: ask_driver([DEVICE]), "Driver.prepare: expected a PrepareResult by the UID of each claim, got [Prepared"),
     (lambda: dra_manager().unprepare(POD), "DraManager.unprepare: the uid of a pod: expected str, got Pod("),
 ]
 

@@ -26,7 +26,7 @@ from devicecore.domain.dra.drivers import (
 from devicecore.domain.dra.errors import ClaimSourceError, DraStoppedError, DriverCallError
 from devicecore.domain.dra.health import ReportedHealth
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName, PreparedDevice, ResourceClaim
-from devicecore.ports.dra_driver import DraDriver
+from devicecore.ports.dra_driver import DraDriver, check_driver, prepared, unprepared
 from devicecore.ports.drivers import DriverListener
 
 Answer = TypeVar("Answer")
@@ -61,10 +61,12 @@ class MemoryDriverTransport:
         """Register a driver as if it served at `endpoint` (default: one of its own), and connect to it.
 
         Raises:
+            TypeError: `driver` is no driver.
             DraStoppedError: the transport is not started.
             UnsupportedServicesError: the driver offers no service that is known.
             DeviceCoreError: the listener refuses the driver.
         """
+        check_driver(driver, "register")
         if self._listener is None:
             raise DraStoppedError
         generation = next(self._generations)
@@ -78,14 +80,14 @@ class MemoryDriverTransport:
 
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
         """Ask a driver to prepare claims."""
-        answer = self._call(instance, PREPARE, lambda driver: dict(driver.prepare(tuple(claims))))
+        answer = self._call(instance, PREPARE, lambda driver: prepared(driver, tuple(claims)))
         if instance.service == _V1:
             return answer
         return {uid: evolve(result, devices=_without_shares(result)) for uid, result in answer.items()}
 
     def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
         """Ask a driver to release claims."""
-        return self._call(instance, UNPREPARE, lambda driver: dict(driver.unprepare(tuple(claims))))
+        return self._call(instance, UNPREPARE, lambda driver: unprepared(driver, tuple(claims)))
 
     def _call(self, id_: InstanceId, method: str, call: Callable[[DraDriver], Answer]) -> Answer:
         instance = self._instances.get(id_)

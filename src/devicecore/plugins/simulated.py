@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from attrs import evolve
 
-from devicecore.domain.checks import tuple_of
+from devicecore.domain.checks import checked, tuple_of
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode, ResourceName, resource_name
 from devicecore.plugins.responses import environment_list, refuse_unknown
@@ -89,9 +89,11 @@ class SimulatedPlugin(DevicePlugin):
 
         Raises:
             DeviceRefusedError: the plugin has no such device.
+            TypeError: `health` is no Health, such as a text with a typing error.
         """
         id_ = DeviceId(device)
         refuse_unknown(self.resource, [id_], self._devices)
+        checked(health, Health, "SimulatedPlugin.set_health")
         self._change(lambda devices: {**devices, id_: evolve(devices[id_], health=health)})
 
     def _change(self, change: Callable[[dict[DeviceId, Device]], dict[DeviceId, Device]]) -> None:

@@ -4,10 +4,13 @@ Law: each claim that is passed has one result, and the same call for the same cl
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from devicecore.domain.checks import check_adapter, checked, expected
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
 from devicecore.domain.dra.model import ClaimRef, ClaimUid, DriverName
+
+Result = TypeVar("Result", PrepareResult, UnprepareResult)
 
 
 class DraDriver(Protocol):
@@ -23,3 +26,29 @@ class DraDriver(Protocol):
 
     def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
         """Release these claims: one result for each claim. A claim that is not prepared is released already."""
+
+
+# --- for adapters: ask a driver, and check what it answers ------------------------------------------------------------
+
+
+def check_driver(driver: DraDriver, function: str) -> None:
+    """Refuse what is no driver. `function` is the function that got it, which the error names. Raises TypeError."""
+    check_adapter(function, driver, DraDriver)
+    checked(getattr(driver, "name", None), str, f"{type(driver).__name__}.name")
+
+
+def prepared(driver: DraDriver, claims: Sequence[ClaimRef]) -> dict[ClaimUid, PrepareResult]:
+    """Return what `prepare` of a driver returns. Raises TypeError if it is no mapping to PrepareResults."""
+    return _results(driver.prepare(claims), PrepareResult, f"{type(driver).__name__}.prepare")
+
+
+def unprepared(driver: DraDriver, claims: Sequence[ClaimRef]) -> dict[ClaimUid, UnprepareResult]:
+    """Return what `unprepare` of a driver returns. Raises TypeError if it is no mapping to UnprepareResults."""
+    return _results(driver.unprepare(claims), UnprepareResult, f"{type(driver).__name__}.unprepare")
+
+
+def _results(answer: Mapping[ClaimUid, Result], kind: type[Result], what: str) -> dict[ClaimUid, Result]:
+    given: object = answer
+    if not isinstance(given, Mapping):
+        raise TypeError(expected(what, f"a {kind.__name__} by the UID of each claim", given))
+    return {uid: checked(result, kind, what) for uid, result in answer.items()}

@@ -293,3 +293,8 @@ def test_a_pipe_among_cdi_files_is_a_failure_and_nothing_waits_for_it() -> None:
     actual = report.result("writes-valid-cdi-files").actual
     assert actual == "a.json: it is a pipe, a socket or a device, expected a regular file"
     assert report.result("removes-cdi-devices").verdict is Verdict.PASSED
+
+
+def test_cdi_files_that_were_never_found_do_not_count_as_removed() -> None:
+    report = run(command("WritesCdiFilesElsewhere"), settings=QUICK, checks=[BY_NAME["removes-cdi-devices"]])
+    assert "the driver has no file in " in report.result("removes-cdi-devices").actual

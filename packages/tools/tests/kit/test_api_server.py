@@ -1,7 +1,6 @@
 """The API server of the test kit, over HTTP."""
 
 import http.client
-import http.client
 import json
 import socket
 import threading

@@ -41,18 +41,22 @@ REPORT = report(
 
 
 def test_two_cards_are_compared_check_by_check(tmp_path: Path) -> None:
-    later = report(result("one", Verdict.FAILED), result("two"), result("five"))
+    later = evolve(report(result("one", Verdict.FAILED), result("two"), result("five")), release="2.0")
     cards = [written(tmp_path, as_page(one, DAY), f"{number}.html") for number, one in enumerate((REPORT, later))]
     ran = conformance(*cards, kind="compare")
     assert ran.returncode == 1, ran.stderr
-    assert [line.split() for line in ran.stdout.splitlines()] == [
+    old, new, *lines = ran.stdout.splitlines()
+    assert old == "old: Conformance of example.com/chip, 3 devices"
+    assert new == "new: Conformance of example.com/chip, 3 devices, release 2.0"
+    assert [line.split() for line in lines] == [
+        ["must", "one", "passed", "->", "failed"],
+        ["must", "two", "failed", "->", "passed"],
         ["must", "five", "not", "made", "->", "passed"],
         ["info", "four", "skipped", "->", "not", "made"],
-        ["must", "one", "passed", "->", "failed"],
         ["should", "three", "failed", "->", "not", "made"],
-        ["must", "two", "failed", "->", "passed"],
     ]
-    assert conformance(cards[0], cards[0], kind="compare").stdout == "no check was judged differently\n"
+    same = conformance(cards[0], cards[0], kind="compare").stdout
+    assert same == f"{old}\n{old.replace('old', 'new')}\nno check was judged differently\n"
 
 
 def test_a_card_has_the_failures_first_and_says_what_was_run() -> None:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from attrs import field, frozen
 
+from devicecore.domain.checks import tuple_of
 from devicecore.domain.dra.errors import ClaimFailedError, DraError, SkippedClaimsError, UnknownClaimError
 from devicecore.domain.dra.model import AllocatedDevice, ClaimKey, ClaimRef, ClaimUid, DriverName, PreparedDevice
 
@@ -21,11 +22,19 @@ _PART = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]")
 _DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 
 
+def _devices(value: Iterable[PreparedDevice]) -> tuple[PreparedDevice, ...]:
+    return tuple_of(value, PreparedDevice, "PrepareResult.devices")
+
+
 @frozen
 class PrepareResult:
-    """What a driver answers for one claim. A non-empty `error` says that it failed."""
+    """What a driver answers for one claim. A non-empty `error` says that it failed.
 
-    devices: tuple[PreparedDevice, ...] = ()
+    Raises:
+        TypeError: `devices` are not several devices.
+    """
+
+    devices: tuple[PreparedDevice, ...] = field(default=(), converter=_devices)
     error: str = ""
 
 

@@ -3,6 +3,7 @@
 Law: a check ends without an exception or with an `AssertionError`.
 """
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from typing import TypeVar
@@ -14,6 +15,8 @@ EVENT_TIMEOUT = 30.0
 
 GPU = resource_name("example.com/gpu")
 RDMA = resource_name("example.com/rdma")
+
+_MODULE = re.compile(r"(?:\w+\.)+(?=\w)")
 
 E = TypeVar("E", bound=Exception)
 Make = TypeVar("Make")
@@ -34,6 +37,9 @@ class Suite(list[Callable[[Make], None]]):
                 raise
             except Exception as error:
                 message = f"{check.__doc__} Expected no error, got {error!r}"
+                if not callable(make) or (isinstance(error, TypeError) and "context manager" in str(error)):
+                    wanted = _MODULE.sub("", str(check.__annotations__["make"]))
+                    message = f"the argument of {check.__name__}: expected a {wanted}, got {make!r}"
                 raise AssertionError(message) from error
 
         self.append(run)

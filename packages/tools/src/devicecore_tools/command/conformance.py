@@ -40,9 +40,12 @@ def compare(*, old: TextIO, new: TextIO) -> int:
 
     Exit status 1 if a check of severity must fails on the second card, and did not fail on the first.
     """
-    from devicecore_tools.conformance.card import differences
+    from devicecore_tools.conformance.card import differences, title_of
 
-    found = differences(old.read(MAX_CARD), new.read(MAX_CARD))
+    pages = old.read(MAX_CARD), new.read(MAX_CARD)
+    for what, page in zip(("old", "new"), pages, strict=True):
+        click.echo(foreign_text(f"{what}: {title_of(page)}"))
+    found = differences(*pages)
     for name, severity, before, after in found:
         click.echo(foreign_text(f"{severity:<6}  {name:<40}  {before} -> {after}"))
     if not found:

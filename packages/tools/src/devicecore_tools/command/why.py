@@ -97,7 +97,7 @@ def why(
             explain_claim(claim, sources, as_json=as_json)
             return 0
         texts, seen = _read(message)
-        pod = pod_in_file(pod_file) if pod_file else seen and seen.pod
+        pod = pod_in_file(pod_file) if pod_file else seen.pod if seen else None
     except OSError as error:
         complain("devicecore why", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
@@ -105,20 +105,15 @@ def why(
         complain("devicecore why", str(error))
         return _UNUSABLE
     facts, documents = _facts(sources, pod)
-    if pod is None and facts is not None and (item := _named(message, facts, documents)) is not None:
+    if pod is None and (item := _named(message, facts, documents)) is not None:
         texts, seen = _read(json.dumps(item))
-        pod = seen and seen.pod
+        pod = seen.pod if seen else None
     found = texts if pod is None or facts is None else [*texts, *_events_of(pod, facts)]
     explained = list({one.text: one for text in found for one in explain(text, pod, facts)}.values())
     wrong = concerning(pod, facts) if pod is not None and facts is not None else ()
-    stands = _standing(seen) if seen is not None and not explained else ""
+    stands = "" if explained else _standing(seen)
     if not explained and not wrong:
-        if stands:
-            complain("devicecore why", stands)
-            return _NEGATIVE
-        said = foreign_text(texts[0]) if texts else "there is no message"
-        hint = _HOW_TO_GET_IT if message != "-" and not _is_file(message) else "" if texts else _NO_EVENTS
-        complain("devicecore why", f"expected a message with which a kubelet refuses a pod, got: {said}{hint}")
+        complain("devicecore why", stands or _not_understood(message, texts))
         return _NEGATIVE
     asks = wrong or any(one.concerns_devices for one in explained)
     trial = _trial(pod, facts, documents, topology) if pod is not None and facts is not None and asks else None
@@ -133,6 +128,12 @@ def why(
             click.echo(stands)
         _print(explained, wrong, trial)
     return 0
+
+
+def _not_understood(message: str, texts: Sequence[str]) -> str:
+    said = foreign_text(texts[0]) if texts else "there is no message"
+    hint = _HOW_TO_GET_IT if message != "-" and not _is_file(message) else "" if texts else _NO_EVENTS
+    return f"expected a message with which a kubelet refuses a pod, got: {said}{hint}"
 
 
 def _trial(pod: "Pod", facts: "Facts", documents: dict[str, Any], topology: "TopologySettings") -> "Fit | None":
@@ -157,18 +158,20 @@ def _print(explained: "Sequence[Explanation]", wrong: "Sequence[NodeFinding]", t
 # --- what is read -----------------------------------------------------------------------------------------------------
 
 
-def _named(name: str, facts: "Facts", documents: dict[str, Any]) -> object:
+def _named(name: str, facts: "Facts | None", documents: dict[str, Any]) -> object:
     """Return the pod of this name, or `namespace/name`, as it was read. Return None if there is not exactly one."""
-    items = documents.get(_PODS, {"items": []})["items"] if facts.look.pods.value is not None else []
+    is_read = facts is not None and facts.look.pods.value is not None
+    items = documents.get(_PODS, {"items": []})["items"] if is_read else []
     names = ((one, one["metadata"]["name"], one["metadata"].get("namespace", "default")) for one in items or ())
     found = [one for one, of_pod, namespace in names if name in {of_pod, f"{namespace}/{of_pod}"}]
     return found[0] if len(found) == 1 else None
 
 
-def _standing(seen: "PodSeen") -> str:
+def _standing(seen: "PodSeen | None") -> str:
     """Return a sentence for a pod that was certainly not refused, or an empty text."""
-    name = foreign_text(f"{seen.pod.namespace}/{seen.pod.name}")
-    return f"pod {name} is {seen.phase}: no kubelet has refused it" if seen.phase in {"Running", "Succeeded"} else ""
+    if seen is None or seen.phase not in {"Running", "Succeeded"}:
+        return ""
+    return f"pod {foreign_text(f'{seen.pod.namespace}/{seen.pod.name}')} is {seen.phase}: no kubelet has refused it"
 
 
 def _read(message: str) -> tuple[list[str], "PodSeen | None"]:

@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from datetime import date
-from html import escape
+from html import escape, unescape
 
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.model import Report, Result, Severity, Verdict
@@ -55,6 +55,7 @@ _PAGE = """<!doctype html>
 """
 _ROW = """<tr id="{name}"><td class="{verdict}">{word}</td><td>{severity}</td><th scope="row">\
 <p><a href="#{name}" class="name">{name}</a></p><p class="sentence">{done}</p></th><td>{happened}</td></tr>"""
+_TITLE, _RELEASE = re.compile("<h1>([^<]*)</h1>"), re.compile("<dt>Release</dt><dd>([^<]*)</dd>")
 _ROWS = re.compile(r'<tr id="([^"]*)"><td class="([^"]*)">[^<]*</td><td>([^<]*)</td>')
 
 
@@ -124,15 +125,22 @@ def _lines(lines: Iterable[str]) -> str:
     return "\n".join(map(_text, lines))
 
 
+def title_of(page: str) -> str:
+    """Return what was checked, and its release, as a card says it."""
+    title, release = (found[1] if (found := one.search(page)) else "" for one in (_TITLE, _RELEASE))
+    return unescape(title or "no score card") + (f", release {unescape(release)}" if release else "")
+
+
 def differences(old: str, new: str) -> list[tuple[str, str, str, str]]:
-    """Return name, severity, and the verdicts on both cards of each check that they judge differently.
+    """Return name, severity, and the verdicts on both cards of each check that they judge differently, worst first.
 
     A check that is not on a card has the verdict `not made` there.
     """
     before, after = ({name: (verdict, severity) for name, verdict, severity in _ROWS.findall(of)} for of in (old, new))
     nothing = ("not made", "")
     rows = [(name, before.get(name, nothing), after.get(name, nothing)) for name in sorted({*before, *after})]
-    return [(name, now[1] or was[1], was[0], now[0]) for name, was, now in rows if was[0] != now[0]]
+    changed = [(name, now[1] or was[1], was[0], now[0]) for name, was, now in rows if was[0] != now[0]]
+    return sorted(changed, key=lambda one: (one[3] != "failed", nothing[0] in one[2:], one[1] != "must"))
 
 
 # --- the badge --------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from attrs import frozen
 from devicecore.adapters.file import CHECKPOINT_NAME, FileStore
 from devicecore.adapters.memory import MemorySink, MemoryTransport
 from devicecore.domain.admission import Admitted, Verdict
+from devicecore.domain.checks import expected
 from devicecore.domain.container_options import ContainerOptions, DeviceSpec, Mount
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.events import DevicesReported, Event, PluginRegistered, RegistrationRequested
@@ -177,6 +178,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
 
         Raises:
             PodRefusedError: the kubelet refused the pod; the error has the reason.
+            TypeError: `what` is neither a pod nor a mapping.
         """
         __tracebackhide__ = True
         pod = what if isinstance(what, Pod) else self._new_pod(what)
@@ -319,6 +321,9 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         return DeviceManager(transport, self._store, self.sink, topology=self._topology, clock=self._now)
 
     def _new_pod(self, limits: Mapping[str, int]) -> Pod:
+        given: object = limits
+        if not isinstance(given, Mapping):
+            raise TypeError(expected("admit", 'a Pod, or a mapping such as {"example.com/gpu": 1}', given))
         name = f"pod-{next(self._numbers)}"
         return Pod(PodUid(name), name=name, containers=(Container("main", dict(limits)),))
 

@@ -201,6 +201,13 @@ class HangsInGetInfo(GoodDriver):
         raise ClaimError("the kubelet has given up")
 
 
+class WritesCdiFilesElsewhere(GoodDriver):
+    """A runtime does not find what it writes."""
+
+    def cdi_file(self, uid: str) -> Path:
+        return self.state_file.parent / super().cdi_file(uid).name
+
+
 class PutsPipes(GoodDriver):
     """It puts a pipe, a device and a link to itself among its CDI files."""
 

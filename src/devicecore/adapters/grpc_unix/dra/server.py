@@ -18,7 +18,7 @@ from devicecore.adapters.grpc_unix.service import registration_methods
 from devicecore.domain.dra.drivers import SERVICES
 from devicecore.domain.dra.health import ReportedHealth
 from devicecore.domain.errors import DirectoryError
-from devicecore.ports.dra_driver import DraDriver
+from devicecore.ports.dra_driver import DraDriver, check_driver
 from devicecore.system.sockets import OwnedSocket
 from devicecore.wire import pluginregistration
 
@@ -54,9 +54,11 @@ def serve_driver(
         report_period: seconds after which the last health report is repeated.
 
     Raises:
+        TypeError: `driver` is no driver.
         SocketPathTooLongError: a socket's path is too long.
         DirectoryError: a socket cannot be made in its directory.
     """
+    check_driver(driver, "serve_driver")
     registration = Path(registry).absolute() / (socket_name or f"{driver.name}-reg.sock")
     served = ServedDriver(
         driver,

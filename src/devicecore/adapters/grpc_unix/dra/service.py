@@ -17,7 +17,7 @@ from devicecore.adapters.grpc_unix.service import Context, Methods, Service
 from devicecore.domain.dra.drivers import SERVICES
 from devicecore.domain.dra.errors import DriverCallError
 from devicecore.domain.dra.health import ReportedHealth
-from devicecore.ports.dra_driver import DraDriver
+from devicecore.ports.dra_driver import DraDriver, prepared, unprepared
 from devicecore.wire import dra_health_v1alpha1
 from devicecore.wire.dra_conversion import from_prepared, from_report, from_unprepared, to_claims
 
@@ -82,7 +82,7 @@ class DriverService(Service):
         return behaviour
 
     def _prepare(self, request: Any) -> object:  # noqa: ANN401 - a message of the service's version
-        return from_prepared(self._driver.prepare(to_claims(request.claims)))
+        return from_prepared(prepared(self._driver, to_claims(request.claims)))
 
     def _unprepare(self, request: Any) -> object:  # noqa: ANN401 - a message of the service's version
-        return from_unprepared(self._driver.unprepare(to_claims(request.claims)))
+        return from_unprepared(unprepared(self._driver, to_claims(request.claims)))

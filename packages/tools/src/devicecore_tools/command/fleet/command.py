@@ -132,7 +132,7 @@ def run(**values: Any) -> int:  # noqa: ANN401 - click passes the value of each 
 
 @fleet.command()
 @click.option(
-    "--control", type=_file, metavar="SOCKET", envvar=CONTROL, required=True, help=f"The fleet's, or ${CONTROL}."
+    "--control", type=_file, metavar="SOCKET", envvar=CONTROL, show_envvar=True, required=True, help="The fleet's."
 )
 @click.argument("nodes")
 @click.argument("words", metavar="COMMAND...", nargs=-1, required=True)

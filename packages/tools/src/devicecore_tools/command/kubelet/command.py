@@ -102,6 +102,8 @@ def _run(settings: "NodeSettings", options: _Options) -> int:
         engine = assembly.start(settings, sink, cluster, signals.wake, last_to_first)
         if settings.manifests is not None:
             last_to_first.enter_context(assembly.watched(settings.manifests, MANIFEST_CHANGED))
+        elif cluster is None:
+            _log.warning("no pods are read: name a directory of manifests with --manifests")
         shown = kind()
         last_to_first.callback(shown.close)
         file = screen.StateFile(settings.root / STATE_NAME)

@@ -245,11 +245,14 @@ def names_existing_paths_in_cdi_files(driver: DriverUnderTest) -> str:
 def removes_cdi_devices(driver: DriverUnderTest) -> str:
     """A claim is prepared and unprepared, and then another one on the same device; the CDI files are compared."""
     first = prepare(driver)
-    mounted = _mounted_files(driver, first)
+    mounted, files = _mounted_files(driver, first), own_files(driver)
     unprepare(driver, first)
     before = _state(driver)
     kept = [path.name for path in mounted if path.exists()]
     require(not kept, f"of the files of the claim that its containers mount, {some(kept)} is still there")
+    if first.names and not files:
+        reason = f"the driver has no file in {driver.environment.cdi}"
+        raise Skip(reason)
     left = [path.name for path, text in before.items() if first.claim.uid in path.name or first.claim.uid in text]
     require(not left, f"the claim's UID is still in {some(left)}")
     known = [name for name in sorted(first.names) if first.claim.uid in name and _is_known(driver, name)]

@@ -79,7 +79,7 @@ def survives_being_asked_for_health(driver: DriverUnderTest) -> str:
         with HealthWatch(driver.registration.reachable) as watch:
             watch.wait(lambda: watch.reports, FIRST)
             if watch.is_served and (watch.reports or not watch.code):
-                reason = "the driver serves it"
+                reason = "it does not apply: the driver has the health service"
                 raise DoesNotApply(reason)
             codes.append(watch.code)
     wrong = sorted({code for code in codes if code != "UNIMPLEMENTED"})
