@@ -57,7 +57,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parent
 TESTS = ROOT / "tests"
-LAWS = ("checkpoint_repair", "dra_slices", "foreign_text", "fuzz_documents", "quantity", "topology")
+LAWS = ("dra_slices", "foreign_text", "fuzz_documents", "quantity", "topology")
 MEASURED = {
     *(TESTS / "unit").rglob("test_*.py"),
     ROOT / "packages" / "tools" / "tests" / "command" / "test_checkpoint_repair.py",
