@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from devicecore_tools.command.api_server import api_server
 from devicecore_tools.command.fleet.command import run
 from devicecore_tools.command.main import main
 from devicecore_tools.fleet.commands import check_command
@@ -33,6 +34,9 @@ def test_every_command_of_the_guide_exists(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, group, *arguments = words
+    if group == "api-server":
+        api_server.make_context(group, [str(tmp_path / arguments[0])])
+        return
     assert group == "fleet"
     match arguments:
         case ["shapes", name, ">", _]:
