@@ -84,7 +84,7 @@ def check(python: str, version: str, dependencies: str) -> bool:
             "--editable",
             f"{ROOT}[{EXTRAS}]",
             "--editable",
-            str(ROOT / "packages" / "tools"),
+            f"{ROOT / 'packages' / 'tools'}[kubernetes,prometheus]",
             *TOOLS,
         ],
         [executable, "-m", "pytest", "-qq", "--numprocesses=2", "-p", "no:cacheprovider", *FAST_TESTS],

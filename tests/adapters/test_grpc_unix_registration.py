@@ -39,7 +39,7 @@ D0, D1 = DeviceId("d0"), DeviceId("d1")
 
 @pytest.fixture
 def transport(directory: Path, recorder: Recorder, request: pytest.FixtureRequest) -> Iterator[GrpcUnixTransport]:
-    with running(directory, recorder, limits=PluginLimits(getattr(request, "param", PATIENCE))) as transport:
+    with running(directory, recorder, limits=PluginLimits(dial=getattr(request, "param", PATIENCE))) as transport:
         yield transport
 
 
@@ -500,7 +500,8 @@ class TestStartAndStop:
     def test_stopping_does_not_wait_for_a_plugin_that_is_being_dialled(
         self, directory: Path, recorder: Recorder
     ) -> None:
-        with running(directory, recorder, limits=PluginLimits(PATIENCE)) as transport, ThreadPoolExecutor(1) as caller:
+        limits = PluginLimits(dial=PATIENCE)
+        with running(directory, recorder, limits=limits) as transport, ThreadPoolExecutor(1) as caller:
             with socket.socket(socket.AF_UNIX) as stale:
                 stale.bind(str(directory / "p.sock"))
             answer = caller.submit(register, directory, "p.sock")

@@ -149,7 +149,7 @@ class Line:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.recorder = Recorder()
-        self.transport = GrpcUnixTransport(directory, limits=PluginLimits(PATIENCE, registrations_per_second=None))
+        self.transport = GrpcUnixTransport(directory, limits=PluginLimits(dial=PATIENCE, registrations_per_second=None))
         self.transport.start(self.recorder)
         self.plugin = Bytes(directory / "p.sock")
         self._known: PluginId | None = None

@@ -125,7 +125,7 @@ class TestTooMuch:
         calls = 2000 if STORM else 40
         with (
             socket.socket(socket.AF_UNIX) as mute,
-            running(directory, recorder, limits=PluginLimits(3.0 if STORM else 5.0)),
+            running(directory, recorder, limits=PluginLimits(dial=3.0 if STORM else 5.0)),
         ):
             mute.bind(str(directory / "mute.sock"))
             mute.listen(1000)

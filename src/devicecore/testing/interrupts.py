@@ -55,6 +55,7 @@ class Interrupts:
     def _enter(self, frame: FrameType, _event: str, _argument: Any) -> Any:  # noqa: ANN401 - as sys.settrace wants it
         if frame.f_code.co_filename not in self._files:
             return None
+        frame.f_trace = self._step  # otherwise Python 3.14 tells no opcodes of the first call of a function
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._step
 

@@ -20,7 +20,7 @@ MAX_PENDING = 16  # registrations at one socket that have not been answered by i
 _MANY_BUCKETS = 1000
 
 
-@frozen
+@frozen(kw_only=True)
 class ConnectionLimits:
     """How long a socket may take to answer, in seconds, and how long a message from it may be, in bytes."""
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from signal import Signals
 from typing import IO
 
 from attrs import frozen
@@ -324,7 +325,7 @@ class PluginProcess(HasLifecycle):
             raise StillRunningError(self.command, timeout, self.last_output)
         return self._process.wait()
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: Signals) -> None:
         """Send a signal to the process. Do nothing if it has ended."""
         if number not in {signal.SIGSTOP, signal.SIGCONT}:
             self._expected_to_end = True
@@ -393,7 +394,7 @@ def with_texts(word: str, texts: Mapping[str, str]) -> str:
 
 def _signal_name(number: int) -> str:
     try:
-        return signal.Signals(number).name
+        return Signals(number).name
     except ValueError:
         return f"signal {number}"
 
