@@ -497,9 +497,7 @@ class TestStartAndStop:
         with running(directory, recorder):
             pass
 
-    def test_stopping_does_not_wait_for_a_plugin_that_is_being_dialled(
-        self, directory: Path, recorder: Recorder
-    ) -> None:
+    def test_stopping_waits_for_no_plugin_that_is_being_dialled(self, directory: Path, recorder: Recorder) -> None:
         limits = PluginLimits(dial=PATIENCE)
         with running(directory, recorder, limits=limits) as transport, ThreadPoolExecutor(1) as caller:
             with socket.socket(socket.AF_UNIX) as stale:
@@ -509,7 +507,7 @@ class TestStartAndStop:
             started = time.monotonic()
             transport.stop()
             assert time.monotonic() - started < PATIENCE / 2
-            status, text = answer.result()
+        status, text = answer.result()
         assert status is StatusCode.UNAVAILABLE or text.endswith("the kubelet is stopping")
         assert recorder.events == [RegistrationRequested("acme.io/gpu")]
 

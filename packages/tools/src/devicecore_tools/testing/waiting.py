@@ -22,6 +22,7 @@ DEFAULT_TIMEOUT = 30.0
 """Seconds that a wait may take, unless the caller gives another timeout."""
 
 _LOG_LINES = 5
+_LOOK_AGAIN = 0.05  # seconds: what a driver writes to an API server is no event
 
 
 @frozen
@@ -53,7 +54,7 @@ class Waiting(ABC):
     def wait_until(
         self, expected: str, look: Callable[[], T | None], *, timeout: float | None = None, allow_exits: bool = False
     ) -> T:
-        """Wait until `look` returns something true, and return that. `look` is called after every event.
+        """Wait until `look` returns something true, and return that. `look` is called after every event, and again.
 
         Args:
             expected: what the test waits for, for the error message: "a second list".
@@ -80,7 +81,7 @@ class Waiting(ABC):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise WaitTimeoutError(expected, limit, self.describe())
-                self._changed.wait(left)
+                self._changed.wait(min(left, _LOOK_AGAIN))
 
     def _wake(self) -> None:
         with self._changed:
