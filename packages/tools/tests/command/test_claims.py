@@ -100,6 +100,14 @@ def test_a_claim_that_fits_gets_its_devices_named(place: Path, capsys: pytest.Ca
     assert "claim ml/train on node-1: gets its devices\n  request r  gpu.example.com/node-1/gpu-0\n" in printed
 
 
+def test_a_file_that_is_given_twice_counts_once(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outcomes = []
+    for more in ([], ["--claims", "slices.json"]):
+        run(place, "why", "claim.json", "--slices", "slices.json", *more, "--json")
+        outcomes.append(capsys.readouterr().out)
+    assert outcomes[0] == outcomes[1]
+
+
 def test_slices_may_be_a_yaml_file_of_several_documents(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     items = json.loads((place / "slices.json").read_text())["items"]
     (place / "slices.yaml").write_text("".join(f"---\n{json.dumps(one)}\n" for one in items))

@@ -43,8 +43,13 @@ def compare(*, old: TextIO, new: TextIO) -> int:
     from devicecore_tools.conformance.card import differences, title_of
 
     pages = old.read(MAX_CARD), new.read(MAX_CARD)
-    for what, page in zip(("old", "new"), pages, strict=True):
-        click.echo(foreign_text(f"{what}: {title_of(page)}"))
+    titles = list(map(title_of, pages))
+    for file, title in zip((old, new), titles, strict=True):
+        if not title:
+            message = f"{foreign_text(file.name)}: it is no score card of `devicecore conformance --card`"
+            raise click.UsageError(message)
+    for what, title in zip(("old", "new"), titles, strict=True):
+        click.echo(foreign_text(f"{what}: {title}"))
     found = differences(*pages)
     for name, severity, before, after in found:
         click.echo(foreign_text(f"{severity:<6}  {name:<40}  {before} -> {after}"))

@@ -79,6 +79,8 @@ class ClusterObjects:
 def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) -> ClusterObjects:
     """Return the objects in documents: lists of `kubectl get -o json`, or single objects. Other kinds are ignored.
 
+    Of objects of one kind and name, such as those of a file that is given twice, the first counts.
+
     Args:
         documents: lists or objects.
         kinds: the kind of the objects of each document that do not say it themselves, as those in a list of an API
@@ -87,10 +89,12 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
     Raises:
         DocumentError: an object has a field of the wrong type.
     """
-    of_kind: dict[str, list[Value]] = {}
+    named: dict[str, dict[str, Value]] = {}
     for document, kind in zip(documents, kinds, strict=False):
         for item in document["items"].sequence() if document["items"].data is not None else [document]:
-            of_kind.setdefault(item["kind"].text(kind), []).append(item)
+            known = named.setdefault(item["kind"].text(kind), {})
+            known.setdefault(_name(item) if item["metadata"]["name"].text("") else str(len(known)), item)
+    of_kind = {kind: tuple(items.values()) for kind, items in named.items()}
     claims, classes = of_kind.get("ResourceClaim", ()), of_kind.get("DeviceClass", ())
     by_age = sorted(classes, key=lambda one: one["metadata"].text_at("creationTimestamp", ""))
     served = {one["spec"].text_at("extendedResourceName", ""): one["metadata"].text_at("name") for one in by_age}
@@ -125,8 +129,8 @@ class ClaimsAnswer:
     drivers: Mapping[str, Sequence[str]] = field(factory=dict)
 
 
-def _name(claim: Value) -> str:
-    return f"{claim['metadata']['namespace'].text('default')}/{claim['metadata']['name'].text('')}"
+def _name(one: Value) -> str:
+    return f"{one['metadata']['namespace'].text('default')}/{one['metadata']['name'].text('')}"
 
 
 @frozen
