@@ -188,6 +188,29 @@ def test_a_claim_that_no_file_has_is_a_sentence(place: Path, capsys: pytest.Capt
     assert "ResourceClaimTemplate ml/two, which is in no file" in capsys.readouterr().err
 
 
+def test_an_api_server_alone_does_not_tell_which_devices_are_free(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = "requested number of devices unavailable for example.com/gpu. Requested: 2, Available: 1"
+    container = {"name": "main", "image": "i", "resources": {"limits": {"example.com/gpu": "2"}}}
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "train", "uid": "u"},
+        "spec": {"nodeName": "node-1", "containers": [container]},
+        "status": {"phase": "Failed", "message": f"Allocate failed due to {why}, which is unexpected"},
+    }
+    (place / "pod.json").write_text(json.dumps(pod))
+    with LocalApiServer() as server:
+        server.create({"kind": "Node", "metadata": {"name": "node-1"}})
+        config = str(server.kubeconfig(place / "config"))
+        for more in ([], ["--node-name", "node-1"]):
+            assert run(place, "why", "pod.json", "--kubeconfig", config, *more) == 0
+            said, errors = capsys.readouterr()
+            assert "Available: 1" in said
+            assert "tried on the node" not in said
+            assert "NodeList" not in errors
+
+
 def test_an_api_server_gives_all_that_decides(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with LocalApiServer() as server:
         slices = place / "slices.json"

@@ -116,7 +116,9 @@ def why(
         complain("devicecore why", stands or _not_understood(message, texts))
         return _NEGATIVE
     asks = wrong or any(one.concerns_devices for one in explained)
-    trial = _trial(pod, facts, documents, topology) if pod is not None and facts is not None and asks else None
+    trial = None
+    if pod is not None and facts is not None and asks and _is_known(pod, facts):
+        trial = _trial(pod, facts, documents, topology)
     if trial is not None and trial.fits and any(one.code == "claim-not-prepared" for one in wrong):
         trial = None  # the pod waits for a driver, and nobody can try what that will answer
     if as_json:
@@ -134,6 +136,14 @@ def _not_understood(message: str, texts: Sequence[str]) -> str:
     said = foreign_text(texts[0]) if texts else "there is no message"
     hint = _HOW_TO_GET_IT if message != "-" and not _is_file(message) else "" if texts else _NO_EVENTS
     return f"expected a message with which a kubelet refuses a pod, got: {said}{hint}"
+
+
+def _is_known(pod: "Pod", facts: "Facts") -> bool:
+    """Return whether the sources tell which devices are free. Of a plugin's, only the node's own files do."""
+    from devicecore.domain.model import is_extended_resource
+
+    limits = {name for one in (*pod.init_containers, *pod.containers) for name in one.limits}
+    return facts.look.is_enough or (facts.look.node.value is not None and not any(map(is_extended_resource, limits)))
 
 
 def _trial(pod: "Pod", facts: "Facts", documents: dict[str, Any], topology: "TopologySettings") -> "Fit | None":
@@ -261,16 +271,17 @@ def _pod_of(document: "Value") -> "PodSeen":
 def _facts(options: dict[str, object], pod: "Pod | None") -> "tuple[Facts | None, dict[str, Any]]":
     """Return what the named sources say, and the objects that were read. Return None if the options name no source."""
     from devicecore_tools.doctor import Facts
+    from devicecore_tools.doctor.look import Look
 
     named = [name for name in _SOURCES if options[name]]
     if not named:
         return None, {}
-    if named == ["events"] or (named == ["kubeconfig"] and pod is not None):
-        options = {**options, "root": os.devnull}  # the events of the pod, and nothing of a node
-    sources = node_sources(**options)
+    is_of_pod = named == ["events"] or (named == ["kubeconfig"] and pod is not None)
+    sources = node_sources(**({**options, "root": os.devnull} if is_of_pod else options))
     if pod is not None:
         sources.events_of = pod.namespace, pod.name
-    facts = Facts(sources.look())
+    look = sources.look()
+    facts = Facts(Look(events=look.events) if is_of_pod else look)  # an API server has the pods of all nodes
     for source, reading in facts.look.readings.items():
         if reading.value is None and reading.place and os.devnull not in reading.place:
             complain("devicecore why", f"{source.value} at {reading.place} was not read: {reading.problem}")
