@@ -225,6 +225,7 @@ class Crowd:
         self._failures: list[BaseException] = []
         self._left = list(range(calls))
         self._inside: dict[int, int] = {}  # the thread in each slot, while it may be interrupted
+        self._pods: dict[int, str] = {}  # the pod of each slot, until it is cleaned
         self._threads: dict[int, threading.Thread] = {}
 
     def run(self) -> None:
@@ -261,8 +262,10 @@ class Crowd:
             self._failures.append(error)
 
     def _work_for_pods(self, slot: int) -> None:
+        if slot in self._pods:  # a thread was interrupted while it was checked, and its pod may still have devices
+            self._subject.clean(self._pods[slot])
         while self._left and not self._failures:
-            uid = f"pod-{self._left.pop()}"
+            uid = self._pods[slot] = f"pod-{self._left.pop()}"
             try:
                 self._inside[slot] = threading.get_ident()
                 self._subject.work(uid)
@@ -271,6 +274,7 @@ class Crowd:
                 self._inside.pop(slot, None)
                 self._subject.check(uid, self.counts)
             self._subject.clean(uid)
+            del self._pods[slot]
 
 
 def in_threads(kind: Callable[[CheckpointStore], Subject], calls: int) -> Counter[str]:
