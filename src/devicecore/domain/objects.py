@@ -6,15 +6,7 @@ object is the same pod wherever it was read.
 
 from devicecore.domain.checks import repeated
 from devicecore.domain.documents import Value
-from devicecore.domain.model import (
-    Container,
-    ContainerClaim,
-    ExtendedClaim,
-    Pod,
-    PodClaim,
-    PodUid,
-    RequestMapping,
-)
+from devicecore.domain.model import Container, ContainerClaim, ExtendedClaim, Pod, PodClaim, PodUid, RequestMapping
 from devicecore.domain.text import foreign_text
 
 

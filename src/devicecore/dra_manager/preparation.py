@@ -21,15 +21,7 @@ from devicecore.domain.dra.errors import (
 )
 from devicecore.domain.dra.lookup import claim_key, claim_name, pod_claims
 from devicecore.domain.dra.model import ClaimKey, DriverName, ResourceClaim
-from devicecore.domain.dra.preparing import (
-    AskDriver,
-    advance,
-    begin_to_ask,
-    check_claim,
-    enter,
-    give_up,
-    store_answer,
-)
+from devicecore.domain.dra.preparing import AskDriver, advance, begin_to_ask, check_claim, enter, give_up, store_answer
 from devicecore.domain.model import Pod
 from devicecore.domain.text import foreign_text
 from devicecore.dra_manager.driver_list import DriverList

@@ -20,14 +20,7 @@ from attrs import field, frozen
 
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult, is_cdi_name
 from devicecore.domain.dra.errors import DraError
-from devicecore.domain.dra.model import (
-    AllocatedDevice,
-    ClaimRef,
-    ClaimUid,
-    DriverName,
-    PreparedDevice,
-    ResourceClaim,
-)
+from devicecore.domain.dra.model import AllocatedDevice, ClaimRef, ClaimUid, DriverName, PreparedDevice, ResourceClaim
 from devicecore.domain.errors import DeviceCoreError, LockedError, SetUpError
 from devicecore.domain.text import foreign_text
 from devicecore.ports.claims import ClaimSource

@@ -24,12 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from devicecore.domain.errors import (
-    CalledFromInsideError,
-    DeviceCoreError,
-    NotStartedError,
-    StoppedWhileStartingError,
-)
+from devicecore.domain.errors import CalledFromInsideError, DeviceCoreError, NotStartedError, StoppedWhileStartingError
 from devicecore.ports.context import Runs
 from devicecore.runtime.open_call import OpenCall
 from devicecore.runtime.run import Run

@@ -27,12 +27,7 @@ from devicecore.adapters.grpc_unix.limits import (
     parsed_resource_name,
 )
 from devicecore.adapters.grpc_unix.listening import LargeMessages, Notify
-from devicecore.domain.errors import (
-    DeviceCoreError,
-    PluginConnectError,
-    PluginStoppedError,
-    UnsupportedVersionError,
-)
+from devicecore.domain.errors import DeviceCoreError, PluginConnectError, PluginStoppedError, UnsupportedVersionError
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import PluginId, ResourceName
 from devicecore.domain.text import foreign_text

@@ -11,15 +11,7 @@ from enum import Enum
 from attrs import evolve
 
 from devicecore.domain.allocation.errors import ExcludedError, SearchGivenUpError, UndecidedError
-from devicecore.domain.allocation.model import (
-    Attribute,
-    Constraint,
-    DeviceKey,
-    DeviceRequest,
-    PoolDevice,
-    Rule,
-    Use,
-)
+from devicecore.domain.allocation.model import Attribute, Constraint, DeviceKey, DeviceRequest, PoolDevice, Rule, Use
 from devicecore.domain.allocation.pools import Pool
 from devicecore.domain.allocation.reasons import CapacityExceeded, ConstraintBroken, Reason
 from devicecore.domain.allocation.search import Candidate, Search, Situation, Taken

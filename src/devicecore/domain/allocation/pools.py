@@ -10,12 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import field, frozen
 
-from devicecore.domain.allocation.model import (
-    Features,
-    PoolDevice,
-    PoolSlice,
-    TargetNode,
-)
+from devicecore.domain.allocation.model import Features, PoolDevice, PoolSlice, TargetNode
 from devicecore.domain.quantity import Quantity
 
 PoolKey = tuple[str, str]

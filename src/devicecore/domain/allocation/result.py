@@ -8,13 +8,7 @@ from itertools import count
 
 from attrs import frozen
 
-from devicecore.domain.allocation.model import (
-    DeviceClass,
-    DeviceRequest,
-    Features,
-    TargetNode,
-    UnallocatedClaim,
-)
+from devicecore.domain.allocation.model import DeviceClass, DeviceRequest, Features, TargetNode, UnallocatedClaim
 from devicecore.domain.allocation.reasons import DeviceVerdict
 from devicecore.domain.allocation.search import Taken
 

@@ -4,14 +4,7 @@ Law: any parsed JSON gives a value, or an error that names the field.
 """
 
 from devicecore.domain.documents import Value
-from devicecore.domain.dra.model import (
-    AllocatedDevice,
-    ClaimKey,
-    ClaimUid,
-    DriverConfig,
-    DriverName,
-    ResourceClaim,
-)
+from devicecore.domain.dra.model import AllocatedDevice, ClaimKey, ClaimUid, DriverConfig, DriverName, ResourceClaim
 from devicecore.domain.dra.slices import StoredSlice
 
 
