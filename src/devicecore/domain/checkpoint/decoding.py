@@ -13,25 +13,10 @@ from functools import cached_property, partial
 
 from attrs import Factory, define, evolve, frozen
 
+from devicecore.domain.checkpoint import go_values as go
 from devicecore.domain.checkpoint.encoding import NEWEST, checksum
 from devicecore.domain.checkpoint.entries import MAX_RESPONSE_TEXT, CheckpointData, ExtraFields, PodDevicesEntry
 from devicecore.domain.checkpoint.go_json import Json, Object, parse, unparse
-from devicecore.domain.checkpoint.go_values import (
-    INT64,
-    RefusedError,
-    Slice,
-    attribute_called,
-    integer,
-    into_map,
-    into_slice,
-    into_string,
-    into_strings,
-    into_struct,
-    into_structs,
-    into_uint,
-    member,
-    new_strings,
-)
 from devicecore.domain.checkpoint.plain_file import read_plain
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 
@@ -95,7 +80,7 @@ def decode(blob: bytes) -> Decoded:
             return _decode_list(value)
         found = _decode_file(value)
         return evolve(found, data=evolve(found.data, extra=extra_fields(value)))
-    except RefusedError as refusal:
+    except go.RefusedError as refusal:
         raise MalformedCheckpointError(problem=str(refusal)) from None
 
 
@@ -105,7 +90,7 @@ def extra_fields(value: Json) -> ExtraFields:
     fields: tuple[dict[str, str], ...] = ({}, {}, {})
     place = 0
     for name, item in value if isinstance(value, Object) else ():
-        known = attribute_called(_File, name)
+        known = go.attribute_called(_File, name)
         if known is None:
             places.setdefault(name, fields[place])[name] = unparse(item)
         else:
@@ -115,7 +100,7 @@ def extra_fields(value: Json) -> ExtraFields:
 
 def is_entry_field(name: str) -> bool:
     """Return whether a kubelet reads the field of an entry that has this name."""
-    return attribute_called(_FlatEntry, name) is not None
+    return go.attribute_called(_FlatEntry, name) is not None
 
 
 def decode_entry(value: Json, *, is_flat: bool = False) -> tuple[int, PodDevicesEntry]:
@@ -123,13 +108,13 @@ def decode_entry(value: Json, *, is_flat: bool = False) -> tuple[int, PodDevices
 
     If it is in neither format, raises the RefusedError of format 2, unless `is_flat` is set.
     """
-    refusal: RefusedError | None = None
+    refusal: go.RefusedError | None = None
     for number, entry in ((1, _FlatEntry),) if is_flat else ((NEWEST, _Entry), (1, _FlatEntry)):
         try:
-            return number, into_struct(entry(), value).frozen()
-        except RefusedError as error:
+            return number, go.into_struct(entry(), value).frozen()
+        except go.RefusedError as error:
             refusal = refusal or error
-    raise refusal or RefusedError(why="there is no format")
+    raise refusal or go.RefusedError(why="there is no format")
 
 
 def decode_registered(name: str, value: Json) -> tuple[str, ...] | None:
@@ -144,21 +129,21 @@ def _decode_file(value: Json) -> Decoded:
     """
     try:
         newest = _decode_as(NEWEST, value, _File())
-    except RefusedError as refusal:
+    except go.RefusedError as refusal:
         try:
             return _decode_as(1, value, _FlatFile())
-        except RefusedError:
+        except go.RefusedError:
             raise refusal from None  # nearly every file has format 2, so its problem helps most
     if newest.valid:
         return newest
-    with suppress(RefusedError):
+    with suppress(go.RefusedError):
         older = _decode_as(1, value, _FlatFile())
         return older if older.valid else newest
     return newest
 
 
 def _decode_as(format: int, value: Json, empty: "_File") -> Decoded:  # noqa: A002 - the word of `encode`
-    file = into_struct(empty, value)
+    file = go.into_struct(empty, value)
     entries = None if file.data.entries is None else tuple(entry.frozen() for entry in file.data.entries.items)
     data = CheckpointData(entries, file.data.registered)
     return Decoded(format, data, file.checksum, checksum(data, format))
@@ -172,67 +157,67 @@ def _decode_list(value: list[Json]) -> Decoded:
 # --- the types of fields that only this file has ----------------------------------------------------------------------
 
 
-def _into_bytes(old: "bytes | Slice[int] | None", value: Json) -> "bytes | Slice[int] | None":
+def _into_bytes(old: bytes | go.Slice[int] | None, value: Json) -> bytes | go.Slice[int] | None:
     if isinstance(value, str):
         return _base64(value)
-    array = Slice(list(old), len(old)) if isinstance(old, bytes) else old
-    return into_slice(array, value, int, partial(into_uint, allowed=_UINT8), "[]uint8")
+    array = go.Slice(list(old), len(old)) if isinstance(old, bytes) else old
+    return go.into_slice(array, value, int, partial(go.into_uint, allowed=_UINT8), "[]uint8")
 
 
 def _base64(text: str) -> bytes:
     """`base64.StdEncoding`: padded; line ends and the unused bits before the padding are ignored."""
     if len(text) > MAX_RESPONSE_TEXT:
-        raise RefusedError(why=f"expected at most {MAX_RESPONSE_TEXT:,} characters, got {len(text):,}")
+        raise go.RefusedError(why=f"expected at most {MAX_RESPONSE_TEXT:,} characters, got {len(text):,}")
     text = text.replace("\r", "").replace("\n", "")
     if len(text) % 4 or not _BASE64.fullmatch(text):
-        raise RefusedError(why="illegal base64 data")
+        raise go.RefusedError(why="illegal base64 data")
     return a2b_base64(text)
 
 
 def _numa_node(name: str) -> int:
-    node = integer(name)
-    if node not in INT64:
-        raise RefusedError(why="the key is not an int64")
+    node = go.integer(name)
+    if node not in go.INT64:
+        raise go.RefusedError(why="the key is not an int64")
     return node
 
 
 # --- the kubelet's structs, before anything is decoded into them ------------------------------------------------------
 
 
-_Devices = dict[int, tuple[str, ...] | None] | Slice[str] | None
-_into_by_numa_node = partial(into_map, key=_numa_node, new=new_strings, wanted="map[int64][]string")
-_into_registered = partial(into_map, key=str, new=new_strings, wanted="map[string][]string")
+_Devices = dict[int, tuple[str, ...] | None] | go.Slice[str] | None
+_into_by_numa_node = partial(go.into_map, key=_numa_node, new=go.new_strings, wanted="map[int64][]string")
+_into_registered = partial(go.into_map, key=str, new=go.new_strings, wanted="map[string][]string")
 
 
 @define
 class _Entry:
-    pod_uid: str = member("PodUID", into_string, "")
-    container_name: str = member("ContainerName", into_string, "")
-    resource_name: str = member("ResourceName", into_string, "")
-    device_ids: _Devices = member("DeviceIDs", _into_by_numa_node, None)
-    alloc_resp: bytes | Slice[int] | None = member("AllocResp", _into_bytes, None)
+    pod_uid: str = go.member("PodUID", go.into_string, "")
+    container_name: str = go.member("ContainerName", go.into_string, "")
+    resource_name: str = go.member("ResourceName", go.into_string, "")
+    device_ids: _Devices = go.member("DeviceIDs", _into_by_numa_node, None)
+    alloc_resp: bytes | go.Slice[int] | None = go.member("AllocResp", _into_bytes, None)
 
     def frozen(self) -> PodDevicesEntry:
         flat, response = self.device_ids, self.alloc_resp
         # Kubelets up to 1.29 put the devices of format 1 on NUMA node 0.
-        devices = {0: tuple(flat.items)} if isinstance(flat, Slice) else flat
-        response = bytes(response.items) if isinstance(response, Slice) else response
+        devices = {0: tuple(flat.items)} if isinstance(flat, go.Slice) else flat
+        response = bytes(response.items) if isinstance(response, go.Slice) else response
         return PodDevicesEntry(self.pod_uid, self.container_name, self.resource_name, devices, response)
 
 
 @define
 class _FlatEntry(_Entry):
-    device_ids: _Devices = member("DeviceIDs", into_strings, None)
+    device_ids: _Devices = go.member("DeviceIDs", go.into_strings, None)
 
 
-_Entries = Slice[_Entry] | None
+_Entries = go.Slice[_Entry] | None
 _Registered = dict[str, tuple[str, ...] | None] | None
-_into_entries: Callable[[_Entries, Json], _Entries] = into_structs(_Entry, "[]PodDevicesEntry")
-_into_flat_entries: Callable[[_Entries, Json], _Entries] = into_structs(_FlatEntry, "[]PodDevicesEntry")
+_into_entries: Callable[[_Entries, Json], _Entries] = go.into_structs(_Entry, "[]PodDevicesEntry")
+_into_flat_entries: Callable[[_Entries, Json], _Entries] = go.into_structs(_FlatEntry, "[]PodDevicesEntry")
 
 
 def _no_entries() -> _Entries:
-    return Slice()
+    return go.Slice()
 
 
 def _no_registered() -> _Registered:
@@ -241,21 +226,21 @@ def _no_registered() -> _Registered:
 
 @define
 class _Data:
-    entries: _Entries = member("PodDeviceEntries", _into_entries, Factory(_no_entries))
-    registered: _Registered = member("RegisteredDevices", _into_registered, Factory(_no_registered))
+    entries: _Entries = go.member("PodDeviceEntries", _into_entries, Factory(_no_entries))
+    registered: _Registered = go.member("RegisteredDevices", _into_registered, Factory(_no_registered))
 
 
 @define
 class _FlatData(_Data):
-    entries: _Entries = member("PodDeviceEntries", _into_flat_entries, Factory(_no_entries))
+    entries: _Entries = go.member("PodDeviceEntries", _into_flat_entries, Factory(_no_entries))
 
 
 @define
 class _File:
-    data: _Data = member("Data", into_struct, Factory(_Data))
-    checksum: int = member("Checksum", partial(into_uint, allowed=_UINT64), 0)
+    data: _Data = go.member("Data", go.into_struct, Factory(_Data))
+    checksum: int = go.member("Checksum", partial(go.into_uint, allowed=_UINT64), 0)
 
 
 @define
 class _FlatFile(_File):
-    data: _Data = member("Data", into_struct, Factory(_FlatData))
+    data: _Data = go.member("Data", go.into_struct, Factory(_FlatData))

@@ -9,16 +9,8 @@ from datetime import UTC, datetime, time, timedelta
 
 from attrs import define
 
+from devicecore.domain.checkpoint import go_values as go
 from devicecore.domain.checkpoint.go_json import Json, Literal, parse
-from devicecore.domain.checkpoint.go_values import (
-    INT64,
-    RefusedError,
-    integer,
-    into_map_of,
-    into_string,
-    member,
-    refuse,
-)
 from devicecore.domain.dra.health import DEFAULT_LIMIT, SECOND, DeviceHealth, DraHealth, HealthCache
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.errors import MalformedCheckpointError
@@ -60,7 +52,7 @@ def decode(blob: bytes) -> HealthCache:
     """Read a file. Raises MalformedCheckpointError if it is not a file of health."""
     try:
         drivers = _into_drivers(None, parse(blob)) or {}
-    except RefusedError as refusal:
+    except go.RefusedError as refusal:
         raise MalformedCheckpointError(problem=str(refusal)) from None
     return HealthCache(
         {
@@ -100,29 +92,29 @@ def _time_of(text: str) -> int:
 
 
 def _into_time(old: str, value: Json) -> str:
-    text = into_string(old, value)
+    text = go.into_string(old, value)
     try:
         _time_of(text)
     except ValueError:
-        raise RefusedError(why="expected a time such as 2026-01-31T12:00:00Z") from None
+        raise go.RefusedError(why="expected a time such as 2026-01-31T12:00:00Z") from None
     return text
 
 
 def _into_int64(old: int, value: Json) -> int:
     if value is None:
         return old
-    number = integer(value.text) if isinstance(value, Literal) else None
-    return number if number in INT64 and number is not None else refuse(value, "int64")
+    number = go.integer(value.text) if isinstance(value, Literal) else None
+    return number if number in go.INT64 and number is not None else go.refuse(value, "int64")
 
 
 @define
 class _Device:
-    pool: str = member("PoolName", into_string, "")
-    device: str = member("DeviceName", into_string, "")
-    health: str = member("Health", into_string, "")
-    updated: str = member("LastUpdated", _into_time, _NEVER)
-    limit: int = member("HealthCheckTimeout", _into_int64, 0)
-    message: str = member("Message", into_string, "")
+    pool: str = go.member("PoolName", go.into_string, "")
+    device: str = go.member("DeviceName", go.into_string, "")
+    health: str = go.member("Health", go.into_string, "")
+    updated: str = go.member("LastUpdated", _into_time, _NEVER)
+    limit: int = go.member("HealthCheckTimeout", _into_int64, 0)
+    message: str = go.member("Message", go.into_string, "")
 
     def frozen(self) -> DeviceHealth:
         health = _HEALTHS.get(self.health, DraHealth.UNKNOWN)
@@ -133,7 +125,7 @@ class _Device:
 
 @define
 class _DriverHealth:
-    devices: dict[str, _Device] | None = member("Devices", into_map_of(_Device, "map[string]DeviceHealth"), None)
+    devices: dict[str, _Device] | None = go.member("Devices", go.into_map_of(_Device, "map[string]DeviceHealth"), None)
 
 
-_into_drivers = into_map_of(_DriverHealth, "map[string]DriverHealthState")
+_into_drivers = go.into_map_of(_DriverHealth, "map[string]DriverHealthState")

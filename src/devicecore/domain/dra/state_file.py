@@ -10,21 +10,8 @@ from zlib import crc32
 
 from attrs import define, evolve, field, frozen
 
+from devicecore.domain.checkpoint import go_values as go
 from devicecore.domain.checkpoint.go_json import Json, Object, parse
-from devicecore.domain.checkpoint.go_values import (
-    RefusedError,
-    S,
-    Slice,
-    into_map,
-    into_map_of,
-    into_string,
-    into_strings,
-    into_struct,
-    into_structs,
-    into_uint,
-    member,
-    new_strings,
-)
 from devicecore.domain.dra.answer_size import devices_json
 from devicecore.domain.dra.claims import ClaimBlock, ClaimCache, ClaimInfo
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
@@ -36,6 +23,7 @@ FILE_NAME = "dra_manager_state"
 """What a kubelet calls the file, in its root directory."""
 
 _UINT32 = range(2**32)
+_LIST = "state.ClaimInfoStateList"
 _DATA = b'{"kind":"DRACheckpoint","apiVersion":"checkpoint.dra.kubelet.k8s.io/v1","ClaimInfoStateList":%b}'
 _FILE = b'{"Data":"%b","Checksum":%d}'
 _EMPTY = _DATA % b"null"
@@ -239,10 +227,10 @@ def _entries(data: bytes) -> tuple[ClaimEntry, ...]:
     return tuple(entry.frozen() for entry in read.entries.items) if read.entries else ()
 
 
-def _struct(struct: S, value: Json) -> S:
+def _struct(struct: go.S, value: Json) -> go.S:
     try:
-        return into_struct(struct, value)
-    except RefusedError as refusal:
+        return go.into_struct(struct, value)
+    except go.RefusedError as refusal:
         raise MalformedCheckpointError(problem=str(refusal)) from None
 
 
@@ -252,12 +240,12 @@ def _explain(data: bytes, stored: int) -> str:
     return "the file has no checksum" if not stored else ""
 
 
-def _tuple(strings: Slice[str] | None) -> tuple[str, ...] | None:
+def _tuple(strings: go.Slice[str] | None) -> tuple[str, ...] | None:
     return None if strings is None else tuple(strings.items)
 
 
 def _into_optional_string(old: str | None, value: Json) -> str | None:
-    return None if value is None else into_string(old or "", value)
+    return None if value is None else go.into_string(old or "", value)
 
 
 @define
@@ -273,11 +261,11 @@ def _into_operations(_: frozenset[str], value: Json) -> frozenset[str]:
 
 @define
 class _Device:
-    pool: str = member("PoolName", into_string, "")
-    name: str = member("DeviceName", into_string, "")
-    share_id: str | None = member("ShareID", _into_optional_string, None)
-    requests: Slice[str] | None = member("RequestNames", into_strings, None)
-    cdi_ids: Slice[str] | None = member("CDIDeviceIDs", into_strings, None)
+    pool: str = go.member("PoolName", go.into_string, "")
+    name: str = go.member("DeviceName", go.into_string, "")
+    share_id: str | None = go.member("ShareID", _into_optional_string, None)
+    requests: go.Slice[str] | None = go.member("RequestNames", go.into_strings, None)
+    cdi_ids: go.Slice[str] | None = go.member("CDIDeviceIDs", go.into_strings, None)
 
     def frozen(self) -> PreparedDevice:
         return PreparedDevice(self.pool, self.name, self.share_id, _tuple(self.requests), _tuple(self.cdi_ids))
@@ -285,22 +273,22 @@ class _Device:
 
 @define
 class _DriverState:
-    devices: Slice[_Device] | None = member("Devices", into_structs(_Device, "[]state.Device"), None)
-    skips: frozenset[str] = member("SkipNodeOperations", _into_operations, frozenset())
+    devices: go.Slice[_Device] | None = go.member("Devices", go.into_structs(_Device, "[]state.Device"), None)
+    skips: frozenset[str] = go.member("SkipNodeOperations", _into_operations, frozenset())
 
 
-_into_pods = into_map_of(_Nothing, "sets.Set[string]")
-_into_driver_states = into_map_of(_DriverState, "map[string]state.DriverState")
-_into_cdi_names = partial(into_map, key=str, new=new_strings, wanted="map[string][]string")
+_into_pods = go.into_map_of(_Nothing, "sets.Set[string]")
+_into_driver_states = go.into_map_of(_DriverState, "map[string]state.DriverState")
+_into_cdi_names = partial(go.into_map, key=str, new=go.new_strings, wanted="map[string][]string")
 
 
 @define
 class _Entry:
-    uid: str = member("ClaimUID", into_string, "")
-    name: str = member("ClaimName", into_string, "")
-    namespace: str = member("Namespace", into_string, "")
-    pods: dict[str, _Nothing] | None = member("PodUIDs", _into_pods, None)
-    drivers: dict[str, _DriverState] | None = member("DriverState", _into_driver_states, None)
+    uid: str = go.member("ClaimUID", go.into_string, "")
+    name: str = go.member("ClaimName", go.into_string, "")
+    namespace: str = go.member("Namespace", go.into_string, "")
+    pods: dict[str, _Nothing] | None = go.member("PodUIDs", _into_pods, None)
+    drivers: dict[str, _DriverState] | None = go.member("DriverState", _into_driver_states, None)
 
     def frozen(self) -> ClaimEntry:
         drivers = None
@@ -316,7 +304,7 @@ class _Entry:
 
 @define
 class _FormerEntry(_Entry):
-    cdi_names: dict[str, tuple[str, ...] | None] | None = member("CDIDevices", _into_cdi_names, None)
+    cdi_names: dict[str, tuple[str, ...] | None] | None = go.member("CDIDevices", _into_cdi_names, None)
 
     def frozen(self) -> ClaimEntry:
         entry = super().frozen()
@@ -328,23 +316,21 @@ class _FormerEntry(_Entry):
 
 @define
 class _FormerFile:
-    entries: Slice[_FormerEntry] | None = member(
-        "entries", into_structs(_FormerEntry, "state.ClaimInfoStateList"), None
-    )
+    entries: go.Slice[_FormerEntry] | None = go.member("entries", go.into_structs(_FormerEntry, _LIST), None)
 
 
 @define
 class _Data:
-    kind: str = member("kind", into_string, "")
-    api_version: str = member("apiVersion", into_string, "")
-    entries: Slice[_Entry] | None = member("ClaimInfoStateList", into_structs(_Entry, "state.ClaimInfoStateList"), None)
+    kind: str = go.member("kind", go.into_string, "")
+    api_version: str = go.member("apiVersion", go.into_string, "")
+    entries: go.Slice[_Entry] | None = go.member("ClaimInfoStateList", go.into_structs(_Entry, _LIST), None)
 
 
 @define
 class _Sealed:
-    data: str = member("Data", into_string, _EMPTY.decode())
+    data: str = go.member("Data", go.into_string, _EMPTY.decode())
 
 
 @define
 class _File(_Sealed):
-    checksum: int = member("Checksum", partial(into_uint, allowed=_UINT32), crc32(_EMPTY))
+    checksum: int = go.member("Checksum", partial(go.into_uint, allowed=_UINT32), crc32(_EMPTY))
