@@ -208,10 +208,13 @@ def started(
 IDS = tuple(device.id for device in DEVICES)
 
 
-def calls_to(transport: PluginTransport, plugin: PluginId) -> dict[str, Callable[[], object]]:
+def calls_to(
+    transport: PluginTransport, plugin: PluginId, timeout: float | None = None
+) -> dict[str, Callable[[], object]]:
     """Return every call to a plugin, by its name."""
+    ask = transport.get_preferred_allocation
     return {
-        "allocate": lambda: transport.allocate(plugin, IDS),
-        "get_preferred_allocation": lambda: transport.get_preferred_allocation(plugin, IDS, IDS[:1], 2),
-        "pre_start_container": lambda: transport.pre_start_container(plugin, IDS),
+        "allocate": lambda: transport.allocate(plugin, IDS, timeout=timeout),
+        "get_preferred_allocation": lambda: ask(plugin, IDS, IDS[:1], 2, timeout=timeout),
+        "pre_start_container": lambda: transport.pre_start_container(plugin, IDS, timeout=timeout),
     }

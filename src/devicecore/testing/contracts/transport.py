@@ -5,7 +5,7 @@ of a plugin.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Protocol
@@ -24,6 +24,7 @@ from devicecore.domain.errors import (
 )
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import Device, DeviceId, PluginOptions, Receipt
+from devicecore.system.in_time import in_time
 from devicecore.testing.contracts.connected import (
     ANSWER,
     BOTH_OPTIONS,
@@ -359,8 +360,7 @@ def ends_every_call_within_its_limit(make: MakeRemoteTransport) -> None:
     with started(lambda: make(0.2)) as running:
         id_, _ = running.connect(plugin)
         try:
-            for method, call in calls_to(running.transport, id_).items():
-                expect_error(f"{method} of a plugin that does not answer", PluginCallError, _in_time(method, call))
+            _expect_no_answer(calls_to(running.transport, id_))
         finally:
             plugin.awake.set()
 
@@ -373,14 +373,8 @@ def ends_a_call_within_its_timeout(make: MakeRemoteTransport) -> None:
     with started(lambda: make(EVENT_TIMEOUT * 10)) as running:
         transport = running.transport
         id_, _ = running.connect(plugin)
-        calls = {
-            "allocate": lambda: transport.allocate(id_, IDS, timeout=0.1),
-            "get_preferred_allocation": lambda: transport.get_preferred_allocation(id_, IDS, (), 2, timeout=0.1),
-            "pre_start_container": lambda: transport.pre_start_container(id_, IDS, timeout=0.1),
-        }
         try:
-            for method, call in calls.items():
-                expect_error(f"{method} of a plugin that does not answer", PluginCallError, _in_time(method, call))
+            _expect_no_answer(calls_to(transport, id_, timeout=0.1))
         finally:
             plugin.answers = ANSWER
             plugin.awake.set()
@@ -398,26 +392,8 @@ def leaves_nothing_behind_when_it_cannot_start(make: MakeRemoteTransport) -> Non
         harness.transport.stop()
 
 
-def _in_time(what: str, call: Callable[[], object]) -> Callable[[], object]:
-    """Return `call`, run in a thread of its own, so that a call that never ends fails the check."""
-
-    def watched() -> object:
-        outcome: list[object] = []
-        thread = threading.Thread(target=lambda: outcome.append(_outcome(call)), daemon=True)
-        thread.start()
-        thread.join(EVENT_TIMEOUT / 2)
-        if not outcome:
-            message = f"{what}: expected an answer or an error within {EVENT_TIMEOUT / 2:g} s, got none"
-            raise AssertionError(message)
-        if isinstance(outcome[0], Exception):
-            raise outcome[0]
-        return outcome[0]
-
-    return watched
-
-
-def _outcome(call: Callable[[], object]) -> object:
-    try:
-        return call()
-    except Exception as error:  # noqa: BLE001 - the waiting thread raises it
-        return error
+def _expect_no_answer(calls: Mapping[str, Callable[[], object]]) -> None:
+    """Expect that each call fails. One that never ends fails the check, and nothing else."""
+    for method, call in calls.items():
+        watched = partial(in_time, call, EVENT_TIMEOUT / 2)
+        expect_error(f"{method} of a plugin that does not answer", PluginCallError, watched)
