@@ -60,6 +60,7 @@ class Problem(Exception):  # noqa: N818 - it never leaves this adapter
         is_unreachable: whether another request would fail in the same way, because the server did not answer or there
             are no credentials.
         reason: the API server's word for a refusal, such as `NotFound`; empty if there is none.
+        message: the words of the server that refuses, which are a part of the cause.
     """
 
     kind: object
@@ -68,6 +69,7 @@ class Problem(Exception):  # noqa: N818 - it never leaves this adapter
     is_stale: bool = False
     is_unreachable: bool = False
     reason: str = ""
+    message: str = ""
 
     def __str__(self) -> str:
         return self.cause
@@ -411,17 +413,6 @@ def _problem(error: Exception, sentences: Mapping[int, str], permission: str, *,
     return Problem(type(error), _failure(error), is_unreachable=isinstance(error, _UNREACHABLE))
 
 
-def refusal(error: Exception) -> tuple[int, str] | None:
-    """Return the HTTP status of a refused request, and the server's reason. Without an answer, return None."""
-    for cause in _chain(error):
-        if isinstance(cause, httpx2.HTTPStatusError):
-            try:
-                return cause.response.status_code, _message(cause.response)
-            except Exception as failed:  # noqa: BLE001 - the body failed, and the status says more
-                return cause.response.status_code, _failure(failed)
-    return None
-
-
 def _failure(error: Exception) -> str:
     """Return a sentence for an error without an answer of the server."""
     match error:
@@ -461,6 +452,7 @@ def _refusal(
         # A JSON patch that removes what was removed before is invalid, and not a conflict.
         is_stale=status in {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY},
         reason=foreign_text(reason, _MAX_REASON) if isinstance(reason, str) else "",
+        message=message,
     )
 
 

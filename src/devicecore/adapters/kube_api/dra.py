@@ -7,8 +7,8 @@ if a driver's name is made to change it. A call that waits for the server delays
 import re
 from http import HTTPStatus
 
-from devicecore.adapters.kube_api.access import Access, ApiRequest, NodeNameError, Problem
-from devicecore.adapters.kube_api.requests import CLAIMS, SLICES, ApiServers, Refusal
+from devicecore.adapters.kube_api.access import Access, ApiRequest, NodeNameError
+from devicecore.adapters.kube_api.requests import CLAIMS, SLICES, ApiServers, RequestError
 from devicecore.domain.dra.errors import ClaimSourceError, SliceError
 from devicecore.domain.dra.model import ClaimKey, DriverName, ResourceClaim
 from devicecore.domain.dra.objects import resource_claim_of
@@ -41,13 +41,10 @@ class KubeApiClaims(ApiServers):
                 cause = f"expected a name of a-z, 0-9, '-' and '.', got {foreign_text(part)!r}"
                 raise ClaimSourceError(cause)
         try:
-            answer = self._ask(ApiRequest("get resourceclaims", "GET", CLAIMS.path(key.namespace, key.name)))
-        except Problem as problem:
-            raise ClaimSourceError(str(problem)) from problem
-        if isinstance(answer, Refusal):
-            raise ClaimSourceError(answer.message)
-        try:
+            answer = self._send(ApiRequest("get resourceclaims", "GET", CLAIMS.path(key.namespace, key.name)))
             claim = resource_claim_of(answer)
+        except RequestError as error:
+            raise ClaimSourceError(_words_of(error)) from error
         except DocumentError as error:
             raise ClaimSourceError(str(error)) from error
         if claim.key != key:
@@ -85,11 +82,15 @@ class KubeApiSlices(ApiServers):
 
         request = ApiRequest("deletecollection resourceslices", "DELETE", SLICES.path(), {"fieldSelector": selector})
         try:
-            answer = self._ask(request)
-        except Problem as problem:
-            raise SliceError(str(problem)) from problem
-        if isinstance(answer, Refusal) and answer.status != HTTPStatus.NOT_FOUND:  # a server without slices has none
-            raise SliceError(answer.message)
+            self._send(request)
+        except RequestError as error:
+            if error.status != HTTPStatus.NOT_FOUND:  # a server without slices has none
+                raise SliceError(_words_of(error)) from error
+
+
+def _words_of(error: RequestError) -> str:
+    """Return the words of a server that refuses, as a kubelet repeats them. Of other failures, return the sentence."""
+    return error.cause if error.status in (None, HTTPStatus.UNAUTHORIZED) else error.message
 
 
 def _escaped(value: str) -> str:

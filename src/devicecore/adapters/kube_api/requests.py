@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from attrs import field, frozen
 
-from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, Problem, refusal
+from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, Problem
 from devicecore.adapters.kube_api.patches import Json, PatchType
 from devicecore.domain.errors import DeviceCoreError, NotStartedError
 from devicecore.domain.text import foreign_text
@@ -38,12 +38,14 @@ class RequestError(DeviceCoreError):
         status: the HTTP status; None if the server has not answered.
         reason: the API server's word for a refusal, such as `NotFound`; empty if there is none.
         pause: seconds for which the server asked not to be called.
+        message: the words of the server that refuses.
     """
 
     cause: str = field(converter=foreign_text)
     status: int | None = None
     reason: str = ""
     pause: float = 0.0
+    message: str = ""
     _text = "{cause}"
 
     @property
@@ -82,14 +84,6 @@ CLASSES = ApiResource("resource.k8s.io", "v1", "deviceclasses")
 SLICES = ApiResource("resource.k8s.io", "v1", "resourceslices")
 
 
-@frozen
-class Refusal:
-    """The server's refusal, in its own words."""
-
-    status: int
-    message: str
-
-
 class ApiServers(HasLifecycle):
     """Connections to one API server, one for each call that is under way. A stop ends the requests."""
 
@@ -100,6 +94,7 @@ class ApiServers(HasLifecycle):
         self._lock = threading.Lock()  # held while the two lists change, never during a request
         self._idle: list[ApiServer] = []
         self._used: list[ApiServer] = []
+        self._answered = float("-inf")
         self._lifecycle = Lifecycle(name)
 
     def _begin(self) -> None:
@@ -114,28 +109,30 @@ class ApiServers(HasLifecycle):
         for server in idle:
             server.disconnect()
 
-    def _ask(self, request: ApiRequest) -> Json | Refusal:
-        """Send a request. Return the parsed answer or the server's refusal.
+    def _send(self, request: ApiRequest) -> dict[str, Json]:
+        """Send a request, and return the object that is the answer.
 
         Raises:
-            Problem: there is no answer, or the credentials are refused, or this is not started.
+            RequestError: the server refuses or does not answer, or this is not started.
         """
+        began = time.monotonic()
         try:
             self._lifecycle.check_running()
+            with self._one() as server:
+                answer = server.send(request)
         except NotStartedError as error:
-            raise Problem(kind="not started", cause=str(error)) from error
-        with self._one() as server:
-
-            def answer() -> Json | Refusal:
-                try:
-                    return server.answer(request)
-                except Exception as error:
-                    refused = refusal(error)
-                    if refused is None or refused[0] == HTTPStatus.UNAUTHORIZED:
-                        raise
-                    return Refusal(*refused)
-
-            return server.ask(request.permission, answer)
+            raise RequestError(str(error)) from error
+        except Problem as problem:
+            status = problem.kind if isinstance(problem.kind, int) else None
+            refused = RequestError(problem.cause, status, problem.reason, problem.pause, problem.message)
+            if not refused.is_outage:
+                self._answered = began
+            raise refused from problem
+        if not isinstance(answer, dict):
+            message = f"to {request.permission!r}: expected an object, got something else"
+            raise RequestError(message)
+        self._answered = began
+        return answer
 
     @contextmanager
     def _one(self) -> Iterator[ApiServer]:
@@ -172,7 +169,6 @@ class KubeApiRequests(ApiServers):
     def __init__(self, access: Access = Access(), *, field_manager: str = "devicecore") -> None:
         super().__init__("the client of the API server", "", access)
         self._written = {"fieldManager": field_manager}
-        self._answered = float("-inf")
 
     def get(self, resource: ApiResource, name: str, namespace: str = "") -> dict[str, Json]:
         """Return an object as it is now."""
@@ -216,26 +212,6 @@ class KubeApiRequests(ApiServers):
         In seconds of `time.monotonic`; minus infinity if there is none.
         """
         return self._answered
-
-    def _send(self, request: ApiRequest) -> dict[str, Json]:
-        began = time.monotonic()
-        try:
-            self._lifecycle.check_running()
-            with self._one() as server:
-                answer = server.send(request)
-        except NotStartedError as error:
-            raise RequestError(str(error)) from error
-        except Problem as problem:
-            status = problem.kind if isinstance(problem.kind, int) else None
-            refused = RequestError(problem.cause, status, problem.reason, problem.pause)
-            if not refused.is_outage:
-                self._answered = began
-            raise refused from problem
-        if not isinstance(answer, dict):
-            message = f"to {request.permission!r}: expected an object, got something else"
-            raise RequestError(message)
-        self._answered = began
-        return answer
 
 
 def all_of(server: ApiServer, resource: ApiResource, fields: str = "", *, page: int = PAGE) -> tuple[list[Json], str]:
