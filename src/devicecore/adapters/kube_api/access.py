@@ -145,11 +145,7 @@ class ApiServer:
     _connection: tuple[Transport, httpx2.URL] | None = field(default=None, init=False)
 
     def read(self) -> NodeObject:
-        """Return the node as it is.
-
-        Raises:
-            Problem: there is no answer, or not a node.
-        """
+        """Return the node as it is. Raises Problem if there is no answer, or not a node."""
         request = ApiRequest("get nodes", "GET", f"api/v1/nodes/{self.node}")
         return self.ask(request.permission, lambda: NodeObject.parse(self.answer(request)))
 

@@ -61,22 +61,14 @@ class Budget:
         self._bytes = self._limit = limit
 
     def seconds_left(self) -> float:
-        """Return the seconds that are left.
-
-        Raises:
-            ReadTimeout: none are left.
-        """
+        """Return the seconds that are left. Raises ReadTimeout if none are left."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise httpcore2.ReadTimeout
         return left
 
     def count(self, received: bytes) -> bytes:
-        """Count bytes and return them.
-
-        Raises:
-            AnswerTooLargeError: these are too many.
-        """
+        """Count bytes and return them. Raises AnswerTooLargeError if these are too many."""
         self._bytes -= len(received)
         self._bytes_of_all -= len(received)
         self._values_of_all -= sum(map(received.count, (b",", b"[", b"{")))
