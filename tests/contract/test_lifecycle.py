@@ -31,7 +31,7 @@ from devicecore.adapters.grpc_unix import GrpcUnixTransport, listening, loop, pl
 from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
 from devicecore.adapters.grpc_unix.dra import server as driver_server
 from devicecore.adapters.grpc_unix.dra import transport as driver_transport
-from devicecore.adapters.kube_api import Access, KubeApiSink, dra, requests, sink, slices
+from devicecore.adapters.kube_api import Access, KubeApiSink, dra, publishing, requests, slices
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesServer, Snapshot
@@ -464,11 +464,11 @@ RUNNING: dict[str, MakeLifecycle] = {
 }
 
 CLIENTS: dict[str, tuple[Callable[[Path], Runs], Callable[..., object], ModuleType]] = {
-    "sink": (lambda config: KubeApiSink("worker-1", Access(config)), publish_status, sink),
+    "sink": (lambda config: KubeApiSink("worker-1", Access(config)), publish_status, publishing),
     "publisher of slices": (
         lambda config: slices.KubeApiSlicePublisher("gpu.example.com", "worker-1", Access(config)),
         publish_slices,
-        slices,
+        publishing,
     ),
     "client of claims": (
         lambda config: dra.KubeApiClaims(Access(config)),

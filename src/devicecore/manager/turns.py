@@ -16,7 +16,7 @@ from devicecore.runtime.current_state import CurrentState
 from devicecore.runtime.turns import Turn, Turns
 
 Affinity = Collection[NumaNode] | None
-"""The NUMA nodes that devices should come from, in the kubelet's word; None if there is no preference."""
+"""The NUMA nodes that devices should come from, in the kubelet's word. None means that there is no preference."""
 
 
 class _Witness(set[PodUid]):

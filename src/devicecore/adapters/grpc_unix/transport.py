@@ -51,7 +51,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
             for any plugin.
         wipe: whether a start deletes all sockets there, as a kubelet's does, so that plugins notice; else only its own.
         limits: how long a plugin may take, how much it may send, and how often it may register.
-        clock: monotonic seconds, for the limit on registrations.
+        clock: returns monotonic seconds, by which registrations are limited.
         plugins_registry: a directory in which plugins may put sockets to be found, instead of calling Register. Its
             last part is made if it is missing. None for no plugin watcher.
         handlers: for plugins found there that are not device plugins; see `devicecore.adapters.grpc_unix.watcher`.

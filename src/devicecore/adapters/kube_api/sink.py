@@ -1,29 +1,27 @@
-"""The threads that publish a node's status on an API server and repair it.
+"""Publishes a node's status on an API server, and repairs it.
 
-Law: after any failure the sink tries again with the newest state, and `problem` says why the node does not show it.
+Law: a patch writes the newest status, and names the version of the Node that it was made for.
 """
 
 import logging
-import random
 import re
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from http import HTTPStatus
 
-from attrs import define, evolve, frozen
+from attrs import evolve, frozen
 
 from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
 from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.patches import NodeObject, PatchStrategy, Wanted, changes, render
+from devicecore.adapters.kube_api.publishing import ApiPublisher
 from devicecore.domain.capacity import NodeStatus
-from devicecore.domain.errors import NotStartedError, SinkError
+from devicecore.domain.errors import SinkError
 from devicecore.domain.model import ResourceName
 from devicecore.domain.names import is_dns_subdomain
-from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
-from devicecore.system.background import SupervisedThread
+from devicecore.runtime.lifecycle import Lifecycle
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +39,7 @@ class Pace:
         backoff: how long to wait after a failure.
         resync: seconds after which the Node is compared even if the watch shows no change.
         patches_per_second: patches in any second; what is published meanwhile is combined into the next one.
-        clock: monotonic seconds, for the limit on patches.
+        clock: returns monotonic seconds, by which patches are limited.
     """
 
     backoff: Backoff = Backoff()
@@ -50,35 +48,7 @@ class Pace:
     clock: Callable[[], float] = time.monotonic
 
 
-@define
-class _State:
-    """What is wanted, and what is known of the Node.
-
-    Attributes:
-        wanted: what the Node is to show.
-        published: what it showed when it was last compared; None until then.
-        version: its version when it was last seen; empty if it does not exist, None if it was not seen.
-        last_seen: what the watch has seen since the publishing thread began to read.
-        must_compare: whether the Node has to be compared now.
-        is_missing: whether the API server said that there is no such Node.
-        problem: why the Node does not show what is wanted.
-    """
-
-    wanted: Wanted
-    published: Wanted | None
-    version: str | None = None
-    last_seen: NodeObject | None = None
-    must_compare: bool = False
-    is_missing: bool = False
-    problem: SinkError | None = None
-
-    @property
-    def is_published(self) -> bool:
-        """Whether the Node shows what is wanted, as far as is known."""
-        return self.published == self.wanted
-
-
-class KubeApiSink(HasLifecycle):
+class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
     """Publishes a node's device resources in the status of its Node object.
 
     A thread publishes what `publish` was given last, and tries again after a failure. Another thread watches the Node:
@@ -117,61 +87,27 @@ class KubeApiSink(HasLifecycle):
         if not is_dns_subdomain(node):
             raise NodeNameError(node)
         server = access.connection().server  # files are read now, so that errors are raised
-        self._name = f"node {node} at {_PASSWORD.sub('//***@', server)}"
-        self._new_server = partial(ApiServer, node, access, field_manager)
-        self._server, self._watched = self._new_server(), self._new_server(is_watch=True)
+        place = f"node {node} at {_PASSWORD.sub('//***@', server)}"
+        new = partial(ApiServer, node, access, field_manager)
+        self._gone = 0 if keep_removed else None
+        super().__init__(
+            Lifecycle("the sink"),
+            place,
+            Wanted().updated(NodeStatus(removed=tuple(leftovers)), self._gone),
+            thread="devicecore-kube-api",
+            new_servers=lambda: (new(is_watch=True), new()),
+            error_of=partial(SinkError, place),
+            backoff=pace.backoff,
+            resync=pace.resync,
+        )
         # Apply deletes only keys that no other writer has ever written: the others take a second patch.
         is_apply = strategy is PatchStrategy.APPLY
         self._strategies = (strategy, PatchStrategy.STRATEGIC_MERGE) if is_apply else (strategy,)
         self._field_manager = field_manager
-        self._gone = 0 if keep_removed else None
         self._beside_kubelet = beside_kubelet
-        self._pace = pace
         self._patches = _Window(pace.patches_per_second, pace.clock)
-        self._condition = threading.Condition()  # held while the state changes, never during a request
-        leftover = Wanted().updated(NodeStatus(removed=tuple(leftovers)), self._gone)
-        self._state = _State(leftover, leftover)
-        self._closing = False
-        self._has_status = False  # whether anything was published since the sink was made
+        self._last_seen: NodeObject | None = None  # by the watch, since the publishing thread began to read
         self._has_looked_for_leftovers = False  # used by the publishing thread only
-        self._lifecycle = Lifecycle("the sink")
-        self._publisher: threading.Thread | None = None
-        self._watcher: SupervisedThread | None = None
-
-    def stop(self, timeout: float = 5.0) -> None:
-        """Stop, after a last attempt if something is not published yet. A second stop does nothing.
-
-        After `timeout` seconds, the request that is under way is ended, and no further one is begun.
-        """
-        self._lifecycle.stop(partial(self._end, timeout))
-
-    def _begin(self) -> None:
-        self._server, self._watched = self._new_server(), self._new_server(is_watch=True)
-        self._closing = False
-        if self._has_status:
-            self._state.published = self._state.version = None
-        self._publisher = threading.Thread(target=self._work, name="devicecore-kube-api", daemon=True)
-        self._publisher.start()
-        self._watcher = SupervisedThread("devicecore-kube-api-watch", self._watch)
-        self._watcher.start()
-
-    def _end(self, timeout: float = 0.0) -> None:  # after a start that failed there is nothing to wait for
-        with self._condition:
-            self._closing = True
-            self._condition.notify_all()
-        end = time.monotonic() + timeout
-        self._watched.stop()
-        if self._publisher is not None and self._publisher.ident is not None:
-            self._publisher.join(timeout)
-        problem = self._state.problem
-        self._server.stop()
-        if self._watcher is not None:
-            self._watcher.stop(max(_LAST_SECONDS, end - time.monotonic()))
-        if self._publisher is not None and self._publisher.ident is not None:
-            self._publisher.join(_LAST_SECONDS)
-        with self._condition:
-            if not self._state.is_published:
-                _log.error("stopped before all was published: %s", problem or f"no answer from {self._name}")
 
     def publish(self, status: NodeStatus) -> None:
         """Let a thread publish `status` as soon as possible; return at once, without waiting for the network.
@@ -179,97 +115,38 @@ class KubeApiSink(HasLifecycle):
         Raises:
             SinkError: this sink is not started.
         """
-        try:
-            self._lifecycle.check_running()
-        except NotStartedError as error:
-            raise SinkError(self._name, str(error)) from error
+        self._check_running()
         if self._beside_kubelet:
             capacity = {name: status.allocatable.get(name, count) for name, count in status.capacity.items()}
             status = evolve(status, capacity=capacity)
         with self._condition:
-            self._state.wanted = self._state.wanted.updated(status, self._gone)
-            if not self._has_status:
-                self._has_status, self._state.published = True, None
-            self._condition.notify_all()
-
-    @property
-    def problem(self) -> SinkError | None:
-        """Return why the node does not show what was published, or None if no problem is known."""
-        return self._state.problem
-
-    @property
-    def is_published(self) -> bool:
-        """Whether the node shows all that was published, as far as is known."""
-        with self._condition:
-            return self._state.is_published
-
-    def wait_until_published(self, timeout: float) -> None:
-        """Wait until the node shows all that was published.
-
-        Raises:
-            SinkError: it does not after `timeout` seconds, and why.
-        """
-        with self._condition:
-            if not self._condition.wait_for(lambda: self._state.is_published, timeout):
-                raise self._state.problem or SinkError(self._name, f"no answer within {timeout:g} s")
+            self._want(self._wanted.updated(status, self._gone))
 
     # --- the thread that publishes ------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        failures, pause = 0, 0.0
-        last: Problem | None = None
-        while self._wait(failures, pause):
-            is_last = self._closing
-            try:
-                wanted, node = self._reconcile()
-            except Exception as error:  # noqa: BLE001 - no caller would notice the end of this thread
-                problem = (
-                    error if isinstance(error, Problem) else Problem(type(error), f"a bug in devicecore: {error!r}")
-                )
-                failures += 1
-                pause = max(self._pace.backoff.delay(failures, random.random()), problem.pause)  # noqa: S311 - no secret
-                if last is None or last.kind != problem.kind:
-                    self._report(problem, bug=None if problem is error else error)
-                last = problem
-                self._failed(problem)
-            else:
-                failures, last = 0, None
-                self._succeeded(wanted, node)
-            if is_last:
-                break
-        self._server.disconnect()
-
-    def _wait(self, failures: int, pause: float) -> bool:
-        """Wait for work; return False if the sink is closed and everything is published."""
-        state = self._state
-        with self._condition:
-            if failures:  # new statuses cause no additional requests to a server that fails
-                self._condition.wait_for(lambda: self._closing or (state.is_missing and state.must_compare), pause)
-            else:
-                self._condition.wait_for(
-                    lambda: self._closing or state.must_compare or not state.is_published,
-                    self._pace.resync if self._has_status else None,
-                )
-            state.must_compare = False
-            return not self._closing or not state.is_published
-
-    def _reconcile(self) -> tuple[Wanted, NodeObject]:
-        """Patch the node until it shows the wanted status; return that status and the node."""
-        with self._condition:
-            self._state.last_seen = None
-        node = self._server.read()
+    def _reconcile(self) -> None:
+        self._last_seen = None
+        server = self._servers[0]
+        node = server.read()
         for left in reversed(range(_MAX_PATCHES)):
             try:
-                return self._patch(node)
+                wanted, shown = self._patch(node)
             except Problem as problem:
                 if not (problem.is_stale and left):
                     raise
-                before, node = node, self._server.read()
+                before, node = node, server.read()
                 if problem.kind == HTTPStatus.UNPROCESSABLE_ENTITY and node.version == before.version:
                     # The node has not changed, so a policy denies the patch. Soon it will deny it again.
-                    raise evolve(problem, pause=self._pace.backoff.maximum) from None
-        message = "unreachable: the last attempt returns or raises"
-        raise AssertionError(message)
+                    raise evolve(problem, pause=self._backoff.maximum) from None
+            else:
+                self._succeeded(wanted, shown.version)
+                return
+
+    def _succeeded(self, wanted: Wanted, version: str) -> None:
+        with self._condition:
+            super()._succeeded(wanted, version)
+            seen = self._last_seen
+            self._must_compare |= seen is not None and seen.version != version and bool(changes(wanted, seen))
 
     def _patch(self, node: NodeObject) -> tuple[Wanted, NodeObject]:
         wanted = self._newest(node)
@@ -285,7 +162,7 @@ class KubeApiSink(HasLifecycle):
                 kind, body = render(strategy, needed, wanted, node, self._field_manager)
             except ValueError as error:
                 raise Problem(kind="field manager", cause=str(error)) from error
-            node = self._server.write(kind, body)
+            node = self._servers[0].write(kind, body)
         if changes(wanted, node):
             cause = "the API server accepted the patch, but the node does not show it: does a webhook change it?"
             raise Problem(kind="ignored", cause=cause)
@@ -296,8 +173,8 @@ class KubeApiSink(HasLifecycle):
         with self._condition:
             if not self._has_looked_for_leftovers:
                 self._has_looked_for_leftovers = True
-                self._state.wanted = self._state.wanted.with_leftovers(node.leftovers(self._field_manager), self._gone)
-            return self._state.wanted
+                self._wanted = self._wanted.with_leftovers(node.leftovers(self._field_manager), self._gone)
+            return self._wanted
 
     def _wait_for_turn(self) -> None:
         """Wait until another patch is allowed; a sink that is closing does not wait."""
@@ -305,68 +182,24 @@ class KubeApiSink(HasLifecycle):
             while not self._closing and (seconds := self._patches.take()):
                 self._condition.wait(seconds)
 
-    def _report(self, problem: Problem, bug: Exception | None) -> None:
-        if not self._closing:  # `stop` reports what was not published
-            error = SinkError(self._name, problem.cause)
-            _log.error("%s; the sink tries again until it succeeds", error, exc_info=bug)
-
     def _failed(self, problem: Problem) -> None:
         with self._condition:
-            self._state.problem = SinkError(self._name, problem.cause)
-            self._state.is_missing = problem.kind == HTTPStatus.NOT_FOUND
-            if self._state.is_missing:
-                self._state.published = None
-                self._state.version = self._state.version or ""
-            self._condition.notify_all()
-
-    def _succeeded(self, wanted: Wanted, node: NodeObject) -> None:
-        with self._condition:
-            if self._state.problem:
-                _log.warning("the status of %s is published again", self._name)
-            state = self._state
-            state.published, state.problem, state.version, state.is_missing = wanted, None, node.version, False
-            seen = state.last_seen
-            state.must_compare |= seen is not None and seen.version != node.version and bool(changes(wanted, seen))
-            self._condition.notify_all()
+            super()._failed(problem)
+            self._is_missing = problem.kind == HTTPStatus.NOT_FOUND
+            if self._is_missing:
+                self._published, self._version = None, self._version or ""
 
     # --- the thread that watches --------------------------------------------------------------------------------------
 
-    def _watch(self, stopping: threading.Event) -> None:
-        """Watch the node, and let the other thread compare it when another writer has changed it."""
-        failures, last = 0, None
-        while not stopping.is_set():
-            with self._condition:
-                self._condition.wait_for(lambda: self._closing or self._state.version is not None)
-                version = self._state.version or ""
-            try:
-                for kind, node in self._watched.watch(version):
-                    self._seen(kind, node)
-                    failures, last = 0, None
-            except Problem as problem:
-                failures += 1
-                if problem.kind != last and not self._closing:
-                    seconds = f"{self._pace.backoff.maximum:g} s"
-                    _log.warning("cannot watch %s, so it is compared every %s: %s", self._name, seconds, problem)
-                last = problem.kind
-                self._lost_track()
-            stopping.wait(self._pace.backoff.delay(failures + 1, random.random()))  # noqa: S311 - no secret
-        self._watched.disconnect()
+    def _events(self, version: str) -> Iterable[tuple[str, NodeObject]]:
+        return self._watched.watch(version)
 
-    def _seen(self, kind: str, node: NodeObject) -> None:
+    def _seen(self, kind: str, found: NodeObject) -> None:
         with self._condition:
-            self._state.version, self._state.last_seen = node.version, node
-            # While something is being published, its own patch is seen; `_succeeded` decides about other changes.
-            is_wrong = self._state.is_published and changes(self._state.wanted, node)
-            if kind == "DELETED" or self._state.is_missing or is_wrong:
-                self._state.must_compare = True
-                self._condition.notify_all()
-
-    def _lost_track(self) -> None:
-        """Compare the node and then watch from its version: what happened meanwhile is not known."""
-        with self._condition:
-            self._state.version = "" if self._state.is_missing else None
-            self._state.must_compare = True
-            self._condition.notify_all()
+            self._version, self._last_seen = found.version, found
+            # While something is being published, its own patch is seen; `_reconcile` decides about other changes.
+            if kind == "DELETED" or self._is_missing or (self.is_published and changes(self._wanted, found)):
+                self._compare()
 
 
 class _Window:

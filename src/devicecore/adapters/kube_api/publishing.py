@@ -1,0 +1,242 @@
+"""Two threads that keep an API server as a program wants it: one publishes, and one watches what others write.
+
+Law: after any failure it is tried again with what is wanted by then, and `problem` says why it is not published.
+"""
+
+import logging
+import random
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Generic, TypeVar
+
+from devicecore.adapters.kube_api.access import ApiServer, Problem
+from devicecore.adapters.kube_api.backoff import Backoff
+from devicecore.domain.errors import DeviceCoreError, NotStartedError
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
+from devicecore.system.background import SupervisedThread
+
+_log = logging.getLogger(__name__)
+
+_LAST_SECONDS = 1.0  # for a thread to end after its request was ended
+
+Error = TypeVar("Error", bound=DeviceCoreError)
+Wish = TypeVar("Wish")
+Seen = TypeVar("Seen")
+
+
+def _problem_of(error: Exception) -> Problem:
+    return error if isinstance(error, Problem) else Problem(type(error), f"a bug in devicecore: {error!r}")
+
+
+class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
+    """Publishes what is wanted last, and again when others have changed it. A stop makes a last attempt. Thread-safe.
+
+    The log calls it `name`, and its threads `thread`. `new_servers` makes the connections of a run: the one that
+    watches, and those of the publishing thread. `error_of` makes an error of its cause. `backoff` is how long to wait
+    after a failure, and `resync` the seconds after which all is compared even if the watch shows no change.
+    """
+
+    def __init__(
+        self,
+        lifecycle: Lifecycle,
+        name: str,
+        nothing: Wish,
+        *,
+        thread: str,
+        new_servers: Callable[[], tuple[ApiServer, ...]],
+        error_of: Callable[[str], Error],
+        backoff: Backoff,
+        resync: float,
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._name = name
+        self._thread_name = thread
+        self._new_servers = new_servers
+        self._error_of = error_of
+        self._backoff = backoff
+        self._resync = resync
+        self._condition = threading.Condition()  # held while the fields below change, never during a request
+        self._wanted = nothing
+        self._published: Wish | None = nothing  # None if it is not known
+        self._has_wanted = False  # whether anything was wanted since this was made
+        self._version: str | None = None  # from which to watch; empty for the beginning, None if it is not known
+        self._must_compare = False
+        self._is_missing = False  # whether the object does not exist; as soon as it is seen, it is tried again
+        self._closing = False
+        self._problem: Error | None = None
+        self._make_parts()
+
+    def _make_parts(self) -> None:
+        self._watched, *self._servers = self._new_servers()
+        self._publisher = SupervisedThread(self._thread_name, self._publish)
+        self._watcher = SupervisedThread(f"{self._thread_name}-watch", self._watch)
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Stop, after a last attempt if something is not published yet. A second stop does nothing.
+
+        After `timeout` seconds, the request that is under way is ended, and no further one is begun.
+        """
+        self._lifecycle.stop(partial(self._end, timeout))
+
+    def _begin(self) -> None:
+        self._make_parts()
+        self._closing = False
+        if self._has_wanted:
+            self._published = self._version = None
+        self._publisher.start()
+        self._watcher.start()
+
+    def _end(self, timeout: float = 0.0) -> None:  # after a start that failed there is nothing to wait for
+        threads = self._publisher, self._watcher
+        for thread in threads:
+            thread.stop(0)  # before they can see that this is closing, so that their end is expected
+        with self._condition:
+            self._closing = True
+            self._condition.notify_all()
+        end = time.monotonic() + timeout
+        self._watched.stop()
+        self._publisher.stop(timeout)
+        problem = self._problem
+        for server in self._servers:
+            server.stop()
+        for thread in threads:
+            thread.stop(max(_LAST_SECONDS, end - time.monotonic()))
+        if not self.is_published:
+            _log.error("stopped before all was published: %s", problem or f"no answer from {self._name}")
+
+    def _check_running(self) -> None:
+        try:
+            self._lifecycle.check_running()
+        except NotStartedError as error:
+            raise self._error_of(str(error)) from error
+
+    def _want(self, wanted: Wish) -> None:
+        """Let the thread publish this, and nothing that was wanted before. The caller holds the lock."""
+        self._wanted = wanted
+        if not self._has_wanted:
+            self._has_wanted, self._published = True, None
+        self._condition.notify_all()
+
+    @property
+    def problem(self) -> Error | None:
+        """Return why the API server does not show what was published, or None if no problem is known."""
+        return self._problem
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the API server shows all that was published, as far as is known."""
+        with self._condition:
+            return self._published == self._wanted
+
+    def wait_until_published(self, timeout: float) -> None:
+        """Wait until the API server shows all that was published.
+
+        Raises:
+            DeviceCoreError: it does not after `timeout` seconds, and why: the `problem` if one is known.
+        """
+        with self._condition:
+            if not self._condition.wait_for(lambda: self.is_published, timeout):
+                raise self._problem or self._error_of(f"no answer within {timeout:g} s")
+
+    def _wait(self, seconds: float | None, until: Callable[[], bool]) -> None:
+        with self._condition:
+            self._condition.wait_for(lambda: self._closing or until(), seconds)
+
+    # --- the thread that publishes ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _reconcile(self) -> None:
+        """Write until the API server shows what is wanted, and call `_succeeded`. Raises Problem if it does not."""
+
+    def _publish(self, _: threading.Event) -> None:
+        servers, failures, pause = self._servers, 0, 0.0
+        last: object = None
+        while self._wait_for_work(failures, pause):
+            is_last = self._closing
+            try:
+                self._reconcile()
+            except Exception as error:  # noqa: BLE001 - no caller would notice the end of this thread
+                problem = _problem_of(error)
+                failures += 1
+                pause = max(self._backoff.delay(failures, random.random()), problem.pause)  # noqa: S311 - no secret
+                if problem.kind != last and not self._closing:  # `stop` reports what was not published
+                    why = self._error_of(problem.cause)
+                    _log.error(
+                        "%s; this is tried again until it succeeds", why, exc_info=None if problem is error else error
+                    )
+                last = problem.kind
+                self._failed(problem)
+            else:
+                failures, last = 0, None
+            if is_last:
+                break
+        for server in servers:
+            server.disconnect()
+
+    def _wait_for_work(self, failures: int, pause: float) -> bool:
+        """Wait for work. Return False if this is closed and everything is published."""
+        with self._condition:
+            if failures:  # new wishes cause no additional requests to a server that fails
+                self._wait(pause, lambda: self._is_missing and self._must_compare)
+            else:
+                resync = self._resync if self._has_wanted else None
+                self._wait(resync, lambda: self._must_compare or not self.is_published)
+            self._must_compare = False
+            return not self._closing or not self.is_published
+
+    def _failed(self, problem: Problem) -> None:
+        with self._condition:
+            self._problem = self._error_of(problem.cause)
+            self._condition.notify_all()
+
+    def _succeeded(self, wanted: Wish, version: str) -> None:
+        """Note that the API server shows this, as of a version."""
+        with self._condition:
+            if self._problem:
+                _log.warning("%s is published again", self._name)
+            self._published, self._version, self._problem, self._is_missing = wanted, version, None, False
+            self._condition.notify_all()
+
+    # --- the thread that watches --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _events(self, version: str) -> Iterable[tuple[str, Seen]]:
+        """Watch from a version on until the server ends the watch. Raises Problem."""
+
+    @abstractmethod
+    def _seen(self, kind: str, found: Seen) -> None:
+        """Take an event, and call `_compare` if another writer has changed something."""
+
+    def _compare(self) -> None:
+        """Let the publishing thread compare now."""
+        with self._condition:
+            self._must_compare = True
+            self._condition.notify_all()
+
+    def _lost_track(self) -> None:
+        """Compare, and then watch from there: what happened meanwhile is not known."""
+        with self._condition:
+            self._version = "" if self._is_missing else None
+            self._compare()
+
+    def _watch(self, stopping: threading.Event) -> None:
+        watched, failures = self._watched, 0
+        last: object = None
+        while not stopping.is_set():
+            self._wait(None, lambda: self._version is not None)
+            try:
+                for kind, found in self._events(self._version or ""):
+                    self._seen(kind, found)
+                    failures, last = 0, None
+            except Problem as problem:
+                failures += 1
+                if problem.kind != last and not self._closing:
+                    seconds = f"{self._backoff.maximum:g} s"
+                    _log.warning("cannot watch %s, so it is compared every %s: %s", self._name, seconds, problem)
+                last = problem.kind
+                self._lost_track()
+            stopping.wait(self._backoff.delay(failures + 1, random.random()))  # noqa: S311 - no secret
+        watched.disconnect()
