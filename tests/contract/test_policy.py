@@ -13,7 +13,6 @@ from devicecore import (
     Container,
     Device,
     DeviceId,
-    DeviceManager,
     NumaNode,
     Pod,
     PodUid,
@@ -21,7 +20,6 @@ from devicecore import (
     ResourceName,
     resource_name,
 )
-from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import PolicyError
 from devicecore.domain.policies import POLICIES, Choice, aligned, answer, distributed, kubelet_order, packed, spread
@@ -31,6 +29,7 @@ from devicecore.ports.policy import AllocationPolicy
 from devicecore.testing.contracts import ALLOCATION_POLICY, MakePolicy
 from devicecore.testing.contracts import policy as contract
 from devicecore.testing.strategies import choices
+from tests.memory_manager import MemoryManager
 
 Check = Callable[[MakePolicy], None]
 GPU, NIC = resource_name("example.com/gpu"), resource_name("example.com/nic")
@@ -64,10 +63,7 @@ def admitted(
     topology: Topology = Topology(),
 ) -> dict[ResourceName, DeviceSet]:
     """The devices of the last of several pods, by resource."""
-    transport = MemoryTransport()
-    with DeviceManager(transport, MemoryStore(), MemorySink(), policy=policy, topology=topology) as manager:
-        for plugin in plugins:
-            transport.connect(plugin)
+    with MemoryManager(*plugins, policy=policy, topology=topology) as manager:
         for number, limits in enumerate(pods):
             verdict = manager.admit(Pod(PodUid(f"p{number}"), containers=(Container("main", limits),)))
             assert isinstance(verdict, Admitted), verdict
@@ -142,7 +138,6 @@ def test_a_policy_is_told_what_the_plugin_prefers() -> None:
 
 def test_a_policy_may_use_the_manager_and_is_asked_again_if_devices_went_meanwhile() -> None:
     """It is called without a lock. Its answer counts only if all its devices are still free."""
-    transport = MemoryTransport()
     asked: list[Choice] = []
 
     def slow(choice: Choice) -> DeviceSet:
@@ -151,8 +146,7 @@ def test_a_policy_may_use_the_manager_and_is_asked_again_if_devices_went_meanwhi
             assert manager.admit(Pod(PodUid("fast"), containers=(Container("main", {GPU: 1}),)))
         return packed(choice)
 
-    with DeviceManager(transport, MemoryStore(), MemorySink(), policy=slow) as manager:
-        transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 3)))
+    with MemoryManager(SimulatedPlugin(GPU, simulated_devices("gpu", 3)), policy=slow) as manager:
         verdict = manager.admit(Pod(PodUid("slow"), containers=(Container("main", {GPU: 2}),)))
         assert isinstance(verdict, Admitted)
         assert verdict.devices("main") == {GPU: ids("gpu-1", "gpu-2")}
@@ -230,9 +224,7 @@ def returns_a_text(_: Choice) -> Any:  # noqa: ANN401 - that is the mistake
     ],
 )
 def test_a_bad_answer_refuses_the_pod_with_a_sentence_that_names_the_policy(policy: Any, cause: str) -> None:  # noqa: ANN401 - mistakes
-    transport = MemoryTransport()
-    with DeviceManager(transport, MemoryStore(), MemorySink(), policy=policy) as manager:
-        transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 3)))
+    with MemoryManager(SimulatedPlugin(GPU, simulated_devices("gpu", 3)), policy=policy) as manager:
         verdict = manager.admit(Pod(PodUid("p"), containers=(Container("main", {GPU: 2}),)))
         assert isinstance(verdict, Refused)
         assert isinstance(verdict.error, PolicyError)
@@ -243,9 +235,8 @@ def test_a_bad_answer_refuses_the_pod_with_a_sentence_that_names_the_policy(poli
 
 def test_a_policy_has_to_include_what_must_be_included() -> None:
     """An init container's device is reused, so the app container has it in any case."""
-    transport = MemoryTransport()
-    with DeviceManager(transport, MemoryStore(), MemorySink(), policy=forgets_what_must_be_included) as manager:
-        transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 4)))
+    plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 4))
+    with MemoryManager(plugin, policy=forgets_what_must_be_included) as manager:
         init, app = (Container(name, {GPU: size}) for name, size in (("init", 1), ("app", 2)))
         verdict = manager.admit(Pod(PodUid("p"), containers=[app], init_containers=[init]))
     assert isinstance(verdict, Refused)

@@ -9,8 +9,7 @@ from unicodedata import normalize
 import pytest
 from attrs import evolve
 
-from devicecore import DeviceManager
-from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.adapters.memory import MemoryStore
 from devicecore.domain.checkpoint import (
     CheckpointData,
     CheckpointWriter,
@@ -27,6 +26,7 @@ from devicecore.domain.checkpoint import (
 from devicecore.domain.checkpoint.go_json import MAX_DEPTH
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 from devicecore.plugins.simulated import SimulatedPlugin
+from tests.memory_manager import MemoryManager
 from tests.recorded import check_each, lines
 
 DATA = Path(__file__).parent.parent / "data"
@@ -359,9 +359,8 @@ def test_unknown_fields_of_the_file_are_kept() -> None:
 
 def test_a_manager_writes_back_what_it_found_in_the_file() -> None:
     store = MemoryStore(encode(DEVICES).replace(b'{"Data":', b'{"BootID":"1234","Data":'))
-    transport = MemoryTransport()
-    with DeviceManager(transport, store, MemorySink()):
-        transport.connect(SimulatedPlugin("example.com/gpu"))
+    with MemoryManager(SimulatedPlugin("example.com/gpu"), store=store):
+        pass
     saved = store.load()
     assert saved is not None
     assert saved.startswith(b'{"BootID":"1234","Data":{')

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, TypeAlias
 from zlib import crc32
 
 import pytest
@@ -50,6 +51,7 @@ from devicecore.runtime.lanes import THREADS
 from devicecore.runtime.run import Run
 
 GPU, NIC = DriverName("gpu.example.com"), DriverName("nic.example.com")
+Running: TypeAlias = "Future[Any]"  # of what the manager returns
 SECONDS = 60.0  # until a test gives up on what should come at once
 
 
@@ -145,6 +147,13 @@ class Node:
         manager.start()
         return manager
 
+    def with_claim(self, *pods: str, driver: Driver | None = None, **options: bool) -> tuple[DraManager, Driver]:
+        """A manager with a driver, which is asked for the claim `claim` of these pods."""
+        manager, driver = self.manager(**options), driver or Driver()
+        self.transport.register(driver)
+        self.claim("claim", *pods)
+        return manager, driver
+
     def claim(
         self, name: str, *pods: str, drivers: Sequence[DriverName] = (GPU,), uid: str = "", skips: Sequence[str] = ()
     ) -> ResourceClaim:
@@ -167,21 +176,20 @@ def node() -> Node:
 
 
 @pytest.fixture
-def pool() -> "Pool":
-    return Pool()
+def pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(8)
 
 
-class Pool:
-    """Calls in threads of their own."""
+def begun(pool: ThreadPoolExecutor, driver: Driver, call: Callable[..., object], *arguments: object) -> Running:
+    """Call something in another thread, and return when the call hangs in the driver."""
+    driver.is_called.clear()
+    driver.gate.clear()
+    future = pool.submit(call, *arguments)
+    assert driver.is_called.wait(SECONDS)
+    return future
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(8)
 
-    def call(self, function: Callable[..., object], *args: object) -> "Future[object]":
-        return self._threads.submit(function, *args)
-
-
-def done(*futures: "Future[object]") -> None:
+def done(*futures: Running) -> None:
     finished, waiting = wait(futures, SECONDS)
     assert not waiting
     for future in finished:
@@ -191,42 +199,33 @@ def done(*futures: "Future[object]") -> None:
 # --- two things at once -----------------------------------------------------------------------------------------------
 
 
-def test_two_pods_of_one_claim_that_start_together_call_the_driver_once(node: Node, pool: Pool) -> None:
+def test_two_pods_of_one_claim_that_start_together_call_the_driver_once(node: Node, pool: ThreadPoolExecutor) -> None:
     """A kubelet calls it twice, and has the devices twice."""
-    manager, driver = node.manager(), Driver()
-    node.transport.register(driver)
-    node.claim("shared", "a", "b")
-    driver.gate.clear()
-    first = pool.call(manager.prepare, pod("a", "shared"))
-    assert driver.is_called.wait(SECONDS)
-    second = pool.call(manager.prepare, pod("b", "shared"))
-    node.store.wait_for(users("shared", "a", "b"))  # which the second pod enters before it waits
+    manager, driver = node.with_claim("a", "b")
+    first = begun(pool, driver, manager.prepare, pod("a", "claim"))
+    second = pool.submit(manager.prepare, pod("b", "claim"))
+    node.store.wait_for(users("claim", "a", "b"))  # which the second pod enters before it waits
     driver.gate.set()
     done(first, second)
-    assert driver.calls == [("prepare", ("shared",))]
-    assert manager.claim_devices(pod("b", "shared"), "main") == ("gpu.example.com/dev=uid-of-shared",)
+    assert driver.calls == [("prepare", ("claim",))]
+    assert manager.claim_devices(pod("b", "claim"), "main") == ("gpu.example.com/dev=uid-of-claim",)
 
 
-def test_a_claim_that_a_pod_enters_while_it_is_released_stays(node: Node, pool: Pool) -> None:
+def test_a_claim_that_a_pod_enters_while_it_is_released_stays(node: Node, pool: ThreadPoolExecutor) -> None:
     """A kubelet deletes it under the pod (kubernetes#140527)."""
-    manager, driver = node.manager(), Driver()
-    node.transport.register(driver)
-    node.claim("shared", "a", "b")
-    manager.prepare(pod("a", "shared"))
-    driver.is_called.clear()
-    driver.gate.clear()
-    release = pool.call(manager.unprepare, PodUid("a"))
-    assert driver.is_called.wait(SECONDS)
-    enter = pool.call(manager.prepare, pod("b", "shared"))
-    node.store.wait_for(users("shared", "a", "b"))
+    manager, driver = node.with_claim("a", "b")
+    manager.prepare(pod("a", "claim"))
+    release = begun(pool, driver, manager.unprepare, PodUid("a"))
+    enter = pool.submit(manager.prepare, pod("b", "claim"))
+    node.store.wait_for(users("claim", "a", "b"))
     driver.gate.set()
     done(release, enter)
     assert [method for method, _ in driver.calls] == ["prepare", "unprepare", "prepare"]
-    assert manager.claims.claims[ClaimKey("default", "shared")].pods == {"b"}
-    assert manager.claim_devices(pod("b", "shared"), "main")
+    assert manager.claims.claims[ClaimKey("default", "claim")].pods == {"b"}
+    assert manager.claim_devices(pod("b", "claim"), "main")
 
 
-def test_a_claim_that_was_prepared_again_is_released_again(node: Node, pool: Pool) -> None:
+def test_a_claim_that_was_prepared_again_is_released_again(node: Node, pool: ThreadPoolExecutor) -> None:
     """A pod is released while another one comes and goes: the second preparation must be undone too."""
     manager, gpu, nic = node.manager(), Driver(GPU), Driver(NIC)
     node.transport.register(gpu)
@@ -235,10 +234,10 @@ def test_a_claim_that_was_prepared_again_is_released_again(node: Node, pool: Poo
     node.claim("late", "x", drivers=[NIC])
     manager.prepare(pod("x", "both", "late"))
     gpu.hold()
-    release = pool.call(manager.unprepare, PodUid("x"))
+    release = pool.submit(manager.unprepare, PodUid("x"))
     assert gpu.is_called.wait(SECONDS)
     nic.hold("unprepare", "late")
-    enter = pool.call(manager.prepare, pod("y", "both"))
+    enter = pool.submit(manager.prepare, pod("y", "both"))
     node.store.wait_for(users("both", "x", "y"))
     gpu.gate.set()
     done(enter)
@@ -251,26 +250,24 @@ def test_a_claim_that_was_prepared_again_is_released_again(node: Node, pool: Poo
     assert not manager.claims.claims
 
 
-def test_a_driver_that_hangs_delays_no_other_pod(node: Node, pool: Pool) -> None:
+def test_a_driver_that_hangs_delays_no_other_pod(node: Node, pool: ThreadPoolExecutor) -> None:
     manager, hanging, other = node.manager(), Driver(GPU), Driver(NIC)
     node.transport.register(hanging)
     node.transport.register(other)
     node.claim("slow", "a", drivers=[GPU])
     node.claim("quick", "a", "b", drivers=[NIC])
-    hanging.gate.clear()
-    stuck = pool.call(manager.prepare, pod("a", "slow", "quick"))
-    assert hanging.is_called.wait(SECONDS)
+    stuck = begun(pool, hanging, manager.prepare, pod("a", "slow", "quick"))
     # The pod that hangs is in the claim `quick` too, and has not asked for it yet.
-    done(pool.call(manager.prepare, pod("b", "quick")))
+    done(pool.submit(manager.prepare, pod("b", "quick")))
     assert manager.claim_devices(pod("b", "quick"), "main")
-    done(pool.call(manager.unprepare, PodUid("b")))
+    done(pool.submit(manager.unprepare, PodUid("b")))
     assert not stuck.done()
     hanging.gate.set()
     done(stuck)
     assert other.calls == [("prepare", ("quick",))]
 
 
-def test_a_driver_that_hangs_delays_no_release_of_others(node: Node, pool: Pool) -> None:
+def test_a_driver_that_hangs_delays_no_release_of_others(node: Node, pool: ThreadPoolExecutor) -> None:
     manager, hanging, other = node.manager(), Driver(GPU), Driver(NIC)
     node.transport.register(hanging)
     node.transport.register(other)
@@ -280,7 +277,7 @@ def test_a_driver_that_hangs_delays_no_release_of_others(node: Node, pool: Pool)
     manager.prepare(pod("b", "quick"))
     hanging.gate.clear()
     other.is_called.clear()
-    reconcile = pool.call(manager.reconcile)
+    reconcile = pool.submit(manager.reconcile)
     assert other.is_called.wait(SECONDS)
     node.store.wait_for(lambda cache: ClaimKey("default", "quick") not in cache.claims)
     assert not reconcile.done()
@@ -289,13 +286,9 @@ def test_a_driver_that_hangs_delays_no_release_of_others(node: Node, pool: Pool)
     assert not manager.claims.claims
 
 
-def test_a_pod_that_is_being_prepared_is_not_released_beside_it(node: Node, pool: Pool) -> None:
-    manager, driver = node.manager(), Driver()
-    node.transport.register(driver)
-    node.claim("claim", "a")
-    driver.gate.clear()
-    prepare = pool.call(manager.prepare, pod("a", "claim"))
-    assert driver.is_called.wait(SECONDS)
+def test_a_pod_that_is_being_prepared_is_not_released_beside_it(node: Node, pool: ThreadPoolExecutor) -> None:
+    manager, driver = node.with_claim("a")
+    prepare = begun(pool, driver, manager.prepare, pod("a", "claim"))
     assert manager.reconcile() == {}
     driver.gate.set()
     done(prepare)
@@ -397,48 +390,28 @@ def test_the_calls_to_skip_are_read_from_a_kubelets_file_in_any_form(written: by
 
 
 def test_after_a_restart_a_pod_that_runs_on_has_its_devices(node: Node) -> None:
-    manager = node.manager()
-    node.transport.register(Driver())
-    node.claim("claim", "a")
+    manager, _ = node.with_claim("a")
     manager.prepare(pod("a", "claim"))
     assert node.manager().claim_devices(pod("a", "claim"), "main") == ("gpu.example.com/dev=uid-of-claim",)
 
 
-def test_an_answer_after_a_stop_is_not_saved(node: Node, pool: Pool) -> None:
-    manager, driver = node.manager(), Driver()
-    node.transport.register(driver)
-    node.claim("claim", "a")
-    driver.gate.clear()
-    prepare = pool.call(manager.prepare, pod("a", "claim"))
-    assert driver.is_called.wait(SECONDS)
+@pytest.mark.parametrize("next_run", [False, True], ids=["after a stop", "in the next run"])
+def test_an_answer_of_a_run_that_is_over_is_not_saved(node: Node, pool: ThreadPoolExecutor, next_run: bool) -> None:
+    manager, driver = node.with_claim("a")
+    prepare = begun(pool, driver, manager.prepare, pod("a", "claim"))
     manager.stop()
+    if next_run:
+        manager.start()
     before = node.store.blob
     driver.gate.set()
-    with pytest.raises(PrepareError) as failed:
+    with pytest.raises(PrepareError, match="the DRA manager is not running") as failed:
         prepare.result(SECONDS)
     assert isinstance(failed.value.cause, DraStoppedError)
-    assert node.store.blob == before
-
-
-def test_an_answer_from_the_run_before_is_not_saved_in_this_one(node: Node, pool: Pool) -> None:
-    manager, driver = node.manager(), Driver()
-    node.transport.register(driver)
-    node.claim("claim", "a")
-    driver.gate.clear()
-    prepare = pool.call(manager.prepare, pod("a", "claim"))
-    assert driver.is_called.wait(SECONDS)
-    manager.stop()
-    manager.start()
-    driver.gate.set()
-    with pytest.raises(PrepareError, match="the DRA manager is not running"):
-        prepare.result(SECONDS)
-    assert manager.claims.claims[ClaimKey("default", "claim")].drivers == {GPU: None}
+    assert (node.store.blob, manager.claims.claims[ClaimKey("default", "claim")].drivers) == (before, {GPU: None})
 
 
 def test_starting_and_stopping_twice_is_once(node: Node) -> None:
-    manager = node.manager()
-    node.transport.register(Driver())
-    node.claim("claim", "a")
+    manager, _ = node.with_claim("a")
     manager.prepare(pod("a", "claim"))
     manager.start()
     assert manager.claims.claims[ClaimKey("default", "claim")].phase is ClaimPhase.PREPARED
@@ -509,9 +482,7 @@ def test_a_full_disk_fails_a_pod_before_a_driver_is_called(node: Node) -> None:
             raise StoreError("dra_manager_state", "write", "no space left on device")
 
     node.store = Full()
-    manager, driver = node.manager(), Driver()
-    node.transport.register(driver)
-    node.claim("claim", "a")
+    manager, driver = node.with_claim("a")
     with pytest.raises(PrepareError) as failed:
         manager.prepare(pod("a", "claim"))
     assert isinstance(failed.value.cause, SaveClaimsError)
@@ -535,9 +506,7 @@ def test_a_claim_that_no_pod_uses_is_released(node: Node) -> None:
 
 
 def test_nothing_is_released_before_all_pods_are_known(node: Node) -> None:
-    manager, driver = node.manager(), Driver()
-    node.transport.register(driver)
-    node.claim("claim", "a")
+    manager, driver = node.with_claim("a")
     manager.prepare(pod("a", "claim"))
     node.pods.ready = False
     manager.reconcile()
@@ -571,7 +540,7 @@ def with_pods_of_drivers(node: Node, count: int) -> tuple[DraManager, list[Drive
 
 
 def test_pods_of_many_drivers_are_released_in_few_threads(
-    node: Node, pool: Pool, monkeypatch: pytest.MonkeyPatch
+    node: Node, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One driver hangs until all others have been called."""
     manager, (hanging, *others) = with_pods_of_drivers(node, 2 * THREADS)
@@ -584,7 +553,7 @@ def test_pods_of_many_drivers_are_released_in_few_threads(
 
     hanging.gate.clear()
     monkeypatch.setattr(threading.Thread, "start", counting)
-    reconcile = pool.call(manager.reconcile)
+    reconcile = pool.submit(manager.reconcile)
     for other in others:
         assert other.is_called.wait(SECONDS)
     assert not reconcile.done()
@@ -606,14 +575,10 @@ def test_pods_are_released_if_no_thread_can_be_started(node: Node, monkeypatch: 
 
 
 def test_a_call_that_waits_too_long_for_another_one_fails(
-    node: Node, pool: Pool, monkeypatch: pytest.MonkeyPatch
+    node: Node, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager, driver = node.manager(), Driver()
-    node.transport.register(driver)
-    node.claim("claim", "a", "b")
-    driver.gate.clear()
-    stuck = pool.call(manager.prepare, pod("a", "claim"))
-    assert driver.is_called.wait(SECONDS)
+    manager, driver = node.with_claim("a", "b")
+    stuck = begun(pool, driver, manager.prepare, pod("a", "claim"))
     monkeypatch.setattr("devicecore.dra_manager.preparation.TURN_PATIENCE", 0.01)
     with pytest.raises(PrepareError, match=r"another call for the same pod or claim is still under way after 0\.01 s"):
         manager.prepare(pod("b", "claim"))
@@ -656,10 +621,8 @@ def test_claims_in_use_are_those_that_are_prepared_since_the_start(node: Node) -
 
 
 def test_a_device_that_is_not_allocated_is_reported(node: Node) -> None:
-    manager, driver = node.manager(), Driver()
+    manager, driver = node.with_claim("a")
     driver.devices = (PreparedDevice("pool", "other", None, ("s",), ("no name",)),)
-    node.transport.register(driver)
-    node.claim("claim", "a")
     assert manager.prepare(pod("a", "claim")).warnings == (
         "gpu.example.com answered device 'pool'/'other', which is not allocated to the claim",
         "gpu.example.com answered device 'pool'/'other' with the CDI name 'no name': expected vendor/class=device",
@@ -669,10 +632,8 @@ def test_a_device_that_is_not_allocated_is_reported(node: Node) -> None:
 
 
 def test_a_device_that_is_not_allocated_is_refused_if_that_is_wanted(node: Node) -> None:
-    manager, driver = node.manager(fail_on_warnings=True), Driver()
+    manager, driver = node.with_claim("a", fail_on_warnings=True)
     driver.devices = (PreparedDevice("pool", "other"),)
-    node.transport.register(driver)
-    node.claim("claim", "a")
     with pytest.raises(PrepareError) as refused:
         manager.prepare(pod("a", "claim"))
     assert isinstance(refused.value.cause, ClaimFailedError)
@@ -853,9 +814,7 @@ def test_the_health_of_claimed_devices_is_reported(node: Node) -> None:
 
 
 def test_a_claimed_request_without_devices_is_reported_so_that_its_status_can_be_removed(node: Node) -> None:
-    manager = node.manager()
-    node.transport.register(Driver())
-    node.claim("claim", "a")
+    manager, _ = node.with_claim("a")
     manager.prepare(pod("a", "claim"))
     container = Container("main", claims=(ContainerClaim("claim", "other"), ContainerClaim("unknown", "r")))
     status = manager.allocated_resources_status(evolve(pod("a", "claim"), containers=(container,)))
@@ -930,9 +889,7 @@ def test_a_driver_error_keeps_its_code(node: Node) -> None:
         def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
             raise DriverCallError("NodePrepareResources", "ResourceExhausted", "busy")
 
-    manager = node.manager()
-    node.transport.register(Busy())
-    node.claim("claim", "a")
+    manager, _ = node.with_claim("a", driver=Busy())
     with pytest.raises(PrepareError) as failed:
         manager.prepare(pod("a", "claim"))
     assert str(failed.value) == (

@@ -40,6 +40,7 @@ from devicecore.domain.model import ContainerKey, ExtendedClaim, PluginId, Reque
 from devicecore.domain.node_state import NodeState
 from devicecore.wire.conversion import write_receipt
 from tests import recorded
+from tests.memory_manager import MemoryManager
 from tests.recorded import Json
 
 FLOWS = {case["id"]: case for case in recorded.cases("allocate_flows")["cases"]}
@@ -372,11 +373,11 @@ def test_each_socket_of_a_resource_is_one_client(row: Json) -> None:
 
 def test_the_latest_of_several_registrations_is_what_a_node_has() -> None:
     """The same resource again over another socket: its devices replace those before."""
-    transport = MemoryTransport()
-    with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
+    with MemoryManager() as manager:
         for step in REGISTERED_AGAIN["steps"]:
             name = REGISTERED_AGAIN["resource"]
-            transport.connect(StubPlugin(name, [Device(DeviceId(id_)) for id_ in step["devices"]]), step["socket"])
+            plugin = StubPlugin(name, [Device(DeviceId(id_)) for id_ in step["devices"]])
+            manager.transport.connect(plugin, step["socket"])
             status = manager.tick()
             shown = {"capacity": status.capacity[name], "allocatable": status.allocatable[name]}
             assert shown == step["after_update"]
@@ -430,7 +431,7 @@ def test_a_container_that_runs_on_is_left_alone_until_all_pods_are_known(row: Js
     uid, name = row["query"]
     pod = recorded.pod({"uid": uid, "containers": [{"name": name, "limits": {"a.com/x": 1}}]})
     store = MemoryStore(b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"a.com/x":[]}},"Checksum":1156686402}')
-    with DeviceManager(MemoryTransport(), store, MemorySink(), pods=pods) as manager:
+    with MemoryManager(store=store, pods=pods) as manager:
         assert isinstance(manager.admit(pod), Admitted) is row["running_expected"]
         pods.ready = True
         assert not isinstance(manager.admit(pod), Admitted)

@@ -120,6 +120,7 @@ VALUES: list[tuple[Try, str]] = [
         "limit of example.com/gpu: expected a whole number of at least 0, got Tr",
     ),
     (lambda: API.Container("c", {GPU: -3}), "limit of example.com/gpu: expected a whole number of at least 0, got -3"),
+    (lambda: API.Container("c", {GPU: "1"}), "limit of example.com/gpu: expected a whole number of at least 0, got"),
     (lambda: API.Container("c", {}, "Always"), "Container.restartable: expected bool, got 'Always'"),
     (lambda: API.Container("c", claims="gpu"), "Container.claims: expected several values, such as a tuple, got 'gpu'"),
     (lambda: API.Pod(7), "Pod.uid: expected str, got 7"),

@@ -1,0 +1,23 @@
+"""A device manager with adapters in memory, which most tests of the manager need."""
+
+from typing import Any, Self
+
+from devicecore import DeviceManager, DevicePlugin
+from devicecore.adapters.memory import MemoryConnection, MemorySink, MemoryStore, MemoryTransport
+from devicecore.testing.faults import FaultySink, FaultyStore, Script
+
+
+class MemoryManager(DeviceManager):
+    """Keeps its adapters, connects `plugins` when a `with` begins, and a script may have store and sink fail."""
+
+    def __init__(self, *plugins: DevicePlugin, store: MemoryStore | None = None, **options: Any) -> None:  # noqa: ANN401 - those of a manager
+        self.transport, self.store, self.sink = MemoryTransport(), store or MemoryStore(), MemorySink()
+        self.script, self.plugins = Script(), plugins
+        self.connections: list[MemoryConnection] = []
+        faulty = FaultyStore(self.store, self.script), FaultySink(self.sink, self.script)
+        super().__init__(self.transport, *faulty, **options)
+
+    def __enter__(self) -> Self:
+        self.start()
+        self.connections = [self.transport.connect(plugin) for plugin in self.plugins]
+        return self
