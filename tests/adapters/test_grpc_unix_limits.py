@@ -210,9 +210,7 @@ class TestHowOften:
             assert {register(directory, "p.sock") for _ in range(300)} == {OK}
 
     @pytest.mark.parametrize(("per_second", "burst"), [(0.0, 1), (-1.0, 1), (1.0, 0)])
-    def test_a_rate_that_would_refuse_every_call_is_an_error(
-        self, directory: Path, per_second: float, burst: int
-    ) -> None:
+    def test_a_rate_that_refuses_every_call_is_an_error(self, directory: Path, per_second: float, burst: int) -> None:
         limits = PluginLimits(registrations_per_second=per_second, registration_burst=burst)
         with pytest.raises(ValueError, match="would refuse everybody"):
             GrpcUnixTransport(directory, limits=limits)
@@ -262,9 +260,7 @@ class TestWhere:
             GrpcUnixTransport(link).start(recorder)
 
     @pytest.mark.parametrize("mode", [0o700, 0o750, 0o755])
-    def test_a_directory_that_others_may_only_read_is_fine(
-        self, directory: Path, recorder: Recorder, mode: int
-    ) -> None:
+    def test_a_directory_that_others_may_read_is_fine(self, directory: Path, recorder: Recorder, mode: int) -> None:
         directory.chmod(mode)
         with running(directory, recorder):
             pass

@@ -325,7 +325,7 @@ class TestCalls:
         assert receipt == b"\xfa\x01\x03new"
         assert transport.read(receipt).envs == {}
 
-    def test_no_response_at_all_is_an_error(
+    def test_an_empty_response_is_an_error(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
     ) -> None:
         with RawPlugin(directory / "p.sock"):
@@ -485,9 +485,7 @@ class TestStartAndStop:
             assert (directory / "p.sock").is_socket()
             assert register(directory, "p.sock") == OK
 
-    def test_a_kubelet_that_knows_no_lock_file_owns_its_directory_too(
-        self, directory: Path, recorder: Recorder
-    ) -> None:
+    def test_a_kubelet_without_a_lock_file_owns_its_directory_too(self, directory: Path, recorder: Recorder) -> None:
         with socket.socket(socket.AF_UNIX) as kubelet:
             kubelet.bind(str(directory / "kubelet.sock"))
             kubelet.listen(0)

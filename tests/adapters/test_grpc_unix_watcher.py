@@ -122,7 +122,7 @@ def test_a_start_that_does_not_wipe_leaves_other_sockets(directory: Path, record
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
-def test_a_program_ends_by_a_signal_and_leaves_nothing(
+def test_a_signal_ends_a_program_and_leaves_nothing(
     directory: Path, recorder: Recorder, ending: signal.Signals
 ) -> None:
     program = (

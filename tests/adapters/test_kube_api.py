@@ -197,7 +197,7 @@ class TestPublishing:
         assert server.status(NODE) == with_gpus("2Ki", "1")
 
     @every_strategy
-    def test_a_removed_resource_can_be_deleted_even_if_others_wrote_it(
+    def test_a_removed_resource_is_deleted_even_if_others_wrote_it(
         self, server: Server, strategy: PatchStrategy
     ) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "9"}))
@@ -414,9 +414,7 @@ class TestTrouble:
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE)["capacity"][GPU] == "4"
 
-    def test_a_node_that_does_not_exist_yet_is_waited_for(
-        self, server: Server, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_node_that_does_not_exist_is_waited_for(self, server: Server, caplog: pytest.LogCaptureFixture) -> None:
         server.delete("Node", NODE)
         sink = server.failing(4, f"^there is no node '{NODE}'")
         server.wait_for(lambda: len(server.calls) >= 5)
@@ -818,9 +816,7 @@ class TestKubeconfigFields:
                     wait_for_problem(sink, server, "certificate is not trusted: Hostname mismatch")
 
     @pytest.mark.parametrize("source", ["proxy-url", "environment"])
-    def test_a_proxy_is_used(
-        self, server: Server, directory: Path, monkeypatch: pytest.MonkeyPatch, source: str
-    ) -> None:
+    def test_proxies_work(self, server: Server, directory: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
         kubeconfig = server.config(directory)
         config = json.loads(kubeconfig.read_text())
         cluster = config["clusters"][0]["cluster"]
@@ -1058,18 +1054,14 @@ class TestClosing:
                 sink.publish(status(count))
             assert server.status(NODE) == with_gpus(str(count), str(count))
 
-    def test_closing_reports_what_could_not_be_published(
-        self, server: Server, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_closing_reports_what_was_not_published(self, server: Server, caplog: pytest.LogCaptureFixture) -> None:
         server.stop()
         with server.connect() as sink:
             sink.publish(status(4))
             wait_for_problem(sink, server, "^no connection")
         assert logged(caplog)[-1].startswith("stopped before all was published: failed to publish ")
 
-    def test_closing_does_not_wait_for_a_server_that_hangs(
-        self, server: Server, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_closing_waits_for_no_server_that_hangs(self, server: Server, caplog: pytest.LogCaptureFixture) -> None:
         server.inject(Hang(), verb="get")
         sink = server.connect()
         sink.publish(status(4))

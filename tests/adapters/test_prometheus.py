@@ -38,6 +38,7 @@ from devicecore.domain.node_state import NodeState
 from devicecore.plugins.simulated import SimulatedPlugin
 from tests.reliability.scale import scale
 
+Patch = pytest.MonkeyPatch
 DRIVER = DriverName("gpu.example.com")
 GPU, NIC = resource_name("nvidia.com/gpu"), resource_name("acme.io/nic")
 
@@ -213,9 +214,7 @@ class TestKubeletMetrics:
 
 
 class TestDevices:
-    def test_a_scrape_shows_the_current_state_of_the_manager(
-        self, metrics: PrometheusMetrics, samples: Samples
-    ) -> None:
+    def test_a_scrape_shows_the_newest_state_of_the_manager(self, metrics: PrometheusMetrics, samples: Samples) -> None:
         transport = MemoryTransport()
         plugin = SimulatedPlugin(GPU, devices(*[Health.HEALTHY] * 4, Health.UNHEALTHY))
         with DeviceManager(transport, MemoryStore(), MemorySink(), metrics=metrics) as manager:
@@ -297,9 +296,7 @@ class TestServer:
             assert again.port == server.port
             assert scraped(again)
 
-    def test_idle_connections_are_limited_and_closed(
-        self, metrics: PrometheusMetrics, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_idle_connections_are_limited_and_closed(self, metrics: PrometheusMetrics, monkeypatch: Patch) -> None:
         monkeypatch.setattr(server_module, "MAX_CONNECTION_SECONDS", 0.5)
         with metrics.serve(0) as server, ExitStack() as idle:
             threads = threading.active_count()
@@ -321,9 +318,7 @@ class TestServer:
                 except OSError:
                     assert time.monotonic() < deadline
 
-    def test_a_request_that_arrives_byte_by_byte_is_ended(
-        self, metrics: PrometheusMetrics, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_request_that_arrives_byte_by_byte_is_ended(self, metrics: PrometheusMetrics, monkeypatch: Patch) -> None:
         monkeypatch.setattr(server_module, "MAX_CONNECTION_SECONDS", 0.5)
         with metrics.serve(0) as server, socket.create_connection(("127.0.0.1", server.port)) as slow:
             slow.settimeout(0.05)

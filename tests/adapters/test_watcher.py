@@ -198,9 +198,7 @@ def test_a_plugin_that_the_listener_refuses_is_notified(registry: Path, director
 
 
 @pytest.mark.usefixtures("kubelet", "served")
-def test_a_plugin_that_fails_to_be_notified_is_disconnected(
-    registry: Path, directory: Path, recorder: Recorder
-) -> None:
+def test_a_plugin_that_cannot_be_notified_is_disconnected(registry: Path, directory: Path, recorder: Recorder) -> None:
     endpoint = str(directory / "elsewhere.sock")
     with announced(registry / "gpu.sock", endpoint=endpoint, notified_ok=False) as announcer:
         assert announcer.status() == (True, "")
@@ -275,9 +273,7 @@ def test_many_sockets_are_asked_a_few_at_a_time(
         server.stop(None)
 
 
-def test_a_place_that_is_no_directory_is_refused_and_nothing_is_left_behind(
-    directory: Path, recorder: Recorder
-) -> None:
+def test_a_place_that_is_no_directory_is_refused_and_left_as_it_is(directory: Path, recorder: Recorder) -> None:
     (directory / "file").touch()
     for place in (directory / "file", directory / "missing" / "plugins_registry"):
         transport = GrpcUnixTransport(directory / "dp", plugins_registry=place)

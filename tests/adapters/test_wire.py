@@ -165,9 +165,7 @@ class TestDevices:
         ],
         ids=["no topology", "no nodes", "a node without a number", "two nodes"],
     )
-    def test_a_missing_topology_differs_from_an_empty_one(
-        self, data: bytes, topology: tuple[NumaNode, ...] | None
-    ) -> None:
+    def test_no_topology_differs_from_an_empty_one(self, data: bytes, topology: tuple[NumaNode, ...] | None) -> None:
         assert conversion.to_device(deviceplugin.Device.FromString(data)).topology == topology
 
     @pytest.mark.parametrize("health", ["Unhealthy", "healthy", "", "Degraded"])

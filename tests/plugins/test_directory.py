@@ -34,9 +34,7 @@ def test_a_missing_folder_has_no_devices(tmp_path: Path) -> None:
     assert ids(DirectoryPlugin(GOPHER, tmp_path / "missing").devices()) == []
 
 
-def test_a_name_that_cannot_be_an_id_is_left_out_and_logged_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_name_that_is_no_id_is_left_out_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("x" * 63, "x" * 64, "two\nlines", os.fsdecode(b"\xff")):
         (tmp_path / name).touch()
     plugin = DirectoryPlugin(GOPHER, tmp_path)

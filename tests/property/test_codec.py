@@ -255,9 +255,7 @@ def test_what_is_written_is_what_the_plain_definition_says(codec: ModuleType, da
 @every_codec
 @given(checkpoint_data())
 @example(ODD)
-def test_equal_data_gives_equal_bytes_in_whatever_order_maps_were_filled(
-    codec: ModuleType, data: CheckpointData
-) -> None:
+def test_equal_data_gives_equal_bytes_in_any_order_of_maps(codec: ModuleType, data: CheckpointData) -> None:
     def reversed_map(items: Mapping[K, V] | None) -> dict[K, V] | None:
         return None if items is None else dict(reversed(list(items.items())))
 

@@ -103,9 +103,7 @@ def leftovers(draw: st.DrawFn) -> list[StoredSlice]:
 
 
 @given(leftovers(), pools)
-def test_two_rounds_of_changes_show_the_wanted_devices_and_nothing_else(
-    stored: list[StoredSlice], pool: DevicePool
-) -> None:
+def test_two_rounds_of_changes_show_the_wanted_devices_only(stored: list[StoredSlice], pool: DevicePool) -> None:
     server = Server(stored)
     server.bring(pool)
     server.bring(pool)  # a second round only if the highest generation of all had to go first
@@ -219,9 +217,7 @@ def test_a_device_that_an_api_server_would_refuse_is_refused_at_once(
     ("driver", "node", "pool", "devices"),
     [("GPU", NODE, NODE, ""), (DRIVER, "", NODE, ""), (DRIVER, NODE, "a//b", ""), (DRIVER, NODE, NODE, "aa")],
 )
-def test_a_pool_that_an_api_server_would_refuse_is_refused_at_once(
-    driver: str, node: str, pool: str, devices: str
-) -> None:
+def test_a_pool_that_no_api_server_takes_is_refused_at_once(driver: str, node: str, pool: str, devices: str) -> None:
     with pytest.raises(InvalidPoolError):
         DevicePool(DriverName(driver), node, pool, map(PublishedDevice, devices))
 

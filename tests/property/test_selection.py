@@ -222,9 +222,7 @@ def test_the_choice_is_that_of_the_kubelet(scene: Scene, answer: list[DeviceId])
 
 
 @given(scenes() | scenes(lively=True), answers)
-def test_a_container_gets_the_requested_count_for_any_answer_of_the_plugin(
-    scene: Scene, answer: list[DeviceId]
-) -> None:
+def test_a_container_gets_the_requested_count_for_any_answer(scene: Scene, answer: list[DeviceId]) -> None:
     """An answer that is too short, too long, foreign, taken or repeated changes neither count nor source."""
     decision = scene.choose(answer)
     if not isinstance(decision, Chosen):
@@ -309,9 +307,7 @@ def test_aligned_devices_come_first(scene: Scene, answer: list[DeviceId]) -> Non
 
 
 @given(scenes() | scenes(lively=True), answers, st.data())
-def test_permuting_the_inputs_never_changes_the_output(
-    scene: Scene, answer: list[DeviceId], data: st.DataObject
-) -> None:
+def test_permuting_the_input_changes_no_output(scene: Scene, answer: list[DeviceId], data: st.DataObject) -> None:
     """The order of the plugin's list, of the ledger's entries and of the requested NUMA nodes has no effect."""
     resource = scene.node.inventory.resources[GPU]
     assert resource.report is not None

@@ -44,6 +44,7 @@ from devicecore.ports.dra_driver import DraDriver
 from devicecore.ports.store import CheckpointStore
 from tests.adapters.peers import RawPlugin, register, wait_until
 
+Caplog = pytest.LogCaptureFixture
 GREEDY, MODEST = DriverName("greedy.example.com"), DriverName("modest.example.com")
 GPU, NIC = resource_name("example.com/gpu"), resource_name("example.com/nic")
 ENOUGH = 40  # answers that filled the file before there were limits
@@ -120,7 +121,7 @@ def test_answers_that_are_too_large_are_refused_by_the_name_of_the_driver(answer
     assert node.refusal("modest", MODEST) is None
 
 
-def test_all_answers_of_a_driver_have_a_limit_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_all_answers_of_a_driver_have_a_limit_and_a_warning(caplog: Caplog) -> None:
     node = DraNode(MemoryStore(), numbered(600))
     prepared = 0
     while (error := node.refusal(f"greedy-{prepared}", GREEDY)) is None:
@@ -170,9 +171,7 @@ def pod_with(resource: str, uid: str) -> Pod:
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_large_answers_of_a_plugin_have_a_limit_and_a_warning(
-    in_memory: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_large_answers_of_a_plugin_have_a_limit_and_a_warning(in_memory: bool, tmp_path: Path, caplog: Caplog) -> None:
     store = MemoryStore() if in_memory else FileStore(tmp_path / "checkpoint")
     transport, greedy = MemoryTransport(), Plugin(GPU, 250_000)
     with DeviceManager(transport, store, MemorySink()) as manager:
@@ -212,9 +211,7 @@ def test_a_checkpoint_beyond_the_limit_is_read_and_large_answers_are_refused(mon
         assert isinstance(manager.admit(pod_with(GPU, "small")), Admitted)
 
 
-def test_the_list_of_a_plugin_has_a_limit_in_the_checkpoint_and_a_warning(
-    directory: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_list_of_a_plugin_has_a_limit_in_the_checkpoint_and_a_warning(directory: Path, caplog: Caplog) -> None:
     """Each byte of a control character has six in the file, so eight lists of 1 MB filled it before."""
     lists = [[f"{number}".rjust(4_000, "\x01") for number in range(count)] for count in (100, 101, 200)]
     transport = GrpcUnixTransport(directory)

@@ -124,9 +124,7 @@ def test_a_file_that_a_kubelet_may_find_gets_its_verdict(case: dict[str, Any]) -
         ("two-pods", 1, 3285376913, 3285376913, [8, 10, 2]),
     ],
 )
-def test_the_published_files_of_1_13_are_read(
-    name: str, form: int, stored: int, computed: int, devices: list[int]
-) -> None:
+def test_published_files_of_1_13_are_read(name: str, form: int, stored: int, computed: int, devices: list[int]) -> None:
     """Without entries, nothing tells format 1 from format 2; the file with one pod is corrupt as it was printed."""
     found = decode((DATA / "checkpoint" / f"v1.13-{name}.json").read_bytes())
     assert (found.format, found.stored, found.computed) == (form, stored, computed)

@@ -9,6 +9,7 @@ import pytest
 from devicecore_tools.command.main import main
 from devicecore_tools.testing.api_server import LocalApiServer
 
+Capsys = pytest.CaptureFixture[str]
 DRIVER = "gpu.example.com"
 NUMA = "resource.kubernetes.io/numaNode"
 CLASS = {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": "true"}}]}}
@@ -73,7 +74,7 @@ def run(place: Path, command: str, *arguments: str) -> int:
     return main([command, *words])
 
 
-def test_each_device_has_the_first_reason_against_it(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_device_has_the_first_reason_against_it(place: Path, capsys: Capsys) -> None:
     assert run(place, "why", "claim.json", "--slices", "slices.json", "--claims", "claims.json") == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "claim ml/train on node-1: gets no devices" in printed
@@ -84,7 +85,7 @@ def test_each_device_has_the_first_reason_against_it(place: Path, capsys: pytest
     assert "\x1b" not in printed
 
 
-def test_each_proposed_change_helps(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_proposed_change_helps(place: Path, capsys: Capsys) -> None:
     run(place, "why", "claim.json", "--slices", "slices.json", "--claims", "claims.json", "--json")
     best = json.loads(capsys.readouterr().out)["nodes"][0]
     assert best["changes"] == [
@@ -94,13 +95,13 @@ def test_each_proposed_change_helps(place: Path, capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_a_claim_that_fits_gets_its_devices_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_claim_that_fits_gets_its_devices_named(place: Path, capsys: Capsys) -> None:
     assert run(place, "why", "claim.json", "--slices", "slices.json") == 0
     printed = capsys.readouterr().out
     assert "claim ml/train on node-1: gets its devices\n  request r  gpu.example.com/node-1/gpu-0\n" in printed
 
 
-def test_a_file_that_is_given_twice_counts_once(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_given_twice_counts_once(place: Path, capsys: Capsys) -> None:
     outcomes = []
     for more in ([], ["--claims", "slices.json"]):
         run(place, "why", "claim.json", "--slices", "slices.json", *more, "--json")
@@ -108,7 +109,7 @@ def test_a_file_that_is_given_twice_counts_once(place: Path, capsys: pytest.Capt
     assert outcomes[0] == outcomes[1]
 
 
-def test_slices_may_be_a_yaml_file_of_several_documents(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_slices_may_be_a_yaml_file_of_several_documents(place: Path, capsys: Capsys) -> None:
     items = json.loads((place / "slices.json").read_text())["items"]
     (place / "slices.yaml").write_text("".join(f"---\n{json.dumps(one)}\n" for one in items))
     outcomes = [run(place, "why", "claim.json", "--slices", f"slices.{form}", "--json") for form in ("json", "yaml")]
@@ -117,13 +118,13 @@ def test_slices_may_be_a_yaml_file_of_several_documents(place: Path, capsys: pyt
     assert f"{one}\n}}\n" == f"{{{other}"
 
 
-def test_only_the_named_node_is_tried(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_named_node_is_tried(place: Path, capsys: Capsys) -> None:
     run(place, "why", "claim.json", "--slices", "slices.json", "--node-name", "node-2", "--json")
     document = json.loads(capsys.readouterr().out)
     assert [(one["node"], one["fits"]) for one in document["nodes"]] == [("node-2", False)]
 
 
-def test_a_claim_that_is_allocated_is_said_to_be(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_claim_that_is_allocated_is_said_to_be(place: Path, capsys: Capsys) -> None:
     held = claim("other", 1, "gpu-0")
     (place / "own.json").write_text(json.dumps(held))
     (place / "other.json").write_text(json.dumps({name: held[name] for name in ("kind", "metadata", "spec")}))
@@ -136,7 +137,7 @@ def test_a_claim_that_is_allocated_is_said_to_be(place: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize(("name", "status"), [("node-1", 0), ("node-2", 1)])
 def test_a_pod_whose_claim_is_allocated_fits_where_the_devices_are(
-    name: str, status: int, place: Path, capsys: pytest.CaptureFixture[str]
+    name: str, status: int, place: Path, capsys: Capsys
 ) -> None:
     held = claim("other", 1, "gpu-0")
     fields = [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]
@@ -151,7 +152,7 @@ def test_a_pod_whose_claim_is_allocated_fits_where_the_devices_are(
 
 @pytest.mark.parametrize(("node", "status"), [("node-1.yaml", 0), ("node-2.yaml", 1)])
 def test_fits_decides_claims_and_devices_of_plugins_together(
-    place: Path, node: str, status: int, capsys: pytest.CaptureFixture[str]
+    place: Path, node: str, status: int, capsys: Capsys
 ) -> None:
     assert run(place, "fits", "pod.yaml", "--node", node) == 0
     files = ("--slices", "slices.json", "--claims", "claims.json")
@@ -175,22 +176,18 @@ def test_fits_decides_claims_and_devices_of_plugins_together(
         ("nonsense", "expected"),
     ],
 )
-def test_what_cannot_be_read_is_a_sentence(
-    content: str, said: str, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_unreadable_is_a_sentence(content: str, said: str, place: Path, capsys: Capsys) -> None:
     (place / "slices.json").write_text(content)
     assert run(place, "why", "claim.json", "--slices", "slices.json") == 2
     assert said in capsys.readouterr().err
 
 
-def test_a_claim_that_no_file_has_is_a_sentence(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_claim_that_no_file_has_is_a_sentence(place: Path, capsys: Capsys) -> None:
     assert run(place, "fits", "pod.yaml", "--node", "node-1.yaml", "--slices", "slices.json") == 2
     assert "ResourceClaimTemplate ml/two, which is in no file" in capsys.readouterr().err
 
 
-def test_an_api_server_alone_does_not_tell_which_devices_are_free(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_api_server_alone_does_not_say_which_devices_are_free(place: Path, capsys: Capsys) -> None:
     why = "requested number of devices unavailable for example.com/gpu. Requested: 2, Available: 1"
     container = {"name": "main", "image": "i", "resources": {"limits": {"example.com/gpu": "2"}}}
     pod = {
@@ -211,7 +208,7 @@ def test_an_api_server_alone_does_not_tell_which_devices_are_free(
             assert "NodeList" not in errors
 
 
-def test_an_api_server_gives_all_that_decides(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_api_server_gives_all_that_decides(place: Path, capsys: Capsys) -> None:
     with LocalApiServer() as server:
         slices = place / "slices.json"
         slices.write_text(slices.read_text().replace("\\u001b[31m", "1"))  # a server refuses this name
@@ -234,9 +231,7 @@ def test_an_api_server_gives_all_that_decides(place: Path, capsys: pytest.Captur
     assert "ResourceSlice: no connection" in capsys.readouterr().err
 
 
-def test_the_calls_that_a_driver_need_not_get_are_in_the_allocation(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_calls_that_a_driver_need_not_get_are_in_the_allocation(place: Path, capsys: Capsys) -> None:
     one = slice_of("node-1", device("gpu-0", "H100", 0))
     one["spec"]["skipNodeOperations"] = ["*"]
     (place / "one.json").write_text(json.dumps({"kind": "List", "items": [CLASS, one]}))
@@ -245,9 +240,7 @@ def test_the_calls_that_a_driver_need_not_get_are_in_the_allocation(
     assert allocation["devices"]["results"][0]["skipNodeOperations"] == ["*"]
 
 
-def test_devices_that_kubernetes_does_not_find_are_said_to_be_there(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_devices_that_kubernetes_does_not_find_are_named(place: Path, capsys: Capsys) -> None:
     """A device that is tainted keeps its counter in Kubernetes 1.36, so that the other one stays free for ever."""
     uses = [{"consumesCounters": [{"counterSet": "card", "counters": {"slots": {"value": n}}}]} for n in ("2", "1")]
     taints = [{"key": "example.com/xid", "effect": "NoSchedule"}]

@@ -22,6 +22,7 @@ from devicecore.domain.dra.state_file import ClaimEntry
 from devicecore.domain.dra.state_file import encode as encode_claims
 from tests.recorded import lines, share
 
+Capsys = pytest.CaptureFixture[str]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 GPU = "example.com/gpu"
@@ -49,7 +50,7 @@ def doctor(*arguments: str) -> int:
     return main(["doctor", *arguments])
 
 
-def test_a_sound_file_has_no_findings_and_no_free_device(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sound_file_has_no_findings_and_no_free_device(file: Path, capsys: Capsys) -> None:
     assert doctor("--checkpoint", str(file)) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["checkpoint", str(file)] in lines
@@ -60,7 +61,7 @@ def test_a_sound_file_has_no_findings_and_no_free_device(file: Path, capsys: pyt
     assert " ".join(said[0]).startswith("not ruled out: a device of a plugin that belongs to a ResourceClaim too")
 
 
-def test_a_finding_is_printed_with_all_that_belongs_to_it(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finding_is_printed_with_all_that_belongs_to_it(file: Path, capsys: Capsys) -> None:
     file.write_bytes(SHARED)
     assert doctor("--checkpoint", str(file)) == 1
     (text,) = re.findall(r"^Findings\n\n(.*)", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
@@ -70,7 +71,7 @@ def test_a_finding_is_printed_with_all_that_belongs_to_it(file: Path, capsys: py
     assert max(map(len, text.splitlines())) <= 120
 
 
-def test_json_has_sources_devices_and_findings(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_sources_devices_and_findings(file: Path, capsys: Capsys) -> None:
     file.write_bytes(SHARED)
     assert doctor("--checkpoint", str(file), "--json") == 1
     document = json.loads(capsys.readouterr().out)
@@ -94,7 +95,7 @@ def test_json_has_sources_devices_and_findings(file: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("resource", [GPU, 'a"b\\c\n{d}', "\x1b\u202e", "x" * 5_000, "\u20ac"])
-def test_metrics_are_read_by_prometheus(tmp_path: Path, resource: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_are_read_by_prometheus(tmp_path: Path, resource: str, capsys: Capsys) -> None:
     file = tmp_path / "file"
     file.write_bytes(encode(CheckpointData(None, {resource: ("gpu-0",)})))
     assert doctor("--checkpoint", str(file), "--metrics") == 0
@@ -110,9 +111,7 @@ def test_metrics_are_read_by_prometheus(tmp_path: Path, resource: str, capsys: p
     }
 
 
-def test_page_and_picture_are_written_besides_what_is_printed(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_page_and_picture_are_written_besides_what_is_printed(file: Path, tmp_path: Path, capsys: Capsys) -> None:
     file.write_bytes(SHARED)
     page, picture = tmp_path / "node.html", tmp_path / "node.svg"
     page.write_text("an older page")
@@ -123,7 +122,7 @@ def test_page_and_picture_are_written_besides_what_is_printed(
     assert sorted(path.name for path in tmp_path.iterdir()) == [file.name, page.name, picture.name]
 
 
-def test_nothing_to_read_is_status_2_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_read_is_status_2_with_a_sentence(tmp_path: Path, capsys: Capsys) -> None:
     assert doctor("--root", str(tmp_path)) == 2
     printed = capsys.readouterr()
     assert "not read: there is no directory" in printed.out
@@ -157,7 +156,7 @@ def test_nothing_to_read_is_status_2_with_a_sentence(tmp_path: Path, capsys: pyt
         (["--save", __file__], "is a file, expected the name of a directory."),
     ],
 )
-def test_wrong_usage_is_one_sentence(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_one_sentence(arguments: list[str], complaint: str, capsys: Capsys) -> None:
     assert doctor(*arguments) == 2
     assert complaint in capsys.readouterr().err
 
@@ -166,9 +165,7 @@ def test_wrong_usage_is_one_sentence(arguments: list[str], complaint: str, capsy
     ("target", "problem"),
     [("link", "it is a symbolic link that leads back to itself."), ("nothing", "its target does not exist.")],
 )
-def test_a_link_that_leads_nowhere_is_named_as_such(
-    target: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_link_that_leads_nowhere_is_named_as_such(target: str, problem: str, tmp_path: Path, capsys: Capsys) -> None:
     (link := tmp_path / "link").symlink_to(target)
     assert doctor("--checkpoint", str(link)) == 2
     assert f"--checkpoint: {link}: {problem}" in capsys.readouterr().err
@@ -176,9 +173,7 @@ def test_a_link_that_leads_nowhere_is_named_as_such(
     assert f"'--root': {link}: {problem}" in capsys.readouterr().err
 
 
-def test_a_named_file_that_cannot_be_read_is_status_2(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_named_file_that_is_unreadable_is_status_2(file: Path, tmp_path: Path, capsys: Capsys) -> None:
     (pods := tmp_path / "pods.json").write_text("{")
     assert doctor("--checkpoint", str(file), "--pods", str(pods)) == 2
     printed = capsys.readouterr()
@@ -186,9 +181,7 @@ def test_a_named_file_that_cannot_be_read_is_status_2(
     assert printed.out.count(str(pods)) == 1
 
 
-def test_a_root_that_cannot_be_looked_at_hides_no_other_source(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_root_that_cannot_be_looked_at_hides_no_other_source(file: Path, tmp_path: Path, capsys: Capsys) -> None:
     """As a directory of another user; a name that is too long is refused to every user."""
     assert doctor("--root", str(tmp_path / ("x" * 300)), "--checkpoint", str(file)) == 0
     output = capsys.readouterr().out
@@ -196,9 +189,7 @@ def test_a_root_that_cannot_be_looked_at_hides_no_other_source(
     assert f"checkpoint      {file}" in output
 
 
-def test_an_api_server_that_cannot_be_used_is_a_sentence(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_api_server_that_cannot_be_used_is_a_sentence(file: Path, tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "config").write_text("")
     arguments = ("--checkpoint", str(file), "--kubeconfig", str(tmp_path / "config"), "--node-name")
     assert doctor(*arguments, "n1") == 0
@@ -206,7 +197,7 @@ def test_an_api_server_that_cannot_be_used_is_a_sentence(
     assert doctor(*arguments, "../x") == 2
 
 
-def test_no_recorded_checkpoint_is_too_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_recorded_checkpoint_is_too_much(tmp_path: Path, capsys: Capsys) -> None:
     """Each recorded file gives a report, a page and a picture: with findings if a kubelet would not read it.
 
     In `make test` it is every seventh file. `doctor/test_sources.py` reads all of them as doctor does.
@@ -224,7 +215,7 @@ def test_no_recorded_checkpoint_is_too_much(tmp_path: Path, capsys: pytest.Captu
             assert status == 1, record["id"]
 
 
-def test_a_truncated_checkpoint_is_a_finding_wherever_it_ends(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_checkpoint_is_a_finding_wherever_it_ends(file: Path, capsys: Capsys) -> None:
     for end in range(len(SOUND) - 1):
         file.write_bytes(SOUND[:end])
         assert doctor("--checkpoint", str(file), "--json") == 1
@@ -232,7 +223,7 @@ def test_a_truncated_checkpoint_is_a_finding_wherever_it_ends(file: Path, capsys
         assert codes[0] in {"checkpoint-unreadable", "checkpoint-checksum"}
 
 
-def test_text_from_outside_plays_no_tricks_on_a_terminal(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_from_outside_plays_no_tricks_on_a_terminal(file: Path, capsys: Capsys) -> None:
     evil = "\x1b[31m\u202e\n" + "x" * 5_000
     entries = (PodDevicesEntry(evil, evil, evil, {0: (evil,)}, b"\xff"),)
     file.write_bytes(encode(CheckpointData(entries, {evil: (evil,)})))
@@ -267,7 +258,7 @@ def test_without_grpc_the_other_sources_are_read(tmp_path: Path) -> None:
     assert "because grpcio is not installed" in sources["plugins"]["problem"]
 
 
-def test_nothing_is_changed(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_changed(directory: Path, capsys: Capsys) -> None:
     (directory / "device-plugins").mkdir()
     (directory / "device-plugins" / "kubelet_internal_checkpoint").write_bytes(SHARED)
     with socket.socket(socket.AF_UNIX) as plugin:
@@ -329,9 +320,7 @@ def test_help_says_what_is_read_and_what_the_exit_status_means(devicecore: Run) 
     assert "Never Allocate" in text
 
 
-def test_a_device_of_a_plugin_and_a_claim_is_found_in_files(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_device_of_a_plugin_and_a_claim_is_found_in_files(file: Path, tmp_path: Path, capsys: Capsys) -> None:
     file.write_bytes(encode(CheckpointData((PodDevicesEntry("u-1", "main", GPU, {0: ("0000:3b:00.0",)}, b""),))))
     device = PreparedDevice("n1", "dev-7")
     claims, slices = tmp_path / "dra_manager_state", tmp_path / "slices.json"
@@ -351,9 +340,7 @@ def test_a_device_of_a_plugin_and_a_claim_is_found_in_files(
     assert "because they were not read: add --slices or --kubeconfig" in text
 
 
-def test_a_copied_plugin_directory_does_not_say_that_no_claim_is_prepared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_copied_plugin_directory_does_not_say_that_no_claim_is_prepared(tmp_path: Path, capsys: Capsys) -> None:
     copy, kubelets = tmp_path / "copy", tmp_path / "root" / "device-plugins"
     for directory in (copy, kubelets):
         directory.mkdir(parents=True)

@@ -8,6 +8,7 @@ from devicecore_tools.command.main import main
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
 
+Capsys = pytest.CaptureFixture[str]
 GPU = "example.com/gpu"
 POD = """
 apiVersion: v1
@@ -44,7 +45,7 @@ def fits(place: Path, pod: str, *nodes: str, options: tuple[str, ...] = ()) -> i
     return main(["fits", str(place / pod), *named, *options])
 
 
-def test_a_pod_that_fits_gets_its_devices_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pod_that_fits_gets_its_devices_named(place: Path, capsys: Capsys) -> None:
     assert fits(place, "one.yaml", "node.yaml") == 0
     printed = capsys.readouterr().out
     assert printed.startswith("node-1: fits\n")
@@ -52,23 +53,21 @@ def test_a_pod_that_fits_gets_its_devices_named(place: Path, capsys: pytest.Capt
     assert "the scheduler may still refuse the pod" in printed
 
 
-def test_a_pod_that_does_not_fit_gets_the_reason_and_changes_that_help(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pod_that_does_not_fit_gets_the_reason_and_changes_that_help(place: Path, capsys: Capsys) -> None:
     assert fits(place, "two.yaml", "node.yaml") == 1
     printed = capsys.readouterr().out
     assert "Resources cannot be allocated with Topology locality" in printed
     assert "device gpu-1 of example.com/gpu becomes healthy" in printed
 
 
-def test_a_fleet_fits_if_one_node_fits(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fleet_fits_if_one_node_fits(place: Path, capsys: Capsys) -> None:
     assert fits(place, "two.yaml", "node.yaml", "checkpoint", options=("--json",)) == 0
     document = json.loads(capsys.readouterr().out)
     assert [node["fits"] for node in document["nodes"]] == [False, True]
     assert document["nodes"][1]["devices"][0]["devices"] == ["gpu-1", "gpu-2"]
 
 
-def test_the_output_of_doctor_is_a_description(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_of_doctor_is_a_description(place: Path, capsys: Capsys) -> None:
     main(["doctor", "--checkpoint", str(place / "checkpoint"), "--json"])
     (place / "report.json").write_text(capsys.readouterr().out)
     assert fits(place, "two.yaml", "report.json") == 1
@@ -83,7 +82,7 @@ def test_the_output_of_doctor_is_a_description(place: Path, capsys: pytest.Captu
     assert fits(place, "two.yaml", "checkpoint") == 0, "a checkpoint alone does not say that devices are not free"
 
 
-def test_devices_of_pods_that_are_gone_are_free(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_devices_of_pods_that_are_gone_are_free(place: Path, capsys: Capsys) -> None:
     (place / "three.yaml").write_text(POD % 3)
     (place / "pods.json").write_text('{"kind": "List", "items": []}')
     assert fits(place, "three.yaml", "checkpoint") == 1
@@ -94,9 +93,7 @@ def test_devices_of_pods_that_are_gone_are_free(place: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("name", ["", "node-7"])
-def test_a_node_is_called_by_its_name_or_else_by_its_file(
-    place: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_node_is_called_by_its_name_or_its_file(place: Path, name: str, capsys: Capsys) -> None:
     """`doctor --json` has an empty name if it has not read the Node."""
     node = {"name": name, "devices": [{"resource": GPU, "device": "gpu-0"}]}
     (place / "node.json").write_text(json.dumps(node))
@@ -104,13 +101,13 @@ def test_a_node_is_called_by_its_name_or_else_by_its_file(
     assert capsys.readouterr().out.startswith(f"{name or place / 'node.json'}: fits")
 
 
-def test_a_resource_that_the_node_does_not_have_does_not_fit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_resource_that_the_node_does_not_have_does_not_fit(place: Path, capsys: Capsys) -> None:
     (place / "other.yaml").write_text((POD % 1).replace("gpu", "fpga"))
     assert fits(place, "other.yaml", "node.yaml") == 1
     assert "no source names this resource" in " ".join(capsys.readouterr().out.split())
 
 
-def test_the_policy_can_be_given(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_policy_can_be_given(place: Path, capsys: Capsys) -> None:
     (place / "node.yaml").write_text(NODE.replace("topologyPolicy: restricted", "").replace("health: Unhealthy", ""))
     options = ("--topology-policy", "single-numa-node", "--numa-nodes", "0-1")
     assert fits(place, "two.yaml", "node.yaml", options=options) == 0
@@ -135,9 +132,7 @@ def test_the_policy_can_be_given(place: Path, capsys: pytest.CaptureFixture[str]
         ("two.yaml", "\xff"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_one_sentence(
-    place: Path, file: str, content: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_cannot_be_used_is_one_sentence(place: Path, file: str, content: str, capsys: Capsys) -> None:
     (place / file).write_bytes(content.encode("latin-1"))
     assert fits(place, "two.yaml", "node.yaml") == 2
     lines = capsys.readouterr().err.splitlines()
@@ -147,12 +142,12 @@ def test_a_file_that_cannot_be_used_is_one_sentence(
         assert lines[0].endswith("two.yaml: expected UTF-8 text, got other bytes")
 
 
-def test_a_directory_in_the_place_of_a_pod_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_in_the_place_of_a_pod_is_named(place: Path, capsys: Capsys) -> None:
     assert fits(place, ".", "node.yaml") == 2
     assert capsys.readouterr().err == f"devicecore fits: {place}: it is a directory, expected a file\n"
 
 
 @pytest.mark.parametrize(("pod", "node"), [("nothing.yaml", "node.yaml"), ("one.yaml", "nothing.yaml")])
-def test_a_file_that_is_missing_is_named(place: Path, pod: str, node: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_missing_is_named(place: Path, pod: str, node: str, capsys: Capsys) -> None:
     assert fits(place, pod, node) == 2
     assert "nothing.yaml" in capsys.readouterr().err

@@ -28,6 +28,7 @@ from devicecore.dra_manager import DraManager
 from devicecore.dra_manager.health_record import HealthRecord
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
+Patch = pytest.MonkeyPatch
 DRIVER, OTHER = "gpu.example.com", "nic.example.com"
 
 Json = dict[str, Any]
@@ -150,7 +151,7 @@ def test_a_driver_that_refuses_is_asked_again_only_when_something_has_changed(no
 
 
 @pytest.fixture
-def few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_threads(monkeypatch: Patch) -> None:
     """The node that is made afterwards has 20 threads of a kind."""
     monkeypatch.setattr(lanes, "MAX_THREADS", 20)
 
@@ -220,7 +221,7 @@ def test_a_pod_waits_for_the_claim_of_its_template(node: Node) -> None:
     node.wait_for_phases(a="Running")
 
 
-def test_a_claim_of_the_api_server_is_looked_at_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_of_the_api_server_is_looked_at_again(node: Node, monkeypatch: Patch) -> None:
     monkeypatch.setattr(engine, "_CLAIMS_LOOK", 0.0)
     driver = CountingDriver()
     node.register(driver)
@@ -268,9 +269,7 @@ def test_an_extended_resource_of_a_claim_needs_no_plugin(node: Node) -> None:
     assert [len(container.dynamic_resources) for container in listed.containers] == [1, 0]
 
 
-def test_a_release_that_fails_is_tried_again_and_holds_back_a_pod_of_that_uid(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_that_fails_is_tried_again_and_holds_back_a_pod_of_that_uid(node: Node, monkeypatch: Patch) -> None:
     monkeypatch.setattr(claim_releases, "_RETRY", 0.0)
     driver = CountingDriver()
     node.register(driver)
@@ -390,9 +389,7 @@ def test_pod_resources_lists_the_devices_of_claims(node: Node) -> None:
     assert answer.pod_resources == listed
 
 
-def test_a_tick_looks_at_claimed_devices_only_if_a_report_came_or_expired(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tick_looks_at_claimed_devices_only_if_a_report_came_or_expired(node: Node, monkeypatch: Patch) -> None:
     looked: list[str] = []
     health, times = HealthCache.health, [SECOND]
 

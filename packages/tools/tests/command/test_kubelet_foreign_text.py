@@ -120,9 +120,7 @@ def assert_harmless(output: bytes, where: str) -> None:
     assert len(output) < MAX_OUTPUT, (where, len(output))
 
 
-def test_foreign_text_is_bounded_and_escaped_in_every_output(
-    devicecore: Run, short_path: Path, kubeconfig: Path
-) -> None:
+def test_foreign_text_is_bounded_and_escaped_in_all_output(devicecore: Run, short_path: Path, kubeconfig: Path) -> None:
     root = short_path
     (root / "device-plugins").mkdir(0o750)
     (root / "pods").mkdir()

@@ -111,7 +111,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: st
         ),
     ],
 )
-def test_without_its_extra_the_command_says_what_to_install(
+def test_without_an_extra_the_command_says_what_to_install(
     missing: list[str], extra: str, arguments: list[str]
 ) -> None:
     """A library that is not installed is one sentence with the command to run, and status 2."""
@@ -257,9 +257,7 @@ def test_an_empty_name_is_refused(arguments: list[str], capsys: pytest.CaptureFi
     "arguments",
     [["doctor", "--patience"], ["kubelet", "--root", "/", "--wait"], ["conformance", "plugin", "--starting"]],
 )
-def test_a_time_without_an_end_is_refused(
-    arguments: list[str], seconds: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_endless_time_is_refused(arguments: list[str], seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*arguments, seconds]) == 2
     assert f"expected at most 1,000,000,000 seconds, got {seconds}." in capsys.readouterr().err
 

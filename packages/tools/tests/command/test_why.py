@@ -11,6 +11,7 @@ from tests.doctor.test_messages import EXAMPLES
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
 
+Capsys = pytest.CaptureFixture[str]
 GPU = "example.com/gpu"
 REFUSAL = (
     f"Pod was rejected: Allocate failed due to requested number of devices unavailable for {GPU}. "
@@ -44,7 +45,7 @@ def why(*arguments: str) -> int:
     return main(["why", *arguments])
 
 
-def test_a_message_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_is_explained(capsys: Capsys) -> None:
     assert why(REFUSAL) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "decided by device manager (DM-05)" in printed
@@ -52,7 +53,7 @@ def test_a_message_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert "https://github.com/kubernetes/kubernetes/issues/130145" in printed
 
 
-def test_a_pods_json_names_the_message(pod: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pods_json_names_the_message(pod: str, capsys: Capsys) -> None:
     assert why(pod, "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert [one["id"] for one in document["explanations"]] == ["DM-05"]
@@ -60,7 +61,7 @@ def test_a_pods_json_names_the_message(pod: str, capsys: pytest.CaptureFixture[s
 
 
 def test_with_a_checkpoint_the_holders_are_named_and_the_pod_is_tried(
-    pod: str, checkpoint: str, capsys: pytest.CaptureFixture[str]
+    pod: str, checkpoint: str, capsys: Capsys
 ) -> None:
     assert why(pod, "--checkpoint", checkpoint, "--json") == 0
     document = json.loads(capsys.readouterr().out)
@@ -70,7 +71,7 @@ def test_with_a_checkpoint_the_holders_are_named_and_the_pod_is_tried(
     assert {"change": "pod u-1 ends", "size": 1} in document["trial"]["changes"]
 
 
-def test_every_message_of_an_event_list_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_message_of_an_event_list_is_explained(tmp_path: Path, capsys: Capsys) -> None:
     events = [{"kind": "Event", "message": REFUSAL}, {"kind": "Event", "message": "Started container app"}]
     waiting = {"state": {"waiting": {"message": f"endpoint not found in cache for a registered resource: {GPU}"}}}
     status = {"containerStatuses": [waiting]}
@@ -97,7 +98,7 @@ def forms(message: str) -> list[str]:
 
 @pytest.mark.parametrize("recorded", EXAMPLES, ids=lambda one: f"{one['id']}-{len(one['message'])}")
 def test_each_recorded_refusal_is_explained_in_each_form(
-    recorded: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recorded: dict[str, str], tmp_path: Path, capsys: Capsys
 ) -> None:
     file = tmp_path / "file"
     for form in forms(recorded["message"]):
@@ -109,7 +110,7 @@ def test_each_recorded_refusal_is_explained_in_each_form(
 
 @pytest.mark.parametrize(("count", "is_tried"), [(1, True), (2, False)])
 def test_the_only_refused_pod_of_a_list_is_tried(
-    count: int, is_tried: bool, tmp_path: Path, checkpoint: str, capsys: pytest.CaptureFixture[str]
+    count: int, is_tried: bool, tmp_path: Path, checkpoint: str, capsys: Capsys
 ) -> None:
     """If several were refused, nothing says which of them is meant."""
     running = {**POD, "status": {"phase": "Running"}}
@@ -122,21 +123,19 @@ def test_the_only_refused_pod_of_a_list_is_tried(
     assert (document["trial"] is not None) == is_tried
 
 
-def test_a_document_may_be_the_argument(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_document_may_be_the_argument(capsys: Capsys) -> None:
     assert why(json.dumps(POD)) == 0
     assert "DM-05" in capsys.readouterr().out
 
 
-def test_a_text_that_is_too_long_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_that_is_too_long_is_one_sentence(tmp_path: Path, capsys: Capsys) -> None:
     file = tmp_path / "log"
     file.write_text("x" * 3_000_000)
     assert why(str(file)) == 2
     assert capsys.readouterr().err.endswith("expected a text of at most 2,000,000 characters, got 3,000,000\n")
 
 
-def test_a_list_of_17_megabytes_is_read_to_its_end(
-    pod: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_list_of_17_megabytes_is_read_in_full(pod: str, tmp_path: Path, capsys: Capsys) -> None:
     pods = {"kind": "List", "metadata": {"x": "x" * 17_000_000}, "items": [json.loads(Path(pod).read_text())]}
     (tmp_path / "pods").write_text(json.dumps(pods))
     assert why(str(tmp_path / "pods")) == 0
@@ -145,15 +144,13 @@ def test_a_list_of_17_megabytes_is_read_to_its_end(
     assert "at most 2,000,000 characters" in capsys.readouterr().err
 
 
-def test_a_message_can_come_from_standard_input(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_may_come_from_stdin(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(REFUSAL.encode())))
     assert why("-") == 0
     assert "DM-05" in capsys.readouterr().out
 
 
-def test_what_no_kubelet_says_has_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_no_kubelet_says_has_status_1(capsys: Capsys) -> None:
     assert why("hello\x1b[31m") == 1
     assert capsys.readouterr().err == (
         "devicecore why: expected a message with which a kubelet refuses a pod, got: hello\\x1b[31m "
@@ -162,9 +159,7 @@ def test_what_no_kubelet_says_has_status_1(capsys: pytest.CaptureFixture[str]) -
     )
 
 
-def test_the_refused_pod_can_be_a_manifest_without_a_uid(
-    tmp_path: Path, checkpoint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_refused_pod_can_be_a_manifest_without_a_uid(tmp_path: Path, checkpoint: str, capsys: Capsys) -> None:
     manifest = tmp_path / "pod.yaml"
     manifest.write_text(json.dumps(POD | {"metadata": {"name": "big"}}))
     assert why(REFUSAL, "--pod", str(manifest), "--checkpoint", checkpoint, "--json") == 0
@@ -174,9 +169,7 @@ def test_the_refused_pod_can_be_a_manifest_without_a_uid(
 @pytest.mark.parametrize(
     "content", [b"{", b'{"kind": "Pod", "status": 1}', b"kind: [", b'{"items": 1}', b'{"items": ' + b"[" * 100_000]
 )
-def test_a_file_that_cannot_be_used_is_one_sentence(
-    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, content: bytes, capsys: Capsys) -> None:
     file = tmp_path / "pod"
     file.write_bytes(content)
     assert why(str(file)) == 2
@@ -188,15 +181,11 @@ def test_a_file_that_cannot_be_used_is_one_sentence(
 @pytest.mark.parametrize(
     ("message", "said"), [("", "MESSAGE is empty"), (".", ". is a directory"), (sys.executable, "")]
 )
-def test_what_is_neither_text_nor_a_file_has_status_2(
-    message: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_text_and_no_file_has_status_2(message: str, said: str, capsys: Capsys) -> None:
     assert why(message) == 2
     assert (said or "expected text, got other bytes") in capsys.readouterr().err
 
 
-def test_a_source_that_cannot_be_read_is_named_and_the_rest_is_said(
-    pod: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_source_that_cannot_be_read_is_named_and_the_rest_is_said(pod: str, tmp_path: Path, capsys: Capsys) -> None:
     assert why(pod, "--root", str(tmp_path)) == 0
     assert "DM-05" in capsys.readouterr().out

@@ -111,9 +111,7 @@ def test_text_from_outside_is_text_in_the_browser(browser: Browser, tmp_path: Pa
     assert text in browser.run(DETAILS)
 
 
-def test_the_policy_stops_scripts_styles_and_requests_that_are_not_the_pages_own(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_the_policy_stops_scripts_styles_and_requests_that_are_not_its_own(browser: Browser, tmp_path: Path) -> None:
     of = report_of(CLEAN)
     bad = '<script>document.title = "forged"</script><img src="http://127.0.0.1:9/x">'
     file = tmp_path / "page.html"

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from devicecore.domain.checkpoint import CheckpointData, decode, encode
 
+Capsys = pytest.CaptureFixture[str]
 DATA = Path(__file__).parent.parent / "data" / "nodes"
 NODES: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_text()) for path in sorted(DATA.glob("*.json"))}
 FINDINGS = {
@@ -57,7 +58,7 @@ def written(directory: Path, name: str, without: frozenset[str] = frozenset()) -
     return str(root)
 
 
-def report_of(capsys: pytest.CaptureFixture[str], root: str) -> tuple[int, dict[str, Any]]:
+def report_of(capsys: Capsys, root: str) -> tuple[int, dict[str, Any]]:
     status = main(["doctor", "--root", root, "--json"])
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return status, document
@@ -73,9 +74,7 @@ def of_truth(name: str, state: str) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_what_was_really_the_case_is_found_and_nothing_else(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_really_the_case_is_found_and_nothing_else(name: str, tmp_path: Path, capsys: Capsys) -> None:
     status, document = report_of(capsys, written(tmp_path, name))
     found = [one["code"] for one in document["findings"]]
     assert found == FINDINGS.get(name, [])
@@ -86,7 +85,7 @@ def test_what_was_really_the_case_is_found_and_nothing_else(
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_each_device_in_use_has_its_real_holders(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_device_in_use_has_its_real_holders(name: str, tmp_path: Path, capsys: Capsys) -> None:
     """A holder that no source names, as after the loss of a checkpoint, is not known; no device has another holder."""
     _, document = report_of(capsys, written(tmp_path, name))
     real: dict[tuple[str, str], set[str]] = {}
@@ -116,7 +115,7 @@ PROBES = [
 
 @pytest.mark.parametrize(("name", "limits", "said"), PROBES)
 def test_fits_answers_what_the_real_kubelet_answered(
-    name: str, limits: dict[str, int], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, limits: dict[str, int], said: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "uid": "probe"}, "spec": spec}
@@ -142,7 +141,7 @@ def test_fits_answers_what_the_real_kubelet_answered(
     ],
 )
 def test_fits_decides_about_claims_as_scheduler_and_kubelet_did(
-    name: str, count: int, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, count: int, reason: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     root = Path(written(tmp_path, name))
     namespace = NODES[name]["pods.json"]["items"][0]["metadata"]["namespace"]
@@ -167,7 +166,7 @@ def test_fits_decides_about_claims_as_scheduler_and_kubelet_did(
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_a_record_that_was_saved_says_the_same(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_that_was_saved_says_the_same(name: str, tmp_path: Path, capsys: Capsys) -> None:
     root, saved = written(tmp_path, name), str(tmp_path / "saved")
     assert main(["doctor", "--root", root, "--save", saved, "--json"]) in {0, 1}
     first = json.loads(capsys.readouterr().out)
@@ -179,9 +178,7 @@ _ADVISED = re.compile(r"devicecore checkpoint (\w+)(?: of)? (\w+)")
 _NAMED = {"FILE": "kubelet_internal_checkpoint", "DIR": ""}
 
 
-def test_each_command_that_a_finding_advises_shows_what_it_promises(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_command_that_a_finding_advises_shows_what_it_promises(tmp_path: Path, capsys: Capsys) -> None:
     """Of each recorded node, also of one whose file is damaged, and nothing that a record cannot have is asked for."""
     advised = []
     for name in NODES:
@@ -197,9 +194,7 @@ def test_each_command_that_a_finding_advises_shows_what_it_promises(
     assert all("claim " in text for _, file, text in advised if file == "dra_manager_state")
 
 
-def test_why_knows_a_pod_of_the_node_by_its_name_and_says_if_it_was_not_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_why_knows_a_pod_of_the_node_by_its_name_and_says_if_it_was_not_refused(tmp_path: Path, capsys: Capsys) -> None:
     root = written(tmp_path, "09-unhealthy-in-use")
     running = [one for one in NODES["09-unhealthy-in-use"]["pods.json"]["items"] if one["status"]["phase"] == "Running"]
     for pod in running:
@@ -212,7 +207,7 @@ def test_why_knows_a_pod_of_the_node_by_its_name_and_says_if_it_was_not_refused(
     assert capsys.readouterr().err.endswith(f"no kubelet has seen it. Run: devicecore fits {manifest}\n")
 
 
-def test_a_record_replaces_no_file_that_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_replaces_no_file_that_is_read(tmp_path: Path, capsys: Capsys) -> None:
     """A kubelet's directory has files of the same names, with which the kubelet starts."""
     root = Path(written(tmp_path, "14-dra-healthy"))
     before = {path.name: path.read_bytes() for path in root.iterdir()}
@@ -241,7 +236,7 @@ def test_a_record_has_no_secrets_of_pods(tmp_path: Path) -> None:
     assert "kept" in written_files["pods.json"]
 
 
-def explained(name: str, pod: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def explained(name: str, pod: str, tmp_path: Path, capsys: Capsys) -> str:
     root = written(tmp_path, name)
     (found,) = (one for one in NODES[name]["pods.json"]["items"] if one["metadata"]["name"] == pod)
     (tmp_path / "pod.json").write_text(json.dumps(found))
@@ -249,18 +244,14 @@ def explained(name: str, pod: str, tmp_path: Path, capsys: pytest.CaptureFixture
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_why_reads_the_events_of_a_pod_that_waits_for_a_claim(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_why_reads_events_of_a_pod_that_waits_for_a_claim(tmp_path: Path, capsys: Capsys) -> None:
     said = explained("13-pending-claim-events-only", "p9", tmp_path, capsys)
     assert "decided by DRA manager (DR-09)" in said
     assert "waits, because its ResourceClaim 'team-13/k9' cannot be prepared" in said
     assert "verdict ResourceClaim team-13/k9 cannot be prepared: DRA driver gpu.example.com is not registered" in said
 
 
-def test_why_takes_the_schedulers_sentence_apart_and_goes_on_to_a_trial(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_why_takes_the_schedulers_sentence_apart_and_goes_on_to_a_trial(tmp_path: Path, capsys: Capsys) -> None:
     said = explained("12-pending-insufficient", "big", tmp_path, capsys)
     assert "decided by scheduler" in said
     assert "1 node: the pods there leave fewer acme.io/gpu than this pod requests" in said
@@ -352,7 +343,7 @@ def test_a_node_that_differs_from_a_recorded_one_is_not_misjudged(
     asked: str,
     said: str,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
 ) -> None:
     root = Path(written(tmp_path, name))
     change(root)
@@ -370,7 +361,7 @@ def test_a_node_that_differs_from_a_recorded_one_is_not_misjudged(
 @pytest.mark.parametrize(("count", "reason"), [(1, ""), (2, "request example.com/gpu: 1 of 2 devices fit")])
 @pytest.mark.parametrize("resource", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu.example.com"])
 def test_fits_takes_an_extended_resource_from_the_driver_whose_class_serves_it(
-    resource: str, count: int, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    resource: str, count: int, reason: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     root = Path(written(tmp_path, "14-dra-healthy"))
     serves = {"extendedResourceName": "example.com/gpu"}

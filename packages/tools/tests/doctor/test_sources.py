@@ -511,9 +511,7 @@ def kubeconfig_of(server: str, path: Path, user: object) -> Path:
     return path
 
 
-def test_a_list_that_the_server_continues_without_end_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_that_the_server_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_http, "MAX_VALUES", 10_000)
     with HTTPServer(("127.0.0.1", 0), _EndlessPages) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -803,9 +801,7 @@ OPTIONS, LIST = "/v1beta1.DevicePlugin/GetDevicePluginOptions", "/v1beta1.Device
         ({OPTIONS: b"", LIST: b"\xff"}, "its answer cannot be read"),
     ],
 )
-def test_a_plugin_that_answers_something_else_is_a_sentence(
-    directory: Path, answers: dict[str, bytes], problem: str
-) -> None:
+def test_a_plugin_that_answers_nonsense_is_a_sentence(directory: Path, answers: dict[str, bytes], problem: str) -> None:
     with served(directory / "gpu.sock", answers):
         (seen,) = read_plugins(str(directory), ["gpu.sock"], "", ()).value or ()
     assert seen.problem == problem

@@ -82,7 +82,7 @@ def test_changes_after_which_there_is_too_little_are_not_tried(monkeypatch: pyte
     ("limits", "init_limits", "holder"),
     [([2], [], "none"), ([1, 1], [2, 1], "none"), ([0], [], "other"), ([2], [], "new"), ([1, 1], [2], "new")],
 )
-def test_no_pod_that_fits_is_taken_for_one_that_cannot_fit(
+def test_no_pod_that_fits_is_taken_for_one_that_does_not(
     limits: list[int], init_limits: list[int], holder: str
 ) -> None:
     """Containers reuse devices of init containers, and a pod keeps the devices that it holds."""

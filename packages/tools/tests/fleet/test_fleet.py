@@ -107,9 +107,7 @@ def test_faults_change_what_the_cluster_sees(world: World) -> None:
     assert fleet.command_now("n-0", ("unhealthy", "gpu-9")).obeyed == 0
 
 
-def test_a_node_comes_up_after_a_reboot_unless_it_is_told_to_stay_down(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_comes_up_after_a_reboot_unless_told_to_stay_down(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("devicecore_tools.fleet.fleet.REBOOT", 0.01)
     fleet = world.start()
     assert fleet.command_now("n-*", ("reboot",)).obeyed == 2

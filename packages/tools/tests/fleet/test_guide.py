@@ -30,9 +30,7 @@ def test_every_file_of_the_guide_describes_a_fleet() -> None:
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_command_of_the_guide_exists(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_command_of_the_guide_exists(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, group, *arguments = words
     if group == "api-server":
         api_server.make_context(group, [str(tmp_path / arguments[0])])

@@ -45,9 +45,7 @@ def test_an_unhealthy_device_is_not_allocated(kubelet: Kubelet, stranger: Plugin
 
 
 @pytest.mark.parametrize("wipe", [True, False])
-def test_it_registers_again_and_pods_keep_their_devices(
-    kubelet: Kubelet, stranger: PluginProcess, *, wipe: bool
-) -> None:
+def test_it_registers_again_and_pods_keep_devices(kubelet: Kubelet, stranger: PluginProcess, *, wipe: bool) -> None:
     kubelet.wait_for_resource(NPU)
     pod = kubelet.admit({NPU: 1})
     kubelet.restart(wipe=wipe)

@@ -92,9 +92,7 @@ def test_its_answers_and_its_health_are_read(transport: GrpcDriverTransport, hea
     assert heard.wait_for(HealthReported) == [npu]
 
 
-def test_its_death_in_a_call_leaves_open_what_it_did(
-    transport: GrpcDriverTransport, heard: DriverEvents, run: Run
-) -> None:
+def test_dying_in_a_call_leaves_open_what_it_did(transport: GrpcDriverTransport, heard: DriverEvents, run: Run) -> None:
     process = run()
     npu = connected(heard)
     with ThreadPoolExecutor(1) as caller:

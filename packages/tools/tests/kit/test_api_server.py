@@ -86,8 +86,11 @@ class Watcher:
         return self._events.get(timeout=60) is None
 
 
+Watch = Callable[[str], Watcher]
+
+
 @pytest.fixture
-def watch(server: LocalApiServer) -> Iterator[Callable[[str], Watcher]]:
+def watch(server: LocalApiServer) -> Iterator[Watch]:
     with ExitStack() as watchers:
 
         def begin(path: str) -> Watcher:
@@ -358,9 +361,7 @@ def test_a_driver_that_applies_one_device_less_has_it_removed(server: LocalApiSe
     assert server.get("ResourceClaim", "claim")["status"].get("devices") is None
 
 
-def test_a_dry_run_is_judged_and_answered_but_leaves_nothing(
-    server: LocalApiServer, watch: Callable[[str], Watcher]
-) -> None:
+def test_a_dry_run_is_answered_but_leaves_nothing(server: LocalApiServer, watch: Watch) -> None:
     server.create({"kind": "ResourceSlice", **a_slice("kept")})
     before = server.store.version
     assert ask(server, "POST", f"{SLICES}?dryRun=All", a_slice("made")).code == 201
@@ -398,9 +399,7 @@ def test_a_patch_of_an_unknown_type_is_refused(server: LocalApiServer) -> None:
 # --- watching ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_watch_sends_each_later_event_once_and_in_order(
-    server: LocalApiServer, watch: Callable[[str], Watcher]
-) -> None:
+def test_a_watch_sends_each_later_event_once_and_in_order(server: LocalApiServer, watch: Watch) -> None:
     version = ask(server, "GET", SLICES).body["metadata"]["resourceVersion"]
     watcher = watch(f"{SLICES}?watch=true&resourceVersion={version}")
     created = ask(server, "POST", SLICES, a_slice()).body
@@ -413,9 +412,7 @@ def test_a_watch_sends_each_later_event_once_and_in_order(
     assert int(gone["metadata"]["resourceVersion"]) == server.store.version
 
 
-def test_a_watch_with_a_selector_sees_objects_come_and_go(
-    server: LocalApiServer, watch: Callable[[str], Watcher]
-) -> None:
+def test_a_watch_with_a_selector_sees_objects_come_and_go(server: LocalApiServer, watch: Watch) -> None:
     watcher = watch("/api/v1/configmaps?watch=true&labelSelector=tier%3Da")
     server.create({"kind": "ConfigMap", "metadata": {"name": "p", "labels": {"tier": "a"}}})
     server.change("ConfigMap", "p", lambda one: one["metadata"].update(labels={"tier": "b"}))
@@ -423,9 +420,7 @@ def test_a_watch_with_a_selector_sees_objects_come_and_go(
     assert [watcher.next()[0] for _ in range(3)] == ["ADDED", "DELETED", "ADDED"]
 
 
-def test_initial_events_end_with_a_bookmark_that_says_so(
-    server: LocalApiServer, watch: Callable[[str], Watcher]
-) -> None:
+def test_initial_events_end_with_a_bookmark_that_says_so(server: LocalApiServer, watch: Watch) -> None:
     ask(server, "POST", SLICES, a_slice())
     query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     watcher = watch(f"{SLICES}?{query}")
@@ -435,9 +430,7 @@ def test_initial_events_end_with_a_bookmark_that_says_so(
     assert bookmark["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
-def test_a_watch_without_initial_events_sends_only_later_ones(
-    server: LocalApiServer, watch: Callable[[str], Watcher]
-) -> None:
+def test_a_watch_without_initial_events_sends_only_later_ones(server: LocalApiServer, watch: Watch) -> None:
     ask(server, "POST", SLICES, a_slice())
     query = "watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     watcher = watch(f"{SLICES}?{query}")
@@ -480,7 +473,7 @@ def test_a_server_without_watch_lists_refuses_them() -> None:
     assert "unless the WatchList feature gate is enabled" in reply.body["message"]
 
 
-def test_a_watch_from_a_forgotten_version_has_expired(server: LocalApiServer, watch: Callable[[str], Watcher]) -> None:
+def test_a_watch_from_a_forgotten_version_has_expired(server: LocalApiServer, watch: Watch) -> None:
     version = int(ask(server, "POST", SLICES, a_slice()).body["metadata"]["resourceVersion"])
     ask(server, "DELETE", f"{SLICES}/s")
     server.store.forget_events()
@@ -490,13 +483,13 @@ def test_a_watch_from_a_forgotten_version_has_expired(server: LocalApiServer, wa
     assert watcher.ends()
 
 
-def test_a_watch_ends_with_a_bookmark_when_its_time_is_over(watch: Callable[[str], Watcher]) -> None:
+def test_a_watch_ends_with_a_bookmark_when_its_time_is_over(watch: Watch) -> None:
     watcher = watch(f"{SLICES}?watch=true&allowWatchBookmarks=true&timeoutSeconds=1")
     assert watcher.next()[0] == "BOOKMARK"
     assert watcher.ends()
 
 
-def test_a_watch_that_is_cut_ends(server: LocalApiServer, watch: Callable[[str], Watcher]) -> None:
+def test_a_watch_that_is_cut_ends(server: LocalApiServer, watch: Watch) -> None:
     watcher = watch(f"{SLICES}?watch=true")
     server.cut_watches()
     assert watcher.ends()
@@ -836,7 +829,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 BRIDGES = "/apis/nets.example.com/v1alpha1/namespaces/default/bridges"
 
 
-def test_a_definition_adds_a_kind_until_it_is_deleted(server: LocalApiServer, watch: Callable[[str], Watcher]) -> None:
+def test_a_definition_adds_a_kind_until_it_is_deleted(server: LocalApiServer, watch: Watch) -> None:
     bridge = {
         "kind": "Bridge",
         "apiVersion": "nets.example.com/v1alpha1",

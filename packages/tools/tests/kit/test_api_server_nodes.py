@@ -77,9 +77,7 @@ def test_a_new_pod_has_the_defaults_and_the_status_of_a_new_pod(server: LocalApi
         ({"limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
     ],
 )
-def test_the_class_of_a_pod_follows_from_its_cpus_and_memory(
-    server: LocalApiServer, sizes: Json, expected: str
-) -> None:
+def test_the_class_of_a_pod_depends_on_cpus_and_memory(server: LocalApiServer, sizes: Json, expected: str) -> None:
     body = pod(containers=[{"name": "main", "image": "img", "resources": sizes}])
     assert server.create(body)["status"]["qosClass"] == expected
 

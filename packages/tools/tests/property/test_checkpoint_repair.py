@@ -48,9 +48,7 @@ def held(data: CheckpointData) -> list[tuple[str, str, str, str]]:
 
 
 @given(DATA, st.none() | st.frozensets(PODS), st.frozensets(PODS))
-def test_repairing_twice_changes_nothing(
-    data: CheckpointData, pods: frozenset[str] | None, keep: frozenset[str]
-) -> None:
+def test_a_second_repair_does_nothing(data: CheckpointData, pods: frozenset[str] | None, keep: frozenset[str]) -> None:
     once = repaired(data, is_readable, pods=pods, keep=keep)
     twice = repaired(once.data, is_readable, pods=pods, keep=keep)
     assert (twice.data, twice.dropped, twice.undecided) == (once.data, (), once.undecided)
