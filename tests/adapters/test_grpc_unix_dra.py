@@ -148,10 +148,8 @@ class TestCalls:
 
     def test_a_cut_connection_is_made_again_and_the_driver_stays_registered(self, directory: Path) -> None:
         recorded = RecordedEvents()
-        with (
-            started(directory, recorded) as transport,
-            raw_driver(directory, {"NodePrepareResources": lambda _, __: b""}),
-        ):
+        answers = {"NodePrepareResources": lambda _, __: b""}
+        with started(directory, recorded) as transport, raw_driver(directory, answers):
             (instance,) = recorded.wait_for(DriverConnected)
             transport.disconnect(instance)
             recorded.wait_for(DriverConnected, 2)
@@ -175,9 +173,7 @@ class TestCalls:
             with pytest.raises(DriverCallError) as failed:
                 late.result()
             release.set()
-        assert str(failed.value) == (
-            "NodePrepareResources: rpc error: code = DeadlineExceeded desc = context deadline exceeded"
-        )
+        assert failed.value.code == "DeadlineExceeded"
         assert failed.value.unanswered
 
     def test_a_driver_without_a_service_socket_is_registered_and_calls_fail_at_once(self, directory: Path) -> None:

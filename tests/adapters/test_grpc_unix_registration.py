@@ -100,10 +100,8 @@ class TestRegister:
     def test_a_socket_without_a_listener_is_dialled_until_the_deadline(self, directory: Path) -> None:
         with socket.socket(socket.AF_UNIX) as bound:
             bound.bind(str(directory / "p.sock"))
-        assert register(directory, "p.sock") == (
-            StatusCode.UNKNOWN,
-            "failed to dial device plugin: context deadline exceeded",
-        )
+        said = "failed to dial device plugin: context deadline exceeded"
+        assert register(directory, "p.sock") == (StatusCode.UNKNOWN, said)
 
     def test_a_server_that_comes_while_it_is_dialled_is_found(self, directory: Path, recorder: Recorder) -> None:
         with socket.socket(socket.AF_UNIX) as stale:
@@ -120,9 +118,7 @@ class TestRegister:
                 # again, and may still answer while it stops.
                 assert len(recorder.of(PluginRegistered)) == 1
 
-    @pytest.mark.parametrize(
-        "endpoint", ["../p.sock", "", ".", "..", "/p.sock", "a/b", "x" * 120, "nul\0", "kubelet.sock"]
-    )
+    @pytest.mark.parametrize("endpoint", ["../p.sock", "", ".", "..", "/p.sock", "a/b", "x" * 99, "\0", "kubelet.sock"])
     def test_an_endpoint_is_the_name_of_a_file_in_the_directory(
         self, directory: Path, recorder: Recorder, endpoint: str
     ) -> None:
@@ -302,9 +298,7 @@ class TestCalls:
         with serve_plugin(Generous("d0"), directory):
             plugin = recorder.plugin()
             assert len(transport.allocate(plugin, [DeviceId(str(fits))])) == 256 * 1024
-            with pytest.raises(
-                PluginCallError, match=r"Allocate has 262145 bytes, expected at most 262144 \(allocate_bytes"
-            ):
+            with pytest.raises(PluginCallError, match=r"has 262145 bytes, expected at most 262144 \(allocate_bytes"):
                 transport.allocate(plugin, [DeviceId(str(fits + 1))])
 
     def test_the_first_response_is_the_answer_and_unknown_fields_stay_in_it(

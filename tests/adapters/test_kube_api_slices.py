@@ -45,6 +45,11 @@ def make(server: LocalApiServer, tmp_path: Path) -> KubeApiSlicePublisher:
     return publisher
 
 
+def published(publisher: KubeApiSlicePublisher, listed: list[PublishedDevice]) -> None:
+    publisher.publish(listed)
+    publisher.wait_until_published(PATIENCE)
+
+
 def names(server: LocalApiServer) -> list[str]:
     return [device["name"] for one in server.objects("ResourceSlice") for device in one["spec"].get("devices", [])]
 
@@ -63,24 +68,21 @@ def shows(server: LocalApiServer, count: int) -> Callable[[], bool]:
 
 def put(server: LocalApiServer, driver: str, node: str, pool: str, generation: int) -> str:
     """Create a slice as another publisher does."""
-    (body,) = changes(
-        DevicePool(DriverName(driver), node, pool, devices(2)), "uid", (), least_generation=generation
-    ).create
+    stored = DevicePool(DriverName(driver), node, pool, devices(2))
+    (body,) = changes(stored, "uid", (), least_generation=generation).create
     created = {**body, "metadata": {"name": f"left-{driver}-{node}-{pool}"}}
     return str(server.create(created)["metadata"]["name"])
 
 
 def test_devices_are_published_for_their_node(server: LocalApiServer, publisher: KubeApiSlicePublisher) -> None:
-    publisher.publish(devices(300))
-    publisher.wait_until_published(PATIENCE)
+    published(publisher, devices(300))
     assert shows(server, 300)()
     uid = server.get("Node", NODE)["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": uid, "controller": True}
     for one in server.objects("ResourceSlice"):
         assert one["metadata"]["ownerReferences"] == [owner]
         assert (one["spec"]["driver"], one["spec"]["nodeName"], one["spec"]["pool"]["name"]) == (DRIVER, NODE, NODE)
-    publisher.publish([])
-    publisher.wait_until_published(PATIENCE)
+    published(publisher, [])
     (empty,) = server.objects("ResourceSlice")
     assert empty["spec"]["pool"] == {"name": NODE, "generation": 2, "resourceSliceCount": 1}
 
@@ -88,16 +90,14 @@ def test_devices_are_published_for_their_node(server: LocalApiServer, publisher:
 def test_slices_that_a_kubelet_wipes_come_back(
     server: LocalApiServer, publisher: KubeApiSlicePublisher, tmp_path: Path
 ) -> None:
-    publisher.publish(devices(129))
-    publisher.wait_until_published(PATIENCE)
+    published(publisher, devices(129))
     with KubeApiSlices(NODE, Access(tmp_path / "config")) as kubelet:
         kubelet.delete(None)
     server.wait_for(shows(server, 129), PATIENCE)
 
 
 def test_changes_by_others_are_repaired(server: LocalApiServer, publisher: KubeApiSlicePublisher) -> None:
-    publisher.publish(devices(2))
-    publisher.wait_until_published(PATIENCE)
+    published(publisher, devices(2))
     (one,) = server.objects("ResourceSlice")
     server.change("ResourceSlice", one["metadata"]["name"], lambda body: body["spec"].update(devices=[{"name": "x"}]))
     server.wait_for(shows(server, 2), PATIENCE)
@@ -106,8 +106,7 @@ def test_changes_by_others_are_repaired(server: LocalApiServer, publisher: KubeA
 
 
 def test_a_wipe_is_noticed_although_watches_break(server: LocalApiServer, publisher: KubeApiSlicePublisher) -> None:
-    publisher.publish(devices(2))
-    publisher.wait_until_published(PATIENCE)
+    published(publisher, devices(2))
     expired = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired"}
     server.inject(Answer(410, expired), Drop(), Answer(500, "broken"), verb="watch", resource="resourceslices")
     server.cut_watches()
@@ -123,8 +122,7 @@ def test_slices_of_an_earlier_run_are_replaced_and_those_of_others_stay(
     put(server, DRIVER, NODE, "former-pool", 1)
     foreign = {put(server, "nic.example.com", NODE, NODE, 1), put(server, DRIVER, "worker-2", "worker-2", 1)}
     before = [server.get("ResourceSlice", name) for name in sorted(foreign)]
-    publisher.publish(devices(3))
-    publisher.wait_until_published(PATIENCE)
+    published(publisher, devices(3))
     assert [server.get("ResourceSlice", name) for name in sorted(foreign)] == before
     (own,) = (one for one in server.objects("ResourceSlice") if one["metadata"]["name"] not in foreign)
     assert own["spec"]["pool"] == {"name": NODE, "generation": 8, "resourceSliceCount": 1}
@@ -137,10 +135,8 @@ def test_conflicts_and_lost_answers_end_with_the_same_slices(
     server.inject(Drop(after=True), verb="create", resource="resourceslices")
     server.inject(Answer(429, "slow down", {"Retry-After": "0"}), verb="create", resource="resourceslices")
     server.inject(Answer(409, conflict), verb="update", resource="resourceslices", times=None, every=2)
-    publisher.publish(devices(300))
-    publisher.wait_until_published(PATIENCE)
-    publisher.publish(devices(299))
-    publisher.wait_until_published(PATIENCE)
+    published(publisher, devices(300))
+    published(publisher, devices(299))
     assert shows(server, 299)()
 
 
@@ -189,8 +185,7 @@ def test_devices_that_the_server_drops_fields_of_are_written_once(
         return create(kind, namespace, body, manager=manager, operation=operation)
 
     monkeypatch.setattr(server.store, "create", dropping)
-    publisher.publish([PublishedDevice("a", capacity={"memory": "1Gi"})])
-    publisher.wait_until_published(PATIENCE)
+    published(publisher, [PublishedDevice("a", capacity={"memory": "1Gi"})])
     writes = [request.verb for request in server.requests if request.verb in ("create", "update", "delete")]
     assert writes == ["create"]
 
@@ -199,8 +194,7 @@ def test_slices_stay_when_the_publisher_is_closed(server: LocalApiServer, tmp_pa
     publisher = make(server, tmp_path)
     publisher.stop()
     publisher = make(server, tmp_path)
-    publisher.publish(devices(1))
-    publisher.wait_until_published(PATIENCE)
+    published(publisher, devices(1))
     before = threading.active_count()
     publisher.stop()
     publisher.stop()
@@ -212,11 +206,9 @@ def test_slices_stay_when_the_publisher_is_closed(server: LocalApiServer, tmp_pa
 
 def test_two_instances_with_the_same_devices_write_nothing(server: LocalApiServer, tmp_path: Path) -> None:
     with make(server, tmp_path) as first, make(server, tmp_path) as second:
-        first.publish(devices(2))
-        first.wait_until_published(PATIENCE)
+        published(first, devices(2))
         before = server.objects("ResourceSlice")
-        second.publish(devices(2))
-        second.wait_until_published(PATIENCE)
+        published(second, devices(2))
     assert server.objects("ResourceSlice") == before
 
 

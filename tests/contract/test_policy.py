@@ -150,11 +150,7 @@ def test_a_policy_may_use_the_manager_and_is_asked_again_if_devices_went_meanwhi
         verdict = manager.admit(Pod(PodUid("slow"), containers=(Container("main", {GPU: 2}),)))
         assert isinstance(verdict, Admitted)
         assert verdict.devices("main") == {GPU: ids("gpu-1", "gpu-2")}
-    assert [(choice.container.pod, len(choice.available)) for choice in asked] == [
-        ("slow", 3),
-        ("fast", 3),
-        ("slow", 2),
-    ]
+    assert [(one.container.pod, len(one.available)) for one in asked] == [("slow", 3), ("fast", 3), ("slow", 2)]
 
 
 # --- the contract can fail --------------------------------------------------------------------------------------------

@@ -379,9 +379,7 @@ def test_a_call_is_skipped_if_no_device_of_the_driver_needs_it(
 
 @pytest.mark.parametrize("written", [b'["*"]', b'{"*":{}}', b'["*","Unknown"]'])
 def test_the_calls_to_skip_are_read_from_a_kubelets_file_in_any_form(written: bytes) -> None:
-    entry = (
-        b'{"ClaimUID":"u","ClaimName":"c","Namespace":"n","PodUIDs":{"p":{}},"DriverState":{"%b":{"Devices":null%b}}}'
-    )
+    entry = b'{"ClaimUID":"u","ClaimName":"c","Namespace":"n","PodUIDs":{},"DriverState":{"%b":{"Devices":null%b}}}'
     data = b'{"ClaimInfoStateList":[' + entry % (GPU.encode(), b',"SkipNodeOperations":' + written) + b"]}"
     blob = json.dumps({"Data": data.decode(), "Checksum": crc32(data)}).encode()
     (claim,) = decode(blob).cache.claims.values()
@@ -852,9 +850,8 @@ def test_a_driver_whose_reports_are_too_large_is_logged_once(
     for number in range(0, 8, 2):
         instance.report(healthy(f"d{number}"), healthy(f"d{number + 1}"))
     assert list(manager.health.drivers[GPU]) == ["pool/d6", "pool/d7"]
-    assert (
-        caplog.messages.count(f"the health of 2 devices of {GPU} is not kept, because its reports are too large") == 1
-    )
+    told = f"the health of 2 devices of {GPU} is not kept, because its reports are too large"
+    assert caplog.messages.count(told) == 1
 
 
 def test_health_stays_while_another_instance_reports(node: Node) -> None:
@@ -892,9 +889,8 @@ def test_a_driver_error_keeps_its_code(node: Node) -> None:
     manager, _ = node.with_claim("a", driver=Busy())
     with pytest.raises(PrepareError) as failed:
         manager.prepare(pod("a", "claim"))
-    assert str(failed.value) == (
-        "prepare dynamic resources: NodePrepareResources: rpc error: code = ResourceExhausted desc = busy"
-    )
+    said = "prepare dynamic resources: NodePrepareResources: rpc error: code = ResourceExhausted desc = busy"
+    assert str(failed.value) == said
 
 
 @pytest.mark.parametrize("days", [-36_500, 36_500])

@@ -136,11 +136,9 @@ def test_evict_says_what_is_wrong_with_its_argument(argument: Iterable[PodUid], 
 
 def test_an_entry_whose_receipt_cannot_be_read_is_skipped_and_reported() -> None:
     """The other entries are kept."""
-    entries = [
-        PodDevicesEntry("p", "c", GPU, {0: ("gpu-0",)}, b"\xff"),
-        PodDevicesEntry("q", "c", GPU, {0: ("gpu-1",)}, b""),
-    ]
-    store = MemoryStore(encode(CheckpointData(tuple(entries), {GPU: ()})))
+    rows = ("p", "gpu-0", b"\xff"), ("q", "gpu-1", b"")
+    entries = tuple(PodDevicesEntry(pod, "c", GPU, {0: (device,)}, receipt) for pod, device, receipt in rows)
+    store = MemoryStore(encode(CheckpointData(entries, {GPU: ()})))
     with MemoryManager(store=store) as manager:
         assert list(manager.state.ledger.allocations) == ["q"]
         assert (manager.restored.format, manager.restored.allocations) == (2, 1)
@@ -260,11 +258,9 @@ def test_a_lost_plugin_that_requires_pre_start_prevents_a_start() -> None:
     with MemoryManager(FailsPreStart()) as manager:
         manager.admit(a_pod("p"))
         manager.connections[0].disconnect()
-        with pytest.raises(PluginCallError) as failed:
+        failed = "device plugin PreStartContainer rpc failed with err: endpoint example.com/gpu has been stopped"
+        with pytest.raises(PluginCallError, match=f"^{failed}$"):
             manager.start_container(a_pod("p"), "main")
-        assert str(failed.value) == (
-            "device plugin PreStartContainer rpc failed with err: endpoint example.com/gpu has been stopped"
-        )
 
 
 def test_conflicting_answers_are_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -276,9 +272,8 @@ def test_conflicting_answers_are_logged(caplog: pytest.LogCaptureFixture) -> Non
         options = manager.start_container(pod, "main")
         assert options is not None
         assert options.envs == {"DEVICES": "gpu-0"}
-        assert (
-            "environment variable DEVICES stays 'gpu-0', because 'nic-0' of example.com/nic came later" in caplog.text
-        )
+        told = "environment variable DEVICES stays 'gpu-0', because 'nic-0' of example.com/nic came later"
+        assert told in caplog.text
 
 
 def test_bad_registrations_are_refused_with_a_sentence() -> None:

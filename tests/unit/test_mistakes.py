@@ -359,9 +359,7 @@ def test_a_wrong_answer_of_a_plugin_refuses_the_pod_with_a_sentence(plugin: obje
 
 
 def test_a_plugin_is_connected_to_a_transport_that_runs() -> None:
-    with pytest.raises(
-        PluginStoppedError, match=r"example\.com/gpu cannot register, because the transport is not start"
-    ):
+    with pytest.raises(PluginStoppedError, match=r"example\.com/gpu cannot register, because the transport is not"):
         MemoryTransport().connect(SimulatedPlugin(GPU))
 
 

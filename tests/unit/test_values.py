@@ -14,7 +14,6 @@ from devicecore import (
     ContainerKey,
     Device,
     DeviceId,
-    DeviceManager,
     DevicePlugin,
     DeviceSet,
     Health,
@@ -26,12 +25,12 @@ from devicecore import (
     Refused,
     resource_name,
 )
-from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain import errors
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import ContainerNotFoundError, DeviceCoreError, InvalidLimitError, NoHealthyDevicesError
 from devicecore.domain.model import ExtendedClaim, Receipt, RequestMapping
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from tests.memory_manager import MemoryManager
 
 GPU = resource_name("example.com/gpu")
 ERRORS = [
@@ -203,9 +202,7 @@ def test_a_plugin_without_devices_cannot_be_made() -> None:
 
 
 def test_the_repr_of_a_large_state_is_one_short_line() -> None:
-    transport = MemoryTransport()
-    with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
-        connection = transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 5_000)))
+    with MemoryManager(SimulatedPlugin(GPU, simulated_devices("gpu", 5_000))) as manager:
         pod = Pod(PodUid("p"), containers=(Container("main", {GPU: 4_000}),))
         verdict = manager.admit(pod)
         state = manager.state
@@ -215,9 +212,8 @@ def test_the_repr_of_a_large_state_is_one_short_line() -> None:
         "<NodeState: <Inventory: 5,000 devices of 1 resource>, "
         "<Ledger: 4,000 devices in use by 1 pod, 1 allocation, 0 reservations>>"
     )
-    assert repr(state.ledger.of_pod(pod.uid)) == (
-        "(<Allocation: 4,000 devices of example.com/gpu, container main of pod p>,)"
-    )
+    (held,) = state.ledger.of_pod(pod.uid)
+    assert repr(held) == "<Allocation: 4,000 devices of example.com/gpu, container main of pod p>"
     assert repr(report) == "<DeviceReport: 5,000 devices, 5,000 healthy>"
     assert repr(report.healthy) == "DeviceSet(gpu-0, gpu-1, gpu-2, ... 5,000 devices)"
     assert repr(report.devices) == "<DevicesById: 5,000 devices>"
@@ -226,7 +222,6 @@ def test_the_repr_of_a_large_state_is_one_short_line() -> None:
     assert repr(state.inventory.resources[GPU]) == (
         f"<Resource example.com/gpu: a plugin is connected and has sent its list, {report!r}>"
     )
-    assert connection is not None
 
 
 def test_a_repr_escapes_what_others_wrote() -> None:

@@ -250,10 +250,8 @@ def test_the_containers_of_a_pod_that_ends_before_they_start_are_lost() -> None:
     assert pod_status(pod, facts)["phase"] == "Pending"
     facts = evolve(facts, has_sandbox=False)
     (main,) = pod_status(pod, facts)["containerStatuses"]
-    assert (main["state"]["terminated"]["reason"], main["state"]["terminated"]["exitCode"]) == (
-        "ContainerStatusUnknown",
-        137,
-    )
+    ended = main["state"]["terminated"]
+    assert (ended["reason"], ended["exitCode"]) == ("ContainerStatusUnknown", 137)
     pod["spec"]["initContainers"] = [{"name": "one"}, {"name": "two"}]
     status = pod_status(pod, facts)
     shown = [*status["initContainerStatuses"], *status["containerStatuses"]]
@@ -315,9 +313,8 @@ def test_a_node_and_its_patches_are_those_of_a_kubelet() -> None:
 
 
 def test_other_writers_keep_what_they_have_written_on_a_node() -> None:
-    description = nodes.NodeDescription(
-        "n", {"cpu": "1000m", "memory": "1024Ki"}, addresses=(("InternalIP", "10.0.0.1"),)
-    )
+    addresses = (("InternalIP", "10.0.0.1"),)
+    description = nodes.NodeDescription("n", {"cpu": "1000m", "memory": "1024Ki"}, addresses=addresses)
     node = nodes.node_object(description, NOW)
     node["status"]["capacity"]["other.io/thing"] = "2"
     node["status"]["conditions"].append({"type": "NetworkUnavailable", "status": "False"})

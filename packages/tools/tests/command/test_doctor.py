@@ -106,9 +106,8 @@ def test_metrics_are_read_by_prometheus(tmp_path: Path, resource: str, capsys: C
     assert (read["checkpoint"], read["pods"]) == (1, 0)
     devices = families["devicecore_doctor_devices"].samples
     assert {one.labels["state"]: one.value for one in devices} == {"live": 0, "stale": 0, "unknown": 1}
-    assert {one.labels["code"] for one in families["devicecore_doctor_findings"].samples} == {
-        one.code for one in CHECKS
-    }
+    found = families["devicecore_doctor_findings"].samples
+    assert {one.labels["code"] for one in found} == {one.code for one in CHECKS}
 
 
 def test_page_and_picture_are_written_besides_what_is_printed(file: Path, tmp_path: Path, capsys: Capsys) -> None:

@@ -241,9 +241,7 @@ def test_a_folder_that_cannot_be_read_is_named(devicecore_process: Start, short_
     plugin = devicecore_process(
         "plugin", "directory", "--resource", "example.com/g", "--socket-dir", str(short_path), str(folder)
     )
-    assert f" {folder} cannot be read, so there are no devices until it can be: No such file" in read_until(
-        plugin, "no d"
-    )
+    assert f" {folder} cannot be read, so there are no devices until it can be: No such" in read_until(plugin, "no d")
 
 
 @pytest.mark.parametrize(

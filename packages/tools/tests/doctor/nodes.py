@@ -120,9 +120,7 @@ def sockets(
     """The sockets of a living kubelet. Processes listen at all of them but those that are dead."""
     names = ["device-plugins/kubelet.sock", "pod-resources/kubelet.sock"]
     names += [f"device-plugins/{name}" for name in plugins] + [f"plugins_registry/{name}" for name in registry]
-    return SocketsSeen(
-        kubelet=True, plugins=plugins, registry=registry, served={name: name not in dead for name in names}
-    )
+    return SocketsSeen(kubelet=True, plugins=plugins, registry=registry, served={one: one not in dead for one in names})
 
 
 CLEAN = Look(

@@ -313,11 +313,8 @@ def test_a_limit_that_is_no_count_is_refused(limit: object) -> None:
 
 
 def test_a_node_is_read_with_its_extended_resources() -> None:
-    status = {
-        "capacity": {"cpu": "8", GPU: "4"},
-        "allocatable": {"cpu": "7500m", GPU: 3},
-        "nodeInfo": {"kubeletVersion": "v1.36.2"},
-    }
+    sizes = {"capacity": {"cpu": "8", GPU: "4"}, "allocatable": {"cpu": "7500m", GPU: 3}}
+    status = {**sizes, "nodeInfo": {"kubeletVersion": "v1.36.2"}}
     seen = node_in(Value({"kind": "Node", "metadata": {"name": "n1"}, "status": status}, "f"))
     assert (seen.name, seen.kubelet_version, seen.capacity, seen.allocatable) == ("n1", "v1.36.2", {GPU: 4}, {GPU: 3})
 
@@ -376,9 +373,8 @@ def test_the_file_of_claims_is_read_whole_or_named_as_incomplete(tmp_path: Path)
     assert read_claims(str(path), may_be_absent=True).value == ClaimsSeen(
         problem="not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
     )
-    assert (
-        "there is no directory" in read_claims(str(tmp_path / "none" / "dra_manager_state"), may_be_absent=True).problem
-    )
+    nowhere = read_claims(str(tmp_path / "none" / "dra_manager_state"), may_be_absent=True)
+    assert "there is no directory" in nowhere.problem
 
 
 def test_sockets_that_are_deleted_meanwhile_do_not_hide_the_others(tmp_path: Path) -> None:
@@ -498,16 +494,13 @@ class _EndlessPages(BaseHTTPRequestHandler):
 
 
 def kubeconfig_of(server: str, path: Path, user: object) -> Path:
-    path.write_text(
-        json.dumps(
-            {
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-                "clusters": [{"name": "c", "cluster": {"server": server}}],
-                "users": [{"name": "u", "user": user}],
-            }
-        )
-    )
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(json.dumps(config))
     return path
 
 
@@ -528,11 +521,8 @@ def test_a_list_that_the_server_never_ends_is_given_up(tmp_path: Path, monkeypat
 
 def test_without_credentials_the_api_server_is_asked_once(tmp_path: Path) -> None:
     """A program that hangs is waited for once, and so is a server that does not answer."""
-    program = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": "/bin/sh",
-        "args": ["-c", f"echo called >> {tmp_path}/calls; exit 3"],
-    }
+    arguments = ["-c", f"echo called >> {tmp_path}/calls; exit 3"]
+    program = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "args": arguments}
     answers = read_objects("n1", kubeconfig_of("http://127.0.0.1:1", tmp_path / "config", {"exec": program}))
     assert set(answers.values()) == {"exec program '/bin/sh': ended with status 3: it printed no reason"}
     assert (tmp_path / "calls").read_text() == "called\n"
@@ -623,12 +613,8 @@ def test_the_kubelet_is_asked_who_holds_what(directory: Path, snapshot: Snapshot
     assert seen is not None
     assert (seen.version, seen.pods) == ("v1", frozenset({("default", "train")}))
     (held,) = seen.holdings
-    assert (held.pod, held.container, held.resource, held.devices) == (
-        "train",
-        "main",
-        GPU,
-        {"gpu-0": (0,), "gpu-1": (1,)},
-    )
+    assert (held.pod, held.container, held.resource) == ("train", "main", GPU)
+    assert held.devices == {"gpu-0": (0,), "gpu-1": (1,)}
     assert seen.allocatable == {GPU: {"gpu-0": (0,), "gpu-1": (1,), "gpu-2": (0,), "gpu-3": (1,)}}
 
 
@@ -744,11 +730,8 @@ def test_a_plugin_is_asked_for_options_and_one_list(directory: Path) -> None:
     with serve_plugin(plugin, directory, endpoint="gpu.sock", poll_interval=0.1):
         (seen,) = read_plugins(str(directory), ["gpu.sock"], "", ()).value or ()
     assert seen.devices is not None
-    assert (seen.socket, seen.problem, [device.id for device in seen.devices]) == (
-        "gpu.sock",
-        "",
-        ["gpu-0", "gpu-1", "gpu-2"],
-    )
+    assert (seen.socket, seen.problem) == ("gpu.sock", "")
+    assert [device.id for device in seen.devices] == ["gpu-0", "gpu-1", "gpu-2"]
     assert seen.list_bytes > 30
     assert asked == []
 
@@ -836,19 +819,11 @@ def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest
             container = {"name": "main", "image": "img", "resources": {"limits": {gpu: "1"}}}
             spec = {"nodeName": name, "containers": [container]}
             server.create({"kind": "Pod", "metadata": {"name": f"on-{name}"}, "spec": spec})
-        arguments = [
-            "doctor",
-            "--all-nodes",
-            "--kubeconfig",
-            str(server.kubeconfig(tmp_path / "config")),
-            "--patience",
-            "0",
-        ]
+        config = str(server.kubeconfig(tmp_path / "config"))
+        arguments = ["doctor", "--all-nodes", "--kubeconfig", config, "--patience", "0"]
         assert main([*arguments, "--json"]) == 1
         nodes = json.loads(capsys.readouterr().out)["nodes"]
         assert main(arguments) == 1
-    assert [(one["name"], [found["code"] for found in one["findings"]]) for one in nodes] == [
-        ("n1", ["plugin-gone"]),
-        ("n2", []),
-    ]
+    findings = {one["name"]: [found["code"] for found in one["findings"]] for one in nodes}
+    assert findings == {"n1": ["plugin-gone"], "n2": []}
     assert "n2: 0 findings" in capsys.readouterr().out

@@ -49,10 +49,8 @@ def test_the_smallest_changes_are_found_by_trial() -> None:
     devices = simulated_devices("gpu", 4, unhealthy=[3])
     held = [allocation("one", "gpu-0"), allocation("two", "gpu-1", "gpu-2")]
     node = TrialNode("n", {GPU: devices}, held, pod_names={PodUid("two"): "default/train"})
-    assert sentences(node, pod(2)) == [
-        "pod default/train ends",
-        "the node gets 2 more healthy devices of example.com/gpu",
-    ]
+    more = "the node gets 2 more healthy devices of example.com/gpu"
+    assert sentences(node, pod(2)) == ["pod default/train ends", more]
     assert sentences(node, pod(1)) == [
         "device gpu-3 of example.com/gpu becomes healthy",
         "pod one ends",

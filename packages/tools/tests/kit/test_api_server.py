@@ -103,10 +103,8 @@ def watch(server: LocalApiServer) -> Iterator[Watch]:
 def a_slice(name: str = "s", node: str = "node-1", count: int = 1, **spec: object) -> Json:
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
     listed = [{"name": f"gpu-{number}"} for number in range(count)]
-    return {
-        "metadata": {"name": name},
-        "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": listed} | spec,
-    }
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": listed} | spec
+    return {"metadata": {"name": name}, "spec": spec}
 
 
 def a_claim(name: str = "claim") -> Json:
@@ -134,10 +132,8 @@ def test_a_created_object_gets_uid_version_and_generation(server: LocalApiServer
 
 
 def test_a_generated_name_has_a_random_end(server: LocalApiServer) -> None:
-    names = {
-        ask(server, "POST", SLICES, {**a_slice(), "metadata": {"generateName": "s-"}}).body["metadata"]["name"]
-        for _ in range(3)
-    }
+    generated = {**a_slice(), "metadata": {"generateName": "s-"}}
+    names = {ask(server, "POST", SLICES, generated).body["metadata"]["name"] for _ in range(3)}
     assert len(names) == 3
     assert all(name.startswith("s-") and len(name) == 7 for name in names)
     long = {**a_slice(), "metadata": {"generateName": "s" * 100}}
@@ -268,11 +264,8 @@ def test_a_slice_keeps_its_driver_pool_and_node(server: LocalApiServer) -> None:
 
 def test_a_claim_gets_defaults_and_keeps_its_spec(server: LocalApiServer) -> None:
     created = ask(server, "POST", CLAIMS, a_claim() | {"status": allocated()}).body
-    assert created["spec"]["devices"]["requests"][0]["exactly"] == {
-        "deviceClassName": "gpu",
-        "allocationMode": "ExactCount",
-        "count": 1,
-    }
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+    assert created["spec"]["devices"]["requests"][0]["exactly"] == exactly
     assert "status" not in created
     created["spec"]["devices"]["requests"][0]["exactly"]["count"] = 2
     assert "field is immutable" in ask(server, "PUT", f"{CLAIMS}/claim", created).body["message"]
@@ -687,18 +680,15 @@ def test_a_patch_whose_copies_grow_without_end_is_refused(server: LocalApiServer
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-1e999"])
 def test_a_number_that_json_cannot_hold_is_refused(server: LocalApiServer, number: str) -> None:
-    assert (
-        ask(server, "POST", "/api/v1/nodes", b'{"metadata":{"name":"n"},"spec":{"x":%s}}' % number.encode()).code == 400
-    )
+    body = b'{"metadata":{"name":"n"},"spec":{"x":%s}}' % number.encode()
+    assert ask(server, "POST", "/api/v1/nodes", body).code == 400
     assert ask(server, "GET", "/api/v1/nodes").body["items"] == []
 
 
 def test_half_a_surrogate_pair_becomes_the_replacement_character(server: LocalApiServer) -> None:
     body = rb'{"metadata":{"name":"n","annotations":{"a":"\ud800","b":"\ud83d\ude00"}}}'
-    assert ask(server, "POST", "/api/v1/nodes", body).body["metadata"]["annotations"] == {
-        "a": "\ufffd",
-        "b": "\U0001f600",
-    }
+    annotations = ask(server, "POST", "/api/v1/nodes", body).body["metadata"]["annotations"]
+    assert annotations == {"a": "\ufffd", "b": "\U0001f600"}
 
 
 @pytest.mark.parametrize("devices", [1, [1], [None], "x"])
@@ -896,12 +886,8 @@ def test_a_definition_without_a_served_version_serves_nothing(server: LocalApiSe
 
 def test_what_is_served_can_be_found_out(server: LocalApiServer) -> None:
     groups = ask(server, "GET", "/apis").body["groups"]
-    assert [group["preferredVersion"]["groupVersion"] for group in groups] == [
-        "resource.k8s.io/v1",
-        "coordination.k8s.io/v1",
-        "events.k8s.io/v1",
-        "apiextensions.k8s.io/v1",
-    ]
+    served = [f"{group}.k8s.io/v1" for group in ("resource", "coordination", "events", "apiextensions")]
+    assert [group["preferredVersion"]["groupVersion"] for group in groups] == served
     resources = ask(server, "GET", "/apis/resource.k8s.io/v1").body["resources"]
     assert {"resourceslices", "resourceclaims", "resourceclaims/status"} <= {one["name"] for one in resources}
 
@@ -989,6 +975,7 @@ def test_a_claim_in_protobuf_has_its_configuration_where_json_has_it(server: Loc
     assert made.body["spec"]["devices"]["config"] == [{"requests": ["r"], "opaque": parameters}]
 
 
+EXACT = {"deviceClassName": "g", "count": 1, "allocationMode": "ExactCount"}
 TYPED: list[tuple[str, str, Any, Json]] = [
     (
         "/apis/coordination.k8s.io/v1/namespaces/default/leases",
@@ -1055,20 +1042,7 @@ TYPED: list[tuple[str, str, Any, Json]] = [
         api_objects.ResourceClaimTemplate(
             spec={"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "g", "count": 0}}]}}}
         ),
-        {
-            "spec": {
-                "spec": {
-                    "devices": {
-                        "requests": [
-                            {
-                                "name": "r",
-                                "exactly": {"deviceClassName": "g", "count": 1, "allocationMode": "ExactCount"},
-                            }
-                        ]
-                    }
-                }
-            }
-        },
+        {"spec": {"spec": {"devices": {"requests": [{"name": "r", "exactly": EXACT}]}}}},
     ),
 ]
 
@@ -1094,9 +1068,8 @@ def test_a_claim_is_unchanged_if_a_client_leaves_out_what_is_empty(server: Local
     request = {"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": []}}
     result = {"request": "r", "driver": DRIVER, "pool": "p", "device": "d"}
     opaque = {"driver": DRIVER, "parameters": {"a": []}}
-    allocation = {
-        "devices": {"results": [result], "config": [{"source": "FromClaim", "requests": [], "opaque": opaque}]}
-    }
+    given = {"source": "FromClaim", "requests": [], "opaque": opaque}
+    allocation = {"devices": {"results": [result], "config": [given]}}
     claim = {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}}
     made = server.create({**claim, "status": {"allocation": allocation}})
 
@@ -1118,14 +1091,6 @@ def test_an_event_in_protobuf_has_the_times_of_json(server: LocalApiServer) -> N
     sent.metadata.name = "e"
     sent.firstTimestamp.seconds, sent.firstTimestamp.nanos = 1, 5
     sent.eventTime.seconds, sent.eventTime.nanos = 1, 1999
-    made = ask(
-        server,
-        "POST",
-        "/api/v1/namespaces/default/events",
-        in_protobuf("Event", sent.SerializeToString(), "v1"),
-        PROTOBUF,
-    )
-    assert (made.body["firstTimestamp"], made.body["eventTime"]) == (
-        "1970-01-01T00:00:01Z",
-        "1970-01-01T00:00:01.000001Z",
-    )
+    body = in_protobuf("Event", sent.SerializeToString(), "v1")
+    made = ask(server, "POST", "/api/v1/namespaces/default/events", body, PROTOBUF).body
+    assert (made["firstTimestamp"], made["eventTime"]) == ("1970-01-01T00:00:01Z", "1970-01-01T00:00:01.000001Z")

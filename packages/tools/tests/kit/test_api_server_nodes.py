@@ -116,9 +116,8 @@ def test_a_pod_is_bound_once_and_its_spec_stays(server: LocalApiServer) -> None:
     code, refused = ask(server, "POST", f"{PODS}/p/binding", binding)
     assert (code, refused["reason"]) == (409, "Conflict")
     assert 'pod p is already assigned to node "n1"' in refused["message"]
-    code, refused = ask(
-        server, "PATCH", f"{PODS}/p", {"spec": {"nodeName": "n2"}}, content="application/merge-patch+json"
-    )
+    elsewhere = {"spec": {"nodeName": "n2"}}
+    code, refused = ask(server, "PATCH", f"{PODS}/p", elsewhere, content="application/merge-patch+json")
     assert code == 422
     assert "pod updates may not change fields other than" in refused["message"]
 
@@ -135,6 +134,9 @@ def of_main(**fields: object) -> Json:
     return {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0, **fields}
 
 
+ILL = {"name": "acme.io/gpu", "resources": [{"health": "Ill"}]}
+
+
 @pytest.mark.parametrize(
     ("status", "cause"),
     [
@@ -145,14 +147,7 @@ def of_main(**fields: object) -> Json:
             {"containerStatuses": [of_main(allocatedResourcesStatus=[{"name": "acme.io/nic"}])]},
             "must match one of the container's resource requests",
         ),
-        (
-            {
-                "containerStatuses": [
-                    of_main(allocatedResourcesStatus=[{"name": "acme.io/gpu", "resources": [{"health": "Ill"}]}])
-                ]
-            },
-            "Unsupported value",
-        ),
+        ({"containerStatuses": [of_main(allocatedResourcesStatus=[ILL])]}, "Unsupported value"),
         ({"containerStatuses": [of_main(state={"running": {}})]}, "may not be transitioned to non-terminated state"),
     ],
 )
@@ -227,12 +222,7 @@ CONDITIONS = [{"type": "A", "status": "1"}, {"type": "X", "status": "2"}, {"type
     [
         pytest.param({"a": None, "b": {"c": None, "d": 1}}, {"conditions": CONDITIONS, "b": {"d": 1}}, id="nulls"),
         pytest.param(
-            {
-                "conditions": [
-                    {"type": "B", "status": "4", "reason": None},
-                    {"type": "C", "status": "5", "reason": None},
-                ]
-            },
+            {"conditions": [{"type": kind, "status": new, "reason": None} for kind, new in ("B4", "C5")]},
             {"conditions": [*CONDITIONS[:2], {"type": "B", "status": "4"}, {"type": "C", "status": "5"}]},
             id="items are merged by their key, and new ones come last",
         ),

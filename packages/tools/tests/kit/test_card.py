@@ -17,9 +17,7 @@ from tests.kit.test_command import PLUGIN, conformance
 
 DAY = date(2026, 11, 21)
 EXIT = Exit(7, "it exited early with status 2", "panic: no chip\n\ngoroutine 1", is_crash=True, during="two")
-HOSTILE = (
-    '</title></style><script>alert(1)</script><img src="https://example.com/x.png"> &amp; \x1b[31m\u202e\ud800\x00'
-)
+HOSTILE = '</title></style><script>alert(1)</script><img src="https://example.com/x.png"> &amp; \x1b[31m\u202e\ud800\0'
 
 
 def result(name: str, verdict: Verdict = Verdict.PASSED, severity: Severity = Severity.MUST, text: str = "") -> Result:

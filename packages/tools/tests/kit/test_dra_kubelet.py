@@ -218,9 +218,7 @@ def test_slices_of_a_driver_that_is_gone_are_wiped_after_30_seconds(kubelet: Bas
 def test_a_wait_that_fails_says_what_the_kubelet_saw(kubelet: BaseDraKubelet) -> None:
     with pytest.raises(WaitTimeoutError) as nothing:
         kubelet.wait_for_driver(GPU, timeout=0.01)
-    assert "expected 1 connected instance of gpu.example.com within 0.01 s; the kubelet saw: 0 claims" in str(
-        nothing.value
-    )
+    assert "expected 1 connected instance of gpu.example.com within 0.01 s; the kubelet saw: 0" in str(nothing.value)
     assert "no driver is registered" in str(nothing.value)
     kubelet.serve(Gpus())
     kubelet.wait_for_driver(GPU)

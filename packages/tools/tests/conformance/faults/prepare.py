@@ -167,11 +167,8 @@ class PreparesAnything(Trusting):
 class KnowsEveryDevice(GoodDriver):
     def devices(self) -> list[Json]:
         ghost = {"name": "no-such-device"}
-        return (
-            [*super().devices(), ghost]
-            if threading.current_thread().name.startswith("ThreadPool")
-            else super().devices()
-        )
+        is_call = threading.current_thread().name.startswith("ThreadPool")
+        return [*super().devices(), *([ghost] if is_call else [])]
 
     def results_of(self, allocation: Json) -> list[Json]:
         results = allocation.get("results") or ()
