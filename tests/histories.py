@@ -138,11 +138,8 @@ class Replay:
 
     def capacity(self, _: Json) -> Json:
         status = self.manager.tick()
-        return {
-            "capacity": dict(status.capacity),
-            "allocatable": dict(status.allocatable),
-            "removed": list(status.removed),
-        }
+        counts = {"capacity": dict(status.capacity), "allocatable": dict(status.allocatable)}
+        return {**counts, "removed": list(status.removed)}
 
     def remove_pod(self, step: Json) -> Json:
         self._remove(PodUid(step["uid"]))

@@ -48,13 +48,8 @@ def test_the_changelog_has_one_form() -> None:
     first, *versions = re.findall(r"^## (.*)$", changelog, re.MULTILINE)
     assert first == "[Unreleased]"
     assert [one for one in versions if not re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", one)] == []
-    assert set(re.findall(r"^### (.*)$", changelog, re.MULTILINE)) <= {
-        "Added",
-        "Changed",
-        "Removed",
-        "Fixed",
-        "Security",
-    }
+    kinds = set(re.findall(r"^### (.*)$", changelog, re.MULTILINE))
+    assert kinds <= {"Added", "Changed", "Removed", "Fixed", "Security"}
 
 
 def test_every_action_is_pinned_by_the_hash_of_a_commit_and_alike_everywhere() -> None:

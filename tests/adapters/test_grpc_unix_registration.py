@@ -48,9 +48,7 @@ def transport(directory: Path, recorder: Recorder, request: pytest.FixtureReques
 
 @pytest.mark.usefixtures("transport")
 class TestRegister:
-    def test_the_listener_gets_the_registration_and_then_the_lists_in_order(
-        self, directory: Path, recorder: Recorder
-    ) -> None:
+    def test_the_listener_gets_registration_and_lists_in_order(self, directory: Path, recorder: Recorder) -> None:
         with RawPlugin(directory / "p.sock", [], ["d1", "d0"], ["d1", "d0"]) as raw:
             assert register(directory, "p.sock") == OK
             plugin = recorder.plugin()
@@ -119,9 +117,7 @@ class TestRegister:
                 assert len(recorder.of(PluginRegistered)) == 1
 
     @pytest.mark.parametrize("endpoint", ["../p.sock", "", ".", "..", "/p.sock", "a/b", "x" * 99, "\0", "kubelet.sock"])
-    def test_an_endpoint_is_the_name_of_a_file_in_the_directory(
-        self, directory: Path, recorder: Recorder, endpoint: str
-    ) -> None:
+    def test_an_endpoint_is_a_file_in_the_directory(self, directory: Path, recorder: Recorder, endpoint: str) -> None:
         with RawPlugin(directory.parent / f"{directory.name}.sock"):
             status, text = register(directory, endpoint.replace("p.sock", f"{directory.name}.sock"))
         assert status is StatusCode.UNKNOWN
@@ -423,9 +419,7 @@ class TestStartAndStop:
             recorder.wait_lost(recorder.plugin())
         assert all(message.isprintable() for message in caplog.messages)
 
-    def test_a_name_too_long_for_a_socket_is_refused_before_anything_happens(
-        self, directory: Path, recorder: Recorder
-    ) -> None:
+    def test_a_name_too_long_for_a_socket_is_refused_at_once(self, directory: Path, recorder: Recorder) -> None:
         deep = directory / ("x" * 100)
         with pytest.raises(SocketPathTooLongError) as refused:
             GrpcUnixTransport(deep).start(recorder)

@@ -241,9 +241,7 @@ class TestPublishing:
         assert server.status(NODE) == with_gpus("0", "0")
 
     @every_strategy
-    def test_beside_a_kubelet_capacity_is_the_number_of_healthy_devices_too(
-        self, server: Server, strategy: PatchStrategy
-    ) -> None:
+    def test_beside_a_kubelet_capacity_counts_healthy_devices(self, server: Server, strategy: PatchStrategy) -> None:
         """A kubelet copies the capacity of resources that it does not know into allocatable every ten seconds."""
 
         def heartbeat(status: dict[str, Any]) -> None:
@@ -712,9 +710,7 @@ class TestPrograms:
             while ") Z " not in Path(f"/proc/{child}/stat").read_text():
                 time.sleep(0.01)
 
-    def test_a_program_may_leave_a_child_that_has_its_streams_open(
-        self, server: Server, program: Callable[..., Path]
-    ) -> None:
+    def test_a_program_may_leave_a_child_with_open_streams(self, server: Server, program: Callable[..., Path]) -> None:
         server.bearer = "made"
         program("""sleep 1000 & echo '{"status": {"token": "made"}}'""")
         published(server.connect(program_timeout=PATIENCE / 2), status(4))

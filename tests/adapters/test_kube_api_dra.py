@@ -177,9 +177,7 @@ class TestSlices:
             server.inject(Drop())
             with pytest.raises(SliceError, match="no connection"):
                 slices.delete(GPU)
-            server.inject(
-                Answer(404, {"kind": "Status", "message": "the server could not find the requested resource"})
-            )
+            server.inject(Answer(404, {"kind": "Status", "message": "the server could not find the resource"}))
             slices.delete(GPU)
             assert names(server) == {"ours"}
             slices.delete(GPU)

@@ -87,9 +87,7 @@ def test_devices_are_published_for_their_node(server: LocalApiServer, publisher:
     assert empty["spec"]["pool"] == {"name": NODE, "generation": 2, "resourceSliceCount": 1}
 
 
-def test_slices_that_a_kubelet_wipes_come_back(
-    server: LocalApiServer, publisher: KubeApiSlicePublisher, tmp_path: Path
-) -> None:
+def test_wiped_slices_come_back(server: LocalApiServer, publisher: KubeApiSlicePublisher, tmp_path: Path) -> None:
     published(publisher, devices(129))
     with KubeApiSlices(NODE, Access(tmp_path / "config")) as kubelet:
         kubelet.delete(None)
@@ -128,9 +126,7 @@ def test_slices_of_an_earlier_run_are_replaced_and_those_of_others_stay(
     assert own["spec"]["pool"] == {"name": NODE, "generation": 8, "resourceSliceCount": 1}
 
 
-def test_conflicts_and_lost_answers_end_with_the_same_slices(
-    server: LocalApiServer, publisher: KubeApiSlicePublisher
-) -> None:
+def test_conflicts_and_lost_answers_end_the_same_way(server: LocalApiServer, publisher: KubeApiSlicePublisher) -> None:
     conflict = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409, "reason": "Conflict"}
     server.inject(Drop(after=True), verb="create", resource="resourceslices")
     server.inject(Answer(429, "slow down", {"Retry-After": "0"}), verb="create", resource="resourceslices")

@@ -169,10 +169,8 @@ def test_a_missing_pod_is_an_error_with_the_kubelets_message(stage: Stage, clien
         for name, namespace in [("train", "default"), ("other", "prod")]:
             with pytest.raises(PodResourcesError) as failed:
                 client.get(name, namespace)
-            assert (failed.value.code, failed.value.cause) == (
-                "UNKNOWN",
-                f"pod {name} in namespace {namespace} not found",
-            )
+            error = failed.value
+            assert (error.code, error.cause) == ("UNKNOWN", f"pod {name} in namespace {namespace} not found")
         assert client.get("train", "prod").pod_resources.namespace == "prod"
     assert stage.calls == [("Get", "v1", True), ("Get", "v1", True), ("Get", "v1", False)]
 

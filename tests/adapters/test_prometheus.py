@@ -265,9 +265,8 @@ class TestDevices:
 
     def test_allocated_devices_that_no_plugin_reports_are_counted(self) -> None:
         key = ContainerKey(PodUid("pod"), "main")
-        ledger = (
-            Ledger().reserve(key, NIC, DeviceSet.of([DeviceId("d0")])).confirm(key, NIC, Receipt(b""), lambda _: ())
-        )
+        reserved = Ledger().reserve(key, NIC, DeviceSet.of([DeviceId("d0")]))
+        ledger = reserved.confirm(key, NIC, Receipt(b""), lambda _: ())
         states = {state: number for _, state, number in devices_by_state(NodeState(ledger=ledger))}
         assert states == {"free": 0, "reserved": 0, "allocated": 1, "unhealthy": 0}
 
@@ -300,9 +299,8 @@ class TestServer:
         monkeypatch.setattr(server_module, "MAX_CONNECTION_SECONDS", 0.5)
         with metrics.serve(0) as server, ExitStack() as idle:
             threads = threading.active_count()
-            connections = [
-                idle.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(IDLE)
-            ]
+            place = ("127.0.0.1", server.port)
+            connections = [idle.enter_context(socket.create_connection(place)) for _ in range(IDLE)]
             for connection in connections[MAX_CONNECTIONS:]:
                 connection.settimeout(PATIENCE)
                 assert connection.recv(1) == b""  # refused at once

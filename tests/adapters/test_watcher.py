@@ -175,9 +175,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.usefixtures("kubelet")
 def test_a_refused_plugin_is_notified_why_and_asked_again(registry: Path, recorder: Recorder) -> None:
     with ExitStack() as stack:
-        announcers = {
-            name: stack.enter_context(announced(registry / name, **info)) for name, (info, _) in REFUSED.items()
-        }
+        enter = stack.enter_context
+        announcers = {name: enter(announced(registry / name, **info)) for name, (info, _) in REFUSED.items()}
         for _ in range(2):
             assert {name: announcer.status() for name, announcer in announcers.items()} == {
                 name: (False, f"RegisterPlugin error -- {told.format(socket=registry / name)}")

@@ -264,7 +264,7 @@ BROKEN_PLACES: dict[Callable[[MakePlace], None], Callable[[Path], StorePlace]] =
 
 
 @pytest.mark.parametrize("check", DURABLE_CHECKPOINT_STORE)
-def test_each_check_catches_a_place_that_breaks_its_sentence(
+def test_each_check_catches_a_place_that_breaks_it(
     check: Callable[[MakePlace], None], directories: Directories
 ) -> None:
     """A check that never fails checks nothing."""

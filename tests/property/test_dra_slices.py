@@ -28,9 +28,8 @@ DRIVER, NODE, NODE_UID = DriverName("gpu.example.com"), "worker-1", "node-uid"
 
 
 def pool_of(count: int, *, name: str = NODE, first: int = 0) -> DevicePool:
-    return DevicePool(
-        DRIVER, NODE, name, tuple(PublishedDevice(f"d{n}", {"n": n}) for n in range(first, first + count))
-    )
+    devices = tuple(PublishedDevice(f"d{n}", {"n": n}) for n in range(first, first + count))
+    return DevicePool(DRIVER, NODE, name, devices)
 
 
 def partitions_of(count: int) -> DevicePool:
@@ -158,9 +157,8 @@ def test_a_pool_without_devices_has_one_slice_and_a_large_one_full_slices() -> N
 def test_devices_that_the_server_changes_are_not_written_again_and_again() -> None:
     pool = pool_of(1)
     (stored,) = (slice_of(body) for body in changes(pool, NODE_UID, ()).create)
-    kept = StoredSlice(
-        stored.name, "", "", DRIVER, NODE, NODE, 1, 1, stored.metadata, [{"name": "d0", "attributes": None}]
-    )
+    devices = [{"name": "d0", "attributes": None}]
+    kept = StoredSlice(stored.name, "", "", DRIVER, NODE, NODE, 1, 1, stored.metadata, devices)
     assert changes(pool, NODE_UID, [kept])
     returned = {canonical(stored.devices): canonical(kept.devices)}
     assert not changes(pool, NODE_UID, [kept], returned=returned)

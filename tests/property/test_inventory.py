@@ -136,9 +136,7 @@ def test_a_live_instance_on_the_same_socket_keeps_its_place(events: tuple[Event,
 
 
 @given(plugin_events(max_size=10), st.floats(0, 1000), st.floats(0, 1000))
-def test_a_resource_outlives_its_last_plugin_by_the_grace_period(
-    events: tuple[Event, ...], gone: float, later: float
-) -> None:
+def test_a_resource_outlives_plugins_by_the_grace_period(events: tuple[Event, ...], gone: float, later: float) -> None:
     """Capacity stays and allocatable is 0 until the grace period is over. Then the resource is removed, once."""
     inventory = after(events, now=gone)
     abandoned = sorted(name for name, resource in inventory.resources.items() if not resource.plugins)
@@ -176,9 +174,7 @@ def test_allocatable_is_part_of_capacity(events: tuple[Event, ...]) -> None:
 
 
 @given(st.sets(st.sampled_from(RESOURCES)), plugin_events(max_size=10))
-def test_what_is_expected_after_a_restart_never_hides_what_is_there(
-    expected: set[ResourceName], events: tuple[Event, ...]
-) -> None:
+def test_what_is_expected_never_hides_what_is_there(expected: set[ResourceName], events: tuple[Event, ...]) -> None:
     """Expected resources are awaited, with no devices, until one is reported; a report is the same with and without."""
     awaiting = Inventory().expect(expected, now=0.0)
     assert all(resource.awaited for resource in awaiting.resources.values())

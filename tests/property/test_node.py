@@ -96,9 +96,7 @@ def test_a_restart_restores_a_ledger_of_any_file(ledger: Ledger) -> None:
 def test_format_1_keeps_everything_but_the_numa_nodes(ledger: Ledger) -> None:
     """A file as before kubelet 1.20 loses only the topology: all devices are on NUMA node 0."""
     restored = restarted(NodeState(ledger=ledger), format=1).ledger
-    on_node_0 = {
-        key: ({device: (NumaNode(0),) for device in held}, got) for key, (held, got) in holdings(ledger).items()
-    }
+    on_node_0 = {key: (dict.fromkeys(held, (NumaNode(0),)), got) for key, (held, got) in holdings(ledger).items()}
     assert holdings(restored) == on_node_0
 
 

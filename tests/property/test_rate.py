@@ -15,9 +15,7 @@ pauses = st.lists(st.integers(0, 40).map(lambda eighths: eighths / 8), max_size=
 
 
 @given(rates, bursts, pauses)
-def test_no_period_has_more_calls_than_the_burst_and_the_rate_allow(
-    per_second: float, burst: int, pauses: list[float]
-) -> None:
+def test_no_period_has_more_calls_than_burst_and_rate_allow(per_second: float, burst: int, pauses: list[float]) -> None:
     """This holds for every period between two calls."""
     time = ManualClock()
     bucket = TokenBucket(per_second, burst, time)
@@ -31,7 +29,7 @@ def test_no_period_has_more_calls_than_the_burst_and_the_rate_allow(
 
 
 @given(rates, bursts, pauses)
-def test_a_refused_caller_succeeds_after_the_returned_time_and_not_before(
+def test_a_refused_caller_succeeds_exactly_after_the_given_time(
     per_second: float, burst: int, pauses: list[float]
 ) -> None:
     """Calls meanwhile do not change that time."""

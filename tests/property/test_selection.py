@@ -106,9 +106,8 @@ def scenes(draw: st.DrawFn, *, lively: bool = False) -> Scene:
         for number, about in enumerate(draw(st.lists(st.tuples(health, attachment), min_size=1, max_size=10)))
     )
     willing = lively or draw(st.booleans())
-    node = NodeState().apply(
-        PluginRegistered(PLUGIN, PluginOptions(get_preferred_allocation_available=willing)), now=0.0
-    )
+    options = PluginOptions(get_preferred_allocation_available=willing)
+    node = NodeState().apply(PluginRegistered(PLUGIN, options), now=0.0)
     node = node.apply(DevicesReported(PLUGIN, listed), now=0.0)
     other = Pod(OTHER, containers=(Container("app", {GPU: draw(st.integers(0, 2))}),))
     node = admit(node, other, confirmed=draw(st.booleans()))

@@ -226,9 +226,7 @@ class TestRegistry:
         assert messages(caplog, "kubelet.sock is not registered") == []
         assert messages(caplog, f"the plugin at {directory}/second-name.sock") == []
 
-    def test_a_link_is_no_endpoint_of_a_plugin_that_was_found(
-        self, directory: Path, registry: Path, recorder: Recorder
-    ) -> None:
+    def test_a_link_is_no_endpoint_of_a_found_plugin(self, directory: Path, registry: Path, recorder: Recorder) -> None:
         transport = GrpcUnixTransport(directory / "dp", plugins_registry=registry)
         transport.start(recorder)
         with RawPlugin(directory / "p.sock", ["d0"]):

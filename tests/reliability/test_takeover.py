@@ -126,9 +126,7 @@ def test_a_new_process_on_the_same_path_replaces_the_old_one(directory: Path, ma
 
 
 @pytest.mark.parametrize("way", ["disconnect", "killed"])
-def test_a_late_disconnect_and_old_lists_do_not_change_the_new_instance(
-    directory: Path, manager: DeviceManager, way: str
-) -> None:
+def test_late_disconnects_and_lists_change_no_new_instance(directory: Path, manager: DeviceManager, way: str) -> None:
     """Two sockets, as with maxSurge: kubernetes#121994, #135437."""
     with instance(directory, "a.sock", "d0", "d1") as old, instance(directory, "b.sock", "d0", "d1", "d2") as new:
         assert registered(old) == "StatusCode.OK"

@@ -484,9 +484,8 @@ class Steps:
             self._container(f"init-{number}", restartable=self._with_probability(0.4))
             for number in range(self._chance.choice((0, 0, 0, 1, 1, 2)))
         ]
-        apps = [
-            self._container(f"app-{number}", restartable=False) for number in range(self._chance.choice((1, 1, 1, 2)))
-        ]
+        number_of_apps = self._chance.choice((1, 1, 1, 2))
+        apps = [self._container(f"app-{number}", restartable=False) for number in range(number_of_apps)]
         claim = ExtendedClaim("extended", [RequestMapping(apps[0].name, NIC)]) if self._with_probability(0.05) else None
         pod = Pod(PodUid(f"pod-{self._pods}"), containers=apps, init_containers=init, extended_claim=claim)
         self.world.specs[pod.uid] = pod

@@ -327,9 +327,8 @@ def test_whatever_is_no_text_becomes_one_replacement_character_a_piece(raw: byte
 def test_only_two_letters_outside_ascii_fold_into_a_field_name() -> None:
     """Go takes U+017F for an s and U+212A for a k, and nothing else for anything."""
     others = [other for other in map(chr, range(0x80, 0x110000)) if other != normalize("NFKC", other.casefold())]
-    names = {
-        name: other for other in others for name in (f"Chec{other}sum", f"Check{other}um", f"Regi{other}eredDevices")
-    }
+    patterns = ("Chec{}sum", "Check{}um", "Regi{}eredDevices")
+    names = {pattern.format(other): other for other in others for pattern in patterns}
     unknown = decode(json.dumps(dict.fromkeys(names)).encode()).data.extra.all
     assert {names[name] for name in names.keys() - unknown.keys()} == {"\u017f", "\u212a"}
 

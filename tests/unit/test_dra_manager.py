@@ -157,10 +157,8 @@ class Node:
     def claim(
         self, name: str, *pods: str, drivers: Sequence[DriverName] = (GPU,), uid: str = "", skips: Sequence[str] = ()
     ) -> ResourceClaim:
-        results = tuple(AllocatedDevice(driver, "pool", f"{name}-0", "r", skips=frozenset(skips)) for driver in drivers)
-        claim = ResourceClaim(
-            ClaimKey("default", name), ClaimUid(uid or f"uid-of-{name}"), "", results, frozenset(pods)
-        )
+        rows = tuple(AllocatedDevice(driver, "pool", f"{name}-0", "r", skips=frozenset(skips)) for driver in drivers)
+        claim = ResourceClaim(ClaimKey("default", name), ClaimUid(uid or f"uid-of-{name}"), "", rows, frozenset(pods))
         self.claims.put(claim)
         return claim
 

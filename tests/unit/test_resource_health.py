@@ -130,9 +130,8 @@ class Setup:
 
 
 def pod(name: str, *sizes: int) -> Pod:
-    return Pod(
-        PodUid(name), name=name, containers=tuple(Container(f"c{n}", {GPU: size}) for n, size in enumerate(sizes))
-    )
+    containers = tuple(Container(f"c{n}", {GPU: size}) for n, size in enumerate(sizes))
+    return Pod(PodUid(name), name=name, containers=containers)
 
 
 def held(manager: DeviceManager, name: str) -> tuple[Allocation, ...]:

@@ -140,9 +140,8 @@ class Browser:
         """Load a page, and wait until it has loaded. What an earlier page did is forgotten."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", features=features)
-        self.call(
-            "Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=1, mobile=False
-        )
+        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1}
+        self.call("Emulation.setDeviceMetricsOverride", **metrics, mobile=False)
         self._loaded.clear()
         self.complaints.clear()
         self.requests.clear()

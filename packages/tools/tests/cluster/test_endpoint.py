@@ -35,10 +35,8 @@ def ask(port: int, method: str, path: str, headers: dict[str, str] | None = None
 def test_streams_are_refused_with_a_status_and_logs_with_a_sentence(kind: str, why: str) -> None:
     said = "pod default/p is on a node that devicecore simulates: no container runs"
     with RefusalServer(HERE) as server:
-        assert ask(server.port, "GET", "/containerLogs/default/p/c?follow=true") == (
-            400,
-            f"{said}, so there are no logs",
-        )
+        answer = ask(server.port, "GET", "/containerLogs/default/p/c?follow=true")
+        assert answer == (400, f"{said}, so there are no logs")
         code, body = ask(server.port, "POST", f"/{kind}/default/p/c?command=sh", STREAM)
         status = json.loads(body)
         assert (code, status["code"], status["reason"]) == (400, 400, "BadRequest")

@@ -53,8 +53,6 @@ def test_a_node_registers_with_its_own_identity_and_the_listed_permissions(tmp_p
             lease = server.get("Lease", "n1", "kube-node-lease")
             assert lease["metadata"]["ownerReferences"][0]["uid"] == node.uid
             renewed.append(lease["spec"]["renewTime"])
-        assert {one["key"] for one in server.get("Node", "n1")["spec"]["taints"]} == {
-            "k",
-            "node.kubernetes.io/not-ready",
-        }
+        taints = server.get("Node", "n1")["spec"]["taints"]
+        assert {one["key"] for one in taints} == {"k", "node.kubernetes.io/not-ready"}
         assert unlisted(server.requests) == set()

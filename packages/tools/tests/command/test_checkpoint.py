@@ -204,10 +204,7 @@ def test_what_is_no_checkpoint_cannot_be_shown(devicecore: Run, tmp_path: Path, 
     file = tmp_path / "file"
     if text is not None:
         file.write_text(text)
-    ran, for_programs = (
-        devicecore("checkpoint", "show", str(file)),
-        devicecore("checkpoint", "show", "--json", str(file)),
-    )
+    ran, for_programs = (devicecore("checkpoint", "show", *more, str(file)) for more in ([], ["--json"]))
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
     shown = json.loads(for_programs.stdout)
     assert (for_programs.returncode, shown["verdict"], shown["entries"]) == (1, verdict, None)

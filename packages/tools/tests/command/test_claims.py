@@ -244,9 +244,8 @@ def test_devices_that_kubernetes_does_not_find_are_named(place: Path, capsys: Ca
     """A device that is tainted keeps its counter in Kubernetes 1.36, so that the other one stays free for ever."""
     uses = [{"consumesCounters": [{"counterSet": "card", "counters": {"slots": {"value": n}}}]} for n in ("2", "1")]
     taints = [{"key": "example.com/xid", "effect": "NoSchedule"}]
-    parts = slice_of(
-        "node-1", device("gpu-0", "H100", 0, taints=taints, **uses[0]), device("gpu-1", "H100", 0, **uses[1])
-    )
+    tainted = device("gpu-0", "H100", 0, taints=taints, **uses[0])
+    parts = slice_of("node-1", tainted, device("gpu-1", "H100", 0, **uses[1]))
     counters = slice_of("node-1") | {"metadata": {"name": "counters"}}
     counters["spec"]["sharedCounters"] = [{"name": "card", "counters": {"slots": {"value": "2"}}}]
     for one in (parts, counters):

@@ -196,9 +196,7 @@ def test_the_scheduler_counts_what_each_node_lacks() -> None:
     rdma = {"capacity": {RDMA: 4}, "allocatable": {RDMA: 4}}
     pod = Pod(PodUid("uid"), containers=(Container("main", {GPU: 1, RDMA: 2, "cpu": 9}),))
     with Cluster({"one": {"capacity": {}, "allocatable": {}}, "two": rdma}) as cluster:
-        assert schedule(pod, cluster.nodes) == (
-            f"0/2 nodes are available: 1 Insufficient {RDMA}, 2 Insufficient {GPU}."
-        )
+        assert schedule(pod, cluster.nodes) == f"0/2 nodes are available: 1 Insufficient {RDMA}, 2 Insufficient {GPU}."
 
 
 def test_people_read_it_on_80_columns_and_can_keep_the_files(devicecore: Run, short_path: Path) -> None:

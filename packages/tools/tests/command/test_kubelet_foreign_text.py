@@ -134,9 +134,8 @@ def test_foreign_text_is_bounded_and_escaped_in_all_output(devicecore: Run, shor
         process = subprocess.Popen(
             [sys.executable, "-m", "devicecore_tools", *arguments, *api, "--json"], stdout=stdout, stderr=stderr
         )
-        wait_until(
-            lambda: all(word in log.read_text() for word in ("given: Running", "refused: Pending", "start: ")), log
-        )
+        words = ("given: Running", "refused: Pending", "start: ")
+        wait_until(lambda: all(word in log.read_text() for word in words), log)
         wait_until(lambda: (state := last_line(lines)) is not None and state["sink_problem"], log)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0

@@ -135,9 +135,8 @@ def test_another_missing_module_is_a_bug_and_shows_its_traceback() -> None:
 
 
 def test_help_loads_no_command() -> None:
-    ran = run_python(
-        "import sys; from devicecore_tools.command.main import main; main(['--help']); print(*sys.modules)"
-    )
+    script = "import sys; from devicecore_tools.command.main import main; main(['--help']); print(*sys.modules)"
+    ran = run_python(script)
     loaded = set(ran.stdout.splitlines()[-1].split())
     assert not loaded & {place.partition(":")[0] for place in PLACES.values()}
     assert not loaded & {"attrs", "grpc", "google.protobuf", "rich", "yaml", "hypothesis"}
@@ -268,7 +267,7 @@ def test_a_count_that_fills_the_memory_is_refused(arguments: list[str], capsys: 
     assert "1000001 is not in the range 0<=x<=1000000." in capsys.readouterr().err
 
 
-def test_a_full_disk_for_the_output_is_a_sentence(
+def test_a_full_disk_for_output_is_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     full = open("/dev/full", "w")  # noqa: PTH123, SIM115 - closing it fails again

@@ -115,9 +115,7 @@ def test_the_environment_may_name_the_resource(kubelet: Kubelet, start: Start, s
 
 
 @pytest.mark.parametrize(("options", "variable"), [((), "EXAMPLE_COM_GPU_DEVICES"), (("--variable", "GPUS"), "GPUS")])
-def test_a_container_finds_its_devices_listed(
-    kubelet: Kubelet, start: Start, options: tuple[str, ...], variable: str
-) -> None:
+def test_a_container_finds_its_devices(kubelet: Kubelet, start: Start, options: tuple[str, ...], variable: str) -> None:
     """Allocate answers with one environment variable that names the devices."""
     kubelet.start()
     start("--resource", "example.com/gpu", *options)
@@ -157,7 +155,7 @@ def test_the_environment_may_name_the_place(
     assert kubelet.report().plugin.socket.startswith(f"{short_path}/")
 
 
-def test_a_directory_on_the_command_line_counts_more_than_the_environment(
+def test_a_directory_on_the_command_line_outdoes_the_environment(
     kubelet: Kubelet, start: Start, short_path: Path
 ) -> None:
     """A variable that was exported for another kubelet changes nothing."""

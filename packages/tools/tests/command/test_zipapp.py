@@ -74,9 +74,8 @@ def run_each(pyz: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, st
     """Run commands in one process; status, output and errors of each."""
     command = [sys.executable, "-I", "-S", "-c", EACH, str(pyz)]
     given = json.dumps(commands)
-    ran = subprocess.run(
-        command, input=given, stdout=subprocess.PIPE, text=True, timeout=100, check=True, cwd=pyz.parent
-    )
+    where = pyz.parent
+    ran = subprocess.run(command, input=given, stdout=subprocess.PIPE, text=True, timeout=100, check=True, cwd=where)
     return [(status, out, error) for status, out, error in map(json.loads, ran.stdout.splitlines())]
 
 

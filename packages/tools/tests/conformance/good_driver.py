@@ -132,9 +132,8 @@ class GoodDriver:
 
     def get_info(self, _: Message, _context: grpc.ServicerContext) -> Message:
         """Say who this is."""
-        return reg.PluginInfo(
-            type=self.type, name=self.name, endpoint=str(self.service), supported_versions=self.versions
-        )
+        service = str(self.service)
+        return reg.PluginInfo(type=self.type, name=self.name, endpoint=service, supported_versions=self.versions)
 
     def notify(self, _: Message, _context: grpc.ServicerContext) -> Message:
         """Take note of the registration."""

@@ -51,9 +51,8 @@ _AT_ONCE = 4  # drivers
 def faults_of(group: str) -> list[Fault]:
     """Return the faulty drivers of a group."""
     module = import_module(f"tests.conformance.faults.{group}")
-    members = [
-        member for _, member in inspect.getmembers(module, inspect.isclass) if member.__module__ == module.__name__
-    ]
+    classes = inspect.getmembers(module, inspect.isclass)
+    members = [member for _, member in classes if member.__module__ == module.__name__]
     return [member for member in members if issubclass(member, GoodDriver) and member.fails]
 
 

@@ -120,9 +120,7 @@ def test_a_holder_that_is_gone_shares_nothing() -> None:
 
 
 def states(look: Look) -> set[tuple[str, str]]:
-    return {
-        (row.owner, row.state.value) for row in report(Facts(look), ()).devices if not row.container and not row.pool
-    }
+    return {(one.owner, one.state.value) for one in report(Facts(look), ()).devices if not (one.container or one.pool)}
 
 
 def test_nothing_is_called_free_while_a_source_of_claims_is_missing() -> None:

@@ -52,9 +52,7 @@ def made_of(rows: Iterable[DeviceRow], *findings: NodeFinding) -> NodeReport:
 
 
 def finding(number: int, *devices: str, resource: str = GPU) -> NodeFinding:
-    return NodeFinding(
-        "x", "a title", "A sentence.", (), "Next.", "Confirm.", "https://x", resource, devices, "", number
-    )
+    return NodeFinding("x", "title", "Sentence.", (), "Next.", "Confirm.", "https://x", resource, devices, "", number)
 
 
 def labels(shown: NodePicture) -> list[str]:

@@ -37,9 +37,8 @@ def node(
     plugins: Sequence[PluginSeen] = (),
 ) -> Look:
     look = with_file(Look(), checkpoint(entries, registered))
-    look = with_api(
-        look, PodResourcesSeen("v1", frozenset((one.namespace, one.pod) for one in holdings), tuple(holdings))
-    )
+    holders = frozenset((one.namespace, one.pod) for one in holdings)
+    look = with_api(look, PodResourcesSeen("v1", holders, tuple(holdings)))
     return with_plugins(look, *plugins)
 
 

@@ -150,9 +150,8 @@ class World:
     def plugin(self, resource: str, count: int, *more: str) -> Plugin:
         """One that registers with the kubelet, and obeys."""
         directory = str(self.root / "device-plugins")
-        return self._plugin(
-            "simulated", resource, "--count", str(count), "--socket-dir", directory, "--commands", *more
-        )
+        options = ("--count", str(count), "--socket-dir", directory, "--commands")
+        return self._plugin("simulated", resource, *options, *more)
 
     def watched_plugin(self, resource: str, count: int) -> Plugin:
         """One that the kubelet's plugin watcher finds."""

@@ -730,9 +730,7 @@ def test_what_is_no_http_is_answered_with_a_status(server: LocalApiServer, line:
     assert b"<html" not in answer.lower()
 
 
-def test_a_full_store_refuses_writes_until_something_is_deleted(
-    server: LocalApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_store_refuses_writes_until_a_deletion(server: LocalApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_server_store, "MAX_WEIGHT", 100_000)
 
     def large(name: str) -> Json:
@@ -820,12 +818,8 @@ BRIDGES = "/apis/nets.example.com/v1alpha1/namespaces/default/bridges"
 
 
 def test_a_definition_adds_a_kind_until_it_is_deleted(server: LocalApiServer, watch: Watch) -> None:
-    bridge = {
-        "kind": "Bridge",
-        "apiVersion": "nets.example.com/v1alpha1",
-        "metadata": {"name": "b"},
-        "spec": {"mtu": 1},
-    }
+    version = "nets.example.com/v1alpha1"
+    bridge = {"kind": "Bridge", "apiVersion": version, "metadata": {"name": "b"}, "spec": {"mtu": 1}}
     assert ask(server, "POST", BRIDGES, bridge).code == 404
     assert ask(server, "POST", DEFINITIONS, definition()).code == 201
     assert ask(server, "GET", "/apis/nets.example.com").body["preferredVersion"]["version"] == "v1alpha1"

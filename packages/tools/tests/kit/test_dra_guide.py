@@ -36,9 +36,7 @@ def test_the_driver_in_python_passes_the_checks(tmp_path: Path) -> None:
 
 
 def test_the_table_names_every_placeholder_and_variable_of_the_driver() -> None:
-    rows = {
-        row[0]: row[1] for row in re.findall(r"^\| `(\{\w+\})` \| (?:`(\w+)`|none, see below) \|", GUIDE, re.MULTILINE)
-    }
+    rows = dict(re.findall(r"^\| `(\{\w+\})` \| (?:`(\w+)`|none, see below) \|", GUIDE, re.MULTILINE))
     with Environment(DriverTestSettings()) as environment:
         variables = environment.variables()
         for placeholder, variable in rows.items():

@@ -68,9 +68,8 @@ def test_a_crash_is_told_with_its_check_or_beside_the_checks() -> None:
     (suite,) = ET.fromstring(as_junit(found))  # noqa: S314 - this test made it
     (failure,) = suite.iter("failure")
     assert "it was ended by SIGSEGV (during failed-must)\npanic: no chip\n\\x00goroutine 1" in str(failure.text)
-    assert str(suite.findtext("system-out")).startswith(
-        "it was ended by SIGSEGV (while no check was under way)\npanic: "
-    )
+    said = str(suite.findtext("system-out"))
+    assert said.startswith("it was ended by SIGSEGV (while no check was under way)\npanic: ")
     assert "the device plugin crashed 1 time while no check was under way" in summary(found)
 
 

@@ -160,9 +160,7 @@ def test_a_clean_history_gives_no_finding(seed: int) -> None:
     steps, look = clean_history(seed)
     for sources in (look, steps.some_sources(look)):
         # Some devices are unhealthy, and some pods request a resource of which the node has had no plugin.
-        findings = [
-            one for one in check(Facts(sources)) if one.code != "unhealthy" and one.resource in {"", *RESOURCES}
-        ]
+        findings = [it for it in check(Facts(sources)) if it.code != "unhealthy" and it.resource in {"", *RESOURCES}]
         assert findings == [], "\n".join([*(one.sentence for one in findings), *steps.trace[-40:]])
 
 

@@ -70,9 +70,8 @@ def check(world: ClaimWorld, pods: set[str]) -> None:
     state = world.wait_for(is_at_rest)
     assert {one["phase"] for one in state["claims"]} <= {"prepared"}
     uids = {one["name"]: one["uid"] for one in state["claims"]}
-    saved = {
-        entry.name: set(entry.pods or ()) for entry in decode((world.root / "dra_manager_state").read_bytes()).entries
-    }
+    file = decode((world.root / "dra_manager_state").read_bytes())
+    saved = {entry.name: set(entry.pods or ()) for entry in file.entries}
     assert saved == users
     files = world.cdi_files()
     assert len(files) == len(uids)

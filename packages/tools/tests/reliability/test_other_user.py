@@ -89,12 +89,8 @@ def succeeded_as(user: int, tried: dict[str, Callable[[], object]]) -> list[str]
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_can_neither_register_nor_plant_nor_read_secrets(node: Path) -> None:
     limits = {"resources": {"limits": {GPU: 1}}}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "a"},
-        "spec": {"containers": [{"name": "c", **limits}]},
-    }
+    spec = {"containers": [{"name": "c", **limits}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
     (node / "pods" / "a.json").write_text(json.dumps(pod))
     root = node / "root"
     kubelet = Kubelet("--root", str(root), "--manifests", str(node / "pods"), log=node / "log")

@@ -39,12 +39,8 @@ def test_a_signal_in_any_phase_ends_the_kubelet_cleanly(phase: str, number: sign
         pods.mkdir()
         for name in range(20):
             containers = [{"name": "c", "resources": {"limits": {GPU: 1}}}]
-            pod = {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": f"p{name}"},
-                "spec": {"containers": containers},
-            }
+            spec = {"containers": containers}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{name}"}, "spec": spec}
             (pods / f"{name}.json").write_text(json.dumps(pod))
         arguments = ("--resource", GPU, "--count", "20", "--socket-dir", str(root / "device-plugins"))
         plugin = Plugin("simulated", *arguments, log=log)
