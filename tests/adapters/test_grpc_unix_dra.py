@@ -478,10 +478,8 @@ class TestHealth:
 
     def test_a_driver_without_health_is_asked_once(self, directory: Path) -> None:
         recorded = RecordedEvents()
-        with (
-            started(directory, recorded, limits=DriverLimits(health_pause=0.0)) as transport,
-            raw_driver(directory, {}) as asked,
-        ):
+        limits = DriverLimits(health_pause=0.0)
+        with started(directory, recorded, limits) as transport, raw_driver(directory, {}) as asked:
             (instance,) = recorded.wait_for(HealthEnded)
             for _ in range(20):  # a second stream would be opened meanwhile
                 with pytest.raises(DriverCallError, match="Unimplemented"):

@@ -262,10 +262,8 @@ def test_a_call_that_hangs_delays_neither_the_list_nor_the_stop(directory: Path,
             released.wait(PATIENCE)
 
     gpus = Hanging("d0")
-    with (
-        running(directory, recorder, limits=PluginLimits(pre_start=5.0)) as transport,
-        serve_plugin(gpus, directory) as served,
-    ):
+    limits = PluginLimits(pre_start=5.0)
+    with running(directory, recorder, limits=limits) as transport, serve_plugin(gpus, directory) as served:
         plugin = recorder.plugin()
         caller = threading.Thread(target=ignoring(PluginCallError, lambda: transport.pre_start_container(plugin, [])))
         caller.start()

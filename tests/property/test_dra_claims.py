@@ -171,9 +171,7 @@ def test_the_extended_claim_serves_what_a_container_asks_for() -> None:
     assert found == {ClaimKey("default", "extended"): ("r0", "r1")}
 
 
-@pytest.mark.parametrize(
-    "name", ["v.example.com/gpu=0", "ab/cd=e", "example.com/gpu.v1=0", "vendor.com/class_x-y=dev:0.1_a-b"]
-)
+@pytest.mark.parametrize("name", ["v.example.com/gpu=0", "ab/cd=e", "a.com/gpu.v1=0", "a.com/class_x-y=dev:0.1_a-b"])
 def test_a_cdi_name_has_vendor_class_and_device(name: str) -> None:
     assert is_cdi_name(name)
 

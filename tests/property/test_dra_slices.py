@@ -94,9 +94,8 @@ def leftovers(draw: st.DrawFn) -> list[StoredSlice]:
         devices = draw(st.sampled_from([one.devices, [], [{"name": "x"}]]))
         generation = draw(st.sampled_from([one.generation, 1, 9]))
         if draw(st.booleans()):
-            stored.append(
-                StoredSlice(one.name, "uid", "1", DRIVER, NODE, one.pool, generation, one.count, one.metadata, devices)
-            )
+            where = ("uid", "1", DRIVER, NODE, one.pool, generation)
+            stored.append(StoredSlice(one.name, *where, one.count, one.metadata, devices))
     foreign = StoredSlice("foreign", "uid", "1", draw(st.sampled_from(["nic.example.com", DRIVER])), "n2", "p", 1, 1)
     return [*stored, foreign]
 

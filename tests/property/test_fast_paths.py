@@ -251,9 +251,8 @@ def reports(draw: st.DrawFn) -> DeviceReport:
     """Devices on no NUMA node, on one, and sometimes on several."""
     most = draw(st.sampled_from([1, 1, 3]))
     nodes = st.lists(st.sampled_from(NODES), max_size=most, unique=True).map(tuple)
-    return DeviceReport.of(
-        [Device(DeviceId(f"d{n}"), Health.HEALTHY, on) for n, on in enumerate(draw(st.lists(nodes, max_size=9)))]
-    )
+    places = draw(st.lists(nodes, max_size=9))
+    return DeviceReport.of([Device(DeviceId(f"d{n}"), Health.HEALTHY, on) for n, on in enumerate(places)])
 
 
 def plain_hints(report: DeviceReport, available: DeviceSet, reusable: DeviceSet, size: int) -> list[TopologyHint]:
@@ -281,9 +280,8 @@ def test_hints_are_those_of_the_plain_definition(report: DeviceReport, data: st.
 
 
 masks = st.sets(st.sampled_from(NODES)).map(NumaMask.of)
-resource_hints = (
-    st.lists(st.builds(TopologyHint, masks | st.none(), preferred=st.booleans()), max_size=5, unique=True) | st.none()
-)
+topology_hints = st.builds(TopologyHint, masks | st.none(), preferred=st.booleans())
+resource_hints = st.lists(topology_hints, max_size=5, unique=True) | st.none()
 
 
 def plain_best(everywhere: NumaMask, hints: Iterable[Sequence[TopologyHint]]) -> TopologyHint:

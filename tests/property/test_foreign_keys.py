@@ -79,9 +79,8 @@ class Interference:
             section[self.key] = self.quantity
 
 
-interferences = st.builds(
-    Interference, st.sampled_from(SECTIONS), foreign_keys, st.none() | st.sampled_from(["1", "3k", "5Mi"])
-)
+written = st.none() | st.sampled_from(["1", "3k", "5Mi"])
+interferences = st.builds(Interference, st.sampled_from(SECTIONS), foreign_keys, written)
 
 
 def foreign(node: Json, leftovers: Collection[str] = ()) -> Json:

@@ -34,9 +34,8 @@ def maybe(**fields: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, ob
 
 
 node = maybe(ID=int64)
-device = maybe(
-    ID=text, health=st.sampled_from(["Healthy", "Unhealthy"]) | text, topology=maybe(nodes=st.lists(node, max_size=5))
-)
+health = st.sampled_from(["Healthy", "Unhealthy"]) | text
+device = maybe(ID=text, health=health, topology=maybe(nodes=st.lists(node, max_size=5)))
 container = maybe(
     envs=st.dictionaries(text, text, max_size=4),
     mounts=st.lists(maybe(container_path=text, host_path=text, read_only=st.booleans()), max_size=4),

@@ -353,9 +353,8 @@ def test_more_available_devices_never_turn_a_yes_into_a_no(
 def test_among_equals_the_natural_order_decides(ids: list[DeviceId], order: list[int]) -> None:
     """A request for two of four devices gets the first two in natural order, for any order of the list."""
     node = NodeState().apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
-    node = node.apply(
-        DevicesReported(PLUGIN, tuple(received(Device, ids[place], Health.HEALTHY, None) for place in order)), now=0.0
-    )
+    listed = tuple(received(Device, ids[place], Health.HEALTHY, None) for place in order)
+    node = node.apply(DevicesReported(PLUGIN, listed), now=0.0)
     pod = Pod(NEWCOMER, containers=(Container("app", {GPU: 2}),))
     decision = Scene(node, pod, ResourceRequest(pod.key(pod.container("app")), GPU, 2)).choose()
     assert decision == Chosen(DeviceSet.of(sorted(ids, key=natural_key)[:2]))

@@ -65,9 +65,8 @@ def driver_at(place: Path) -> SimulatedDriver:
     claims = MemoryClaims()
     for claim, device in ((FIRST, "dev-0"), (SECOND, "dev-1")):
         claims.put(ResourceClaim(claim.key, claim.uid, "", (AllocatedDevice(DRIVER, "node", device, "r"),)))
-    return SimulatedDriver(
-        DRIVER, "node", ["dev-0", "dev-1"], claims, state_directory=place / "state", cdi_directory=place / "cdi"
-    )
+    places = {"state_directory": place / "state", "cdi_directory": place / "cdi"}
+    return SimulatedDriver(DRIVER, "node", ["dev-0", "dev-1"], claims, **places)
 
 
 def left(place: Path) -> list[str]:

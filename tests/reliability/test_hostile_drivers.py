@@ -115,7 +115,9 @@ def hang_up_in_the_middle_of_an_answer(connection: socket.socket) -> None:
     connection.sendall(b"\x00\x10\x00\x00\x00\x00\x00\x00\x01" + b"\x00\x00\x00\x0f\xff")
 
 
-@pytest.mark.parametrize("how", [hang_up, speak_no_grpc, hang_up_after_the_request, hang_up_in_the_middle_of_an_answer])
+@pytest.mark.parametrize(
+    "answer", [hang_up, speak_no_grpc, hang_up_after_the_request, hang_up_in_the_middle_of_an_answer]
+)
 def test_a_malformed_answer_is_an_error_of_one_line_and_delays_no_other(
     directory: Path, answer: Callable[[socket.socket], None]
 ) -> None:

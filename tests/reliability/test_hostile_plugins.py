@@ -123,10 +123,8 @@ class TestTooMuch:
         self, directory: Path, recorder: Recorder
     ) -> None:
         calls = 2000 if STORM else 40
-        with (
-            socket.socket(socket.AF_UNIX) as mute,
-            running(directory, recorder, limits=PluginLimits(dial=3.0 if STORM else 5.0)),
-        ):
+        limits = PluginLimits(dial=3.0 if STORM else 5.0)
+        with socket.socket(socket.AF_UNIX) as mute, running(directory, recorder, limits=limits):
             mute.bind(str(directory / "mute.sock"))
             mute.listen(1000)
             with ThreadPoolExecutor(min(calls, 200)) as callers, RawPlugin(directory / "p.sock", ["d0"]):

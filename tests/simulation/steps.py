@@ -286,9 +286,8 @@ class Steps:
 
     def deliver_an_event_of_a_lost_instance(self) -> None:
         """Deliver a list or a `PluginLost` of an instance that is not connected."""
-        for plugin in self._one_of(
-            [plugin for plugin in self.world.all_instances if plugin not in self.world.plugin_record.lists]
-        ):
+        lists = self.world.plugin_record.lists
+        for plugin in self._one_of([one for one in self.world.all_instances if one not in lists]):
             self._log(f"an event of the lost {plugin.socket} arrives")
             listed = DevicesReported(plugin, tuple(self._devices(plugin.resource)))
             self.world.transport.notify(self._chance.choice((listed, PluginLost(plugin))))

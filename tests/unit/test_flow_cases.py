@@ -409,9 +409,8 @@ def test_a_checkpoint_says_who_holds_what_and_which_resources_to_expect() -> Non
         for row in case["entries"]
     ]
     healthy = {name: [{"id": id_} for id_ in ids] for name, ids in case["healthy"].items()}
-    before = NodeState(
-        recorded.inventory(*(recorded.resource(name, ids) for name, ids in healthy.items())), Ledger.of(held)
-    )
+    resources = (recorded.resource(name, ids) for name, ids in healthy.items())
+    before = NodeState(recorded.inventory(*resources), Ledger.of(held))
     after = restore(decode(CheckpointWriter().file(before)).verified(), 0.0)
     assert after.ledger.allocations == before.ledger.allocations
     in_use = {name: sorted(after.ledger.in_use(name)) for name in after.ledger.resources}

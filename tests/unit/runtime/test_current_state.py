@@ -58,9 +58,8 @@ def test_a_run_that_was_stopped_before_it_began_does_not_begin() -> None:
 def test_a_condition_may_use_the_state_that_it_waits_for() -> None:
     """It is called without the lock, so it may even change the state."""
     state = CurrentState(NodeState())
-    thread = threading.Thread(
-        target=state.wait_for, args=(lambda _: state.replace(knowing_gpus)[0].knows(GPU), 60), daemon=True
-    )
+    waited = (lambda _: state.replace(knowing_gpus)[0].knows(GPU), 60)
+    thread = threading.Thread(target=state.wait_for, args=waited, daemon=True)
     thread.start()
     thread.join(60)
     assert not thread.is_alive()

@@ -153,9 +153,8 @@ def test_show_prints_everything_as_json(devicecore: Run, rich_file: str) -> None
 def test_show_prints_everything_as_text(devicecore: Run, rich_file: str) -> None:
     """One line for each fact, and nothing that moves a terminal's cursor or changes its colours."""
     ran = devicecore("checkpoint", "show", rich_file)
-    warning = (
-        r"container main of pod uid-1 holds 1 device of example.com/nic that is not registered as healthy: nic-\x1b[31m"
-    )
+    holds = "container main of pod uid-1 holds 1 device of example.com/nic"
+    warning = rf"{holds} that is not registered as healthy: nic-\x1b[31m"
     assert (ran.returncode, "\x1b" in ran.stdout) == (0, False)
     assert ran.stderr == f"devicecore checkpoint show: warning: {warning}\n"
     lines = [" ".join(line.split()) for line in ran.stdout.splitlines()]
@@ -190,9 +189,8 @@ def test_a_corrupt_file_is_shown_with_a_warning(devicecore: Run) -> None:
     """What can be read is shown, and status 1 says that it is not what was written."""
     ran = devicecore("checkpoint", "show", AS_PRINTED)
     assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
-    assert ran.stdout.startswith(
-        f"{AS_PRINTED}: the checksum is wrong (format 1, 1 entry, 1 resource, checksum 3602853121)\n"
-    )
+    facts = "format 1, 1 entry, 1 resource, checksum 3602853121"
+    assert ran.stdout.startswith(f"{AS_PRINTED}: the checksum is wrong ({facts})\n")
     assert "podtest-8" in ran.stdout
     assert "checkpoint is corrupted" in ran.stderr
     assert "corrupted" not in ran.stdout  # on a terminal, it would be there twice

@@ -53,10 +53,8 @@ def test_repair_lists_two_owners_and_writes_nothing(devicecore: Run, two_owners:
     assert f"undecided: 2 pods hold gpu-1 of {GPU}: uid-1, uid-2\n" in ran.stdout
     assert ran.stderr.endswith("nothing is written: name the pod that keeps each device with --keep UID\n")
     document = json.loads(devicecore("checkpoint", "repair", "--json", two_owners, str(new)).stdout)
-    assert (document["written"], document["undecided"]) == (
-        None,
-        [{"resource": GPU, "device": "gpu-1", "pods": ["uid-1", "uid-2"]}],
-    )
+    undecided = {"resource": GPU, "device": "gpu-1", "pods": ["uid-1", "uid-2"]}
+    assert (document["written"], document["undecided"]) == (None, [undecided])
 
 
 def test_repair_keeps_the_devices_of_the_pod_that_is_named(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
@@ -169,9 +167,8 @@ def test_repair_drops_entries_of_pods_that_are_gone_or_ended(devicecore: Run, tw
     file.write_text(pods(("uid-1", "Running"), ("uid-2", "Failed"), ("uid-9", "Running")))
     ran = devicecore("checkpoint", "repair", "--pods", str(file), two_owners, str(new))
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.splitlines()[0] == (
-        f"dropped: container main of pod uid-2: {GPU}: gpu-1, gpu-2: its pod is gone or has ended"
-    )
+    dropped = f"dropped: container main of pod uid-2: {GPU}: gpu-1, gpu-2: its pod is gone or has ended"
+    assert ran.stdout.splitlines()[0] == dropped
     assert decode(new.read_bytes()).data.entries == (entry("uid-1", "gpu-1"),)
     arguments = ["--json", "--force", "--pods", "-", two_owners, str(new)]
     ran = devicecore("checkpoint", "repair", *arguments, stdin=pods(("uid-2", "Running")))

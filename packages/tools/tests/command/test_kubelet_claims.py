@@ -123,9 +123,8 @@ def test_a_pod_waits_for_its_driver_and_runs_as_soon_as_that_registers(node: Nod
     node.put("all", claim(), pod("a"))
     reason = f"prepare dynamic resources: DRA driver {DRIVER} is not registered"
     state = node.wait_until(lambda state: state.pods and state.pods[0].reason == reason)
-    assert [(one.key, one.phase, one.reason, one.uid) for one in state.dra.claims] == [
-        ("default/shared", "pending", reason, None)
-    ]
+    (one,) = state.dra.claims
+    assert (one.key, one.phase, one.reason, one.uid) == ("default/shared", "pending", reason, None)
     assert f"pod default/a: {reason}" in state.waits_for
     node.register(CountingDriver())
     node.wait_for_phases(a="Running")

@@ -24,9 +24,7 @@ def run_python(script: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
-    "command", ["", "demo", "plugin", "plugin simulated", "checkpoint", "checkpoint verify", "checkpoint show"]
-)
+@pytest.mark.parametrize("command", ["", "demo", "plugin", "plugin simulated", "checkpoint", "checkpoint show"])
 def test_every_command_explains_itself_with_an_example(devicecore: Run, command: str) -> None:
     """`--help` prints a usage and a line to copy, and exits 0."""
     ran = devicecore(*command.split(), "--help")

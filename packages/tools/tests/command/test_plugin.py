@@ -236,9 +236,8 @@ def test_it_ends_with_its_input(start: Start, short_path: Path) -> None:
 def test_a_folder_that_cannot_be_read_is_named(devicecore_process: Start, short_path: Path) -> None:
     """The plugin waits for the folder, and says so."""
     folder = short_path / "folder"
-    plugin = devicecore_process(
-        "plugin", "directory", "--resource", "example.com/g", "--socket-dir", str(short_path), str(folder)
-    )
+    options = ("--resource", "example.com/g", "--socket-dir", str(short_path))
+    plugin = devicecore_process("plugin", "directory", *options, str(folder))
     assert f" {folder} cannot be read, so there are no devices until it can be: No such" in read_until(plugin, "no d")
 
 

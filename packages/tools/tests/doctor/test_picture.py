@@ -82,9 +82,8 @@ def test_a_cell_says_in_words_what_its_colour_and_pattern_show() -> None:
         "nic-0 of example.com/nic, no NUMA node, Healthy, held by default/train container main, live and "
         "default/serve container main, live; finding 1"
     ) in said
-    assert (
-        "nic-1 of example.com/nic, no NUMA node, Unhealthy, held by default/static container proxy, live; finding 2"
-    ) in said
+    found = "nic-1 of example.com/nic, no NUMA node, Unhealthy, held by default/static container proxy, live; finding 2"
+    assert found in said
 
 
 def test_pods_have_different_letters_where_colours_repeat() -> None:

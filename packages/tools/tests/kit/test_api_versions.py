@@ -35,10 +35,8 @@ def ask(server: LocalApiServer, method: str, path: str, body: object = None, con
 
 def a_slice(name: str, device: Json) -> Json:
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-    return {
-        "metadata": {"name": name},
-        "spec": {"driver": "d.example.org", "nodeName": "n", "pool": pool, "devices": [device]},
-    }
+    spec = {"driver": "d.example.org", "nodeName": "n", "pool": pool, "devices": [device]}
+    return {"metadata": {"name": name}, "spec": spec}
 
 
 def a_claim(name: str, *requests: Json) -> Json:

@@ -220,7 +220,6 @@ def test_a_plugin_in_an_image_is_tested_in_its_own_root_directory(tmp_path: Path
     assert 'failures="0"' in (tmp_path / "workspace" / outputs["junit"]).read_text()
     calls = (tmp_path / "runner" / "docker.log").read_text().splitlines()
     assert [call.split()[1] for call in calls] == ["image", *(() if command else ["image"]), "build", "run"]
-    assert (
-        f"build --target image --build-arg IMAGE=example.com/plugin:v1 --tag devicecore-conformance {ROOT}" in calls[-2]
-    )
+    build = f"build --target image --build-arg IMAGE=example.com/plugin:v1 --tag devicecore-conformance {ROOT}"
+    assert build in calls[-2]
     assert calls[-1].endswith(f"-- chroot /subject {sys.executable} {PLUGIN} {{dir}}")

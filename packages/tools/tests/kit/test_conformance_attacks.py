@@ -218,9 +218,8 @@ def test_a_run_without_time_for_a_must_check_has_not_passed(severity: Severity, 
     results, _ = run_checks([good, Check("late", severity, "", "", "", look_late)], None)
     report = Report(subject="x", results=results, seconds=1.0)
     assert report.passed is passed
-    assert ("no time was left for 1 check of severity must, so this run has not passed: late" in summary(report)) is (
-        not passed
-    )
+    sentence = "no time was left for 1 check of severity must, so this run has not passed: late"
+    assert (sentence in summary(report)) is (not passed)
 
 
 def test_a_directory_that_has_gone_skips_a_check() -> None:

@@ -192,9 +192,8 @@ class TestOverSockets:
 
     def test_the_command_gets_the_paths_of_the_kubelet(self, kubelet: Kubelet) -> None:
         script = 'echo "[$1] [$2] [$DEVICE_PLUGIN_PATH] [$KUBELET_SOCKET] [$MORE]"'
-        process = kubelet.run_plugin(
-            "sh", "-c", script, "-", "{dir}", "--socket={socket}", environment={"MORE": "x"}, cwd="/"
-        )
+        command = ("sh", "-c", script, "-", "{dir}", "--socket={socket}")
+        process = kubelet.run_plugin(*command, environment={"MORE": "x"}, cwd="/")
         line = process.wait_for_output("[")
         where = kubelet.directory
         assert line == f"[{where}] [--socket={where}/kubelet.sock] [{where}] [{where}/kubelet.sock] [x]"
@@ -234,9 +233,8 @@ class TestOverSockets:
         kubelet.wait_for_registration(GPU, 2)
 
     def test_processor_time_is_that_of_the_whole_tree(self, kubelet: Kubelet) -> None:
-        process = kubelet.run_plugin(
-            "sh", "-c", "sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo done'; sleep 60"
-        )
+        script = "sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo done'; sleep 60"
+        process = kubelet.run_plugin("sh", "-c", script)
         before = process.cpu_seconds
         process.wait_for_output("done", timeout=30)
         assert process.cpu_seconds > before
