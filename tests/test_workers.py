@@ -42,16 +42,8 @@ def test_all_reports_of_all_workers_are_printed(dies: bool, tmp_path: Path) -> N
     (tmp_path / "test_one.py").write_text(TESTS)
     (tmp_path / "test_two.py").write_text(OTHERS)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])} | ({"DIES": ""} if dies else {})
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-pno:xdist",
-        "-pno:cov",
-        "-pno:hypothesispytest",
-        "-ptests.workers",
-        "-n2",
-    ]
+    plugins = ("-pno:xdist", "-pno:cov", "-pno:hypothesispytest", "-ptests.workers")
+    command = [sys.executable, "-m", "pytest", *plugins, "-n2"]
     ran = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )

@@ -78,20 +78,8 @@ def test_the_command_serves_a_folder(
     kubelet: Kubelet, plugin_process: Callable[..., PluginProcess], tmp_path: Path
 ) -> None:
     (tmp_path / "rob").touch()
-    plugin = plugin_process(
-        *(
-            sys.executable,
-            "-m",
-            "devicecore_tools",
-            "plugin",
-            "directory",
-            "--resource",
-            GOPHER,
-            "--socket-dir",
-            "{dir}",
-        ),
-        *("--variable", "GOPHERS", "--mount", "/gophers", tmp_path),
-    )
+    words = f"-m devicecore_tools plugin directory --resource {GOPHER} --variable GOPHERS --mount /gophers".split()
+    plugin = plugin_process(sys.executable, *words, "--socket-dir", "{dir}", tmp_path)
     kubelet.wait_for_device(GOPHER, "rob")
     (tmp_path / "brad").touch()
     kubelet.wait_for_device(GOPHER, "brad")

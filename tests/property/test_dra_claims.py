@@ -176,23 +176,10 @@ def test_a_cdi_name_has_vendor_class_and_device(name: str) -> None:
     assert is_cdi_name(name)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "gpu",
-        "ab/cd",
-        "ab=cd",
-        "ab/cd=",
-        "/cd=e",
-        "ab/=e",
-        "1ab/cd=e",
-        "ab/cd.=e",
-        "ab/cd=e f",
-        "ab/cd=e\n",
-        "a/cd=e",
-    ],
-)
+NO_NAMES = ("", "gpu", "ab/cd", "ab=cd", "ab/cd=", "/cd=e", "ab/=e", "1ab/cd=e", "ab/cd.=e", "ab/cd=e f", "ab/cd=e\n")
+
+
+@pytest.mark.parametrize("name", [*NO_NAMES, "a/cd=e"])
 def test_anything_else_is_no_cdi_name(name: str) -> None:
     assert not is_cdi_name(name)
 

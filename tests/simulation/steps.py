@@ -502,27 +502,12 @@ class Steps:
     # --- weights and names of all actions -----------------------------------------------------------------------------
 
     ANY_TIME = (
-        (40, "admit"),
-        (10, "admit_by_container"),
-        (24, "start_a_container"),
-        (12, "finish_a_pod"),
-        (6, "evict_a_pod"),
-        (5, "collect_garbage"),
-        (4, "make_all_pods_known"),
-        (6, "tick"),
-        (3, "ask_for_hints"),
-        (16, "register"),
-        (7, "lose_a_plugin"),
-        (5, "deliver_a_late_disconnect"),
-        (5, "deliver_an_event_of_a_lost_instance"),
-        (5, "list_the_same_devices_again"),
-        (8, "change_the_health_of_a_device"),
-        (4, "change_the_devices"),
-        (10, "pass_time"),
-        (10, "break_a_plugin"),
-        (4, "break_the_disk"),
-        (6, "repair_the_disk"),
-        (2, "break_the_sink"),
+        *((40, "admit"), (10, "admit_by_container"), (24, "start_a_container"), (12, "finish_a_pod")),
+        *((6, "evict_a_pod"), (5, "collect_garbage"), (4, "make_all_pods_known"), (6, "tick")),
+        *((3, "ask_for_hints"), (16, "register"), (7, "lose_a_plugin"), (5, "deliver_a_late_disconnect")),
+        *((5, "deliver_an_event_of_a_lost_instance"), (5, "list_the_same_devices_again")),
+        *((8, "change_the_health_of_a_device"), (4, "change_the_devices"), (10, "pass_time")),
+        *((10, "break_a_plugin"), (4, "break_the_disk"), (6, "repair_the_disk"), (2, "break_the_sink")),
         (1, "cut_power"),
     )
     BETWEEN = ((5, "restart"), (1, "reboot"))

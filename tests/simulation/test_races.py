@@ -95,10 +95,13 @@ def shortage(requested: int, available: int) -> str:
 class Rig:
     """A manager whose ports can be suspended, and threads. Every admitted pod is active until `end_pod`."""
 
-    def __init__(self, store: MemoryStore | None = None, pods: MemoryPods | None = None) -> None:
+    def __init__(
+        self, *plugins: SimulatedPlugin, store: MemoryStore | None = None, pods: MemoryPods | None = None
+    ) -> None:
         self.script = Script()
         self.clock = ManualClock()
         self.network = MemoryTransport()
+        self.plugins = plugins
         self.store = MemoryStore() if store is None else store
         self.sink = MemorySink()
         self.pods = MemoryPods() if pods is None else pods
@@ -116,6 +119,8 @@ class Rig:
 
     def __enter__(self) -> Self:
         self.manager.start()
+        for plugin in self.plugins:
+            self.network.connect(plugin)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -251,15 +256,8 @@ def publish(rig: Rig, _: MemoryConnection) -> None:
 @pytest.mark.parametrize(
     "meanwhile",
     [
-        collect_garbage,
-        evict,
-        fail_to_allocate,
-        fail_to_save,
-        answer_for_nothing,
-        flip_the_health,
-        reconnect,
-        replace_the_plugin,
-        publish,
+        *(collect_garbage, evict, fail_to_allocate, fail_to_save, answer_for_nothing, flip_the_health, reconnect),
+        *(replace_the_plugin, publish),
     ],
 )
 def test_137534_a_reserved_device_goes_to_no_other_pod(meanwhile: Interruption) -> None:
@@ -279,8 +277,7 @@ def test_137534_a_reserved_device_goes_to_no_other_pod(meanwhile: Interruption) 
 
 def test_137534_two_pods_get_the_same_preference() -> None:
     """After the plugin's answer the manager chooses again, and reserves in the same step."""
-    with Rig() as rig:
-        rig.network.connect(PreferringPlugin(GPU, simulated_devices("gpu", 2)))
+    with Rig(PreferringPlugin(GPU, simulated_devices("gpu", 2))) as rig:
         with rig.suspended("GetPreferredAllocation", rig.admit, pod("first")) as first:
             assert list(devices(rig.admit(pod("second")))) == ["gpu-0"]
         assert list(devices(first.result())) == ["gpu-1"]
@@ -289,8 +286,7 @@ def test_137534_two_pods_get_the_same_preference() -> None:
 
 def test_137534_the_last_device_is_taken_while_the_plugin_is_asked() -> None:
     """The pod whose plugin was asked meanwhile is refused and holds nothing."""
-    with Rig() as rig:
-        rig.network.connect(PreferringPlugin(GPU, simulated_devices("gpu", 1)))
+    with Rig(PreferringPlugin(GPU, simulated_devices("gpu", 1))) as rig:
         with rig.suspended("GetPreferredAllocation", rig.admit, pod("first")) as first:
             assert list(devices(rig.admit(pod("second")))) == ["gpu-0"]
         assert str(first.result()) == shortage(1, 0)
@@ -310,8 +306,7 @@ def test_a_plugin_lost_before_it_answers_a_preference_refuses_the_pod() -> None:
 
 def test_one_pod_that_is_admitted_twice_at_once_is_admitted_once() -> None:
     """Admissions of one pod run one after the other, and the second returns the devices of the first."""
-    with Rig() as rig:
-        rig.network.connect(gpus(4))
+    with Rig(gpus(4)) as rig:
         asked: list[str] = []
         rig.script.always("Allocate", Meanwhile(lambda: asked.append("Allocate")))
         with rig.suspended("Allocate", rig.admit, pod("twice")) as first:
@@ -329,9 +324,7 @@ def test_one_pod_that_is_admitted_twice_at_once_is_admitted_once() -> None:
 def test_130145_a_half_failed_admission_leaks_nothing(fault: Fault, at: int) -> None:
     """If any call of an admission fails, nothing has changed, and another pod can have all its devices."""
     greedy = pod("greedy", {GPU: 2, NIC: 1}, {GPU: 1, NIC: 1})
-    with Rig() as rig:
-        rig.network.connect(gpus(3))
-        rig.network.connect(nics(2))
+    with Rig(gpus(3), nics(2)) as rig:
         before, blob, published = rig.node, rig.store.blob, len(rig.sink.published)
         rig.script.on("Allocate", fault, nth=at)
         assert isinstance(rig.admit(greedy), Refused)
@@ -343,8 +336,7 @@ def test_130145_a_half_failed_admission_leaks_nothing(fault: Fault, at: int) -> 
 
 def test_137317_a_failing_preference_leaks_nothing() -> None:
     """If GetPreferredAllocation of the second container fails, the devices of the first are free again."""
-    with Rig() as rig:
-        rig.network.connect(PreferringPlugin(GPU, simulated_devices("gpu", 4)))
+    with Rig(PreferringPlugin(GPU, simulated_devices("gpu", 4))) as rig:
         before = rig.node
         rig.script.on("GetPreferredAllocation", Fails("no"), nth=2)
         refused = rig.admit(pod("half", {GPU: 1}, {GPU: 1}))
@@ -355,8 +347,7 @@ def test_137317_a_failing_preference_leaks_nothing() -> None:
 
 def test_130145_what_others_got_meanwhile_stays_when_an_admission_fails() -> None:
     """Only the reservations of the failed admission are released, although another pod was admitted meanwhile."""
-    with Rig() as rig:
-        rig.network.connect(gpus(3))
+    with Rig(gpus(3)) as rig:
         failing = pod("failing", {GPU: 1}, {GPU: 1})
         rig.script.on("Allocate", Fails("no"), nth=3)
         with rig.suspended("Allocate", rig.admit, failing) as half:
@@ -368,8 +359,7 @@ def test_130145_what_others_got_meanwhile_stays_when_an_admission_fails() -> Non
 
 def test_140929_devices_that_cannot_be_saved_are_not_allocated() -> None:
     """During the save the devices are reserved; after a failed save they are free in memory and in the file."""
-    with Rig() as rig:
-        rig.network.connect(gpus(1))
+    with Rig(gpus(1)) as rig:
         before = rig.node
         with rig.suspended("save", rig.admit, pod("first"), then=[DISK_FULL]) as first:
             assert isinstance(rig.admit(pod("second")), Refused)
@@ -383,9 +373,7 @@ def test_140929_devices_that_cannot_be_saved_are_not_allocated() -> None:
 
 def test_117435_a_stuck_plugin_delays_no_other_pod() -> None:
     """The manager holds no lock while it asks a plugin, so it admits other pods, also of the same resource."""
-    with Rig() as rig:
-        rig.network.connect(gpus(4))
-        rig.network.connect(nics(1))
+    with Rig(gpus(4), nics(1)) as rig:
         with rig.suspended("Allocate", rig.admit, pod("stuck")) as stuck:
             assert isinstance(rig.admit(pod("plain", {"cpu": 1})), Admitted)
             assert list(devices(rig.admit(pod("other", {NIC: 1})), resource=NIC)) == ["nic-0"]
@@ -399,8 +387,7 @@ def test_117435_a_stuck_plugin_delays_no_other_pod() -> None:
 @pytest.mark.parametrize("method", ["Allocate", "GetPreferredAllocation"])
 def test_117435_an_answer_after_the_budget_is_never_taken(method: str) -> None:
     """The plugin answers after the deadline of the admission, so the pod is refused and the devices are free."""
-    with Rig() as rig:
-        rig.network.connect(PreferringPlugin(GPU, simulated_devices("gpu", 1)))
+    with Rig(PreferringPlugin(GPU, simulated_devices("gpu", 1))) as rig:
         before, blob = rig.node, rig.store.blob
         with rig.suspended(method, rig.admit, pod("late")) as late:
             rig.clock.advance(61.0)
@@ -471,8 +458,7 @@ def test_a_plugin_lost_while_it_is_asked_changes_no_other_allocation() -> None:
 
 def test_a_resource_that_expires_during_an_admission_is_still_required() -> None:
     """The manager decides at the beginning which requests it handles, so the pod is refused."""
-    with Rig() as rig:
-        rig.network.connect(gpus(1))
+    with Rig(gpus(1)) as rig:
         rig.network.connect(nics(1)).disconnect()
         rig.clock.advance(290.0)
         with rig.suspended("Allocate", rig.admit, pod("first", {GPU: 1}, {NIC: 1})) as first:
@@ -489,10 +475,9 @@ def test_a_resource_that_expires_during_an_admission_is_still_required() -> None
 
 def test_109595_after_a_reboot_a_pod_waits_for_its_plugin() -> None:
     """No container runs and no plugin has registered, so the verdict is `NotReady`; later the pod keeps its devices."""
-    with Rig() as rig:
-        rig.network.connect(gpus(4))
+    with Rig(gpus(4)) as rig:
         had = devices(rig.admit(pod("first", {GPU: 2})))
-    with Rig(rig.store, MemoryPods(active={PodUid("first")}, ready=False)) as rig:
+    with Rig(store=rig.store, pods=MemoryPods(active={PodUid("first")}, ready=False)) as rig:
         assert isinstance(rig.admit(pod("first", {GPU: 2})), NotReady)
         assert isinstance(rig.admit(pod("new")), NotReady)
         rig.pods.ready = True
@@ -503,12 +488,11 @@ def test_109595_after_a_reboot_a_pod_waits_for_its_plugin() -> None:
 
 def test_118559_a_pod_that_runs_survives_a_restart() -> None:
     """A running pod is admitted without its plugin, while a new pod has to wait for it."""
-    with Rig() as rig:
-        rig.network.connect(gpus(4))
+    with Rig(gpus(4)) as rig:
         had = devices(rig.admit(pod("first", {GPU: 2})))
     running = pod("first", {GPU: 2})
     pods = MemoryPods(active={running.uid}, ready=False, running={running.key(running.containers[0])})
-    with Rig(rig.store, pods) as rig:
+    with Rig(store=rig.store, pods=pods) as rig:
         assert devices(rig.admit(running)) == had
         assert isinstance(rig.admit(pod("new")), NotReady)
 
@@ -517,25 +501,23 @@ def test_138446_an_ended_init_container_does_not_reject_its_pod() -> None:
     """A later container runs already, so the init container will not run again and needs no device."""
     init, main = Container("init", {GPU: 2}), Container("main", {GPU: 1})
     running = Pod(PodUid("first"), init_containers=(init,), containers=(main,))
-    with Rig() as rig:
-        rig.network.connect(gpus(4))
+    with Rig(gpus(4)) as rig:
         before = rig.admit(running)
     for container in (main, init):
         pods = MemoryPods(active={running.uid}, ready=False, running={running.key(container)})
-        with Rig(rig.store, pods) as rig:
+        with Rig(store=rig.store, pods=pods) as rig:
             verdict = rig.admit(running)
             assert verdict == before if container is main else isinstance(verdict, NotReady)
 
 
 def test_a_manager_that_dies_while_a_plugin_is_asked_allocated_nothing() -> None:
     """The next manager knows the answered admission, and can allocate the device that was only reserved."""
-    with Rig() as rig:
-        rig.network.connect(gpus(2))
+    with Rig(gpus(2)) as rig:
         answered = rig.admit(pod("answered"))
         assert isinstance(answered, Admitted)
         with (
             rig.suspended("Allocate", rig.admit, pod("in flight"), then=[Fails("the manager died")]),
-            Rig(rig.store, MemoryPods(active={PodUid("answered")})) as next_rig,
+            Rig(store=rig.store, pods=MemoryPods(active={PodUid("answered")})) as next_rig,
         ):
             assert list(next_rig.node.ledger) == list(answered.allocations)
             next_rig.network.connect(gpus(2))
@@ -545,8 +527,7 @@ def test_a_manager_that_dies_while_a_plugin_is_asked_allocated_nothing() -> None
 
 def test_a_manager_restarted_while_a_plugin_is_asked_allocated_nothing() -> None:
     """The restarted manager knows only answered admissions; the old admission is refused."""
-    with Rig() as rig:
-        rig.network.connect(gpus(1))
+    with Rig(gpus(1)) as rig:
         with rig.suspended("Allocate", rig.admit, pod("in flight"), answered=True) as in_flight:
             rig.manager.stop()
             rig.manager.start()
@@ -558,11 +539,10 @@ def test_a_manager_restarted_while_a_plugin_is_asked_allocated_nothing() -> None
 
 def test_a_manager_that_has_stopped_writes_nothing() -> None:
     """Another manager may own the store now, so an admission that ends after the stop saves nothing."""
-    with Rig() as rig:
-        rig.network.connect(gpus(1))
+    with Rig(gpus(1)) as rig:
         with (
             rig.suspended("Allocate", rig.admit, pod("in flight"), answered=True) as in_flight,
-            Rig(rig.store) as next_rig,
+            Rig(store=rig.store) as next_rig,
         ):
             rig.manager.stop()
             next_rig.network.connect(gpus(1))
@@ -573,8 +553,7 @@ def test_a_manager_that_has_stopped_writes_nothing() -> None:
 
 def test_a_save_that_is_under_way_ends_before_the_stop() -> None:
     """The next manager finds the answered admission in the file."""
-    with Rig() as rig:
-        rig.network.connect(gpus(1))
+    with Rig(gpus(1)) as rig:
         with rig.suspended("save", rig.admit, pod("first")) as first:
             stop = rig.assert_waiting(rig.in_thread(rig.manager.stop))
         stop.result(TIMEOUT)
@@ -584,12 +563,11 @@ def test_a_save_that_is_under_way_ends_before_the_stop() -> None:
 
 def test_a_stopped_manager_frees_nothing_and_admits_no_pod() -> None:
     """It has not read the file, so it would free devices in use and admit pods without their devices."""
-    with Rig() as rig:
-        rig.network.connect(gpus(1))
+    with Rig(gpus(1)) as rig:
         rig.admit(pod("first"))
         blob = rig.store.blob
     assert str(rig.admit(pod("other"))) == "the device manager is not running"
-    never_started = Rig(MemoryStore(blob))
+    never_started = Rig(store=MemoryStore(blob))
     with pytest.raises(ManagerNotStartedError, match=r"call start\(\) first"):
         never_started.admit(pod("other"))
     for idle in (rig, never_started):
@@ -618,8 +596,7 @@ class LateOwner(MemoryTransport):
 
 def test_what_the_last_owner_saved_just_before_it_stopped_is_restored() -> None:
     """The file is read after the directory was claimed, because it may change until then."""
-    with Rig() as rig:
-        rig.network.connect(gpus(2))
+    with Rig(gpus(2)) as rig:
 
         def before_it_stops() -> None:
             rig.admit(pod("late"))
@@ -631,8 +608,7 @@ def test_what_the_last_owner_saved_just_before_it_stopped_is_restored() -> None:
 
 def test_a_plugin_that_registers_while_the_file_is_read_waits() -> None:
     """The file is restored before events of plugins are handled."""
-    with Rig() as rig:
-        rig.network.connect(gpus(2))
+    with Rig(gpus(2)) as rig:
         rig.admit(pod("first"))
         rig.manager.stop()
         with rig.suspended("load", rig.manager.start) as start:
@@ -646,8 +622,7 @@ def test_a_plugin_that_registers_while_the_file_is_read_waits() -> None:
 
 def test_a_start_that_fails_leaves_nothing_running_and_may_be_tried_again() -> None:
     """The transport is started first, so it is stopped again if the file can be neither read nor set aside."""
-    with Rig() as rig:
-        rig.network.connect(gpus(2))
+    with Rig(gpus(2)) as rig:
         had = devices(rig.admit(pod("first")))
         rig.manager.stop()
         rig.script.on("load", Fails())
@@ -722,8 +697,7 @@ class SlowList(Collection[PodUid]):
 def test_a_pod_admitted_while_ended_pods_are_removed_is_kept() -> None:
     """Only a pod that held devices before the active pods were listed can be treated as ended."""
     pods = SlowPods()
-    with Rig(pods=pods) as rig:
-        rig.network.connect(gpus(2))
+    with Rig(gpus(2), pods=pods) as rig:
         pods.gate = gate = Gate(TIMEOUT)
         sweep = rig.in_thread(rig.manager.update_allocated_devices)
         assert gate.reached.wait(TIMEOUT)

@@ -8,65 +8,28 @@ import pytest
 from tests.recorded import share
 from tests.simulation.dra.world import FAULTS, Action, Fault, run
 
-SCENARIOS: dict[str, list[Action]] = {
-    "one pod": [("prepare", "first"), ("prepare", "first"), ("unprepare", "first")],
-    "two pods of one claim": [
-        ("prepare", "first"),
-        ("prepare", "second"),
-        ("unprepare", "first"),
-        ("prepare", "third"),
-        ("unprepare", "second"),
-        ("unprepare", "third"),
-    ],
-    "a restart between": [
-        ("prepare", "first"),
-        ("restart",),
-        ("prepare", "second"),
-        ("unprepare", "first"),
-        ("orderly_restart",),
-        ("unprepare", "second"),
-    ],
-    "pods that vanish": [
-        ("prepare", "first"),
-        ("prepare", "third"),
-        ("vanish", "first"),
-        ("reconcile",),
-        ("vanish", "third"),
-        ("restart",),
-        ("reconcile",),
-    ],
-    "a release that is tried again": [
-        ("prepare", "first"),
-        ("unprepare", "first"),
-        ("unprepare", "first"),
-        ("prepare", "second"),
-        ("prepare", "third"),
-    ],
-    "a claim that is replaced": [
-        ("prepare", "third"),
-        ("replace_claim", "one"),
-        ("prepare", "first"),
-        ("unprepare", "third"),
-        ("prepare", "first"),
-    ],
-    "drivers that restart": [
-        ("prepare", "first"),
-        ("driver_restarts", "a.example.com"),
-        ("prepare", "third"),
-        ("unprepare", "first"),
-        ("driver_restarts", "b.example.com"),
-        ("unprepare", "third"),
-    ],
-}
 
-BESIDE: list[Action] = [
-    ("prepare", "first"),
-    ("prepare", "second"),
-    ("prepare", "third"),
-    ("unprepare", "first"),
-    ("unprepare", "third"),
-    ("reconcile",),
-]
+def parsed(text: str) -> list[Action]:
+    """The actions of a scenario, from their text."""
+    return [tuple(action.split()) for action in text.split(", ")]
+
+
+TEXTS = {
+    "one pod": "prepare first, prepare first, unprepare first",
+    "two pods of one claim": (
+        "prepare first, prepare second, unprepare first, prepare third, unprepare second, unprepare third"
+    ),
+    "a restart between": "prepare first, restart, prepare second, unprepare first, orderly_restart, unprepare second",
+    "pods that vanish": "prepare first, prepare third, vanish first, reconcile, vanish third, restart, reconcile",
+    "a release that is tried again": "prepare first, unprepare first, unprepare first, prepare second, prepare third",
+    "a claim that is replaced": "prepare third, replace_claim one, prepare first, unprepare third, prepare first",
+    "drivers that restart": (
+        "prepare first, driver_restarts a.example.com, prepare third, unprepare first, "
+        "driver_restarts b.example.com, unprepare third"
+    ),
+}
+SCENARIOS = {name: parsed(text) for name, text in TEXTS.items()}
+BESIDE = parsed("prepare first, prepare second, prepare third, unprepare first, unprepare third, reconcile")
 
 
 def places(actions: list[Action]) -> Iterator[tuple[int, int, str]]:

@@ -147,15 +147,8 @@ def test_once_fails_if_the_status_is_not_published(devicecore: Run, root: Path) 
     with NodeServer() as server:
         kubeconfig = server.config(root)
         arguments = ["kubelet", "--root", str(root), "--node-name", "missing", "--once", "--wait", "1"]
-        arguments += [
-            "--kubeconfig",
-            str(kubeconfig),
-            "--context",
-            "devicecore",
-            "--beside-kubelet",
-            "--patch",
-            "apply",
-        ]
+        publishing = ("--context", "devicecore", "--beside-kubelet", "--patch", "apply")
+        arguments += ["--kubeconfig", str(kubeconfig), *publishing]
         run = devicecore(*arguments, "--json")
         assert run.returncode == 1
         assert "there is no node 'missing'" in json.loads(run.stdout)["sink_problem"]

@@ -161,13 +161,7 @@ def test_any_text_has_one_pci_address_or_none(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        UUID,
-        "gpu-0",
-        "3b:00",
-        "0000:3b:00.8",
-        "0000:3b:00.0 0000:3c:00.0",
-        "192.168.0.1",
-        "12:34:56:78:9a:bc",
+        *(UUID, "gpu-0", "3b:00", "0000:3b:00.8", "0000:3b:00.0 0000:3c:00.0", "192.168.0.1", "12:34:56:78:9a:bc"),
         "node-10-10-3",
     ],
 )

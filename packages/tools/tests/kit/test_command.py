@@ -19,6 +19,7 @@ from devicecore_tools.conformance.device_plugin import CHECKS
 from tests.kit.faults import RESTARTS
 
 PLUGIN = Path(__file__).with_name("faulty_plugin.py")
+CONFORMANCE = [sys.executable, "-m", "devicecore_tools", "conformance", "plugin"]
 CALM = [f"--skip={name}" for name in RESTARTS]
 
 
@@ -68,18 +69,8 @@ def test_a_failed_should_check_fails_no_run_but_shows_the_output(tmp_path: Path)
     document = json.loads(ran.stdout)
     assert (ran.returncode, document["passed"], document["resource"]) == (0, True, "example.com/chip")
     (failed,) = [check for check in document["checks"] if check["verdict"] == "failed"]
-    assert {*failed} == {
-        "name",
-        "severity",
-        "verdict",
-        "done",
-        "expected",
-        "actual",
-        "clause",
-        "seconds",
-        "out_of_time",
-        "applies",
-    }
+    answered = "name severity verdict done expected actual clause seconds out_of_time applies"
+    assert {*failed} == {*answered.split()}
     assert (failed["name"], failed["severity"]) == ("answers-each-of-two-containers", "should")
     suite = ET.fromstring(report.read_text())[0]  # noqa: S314 - this test wrote it
     assert (suite.get("failures"), suite.get("skipped")) == ("0", "2")
@@ -132,7 +123,7 @@ def test_sigterm_ends_the_plugin_and_leaves_nothing(short_path: Path, tmp_path: 
     # More than a pipe holds is printed, so the command has begun to read it when the process names itself.
     plugin = ["sh", "-c", f"seq 20000; echo $$ > {started}; exec sleep 600"]
     with subprocess.Popen(
-        [sys.executable, "-m", "devicecore_tools", "conformance", "plugin", "--", *plugin],
+        [*CONFORMANCE, "--", *plugin],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -147,16 +138,7 @@ def test_sigterm_ends_the_plugin_and_leaves_nothing(short_path: Path, tmp_path: 
 
 
 def test_a_plugin_can_be_started_by_hand(short_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "devicecore_tools",
-        "conformance",
-        "plugin",
-        *CALM,
-        "--socket-dir",
-        str(short_path),
-    ]
+    command = [*CONFORMANCE, *CALM, "--socket-dir", str(short_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         hint = running.stderr.readline()
@@ -171,19 +153,9 @@ def test_a_plugin_can_be_started_by_hand(short_path: Path) -> None:
 
 def test_a_terminal_gets_colours_and_lines_broken_between_words() -> None:
     ours, theirs = pty.openpty()
-    arguments = [
-        "conformance",
-        "plugin",
-        "--only",
-        "gives-nodes-by-id",
-        "--",
-        sys.executable,
-        str(PLUGIN),
-        "{dir}",
-        "by-position",
-    ]
+    arguments = ["--only", "gives-nodes-by-id", "--", sys.executable, str(PLUGIN), "{dir}", "by-position"]
     environment = {**os.environ, "COLUMNS": "60", "TERM": "xterm"}
-    with subprocess.Popen([sys.executable, "-m", "devicecore_tools", *arguments], stdout=theirs, env=environment):
+    with subprocess.Popen([*CONFORMANCE, *arguments], stdout=theirs, env=environment):
         os.close(theirs)
         printed = b""
         while chunk := _read(ours):

@@ -102,23 +102,9 @@ def test_daemons_of_a_plugin_end_with_the_run(tmp_path: Path) -> None:
     """One has the environment of the plugin, one has dropped it, and both keep its output open."""
     pids = tmp_path / "pids"
     script = f"setsid sleep 600 & echo $! >> {pids}; env -i setsid sleep 600 & echo $! >> {pids}; exit 3"
-    words = [
-        sys.executable,
-        "-m",
-        "devicecore_tools",
-        "conformance",
-        "plugin",
-        "--no-restart",
-        "--only",
-        NAMES[0],
-        "--",
-        "sh",
-        "-c",
-        script,
-    ]
-    ran = subprocess.run(
-        words, capture_output=True, text=True, timeout=LIMIT, check=False, env={**os.environ, "TMPDIR": str(tmp_path)}
-    )
+    words = f"-m devicecore_tools conformance plugin --no-restart --only {NAMES[0]} -- sh -c".split()
+    command, environment = [sys.executable, *words, script], {**os.environ, "TMPDIR": str(tmp_path)}
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False, env=environment)
     assert ran.returncode == 2, ran.stdout
     found = [int(pid) for pid in pids.read_text().split()]
     assert len(found) >= 2

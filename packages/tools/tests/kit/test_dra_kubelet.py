@@ -51,6 +51,13 @@ class Gpus(DraDriver):
         return {claim.uid: UnprepareResult() for claim in claims}
 
 
+def serve(kubelet: BaseDraKubelet, driver: Gpus) -> None:
+    """Serve a driver with one published device, and wait for it."""
+    kubelet.serve(driver)
+    kubelet.publish(GPU, "a")
+    kubelet.wait_for_driver(GPU)
+
+
 @pytest.fixture(params=[MemoryDraKubelet, DraKubelet])
 def kubelet(request: pytest.FixtureRequest) -> Iterator[BaseDraKubelet]:
     make: Callable[..., AbstractContextManager[BaseDraKubelet]] = request.param
@@ -93,9 +100,7 @@ def test_a_pod_gets_its_devices_and_gives_them_back(kubelet: BaseDraKubelet) -> 
 
 
 def test_a_pod_has_devices_of_plugins_and_of_claims(kubelet: BaseDraKubelet) -> None:
-    kubelet.serve(Gpus())
-    kubelet.publish(GPU, "a")
-    kubelet.wait_for_driver(GPU)
+    serve(kubelet, Gpus())
     kubelet.devices.serve(SimulatedPlugin(NIC, simulated_devices("nic", 2)))
     kubelet.devices.wait_for_resource(NIC)
     claim = kubelet.claim(GPU)
@@ -125,9 +130,7 @@ def test_devices_are_chosen_that_no_claim_has(kubelet: BaseDraKubelet) -> None:
 
 
 def test_a_restart_asks_again_with_the_state_and_not_at_all_without_pods(kubelet: BaseDraKubelet) -> None:
-    kubelet.serve(Gpus())
-    kubelet.publish(GPU, "a")
-    kubelet.wait_for_driver(GPU)
+    serve(kubelet, Gpus())
     claim = kubelet.claim(GPU)
     pod = kubelet.prepare(claim)
     kubelet.restart()
@@ -142,9 +145,7 @@ def test_a_restart_asks_again_with_the_state_and_not_at_all_without_pods(kubelet
 
 def test_faults_of_calls_are_played_on_cue(kubelet: BaseDraKubelet) -> None:
     driver = Gpus()
-    kubelet.serve(driver)
-    kubelet.publish(GPU, "a")
-    kubelet.wait_for_driver(GPU)
+    serve(kubelet, driver)
     claim = kubelet.claim(GPU)
     kubelet.script.on(PREPARE, Fails("wire cut"))
     pod = kubelet.pod(claim)
@@ -179,9 +180,7 @@ def test_the_newest_connected_instance_is_called(kubelet: BaseDraKubelet) -> Non
 
 
 def test_a_cut_connection_is_made_again(kubelet: BaseDraKubelet) -> None:
-    kubelet.serve(Gpus())
-    kubelet.publish(GPU, "a")
-    kubelet.wait_for_driver(GPU)
+    serve(kubelet, Gpus())
     kubelet.drop_connection(GPU)
     kubelet.wait_until("a second connection", lambda: len(kubelet.events_of(DriverConnected)) == 2)
     kubelet.prepare(kubelet.claim(GPU)).delete()
@@ -190,9 +189,7 @@ def test_a_cut_connection_is_made_again(kubelet: BaseDraKubelet) -> None:
 
 def test_a_claim_of_a_pod_that_vanished_is_released_in_time(kubelet: BaseDraKubelet) -> None:
     driver = Gpus()
-    kubelet.serve(driver)
-    kubelet.publish(GPU, "a")
-    kubelet.wait_for_driver(GPU)
+    serve(kubelet, driver)
     pod = kubelet.prepare(kubelet.claim(GPU))
     kubelet.advance(60)
     assert len(driver.prepared) == 1

@@ -22,21 +22,17 @@ from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from tests.adapters.peers import register
 
 GPU = "example.com/gpu"
-SIMULATED = (
-    sys.executable,
-    "-m",
-    "devicecore_tools",
-    "plugin",
-    "simulated",
-    "--socket-dir",
-    "{dir}",
-    "--resource",
-    GPU,
-)
+SIMULATED = (sys.executable, *f"-m devicecore_tools plugin simulated --socket-dir {{dir}} --resource {GPU}".split())
 
 
 def gpus(count: int = 4) -> SimulatedPlugin:
     return SimulatedPlugin(GPU, simulated_devices("gpu", count), "GPUS")
+
+
+def serve(kubelet: BaseKubelet, plugin: SimulatedPlugin) -> None:
+    """Serve a plugin, and wait for its list."""
+    kubelet.serve(plugin)
+    kubelet.wait_for_resource(GPU)
 
 
 @pytest.fixture(params=[MemoryKubelet, Kubelet])
@@ -53,8 +49,7 @@ class TestBothKubelets:
         assert (any_kubelet.counts(GPU), any_kubelet.registrations(GPU)) == ((2, 2), 1)
 
     def test_a_pod_gets_the_answer_of_its_plugin(self, any_kubelet: BaseKubelet) -> None:
-        any_kubelet.serve(gpus())
-        any_kubelet.wait_for_resource(GPU)
+        serve(any_kubelet, gpus())
         pod = any_kubelet.admit({GPU: 2})
         assert pod.devices() == pod.devices(GPU) == ("gpu-0", "gpu-1")
         assert pod.envs == {"GPUS": "gpu-0,gpu-1"}
@@ -67,24 +62,21 @@ class TestBothKubelets:
         assert any_kubelet.admit({GPU: 1}).devices() == ("gpu-0",)
 
     def test_a_pod_may_have_several_containers(self, any_kubelet: BaseKubelet) -> None:
-        any_kubelet.serve(gpus())
-        any_kubelet.wait_for_resource(GPU)
+        serve(any_kubelet, gpus())
         containers = (Container("a", {GPU: 1}), Container("b", {GPU: 2}))
         pod = any_kubelet.admit(Pod(PodUid("u1"), name="trainer", containers=containers))
         assert (pod.devices(), pod.devices(container="b")) == (("gpu-0",), ("gpu-1", "gpu-2"))
         assert pod.options("b").envs == {"GPUS": "gpu-1,gpu-2"}
 
     def test_a_refusal_has_the_reason(self, any_kubelet: BaseKubelet) -> None:
-        any_kubelet.serve(gpus(2))
-        any_kubelet.wait_for_resource(GPU)
+        serve(any_kubelet, gpus(2))
         with pytest.raises(PodRefusedError, match=r"pod pod-1 was not admitted: .*Requested: 3, Available: 2"):
             any_kubelet.admit({GPU: 3})
 
     def test_a_plugin_that_requires_it_is_called_before_each_start(self, any_kubelet: BaseKubelet) -> None:
         plugin = gpus()
         plugin.options = PluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
-        any_kubelet.serve(plugin)
-        any_kubelet.wait_for_resource(GPU)
+        serve(any_kubelet, plugin)
         pod = any_kubelet.admit({GPU: 1})
         assert pod.start() == pod.start() == pod.options()
         assert [call.method for call in any_kubelet.calls] == [
@@ -102,8 +94,7 @@ class TestBothKubelets:
 
     @pytest.mark.parametrize("checkpoint", [True, False])
     def test_a_restart_restores_the_checkpoint(self, any_kubelet: BaseKubelet, *, checkpoint: bool) -> None:
-        any_kubelet.serve(gpus())
-        any_kubelet.wait_for_resource(GPU)
+        serve(any_kubelet, gpus())
         pod = any_kubelet.admit({GPU: 2})
         any_kubelet.restart(checkpoint=checkpoint)
         any_kubelet.wait_for_registration(GPU, 2)
@@ -111,8 +102,7 @@ class TestBothKubelets:
         assert pod.devices() == (("gpu-0", "gpu-1") if checkpoint else ())
 
     def test_a_disconnected_plugin_registers_again(self, any_kubelet: BaseKubelet) -> None:
-        any_kubelet.serve(gpus())
-        any_kubelet.wait_for_resource(GPU)
+        serve(any_kubelet, gpus())
         any_kubelet.drop_stream(GPU)
         any_kubelet.drop_stream("example.com/unknown")
         any_kubelet.wait_for_registration(GPU, 2)
@@ -155,8 +145,7 @@ class TestBothKubelets:
             any_kubelet.wait_for_resource("gpu")
 
     def test_it_can_be_stopped_and_started_again(self, any_kubelet: BaseKubelet) -> None:
-        any_kubelet.serve(gpus())
-        any_kubelet.wait_for_resource(GPU)
+        serve(any_kubelet, gpus())
         any_kubelet.stop()
         any_kubelet.stop()
         any_kubelet.restart()
@@ -252,8 +241,7 @@ class TestOverSockets:
         kubelet.wait_until_gone(GPU)
 
     def test_kubelet_sock_can_be_deleted_and_made_again(self, kubelet: Kubelet) -> None:
-        kubelet.serve(gpus())
-        kubelet.wait_for_resource(GPU)
+        serve(kubelet, gpus())
         (socket,) = kubelet.plugin_sockets()
         inode = (kubelet.directory / socket).stat().st_ino
         kubelet.remove_socket()

@@ -65,17 +65,8 @@ def test_a_planted_file_neither_ends_the_kubelet_nor_is_written_through(node: Pa
 
 def test_a_directory_in_place_of_the_checkpoint_is_refused_in_a_sentence(node: Path) -> None:
     (node / "root" / FILES[-1]).mkdir()
-    command = [
-        sys.executable,
-        "-m",
-        "devicecore_tools",
-        "kubelet",
-        "--root",
-        str(node / "root"),
-        "--once",
-        "--wait",
-        "0",
-    ]
+    once = ("kubelet", "--root", str(node / "root"), "--once", "--wait", "0")
+    command = [sys.executable, "-m", "devicecore_tools", *once]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment(), timeout=PATIENCE)
     assert ran.returncode == 2
     assert "kubelet_internal_checkpoint" in ran.stderr
