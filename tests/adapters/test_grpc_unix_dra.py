@@ -220,7 +220,7 @@ class TestCalls:
             (b"\x0a" + b"\x03\x0a\x01\xff", "code = Internal desc = grpc: failed to unmarshal the received message"),
             (
                 bytes(4 * 1024 * 1024 + 1),
-                "code = ResourceExhausted desc = grpc: received message larger than max (4194305",
+                "code = ResourceExhausted desc = grpc: received message larger than max (4194",
             ),
             (
                 dra_v1.NodePrepareResourcesResponse(

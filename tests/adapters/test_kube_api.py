@@ -602,10 +602,7 @@ class TestCredentials:
         ("user", "problem"),
         [
             ({"client-certificate-data": "x", "client-key-data": "x"}, "client-certificate-data: expected base64: "),
-            (
-                {"client-certificate": FILE, "client-key": FILE},
-                "client-certificate: expected a certificate and its key",
-            ),
+            ({"client-certificate": FILE, "client-key": FILE}, "client-certificate: expected a certificate and its"),
             ({"client-certificate": FILE}, "client-certificate: expected a client-certificate and a client-key, got"),
             ({"exec": {"apiVersion": "v9", "command": "x"}}, f"exec.apiVersion: expected one of {EXEC_V1}, "),
             ({"exec": {"apiVersion": EXEC_V1, "interactiveMode": "Always"}}, "exec.interactiveMode: a program that n"),

@@ -79,10 +79,7 @@ class TestClaims:
         ("body", "sentence"),
         [
             ({**CLAIM, "metadata": {**UID, "name": "other"}}, "expected ResourceClaim default/claim"),
-            (
-                {**CLAIM, "metadata": {**UID, "name": "claim"}, "status": {"reservedFor": 7}},
-                "reservedFor: expected a list, got 7",
-            ),
+            ({**CLAIM, "metadata": {**UID, "name": "claim"}, "status": {"reservedFor": 7}}, "reservedFor: expected a"),
             ([], "."),
             ("not JSON", "."),
         ],

@@ -516,31 +516,19 @@ def requests_are_computed_per_container(patch: Patch) -> None:
     patch.setattr(NodeState, "requests", lambda _, pod, container: requests(managers[-1].state, pod, container))
 
 
+RESERVED = races.test_137534_a_reserved_device_goes_to_no_other_pod
+HALF_FAILED = races.test_130145_a_half_failed_admission_leaks_nothing
+TOO_LATE = races.test_117435_an_answer_after_the_budget_is_never_taken
 RACES: Sequence[tuple[Callable[[Patch], None], Callable[[], None]]] = (
-    (
-        in_use_is_rebuilt_when_pods_are_evicted,
-        partial(races.test_137534_a_reserved_device_goes_to_no_other_pod, races.evict),
-    ),
-    (
-        in_use_is_rebuilt_when_an_admission_fails,
-        partial(races.test_137534_a_reserved_device_goes_to_no_other_pod, races.fail_to_allocate),
-    ),
-    (
-        eviction_drops_reservations,
-        partial(races.test_137534_a_reserved_device_goes_to_no_other_pod, races.collect_garbage),
-    ),
+    (in_use_is_rebuilt_when_pods_are_evicted, partial(RESERVED, races.evict)),
+    (in_use_is_rebuilt_when_an_admission_fails, partial(RESERVED, races.fail_to_allocate)),
+    (eviction_drops_reservations, partial(RESERVED, races.collect_garbage)),
     (devices_are_not_chosen_again_after_the_plugin_was_asked, races.test_137534_two_pods_get_the_same_preference),
     (admissions_of_one_pod_run_side_by_side, races.test_one_pod_that_is_admitted_twice_at_once_is_admitted_once),
-    (
-        a_failed_admission_keeps_its_first_container,
-        partial(races.test_130145_a_half_failed_admission_leaks_nothing, Fails(), 3),
-    ),
+    (a_failed_admission_keeps_its_first_container, partial(HALF_FAILED, Fails(), 3)),
     (a_failed_admission_releases_nothing, races.test_137317_a_failing_preference_leaks_nothing),
     (memory_is_changed_before_the_file, races.test_140929_devices_that_cannot_be_saved_are_not_allocated),
-    (
-        an_answer_after_the_deadline_is_taken,
-        partial(races.test_117435_an_answer_after_the_budget_is_never_taken, "Allocate"),
-    ),
+    (an_answer_after_the_deadline_is_taken, partial(TOO_LATE, "Allocate")),
     (a_disconnect_is_matched_by_resource, races.test_121994_a_late_disconnect_does_not_touch_the_next_instance),
     (a_disconnect_is_matched_by_socket, races.test_135437_events_of_an_old_instance_on_the_same_socket_change_nothing),
     (a_list_is_matched_by_resource, races.test_135437_events_of_an_old_instance_on_the_same_socket_change_nothing),

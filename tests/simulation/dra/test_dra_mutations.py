@@ -417,7 +417,7 @@ def the_oldest_connected_instance_is_called(patch: Patch) -> None:
     patch.setattr(DriverRegistry, "choose", choosing)
 
 
-def the_newest_instance_is_called_whether_or_not_it_is_connected(patch: Patch) -> None:
+def the_newest_instance_is_called_connected_or_not(patch: Patch) -> None:
     """M13."""
     patch.setattr(DriverRegistry, "choose", lambda self, driver: self.instances[driver][-1])
 
@@ -476,10 +476,7 @@ NAMED: Sequence[tuple[Callable[[Patch], None], Callable[[unit.Node], None]]] = (
     (nothing_is_deleted_at_the_start, unit.test_slices_of_all_drivers_are_deleted_at_the_start),
     (a_failed_deletion_is_not_tried_again, unit.test_a_deletion_of_slices_that_fails_is_tried_again_for_ever),
     (the_oldest_connected_instance_is_called, unit.test_a_call_goes_to_the_newest_connected_instance),
-    (
-        the_newest_instance_is_called_whether_or_not_it_is_connected,
-        unit.test_a_call_goes_to_the_newest_connected_instance,
-    ),
+    (the_newest_instance_is_called_connected_or_not, unit.test_a_call_goes_to_the_newest_connected_instance),
     (a_driver_without_a_connection_counts_as_not_registered, unit.test_a_call_goes_to_the_newest_connected_instance),
     (a_report_does_not_count_at_its_limit, unit.test_the_health_of_claimed_devices_is_reported),
     (each_report_has_the_default_limit, unit.test_health_survives_a_restart_and_a_bad_file_is_no_health),

@@ -19,6 +19,9 @@ GOOD, AS_PRINTED, EMPTY = (str(DATA / f"v1.13-{name}.json") for name in ("two-po
 FIELDS = ["file", "kind", "verdict", "format", "stored", "computed", "entries", "resources", "problem", "warnings"]
 
 
+CORRUPT = "checksum: checkpoint is corrupted: checksum is 82159178, the file says 3602853121"
+
+
 @pytest.fixture
 def rich_file(tmp_path: Path) -> str:
     """A checkpoint with everything in it, and one answer that cannot be read."""
@@ -64,11 +67,7 @@ def test_verify_says_what_kubelets_said(devicecore: Run, tmp_path: Path) -> None
     [
         (EMPTY, 0, f"{EMPTY}: ok (format 2, 0 entries, 0 resources, checksum 3467439661)"),
         (GOOD, 0, f"{GOOD}: ok (format 1, 3 entries, 2 resources, checksum 3285376913)"),
-        (
-            AS_PRINTED,
-            1,
-            f"{AS_PRINTED}: checksum: checkpoint is corrupted: checksum is 82159178, the file says 3602853121",
-        ),
+        (AS_PRINTED, 1, f"{AS_PRINTED}: {CORRUPT}"),
         ("/nowhere", 1, "/nowhere: absent: there is no checkpoint"),
         (str(DATA), 1, f"{DATA}/kubelet_internal_checkpoint: absent: there is no checkpoint"),
     ],

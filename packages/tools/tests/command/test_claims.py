@@ -168,10 +168,7 @@ def test_fits_decides_claims_and_devices_of_plugins_together(
     ("content", "said"),
     [
         ('{"kind": "List", "items": []}', "no DeviceClass is known"),
-        (
-            '{"kind": "List", "items": [{"kind": "ResourceSlice", "spec": {"devices": 1}}]}',
-            "spec.driver: it is missing",
-        ),
+        ('{"kind": "List", "items": [{"kind": "ResourceSlice", "spec": {"devices": 1}}]}', "spec.driver: it is miss"),
         ('{"kind": "List", "items": 3}', "expected a list"),
         ("nonsense", "expected"),
     ],

@@ -30,10 +30,7 @@ ROOT = Path(__file__).parents[4]
 SOUND = encode(CheckpointData((PodDevicesEntry("u-1", "main", GPU, {0: ("gpu-0",)}, b""),), {GPU: ("gpu-0", "gpu-1")}))
 SHARED = encode(
     CheckpointData(
-        (
-            PodDevicesEntry("u-1", "main", GPU, {0: ("gpu-0",)}, b""),
-            PodDevicesEntry("u-2", "main", GPU, {0: ("gpu-0",)}, b""),
-        ),
+        tuple(PodDevicesEntry(pod, "main", GPU, {0: ("gpu-0",)}, b"") for pod in ("u-1", "u-2")),
         {GPU: ("gpu-0", "gpu-1")},
     )
 )
@@ -132,10 +129,7 @@ def test_nothing_to_read_is_status_2_with_a_sentence(tmp_path: Path, capsys: Cap
     ("arguments", "complaint"),
     [
         (["--json", "--metrics"], "--json and --metrics exclude each other."),
-        (
-            ["--kubeconfig", "x", "--in-cluster", "--node-name", "n"],
-            "--kubeconfig and --in-cluster exclude each other.",
-        ),
+        (["--kubeconfig", "x", "--in-cluster", "--node-name", "n"], "--kubeconfig and --in-cluster exclude each other"),
         (["--in-cluster"], "--kubeconfig and --in-cluster need --node-name, the name of the Node object."),
         (["--pod-resources", "x", "--plugins"], "--plugins needs --root, the directory of the plugins' sockets."),
         (["--html", "/dev/null"], "--html: /dev/null is a directory, a pipe or a device, expected the name of a file."),

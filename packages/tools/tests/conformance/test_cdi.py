@@ -74,10 +74,7 @@ def test_what_the_library_accepts_is_no_problem(tmp_path: Path, content: object)
         (spec({"hooks": [{"hookName": "poststop", "path": ""}]}), "the hook poststop has no path"),
         (spec({"netDevices": [{"hostInterfaceName": "a", "name": ""}]}), "a network device needs both names"),
         (spec({"intelRdt": {"closID": "a/b"}}), "closID is 'a/b'"),
-        (
-            spec({"mounts": [{"hostPath": "/", "containerPath": "/", "type": "bind"}]}, cdiVersion="0.3.0"),
-            "needs 0.4.0",
-        ),
+        (spec({"mounts": [{"hostPath": "/", "containerPath": "/", "type": "bind"}]}, cdiVersion="0.3.0"), "needs 0.4"),
         (spec({"deviceNodes": [{"path": "/x", "hostPath": "/y"}]}, cdiVersion="0.4.0"), "needs 0.5.0"),
         (spec(kind="example.com/chip.v1", cdiVersion="0.5.0"), "needs 0.6.0"),
         (spec({"additionalGids": [1]}, cdiVersion="0.6.0"), "needs 0.7.0"),

