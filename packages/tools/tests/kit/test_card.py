@@ -82,7 +82,7 @@ def test_a_browser_shows_every_check_and_loads_nothing_else(browser: Browser, tm
     assert browser.requests == [page.as_uri()]
     assert browser.complaints == []
     rows = browser.run("[...document.querySelectorAll('tbody tr')].map(row => [...row.cells].map(it => it.innerText))")
-    explained = "it was so\n\nExpected: {0} is expected\n\nBecause: a rule"
+    explained = "it was so\n\nExpected: {0} is expected\n\nBecause: rule"
     assert rows == [
         ["FAIL", "must", "two\n\ntwo is done", explained.format("two")],
         ["FAIL", "should", "three\n\nthree is done", explained.format("three")],
