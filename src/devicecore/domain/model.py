@@ -216,12 +216,7 @@ class RequestMapping:
 
 
 def _mappings(value: Iterable[RequestMapping]) -> tuple[RequestMapping, ...]:
-    return tuple(
-        [
-            checked(mapping, RequestMapping, "ExtendedClaim.mappings")
-            for mapping in items(value, "ExtendedClaim.mappings")
-        ]
-    )
+    return tuple_of(value, RequestMapping, "ExtendedClaim.mappings")
 
 
 @frozen

@@ -5,6 +5,7 @@ Law: a list that passes leaves room in the checkpoint for those of other plugins
 
 import logging
 from collections.abc import Sequence
+from typing import NoReturn
 
 from attrs import frozen
 
@@ -28,38 +29,12 @@ _log = logging.getLogger(__name__)
 
 
 @frozen
-class TooManyNumaNodesError(PluginError):
-    """A plugin's list names more NUMA nodes than a machine can have."""
+class DeviceListError(PluginError):
+    """A plugin's list names more NUMA nodes than a machine can have, or would take up too much of the checkpoint."""
 
     resource: str
-    numa_nodes: int
-
-    def __str__(self) -> str:
-        return f"a list of {self.resource} names {self.numa_nodes} NUMA nodes, expected at most {MAX_NUMA_NODES}"
-
-
-@frozen
-class DeviceIdTooLongError(PluginError):
-    """A plugin's list has a device id of a length that would fill the checkpoint."""
-
-    resource: str
-    characters: int
-
-    def __str__(self) -> str:
-        return (
-            f"a list of {self.resource} has a device id of {self.characters} characters, "
-            f"expected at most {MAX_DEVICE_ID}"
-        )
-
-
-@frozen
-class DeviceListTooLargeError(PluginError):
-    """A plugin's list would take up too much of the checkpoint. `size` and `limit` are in bytes."""
-
-    resource: str
-    size: int
-    limit: int
-    _text = "a list of {resource} would have {size:,} bytes in the checkpoint, expected at most {limit:,}"
+    problem: str
+    _text = "a list of {resource} {problem}"
 
 
 class ListCheck:
@@ -79,7 +54,7 @@ class ListCheck:
     def look(self, size: int, devices: DeviceList) -> None:
         """Look at the next list. `size` is at least the number of characters of its ids, and that of its message.
 
-        Raises DeviceListTooLargeError, DeviceIdTooLongError or TooManyNumaNodesError.
+        Raises DeviceListError.
         """
         if devices is self._last:
             return
@@ -90,11 +65,14 @@ class ListCheck:
             self._look_at_size(size, len(devices), self._limit)
         self._last = devices
 
+    def _refuse(self, problem: str) -> NoReturn:
+        raise DeviceListError(self._plugin.resource, problem)
+
     def _refuse_many_numa_nodes(self, devices: DeviceList) -> None:
         topologies = {topology for _, topology in {*devices.states} if topology}
         numa_nodes = {numa_node for topology in topologies for numa_node in topology}
         if len(numa_nodes) > MAX_NUMA_NODES:
-            raise TooManyNumaNodesError(self._plugin.resource, len(numa_nodes))
+            self._refuse(f"names {len(numa_nodes)} NUMA nodes, expected at most {MAX_NUMA_NODES}")
 
     def _look_at_ids(self, ids: Sequence[DeviceId]) -> None:
         long = [device for device in ids if len(device) > MAX_DEVICE_ID_LENGTH]
@@ -102,7 +80,7 @@ class ListCheck:
             return
         longest = max(map(len, long))
         if longest > MAX_DEVICE_ID:
-            raise DeviceIdTooLongError(self._plugin.resource, longest)
+            self._refuse(f"has a device id of {longest} characters, expected at most {MAX_DEVICE_ID}")
         if not self._long_ids_logged:
             self._long_ids_logged = True
             _log.warning(
@@ -120,7 +98,7 @@ class ListCheck:
         is_small = max(6 * size, 40 * len(ids)) < MAX_OF_OWNER // 2
         before, self._in_file = self._in_file, 0 if is_small else share_of_file(json_text(ids))
         if self._in_file > MAX_OF_OWNER:
-            raise DeviceListTooLargeError(self._plugin.resource, self._in_file, MAX_OF_OWNER)
+            self._refuse(f"would have {self._in_file:,} bytes in the checkpoint, expected at most {MAX_OF_OWNER:,}")
         if warning := near_limit(f"the list of {self._plugin.resource}", before, self._in_file, "the checkpoint"):
             _log.warning("%s", warning)
 

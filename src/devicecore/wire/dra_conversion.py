@@ -6,8 +6,6 @@ sentence, because each of its devices is kept in memory and in a file. `v1beta1`
 
 from collections.abc import Iterable, Mapping
 
-from attrs import frozen
-
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
 from devicecore.domain.dra.health import DraHealth, ReportedHealth
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, PreparedDevice
@@ -34,16 +32,8 @@ _HEALTH = {health.HEALTHY: DraHealth.HEALTHY, health.UNHEALTHY: DraHealth.UNHEAL
 _NUMBERS = {value: number for number, value in _HEALTH.items()}
 
 
-@frozen
 class TooMuchError(ValueError):
-    """A message holds more than its reader takes. `what` is such as `devices`."""
-
-    what: str
-    count: int
-    limit: int
-
-    def __str__(self) -> str:
-        return f"the driver sent {self.count} {self.what}, expected at most {self.limit}"
+    """A message holds more than its reader takes."""
 
 
 def to_claims(claims: Claims) -> tuple[ClaimRef, ...]:
@@ -151,4 +141,5 @@ def _name(text: str) -> str:
 
 def _limit(what: str, count: int, limit: int) -> None:
     if count > limit:
-        raise TooMuchError(what, count, limit)
+        message = f"the driver sent {count} {what}, expected at most {limit}"
+        raise TooMuchError(message)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from attrs import frozen
 from google.protobuf.message import Message
 
 from devicecore.adapters.pod_resources.api import (
@@ -175,7 +174,8 @@ class PodResourcesServer(HasLifecycle):
     def _get(self, request: podresources.GetPodResourcesRequest) -> podresources.GetPodResourcesResponse:
         answer = get_pod(self._look(), request.pod_name, request.pod_namespace)
         if answer is None:
-            raise _NotFoundError(request.pod_name, request.pod_namespace)
+            message = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
+            raise _NotFoundError(message)
         return answer
 
     def _get_allocatable(
@@ -233,15 +233,8 @@ class PodResourcesServer(HasLifecycle):
         return respond
 
 
-@frozen
 class _NotFoundError(Exception):
     """The pod does not exist."""
-
-    name: str
-    namespace: str
-
-    def __str__(self) -> str:
-        return f"pod {self.name} in namespace {self.namespace} not found"
 
 
 def _serialize(message: Message) -> bytes:

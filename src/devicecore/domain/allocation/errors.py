@@ -24,9 +24,7 @@ class UndecidedError(DeviceCoreError):
     """The claims cannot be allocated on any node, or it cannot be decided."""
 
     problem: str
-
-    def __str__(self) -> str:
-        return self.problem
+    _text = "{problem}"
 
 
 class SearchGivenUpError(UndecidedError):
