@@ -16,15 +16,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from devicecore.adapters.pod_resources.api import (
-    SERVICE_V1,
-    SERVICE_V1ALPHA1,
-    Snapshot,
-    allocatable_resources,
-    get_pod,
-    list_pods,
-    list_pods_v1alpha1,
-)
+from devicecore.adapters.pod_resources import api
 from devicecore.domain.errors import DirectoryError, DirectoryInUseError, SetUpError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
@@ -45,6 +37,8 @@ MAX_SWEEP = 1.0
 _THREADS = 4
 _STOP_GRACE = 1.0  # seconds for calls in flight
 _LOOK_INTERVAL = 1.0  # seconds between two looks at our own socket
+
+_Methods = Mapping[str, tuple[type[Message], Callable[[Any], Message]]]
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +66,7 @@ class PodResourcesServer(HasLifecycle):
     def __init__(
         self,
         socket: str | os.PathLike[str],
-        look: Callable[[], Snapshot],
+        look: Callable[[], api.Snapshot],
         *,
         sweep: Callable[[], None] = lambda: None,
         observe: Callable[[str, str, bool], None] = lambda _method, _version, _failed: None,
@@ -122,24 +116,22 @@ class PodResourcesServer(HasLifecycle):
 
     def _serve(self) -> None:
         server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="devicecore-pod-resources"))
-        server.add_generic_rpc_handlers(
-            (
-                self._service(
-                    SERVICE_V1,
-                    "v1",
-                    {
-                        "List": (podresources.ListPodResourcesRequest, self._list),
-                        "Get": (podresources.GetPodResourcesRequest, self._get),
-                        "GetAllocatableResources": (podresources.AllocatableResourcesRequest, self._get_allocatable),
-                    },
-                ),
-                self._service(
-                    SERVICE_V1ALPHA1,
-                    "v1alpha1",
-                    {"List": (podresources_v1alpha1.ListPodResourcesRequest, self._list_v1alpha1)},
-                ),
-            )
+        methods: _Methods = {
+            "List": (podresources.ListPodResourcesRequest, lambda _: self._swept(api.list_pods)),
+            "Get": (podresources.GetPodResourcesRequest, self._get),
+            "GetAllocatableResources": (
+                podresources.AllocatableResourcesRequest,
+                lambda _: api.allocatable_resources(self._look()),
+            ),
+        }
+        older: _Methods = {
+            "List": (podresources_v1alpha1.ListPodResourcesRequest, lambda _: self._swept(api.list_pods_v1alpha1))
+        }
+        services = (
+            self._service(api.SERVICE_V1, "v1", methods),
+            self._service(api.SERVICE_V1ALPHA1, "v1alpha1", older),
         )
+        server.add_generic_rpc_handlers(services)
         try:
             with self._socket.binding() as private:
                 server.add_insecure_port(target(private))
@@ -167,36 +159,20 @@ class PodResourcesServer(HasLifecycle):
                 else:
                     _log.info("%s is served again", foreign_text(self._socket.path))
 
-    def _list(self, _: podresources.ListPodResourcesRequest) -> podresources.ListPodResourcesResponse:
-        self._sweep_in_time()
-        return list_pods(self._look())
-
     def _get(self, request: podresources.GetPodResourcesRequest) -> podresources.GetPodResourcesResponse:
-        answer = get_pod(self._look(), request.pod_name, request.pod_namespace)
+        answer = api.get_pod(self._look(), request.pod_name, request.pod_namespace)
         if answer is None:
             message = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
             raise _NotFoundError(message)
         return answer
 
-    def _get_allocatable(
-        self, _: podresources.AllocatableResourcesRequest
-    ) -> podresources.AllocatableResourcesResponse:
-        return allocatable_resources(self._look())
-
-    def _list_v1alpha1(
-        self, _: podresources_v1alpha1.ListPodResourcesRequest
-    ) -> podresources_v1alpha1.ListPodResourcesResponse:
-        self._sweep_in_time()
-        return list_pods_v1alpha1(self._look())
-
-    def _sweep_in_time(self) -> None:
+    def _swept(self, answer: Callable[[api.Snapshot], Message]) -> Message:
         # A list does not need what the sweep may wait for, which is a disk that hangs.
         with suppress(TimeoutError):
             in_time(self._sweep, MAX_SWEEP)
+        return answer(self._look())
 
-    def _service(
-        self, name: str, version: str, methods: Mapping[str, tuple[type[Message], Callable[[Any], Message]]]
-    ) -> grpc.GenericRpcHandler:
+    def _service(self, name: str, version: str, methods: _Methods) -> grpc.GenericRpcHandler:
         return grpc.method_handlers_generic_handler(
             name,
             {
