@@ -24,17 +24,10 @@ from typing import Any
 
 from attrs import define, field, frozen
 from devicecore_tools.node.cluster.pod_watch import KubeApiPods
+from devicecore_tools.node.cluster.requests import KubeApiRequests
 
 from devicecore.adapters.kube_api.access import Access, ApiRequest
-from devicecore.adapters.kube_api.requests import (
-    CLAIMS,
-    NODES,
-    PODS,
-    SLICES,
-    ApiResource,
-    KubeApiRequests,
-    RequestError,
-)
+from devicecore.adapters.kube_api.requests import CLAIMS, NODES, PODS, SLICES, ApiResource, RequestError
 
 HERE = Path(__file__).parent
 NAMESPACE = ApiResource("", "v1", "namespaces")

@@ -102,7 +102,7 @@ LAYERS = {
         | names("/doctor.sources.cdi /doctor.sources.expressions"),
     ),
     "devicecore_tools.command.demo.cluster": Layer(
-        ANY | names(".adapters .domain .dra_manager .manager .plugins .system")
+        ANY | names(".adapters .domain .dra_manager .manager .plugins .system /testing.temporary")
     ),
     "devicecore_tools.command.fleet.control": Layer(ANY | names("attrs .domain .ports .runtime .system")),
     "devicecore_tools.command": Layer(

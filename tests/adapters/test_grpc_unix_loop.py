@@ -137,7 +137,7 @@ import os, sys
 from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.domain.errors import ForkedError
 from devicecore.plugins.simulated import SimulatedPlugin
-from devicecore.system.temporary import short_directory
+from devicecore_tools.testing.temporary import short_directory
 
 with short_directory() as directory, serve_plugin(SimulatedPlugin("example.com/gpu"), directory) as plugin:
     child = os.fork()

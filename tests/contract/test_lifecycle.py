@@ -17,9 +17,11 @@ from attrs import define
 from devicecore_tools.conformance.dra.directory_watch import WatchedDirectory
 from devicecore_tools.node.cluster import endpoint, pod_watch, writer
 from devicecore_tools.node.cluster.pods import NodePods
+from devicecore_tools.node.cluster.requests import KubeApiRequests
 from devicecore_tools.testing import process
 from devicecore_tools.testing.api_server import LocalApiServer, http, server
 from devicecore_tools.testing.process import PluginProcess
+from devicecore_tools.testing.temporary import short_directory
 from hypothesis import settings
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -50,7 +52,6 @@ from devicecore.plugins.directory import DirectoryPlugin
 from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore.ports.context import Runs
 from devicecore.runtime.lifecycle import Lifecycle
-from devicecore.system.temporary import short_directory
 from devicecore.testing.contracts import lifecycle as lifecycle_contract
 from devicecore.testing.contracts.lifecycle import LIFECYCLE, LifecycleHarness, MakeLifecycle
 
@@ -435,7 +436,7 @@ def publish_slices(subject: slices.KubeApiSlicePublisher) -> None:
 def read_in_a_job(subject: writer.ApiWriter) -> bool:
     """Return that this is no use, because jobs are taken before a start, too."""
 
-    def job(client: requests.KubeApiRequests) -> None:
+    def job(client: KubeApiRequests) -> None:
         client.get(requests.NODES, "worker-1")
 
     for key in range(3):
@@ -472,7 +473,7 @@ CLIENTS: dict[str, tuple[Callable[[Path], Runs], Callable[..., object], ModuleTy
         dra,
     ),
     "client of objects": (
-        lambda config: requests.KubeApiRequests(Access(config)),
+        lambda config: KubeApiRequests(Access(config)),
         lambda subject: subject.get(requests.NODES, "worker-1"),
         requests,
     ),
@@ -482,7 +483,7 @@ CLIENTS: dict[str, tuple[Callable[[Path], Runs], Callable[..., object], ModuleTy
         pod_watch,
     ),
     "writer": (
-        lambda config: writer.ApiWriter(requests.KubeApiRequests(Access(config)), threads=2),
+        lambda config: writer.ApiWriter(KubeApiRequests(Access(config)), threads=2),
         read_in_a_job,
         writer,
     ),

@@ -10,6 +10,7 @@ from devicecore_tools.node.claims import DraParts, NodeClaims
 from devicecore_tools.node.cluster.pod_watch import KubeApiPods
 from devicecore_tools.node.cluster.pods import ClusterPods, NodePods
 from devicecore_tools.node.cluster.registration import RegisteredNode
+from devicecore_tools.node.cluster.requests import KubeApiRequests
 from devicecore_tools.node.cluster.words.nodes import NodeDescription
 from devicecore_tools.node.cluster.writer import ApiWriter
 from devicecore_tools.node.engine import NodeEngine
@@ -17,7 +18,6 @@ from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore import DeviceManager, ResourceName
 from devicecore.adapters.kube_api import Access, Backoff
-from devicecore.adapters.kube_api.requests import KubeApiRequests
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.ports.plugin import DevicePlugin

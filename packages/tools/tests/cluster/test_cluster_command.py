@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from devicecore_tools.node.cluster.registration import RegisteredNode
+from devicecore_tools.node.cluster.requests import KubeApiRequests
 from devicecore_tools.node.cluster.words.nodes import NodeDescription
 from devicecore_tools.node.cluster.writer import ApiWriter
 from devicecore_tools.node.settings import TAINT
@@ -23,7 +24,6 @@ from devicecore import NodeStatus, ResourceName
 from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.adapters.kube_api import Access
-from devicecore.adapters.kube_api.requests import KubeApiRequests
 from devicecore.domain.checkpoint import decode
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from attrs import evolve
 from devicecore_tools.node.cluster.registration import RegisteredNode
+from devicecore_tools.node.cluster.requests import KubeApiRequests
 from devicecore_tools.node.cluster.words.nodes import NodeDescription
 from devicecore_tools.node.cluster.writer import ApiWriter
 from devicecore_tools.testing.api_server import LocalApiServer
@@ -13,7 +14,6 @@ from tests.cluster.permissions import role, table, unlisted
 
 from devicecore import NodeStatus, ResourceName
 from devicecore.adapters.kube_api import Access
-from devicecore.adapters.kube_api.requests import KubeApiRequests
 
 GPU = ResourceName("a.io/gpu")
 

@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 import pytest
+from devicecore_tools.node.cluster.requests import KubeApiRequests
 from devicecore_tools.node.cluster.topology import KIND_RETRY, TopologyPublisher
 from devicecore_tools.node.cluster.words.topology import topology_object
 from devicecore_tools.node.cluster.writer import Job, Writer
@@ -11,7 +12,7 @@ from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore import Container, Device, DeviceId, DeviceManager, Health, NumaNode, Pod, PodUid, ResourceName
 from devicecore.adapters.kube_api import Access
-from devicecore.adapters.kube_api.requests import KubeApiRequests, RequestError
+from devicecore.adapters.kube_api.requests import RequestError
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.topology import Topology
 from devicecore.plugins.simulated import SimulatedPlugin

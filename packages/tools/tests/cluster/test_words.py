@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from attrs import evolve, frozen
 from devicecore_tools.node.cluster.predicates import NodeRoom
+from devicecore_tools.node.cluster.requests import KubeApiRequests
 from devicecore_tools.node.cluster.words import events, nodes
 from devicecore_tools.node.cluster.words.pods import REJECTED, PodFacts, pod_status, status_patch
 from devicecore_tools.node.outcome import PodRefusal
@@ -21,7 +22,7 @@ from devicecore_tools.testing.api_server import LocalApiServer
 from devicecore_tools.testing.api_server.patching import strategically_merged
 
 from devicecore.adapters.kube_api import Access
-from devicecore.adapters.kube_api.requests import PODS, KubeApiRequests, RequestError
+from devicecore.adapters.kube_api.requests import PODS, RequestError
 from devicecore.domain.dra.health import ClaimedDeviceHealth, ClaimHealth, DraHealth
 from devicecore.domain.health import ResourceHealth
 from devicecore.domain.model import DeviceId, Health, PodUid, ResourceName

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from devicecore.system.temporary import short_directory
+from devicecore_tools.testing.temporary import short_directory
 
 
 @pytest.fixture

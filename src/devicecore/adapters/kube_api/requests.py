@@ -14,7 +14,7 @@ from urllib.parse import quote
 from attrs import field, frozen
 
 from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, Problem
-from devicecore.adapters.kube_api.patches import Json, PatchType
+from devicecore.adapters.kube_api.patches import Json
 from devicecore.domain.errors import DeviceCoreError, NotStartedError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
@@ -153,67 +153,6 @@ class ApiServers(HasLifecycle):
                 server.disconnect()
 
 
-class KubeApiRequests(ApiServers):
-    """Reads and writes objects of any kind. Thread-safe. Use it as a context manager.
-
-    Every method raises `RequestError` if the server refuses or does not answer, or if this is not started.
-
-    Args:
-        access: where the API server and the credentials are, and how long to wait for them.
-        field_manager: the name in `metadata.managedFields` of what this writes.
-
-    Raises:
-        ApiAccessError: there are no credentials, or they cannot be used.
-    """
-
-    def __init__(self, access: Access = Access(), *, field_manager: str = "devicecore") -> None:
-        super().__init__("the client of the API server", "", access)
-        self._written = {"fieldManager": field_manager}
-
-    def get(self, resource: ApiResource, name: str, namespace: str = "") -> dict[str, Json]:
-        """Return an object as it is now."""
-        return self._send(ApiRequest(f"get {resource.plural}", "GET", resource.path(namespace, name)))
-
-    def list(self, resource: ApiResource, fields: str = "", namespace: str = "") -> list[Json]:
-        """Return the objects that a field selector matches; all of them, or a RequestError."""
-        return [one for items, _ in pages(self._send, resource, fields, namespace) for one in items]
-
-    def create(self, resource: ApiResource, body: Json, namespace: str = "") -> dict[str, Json]:
-        """Create an object. Return it as the server has it."""
-        path = resource.path(namespace)
-        return self._send(ApiRequest(f"create {resource.plural}", "POST", path, self._written, body))
-
-    def update(self, resource: ApiResource, body: Json, namespace: str = "") -> dict[str, Json]:
-        """Replace an object that has the version of `body`. Return it as the server has it."""
-        path = resource.path(namespace, str(body["metadata"]["name"]))
-        return self._send(ApiRequest(f"update {resource.plural}", "PUT", path, self._written, body))
-
-    def patch(
-        self, resource: ApiResource, name: str, body: Json, namespace: str = "", *, subresource: str = ""
-    ) -> dict[str, Json]:
-        """Change an object with a strategic merge patch. Return it as the server has it."""
-        path = resource.path(namespace, name, subresource)
-        permission = "/".join(filter(None, (f"patch {resource.plural}", subresource)))
-        return self._send(ApiRequest(permission, "PATCH", path, self._written, body, PatchType.STRATEGIC.value))
-
-    def delete(
-        self, resource: ApiResource, name: str, namespace: str = "", *, uid: str, grace: int | None = None
-    ) -> None:
-        """Delete the object that has this UID, after `grace` seconds if that is given."""
-        body: dict[str, Json] = {"preconditions": {"uid": uid}}
-        if grace is not None:
-            body["gracePeriodSeconds"] = grace
-        self._send(ApiRequest(f"delete {resource.plural}", "DELETE", resource.path(namespace, name), {}, body))
-
-    @property
-    def answered(self) -> float:
-        """When the latest request began that the server has answered, other than by asking for a pause.
-
-        In seconds of `time.monotonic`; minus infinity if there is none.
-        """
-        return self._answered
-
-
 def all_of(server: ApiServer, resource: ApiResource, fields: str = "", *, page: int = PAGE) -> tuple[list[Json], str]:
     """Return the objects that a field selector matches, and the version of the list.
 
@@ -238,7 +177,7 @@ def all_of(server: ApiServer, resource: ApiResource, fields: str = "", *, page: 
 
 
 def pages(
-    send: Callable[[ApiRequest], Json], resource: ApiResource, fields: str, namespace: str = "", *, page: int = PAGE
+    send: Callable[[ApiRequest], Json], resource: ApiResource, fields: str, *, page: int = PAGE
 ) -> Iterator[tuple[list[Json], str]]:
     """Yield the objects of each page of a list, and the version of the list.
 
@@ -247,7 +186,7 @@ def pages(
     """
     query = {"limit": str(page), **({"fieldSelector": fields} if fields else {})}
     for _ in range(MAX_PAGES):
-        request = ApiRequest(f"list {resource.plural}", "GET", resource.path(namespace), query)
+        request = ApiRequest(f"list {resource.plural}", "GET", resource.path(), query)
         items, version, token = _page_of(send(request))
         yield items, version
         if not token:

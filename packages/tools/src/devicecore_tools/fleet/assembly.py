@@ -16,7 +16,6 @@ from attrs import frozen
 
 from devicecore.adapters.kube_api import SERVICE_ACCOUNT, Access
 from devicecore.adapters.kube_api.dra import KubeApiClaims
-from devicecore.adapters.kube_api.requests import KubeApiRequests
 from devicecore.domain.errors import SetUpError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.saver_thread import SaverThread
@@ -28,6 +27,7 @@ from devicecore_tools.fleet.virtual_node import SharedParts
 from devicecore_tools.node.cluster import endpoint
 from devicecore_tools.node.cluster.pod_watch import KubeApiPods
 from devicecore_tools.node.cluster.pods import NodePods
+from devicecore_tools.node.cluster.requests import KubeApiRequests
 from devicecore_tools.node.cluster.writer import ApiWriter
 from devicecore_tools.node.lanes import Workers
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Hashable, Sequence
 from threading import Lock
 
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.adapters.kube_api.requests import KubeApiRequests
 from devicecore.domain.dra.errors import ClaimSourceError
 from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 from devicecore.ports.claims import ClaimSource
 from devicecore_tools.node.cluster.pods import PodReceiver
+from devicecore_tools.node.cluster.requests import KubeApiRequests
 from devicecore_tools.node.cluster.writer import Job, Writer
 
 

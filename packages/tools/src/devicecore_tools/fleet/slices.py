@@ -11,13 +11,14 @@ from threading import Lock
 from attrs import define, field
 
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.adapters.kube_api.requests import SLICES, KubeApiRequests, RequestError
+from devicecore.adapters.kube_api.requests import SLICES, RequestError
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.objects import slice_of
 from devicecore.domain.dra.slices import DevicePool, StoredSlice, canonical, changes
 from devicecore.domain.errors import DocumentError
 from devicecore.ports.slices import ResourceSlices
 from devicecore_tools.fleet.description import DriverDescription, GroupDescription
+from devicecore_tools.node.cluster.requests import KubeApiRequests
 from devicecore_tools.node.cluster.writer import Writer
 
 _MAX_ATTEMPTS = 5  # in a row, if other clients write at the same time

@@ -3,4 +3,5 @@
 * `kubelet`, `dra_kubelet`: kubelets for tests, and pytest fixtures for them.
 * `api_server`: a small API server.
 * `process`: plugins and drivers in processes of their own.
+* `temporary`: directories with names that are short enough for sockets.
 """

@@ -16,9 +16,9 @@ from typing import Generic, Protocol, Self, TypeVar
 from devicecore.adapters.memory import MemoryStore
 from devicecore.ports.context import Runs
 from devicecore.ports.store import CheckpointStore
-from devicecore.system.temporary import short_directory
 from devicecore_tools.testing.process import PluginProcess
 from devicecore_tools.testing.recording import Recording
+from devicecore_tools.testing.temporary import short_directory
 from devicecore_tools.testing.waiting import Waiting
 
 

@@ -29,7 +29,7 @@ from devicecore.domain.model import Container, Pod, ResourceName
 from devicecore.dra_manager import DraManager
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated_driver import published
-from devicecore.system.temporary import new_short_directory
+from devicecore_tools.testing.temporary import new_short_directory
 
 T = TypeVar("T")
 

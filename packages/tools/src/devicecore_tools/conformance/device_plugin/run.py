@@ -13,7 +13,6 @@ from pathlib import Path
 
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
 from devicecore.domain.text import counted, foreign_text
-from devicecore.system.temporary import short_directory
 from devicecore_tools.conformance.device_plugin.checks import CHECKS
 from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet
 from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest
@@ -30,6 +29,7 @@ from devicecore_tools.conformance.processes import (
 )
 from devicecore_tools.conformance.runner import run_checks
 from devicecore_tools.testing.process import PluginProcess
+from devicecore_tools.testing.temporary import short_directory
 
 
 def run(

@@ -9,12 +9,12 @@ from contextlib import ExitStack
 
 from attrs import frozen
 
-from devicecore.adapters.kube_api.requests import KubeApiRequests
 from devicecore.domain.node_state import NodeState
 from devicecore_tools.node.cluster import endpoint
 from devicecore_tools.node.cluster.pod_watch import KubeApiPods
 from devicecore_tools.node.cluster.pods import ClusterPods, NodePods
 from devicecore_tools.node.cluster.registration import RegisteredNode
+from devicecore_tools.node.cluster.requests import KubeApiRequests
 from devicecore_tools.node.cluster.topology import TopologyPublisher
 from devicecore_tools.node.cluster.words.nodes import RENEW_SECONDS
 from devicecore_tools.node.cluster.writer import ApiWriter

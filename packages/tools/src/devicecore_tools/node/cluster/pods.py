@@ -18,13 +18,14 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from devicecore.adapters.kube_api.requests import EVENTS, PODS, KubeApiRequests, RequestError
+from devicecore.adapters.kube_api.requests import EVENTS, PODS, RequestError
 from devicecore.adapters.manifests import Changes, ManifestError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
 from devicecore_tools.node.cluster.pod_watch import PodHandler
 from devicecore_tools.node.cluster.predicates import NodeRoom, unsuited
 from devicecore_tools.node.cluster.records import MIRROR, PodRecord, Step, reduced, uid_of
 from devicecore_tools.node.cluster.registration import RegisteredNode, utc_now
+from devicecore_tools.node.cluster.requests import KubeApiRequests
 from devicecore_tools.node.cluster.words import events as words_of_events
 from devicecore_tools.node.cluster.words.events import Said
 from devicecore_tools.node.cluster.words.patches import Json, version_of

@@ -14,10 +14,11 @@ from http import HTTPStatus
 
 from attrs import evolve
 
-from devicecore.adapters.kube_api.requests import EVENTS, LEASES, NODES, KubeApiRequests, RequestError
+from devicecore.adapters.kube_api.requests import EVENTS, LEASES, NODES, RequestError
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.ports.sink import NodeStatusSink
+from devicecore_tools.node.cluster.requests import KubeApiRequests
 from devicecore_tools.node.cluster.words import events
 from devicecore_tools.node.cluster.words.nodes import (
     HEARTBEAT,

@@ -8,9 +8,10 @@ import logging
 from collections.abc import Callable
 from http import HTTPStatus
 
-from devicecore.adapters.kube_api.requests import ApiResource, KubeApiRequests, RequestError
+from devicecore.adapters.kube_api.requests import ApiResource, RequestError
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.topology import Topology
+from devicecore_tools.node.cluster.requests import KubeApiRequests
 from devicecore_tools.node.cluster.words.patches import Json
 from devicecore_tools.node.cluster.words.topology import topology_object
 from devicecore_tools.node.cluster.writer import Writer

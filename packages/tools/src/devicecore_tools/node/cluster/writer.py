@@ -18,9 +18,10 @@ from typing import Protocol
 from attrs import define
 
 from devicecore.adapters.kube_api import Backoff
-from devicecore.adapters.kube_api.requests import KubeApiRequests, RequestError
+from devicecore.adapters.kube_api.requests import RequestError
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
+from devicecore_tools.node.cluster.requests import KubeApiRequests
 
 Job = Callable[[KubeApiRequests], float | None]
 """Sends requests. Returns the seconds after which it wants to run again; None if it is done."""

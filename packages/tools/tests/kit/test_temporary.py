@@ -7,8 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-
-from devicecore.system.temporary import remove_tree, short_directory
+from devicecore_tools.testing.temporary import remove_tree, short_directory
 
 
 def test_a_tree_is_removed_whatever_its_depth_its_links_and_its_permissions(tmp_path: Path) -> None:

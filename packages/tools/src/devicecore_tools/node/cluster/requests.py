@@ -1,0 +1,69 @@
+"""Reads and writes objects of any kind on an API server.
+
+Law: a method returns what the server has answered, or raises a `RequestError`.
+"""
+
+from devicecore.adapters.kube_api.access import Access, ApiRequest
+from devicecore.adapters.kube_api.patches import Json, PatchType
+from devicecore.adapters.kube_api.requests import ApiResource, ApiServers, pages
+
+_WRITTEN = {"fieldManager": "devicecore"}
+
+
+class KubeApiRequests(ApiServers):
+    """Reads and writes objects of any kind. Thread-safe. Use it as a context manager.
+
+    Every method raises `RequestError` if the server refuses or does not answer, or if this is not started.
+
+    Args:
+        access: where the API server and the credentials are, and how long to wait for them.
+
+    Raises:
+        ApiAccessError: there are no credentials, or they cannot be used.
+    """
+
+    def __init__(self, access: Access = Access()) -> None:
+        super().__init__("the client of the API server", "", access)
+
+    def get(self, resource: ApiResource, name: str, namespace: str = "") -> dict[str, Json]:
+        """Return an object as it is now."""
+        return self._send(ApiRequest(f"get {resource.plural}", "GET", resource.path(namespace, name)))
+
+    def list(self, resource: ApiResource, fields: str = "") -> list[Json]:
+        """Return the objects that a field selector matches; all of them, or a RequestError."""
+        return [one for items, _ in pages(self._send, resource, fields) for one in items]
+
+    def create(self, resource: ApiResource, body: Json, namespace: str = "") -> dict[str, Json]:
+        """Create an object. Return it as the server has it."""
+        path = resource.path(namespace)
+        return self._send(ApiRequest(f"create {resource.plural}", "POST", path, _WRITTEN, body))
+
+    def update(self, resource: ApiResource, body: Json, namespace: str = "") -> dict[str, Json]:
+        """Replace an object that has the version of `body`. Return it as the server has it."""
+        path = resource.path(namespace, str(body["metadata"]["name"]))
+        return self._send(ApiRequest(f"update {resource.plural}", "PUT", path, _WRITTEN, body))
+
+    def patch(
+        self, resource: ApiResource, name: str, body: Json, namespace: str = "", *, subresource: str = ""
+    ) -> dict[str, Json]:
+        """Change an object with a strategic merge patch. Return it as the server has it."""
+        path = resource.path(namespace, name, subresource)
+        permission = "/".join(filter(None, (f"patch {resource.plural}", subresource)))
+        return self._send(ApiRequest(permission, "PATCH", path, _WRITTEN, body, PatchType.STRATEGIC.value))
+
+    def delete(
+        self, resource: ApiResource, name: str, namespace: str = "", *, uid: str, grace: int | None = None
+    ) -> None:
+        """Delete the object that has this UID, after `grace` seconds if that is given."""
+        body: dict[str, Json] = {"preconditions": {"uid": uid}}
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
+        self._send(ApiRequest(f"delete {resource.plural}", "DELETE", resource.path(namespace, name), {}, body))
+
+    @property
+    def answered(self) -> float:
+        """When the latest request began that the server has answered, other than by asking for a pause.
+
+        In seconds of `time.monotonic`; minus infinity if there is none.
+        """
+        return self._answered
