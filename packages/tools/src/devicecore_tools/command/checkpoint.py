@@ -124,14 +124,12 @@ def show(
     from devicecore_tools.command.checkpoint_show import Filter, document, print_checkpoint
 
     if free_only and pods:
-        message = "--free and --pod exclude each other: a free device has no pod."
-        raise click.UsageError(message)
+        raise click.UsageError("--free and --pod exclude each other: a free device has no pod.")
     file = path_of(file)
     blob = load(file)
     if is_claims_file(file, blob):
         if resources or free_only:
-            message = f"--resource and --free are for devices of plugins, and {file} has ResourceClaims."
-            raise click.UsageError(message)
+            raise click.UsageError(f"--resource and --free are for devices of plugins, and {file} has ResourceClaims.")
         return _show_claims(examine_claims(file, blob), pods, as_json=as_json, strict=strict)
     report, found, warnings = _examined(blob)
     is_readable, data = found is not None, found or CheckpointData()

@@ -43,15 +43,13 @@ def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file
     from devicecore.domain.checkpoint import FileVerdict, decode, encode, judge
 
     if as_json and output is None:
-        message = "--json needs --output, because the file itself goes to standard output otherwise."
-        raise click.UsageError(message)
+        raise click.UsageError("--json needs --output, because the file itself goes to standard output otherwise.")
     file = path_of(file)
     if output is not None:
         refuse_to_overwrite(file, output, force=force)
     blob = load(file)
     if is_claims_file(file, blob):
-        message = f"{file} has ResourceClaims. That file has one format only."
-        raise click.UsageError(message)
+        raise click.UsageError(f"{file} has ResourceClaims. That file has one format only.")
     report = judge(blob)
     if report.verdict is not FileVerdict.OK or blob is None:
         return _refused(file, report, as_json=as_json)

@@ -79,11 +79,9 @@ def refuse_to_overwrite(old: str, new: str, *, force: bool) -> None:
         message = f"{new} is the file that is read. This command writes a new file only: name another one."
         raise click.UsageError(message)
     if os.path.isdir(new):  # noqa: PTH112 - as typed
-        message = f"{new} is a directory, expected the name of a new file."
-        raise click.UsageError(message)
+        raise click.UsageError(f"{new} is a directory, expected the name of a new file.")
     if os.path.lexists(new) and not force:
-        message = f"{new} exists. Name another file, or overwrite it with --force."
-        raise click.UsageError(message)
+        raise click.UsageError(f"{new} exists. Name another file, or overwrite it with --force.")
 
 
 def write_new(path: str, blob: bytes) -> None:

@@ -80,8 +80,7 @@ def repair(
     from devicecore_tools.checkpoint.salvage import salvage
 
     if file == pods_file == "-":
-        message = "FILE and --pods cannot both be standard input."
-        raise click.UsageError(message)
+        raise click.UsageError("FILE and --pods cannot both be standard input.")
     file = path_of(file)
     refuse_to_overwrite(file, new_file, force=force)
     blob = load(file)
@@ -100,8 +99,7 @@ def repair(
     known = {entry.pod_uid for entry in found.data.entries or () if pods is None or entry.pod_uid in pods}
     if unknown := sorted(set(keep) - known):
         given = "" if pods is None else ", or the pod is not in --pods or has ended"
-        message = f"--keep {unknown[0]}: no entry of {file} is of a pod with this UID{given}."
-        raise click.UsageError(message)
+        raise click.UsageError(f"--keep {unknown[0]}: no entry of {file} is of a pod with this UID{given}.")
     lost = lost_fields(blob)
     result = repaired(found.data, _is_readable, pods=pods, keep=keep)
     if not result.undecided:

@@ -36,12 +36,10 @@ def _claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "Claim
         try:
             from devicecore_tools.doctor.sources.api_server import OF_CLAIMS, read_objects
         except ModuleNotFoundError as error:
-            message = f"--kubeconfig: {error}: install the extra `kubernetes`"
-            raise ValueError(message) from None
+            raise ValueError(f"--kubeconfig: {error}: install the extra `kubernetes`") from None
         for kind, items in read_objects("", kubeconfig, OF_CLAIMS).items():
             if isinstance(items, str):
-                message = f"{kubeconfig}: {kind}: {items}"
-                raise ValueError(message)  # noqa: TRY004 - a sentence in place of the answer
+                raise ValueError(f"{kubeconfig}: {kind}: {items}")  # noqa: TRY004 - a sentence in place of the answer
             documents.append(Value({"items": [{**one, "kind": kind} for one in items]}, f"{kubeconfig}: {kind}"))
     return ClaimTrial(objects_of(documents))
 
@@ -105,8 +103,7 @@ def claims_of_pod(pod: "Pod", node: str, slices: str | None, claims: str | None)
     wanted = trial.claims_of(pod)
     target = trial.node(node)
     if target is None:
-        message = f"no slice and no Node is of {node}; give a description of the node that has its name"
-        raise ValueError(message)
+        raise ValueError(f"no slice and no Node is of {node}; give a description of the node that has its name")
     if elsewhere := trial.elsewhere(claims_of(pod), target):
         return ClaimAnswer(target, NoAllocation(elsewhere))
     return _answers(trial, wanted, target.name)[0]

@@ -46,8 +46,7 @@ def compare(*, old: TextIO, new: TextIO) -> int:
     titles = list(map(title_of, pages))
     for file, title in zip((old, new), titles, strict=True):
         if not title:
-            message = f"{foreign_text(file.name)}: it is no score card of `devicecore conformance --card`"
-            raise click.UsageError(message)
+            raise click.UsageError(f"{foreign_text(file.name)}: it is no score card of `devicecore conformance --card`")
     for what, title in zip(("old", "new"), titles, strict=True):
         click.echo(foreign_text(f"{what}: {title}"))
     found = differences(*pages)

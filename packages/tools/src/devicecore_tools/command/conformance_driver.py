@@ -100,8 +100,7 @@ def _settings_of(options: Mapping[str, Any], *, full: bool) -> "DriverTestSettin
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        message = f"--env {text}: expected NAME=VALUE"
-        raise click.UsageError(message)
+        raise click.UsageError(f"--env {text}: expected NAME=VALUE")
     return name, value
 
 
@@ -116,7 +115,6 @@ def _objects(path: Path) -> list[Mapping[str, Any]]:
         document["status"].mapping()
         body: Any = document.data
         for problem in wrong_types(kind, body):
-            message = f"--claims {path}: {problem}"
-            raise click.UsageError(message)
+            raise click.UsageError(f"--claims {path}: {problem}")
         found.append(body)
     return found

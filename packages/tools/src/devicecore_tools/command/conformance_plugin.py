@@ -65,8 +65,7 @@ def plugin(
         print_list(checks, as_json=as_json)
         return 0
     if settings["undo_health"] and not settings["provoke_health"]:
-        message = "--undo-health needs --provoke-health."
-        raise click.UsageError(message)
+        raise click.UsageError("--undo-health needs --provoke-health.")
 
     def say_what_to_do(directory: Path) -> None:
         if not command:

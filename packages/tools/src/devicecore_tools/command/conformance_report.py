@@ -150,13 +150,11 @@ def choose(checks: Sequence[Check[Subject]], only: Sequence[str], skip: Sequence
     for option, patterns in (("--only", only), ("--skip", skip)):
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
-                message = f"{option} {pattern}: there is no such check{_meant(pattern, names)}"
-                raise click.UsageError(message)
+                raise click.UsageError(f"{option} {pattern}: there is no such check{_meant(pattern, names)}")
     chosen = [check for check in checks if not only or _matches(check.name, only)]
     left = [check for check in chosen if not _matches(check.name, skip)]
     if not left:
-        message = "--only and --skip leave no check."
-        raise click.UsageError(message)
+        raise click.UsageError("--only and --skip leave no check.")
     return left
 
 

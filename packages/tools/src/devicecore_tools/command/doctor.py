@@ -111,16 +111,13 @@ def doctor(
     if context.args:
         place = context.args[0]
         option = "--checkpoint" if Path(place).is_file() else "--root"
-        message = f"expected options only, got {place!r}. If it is what to read, write {option} {place}."
-        raise click.UsageError(message)
+        raise click.UsageError(f"expected options only, got {place!r}. If it is what to read, write {option} {place}.")
     output = _Output(as_json=as_json, metrics=metrics, html=html, svg=svg)
     if save is not None and Path(save).is_file():
-        message = f"--save: {save} is a file, expected the name of a directory."
-        raise click.UsageError(message)
+        raise click.UsageError(f"--save: {save} is a file, expected the name of a directory.")
     if all_nodes:
         if not (sources["kubeconfig"] or sources["in_cluster"]):
-            message = "--all-nodes needs --kubeconfig or --in-cluster."
-            raise click.UsageError(message)
+            raise click.UsageError("--all-nodes needs --kubeconfig or --in-cluster.")
         return _all_nodes(sources["kubeconfig"], patience, as_json=as_json)
     read = node_sources(**sources)
     if save is not None:
@@ -180,8 +177,7 @@ def _save(sources: "NodeSources", directory: str) -> None:
         click.ClickException: the directory cannot be written.
     """
     if sources.reads_in(directory):
-        message = f"--save: {directory} is a directory that is read, expected another one."
-        raise click.UsageError(message)
+        raise click.UsageError(f"--save: {directory} is a directory that is read, expected another one.")
     try:
         sources.save(directory, sources.look())
     except OSError as error:
@@ -231,8 +227,7 @@ class _Output:
 
     def __attrs_post_init__(self) -> None:
         if self.as_json and self.metrics:
-            message = "--json and --metrics exclude each other."
-            raise click.UsageError(message)
+            raise click.UsageError("--json and --metrics exclude each other.")
         _check_target("--html", self.html)
         _check_target("--svg", self.svg)
 
@@ -283,14 +278,11 @@ def _check_target(option: str, file: str | None) -> None:
     try:
         is_no_file = path.exists() and not path.is_file()
     except OSError as error:  # such as a name that is too long
-        message = f"{option}: {file}: {error.strerror}."
-        raise click.UsageError(message) from error
+        raise click.UsageError(f"{option}: {file}: {error.strerror}.") from error
     if is_no_file:
-        message = f"{option}: {file} is a directory, a pipe or a device, expected the name of a file."
-        raise click.UsageError(message)
+        raise click.UsageError(f"{option}: {file} is a directory, a pipe or a device, expected the name of a file.")
     if not path.parent.is_dir():
-        message = f"{option}: there is no directory {path.parent}."
-        raise click.UsageError(message)
+        raise click.UsageError(f"{option}: there is no directory {path.parent}.")
 
 
 def _replace(file: str, text: str) -> None:
@@ -300,8 +292,7 @@ def _replace(file: str, text: str) -> None:
     try:
         DurableFile(Path(file), _MODE).replace(text.encode())
     except OSError as error:
-        message = f"{file} cannot be written: {error.strerror}"
-        raise click.ClickException(message) from error
+        raise click.ClickException(f"{file} cannot be written: {error.strerror}") from error
 
 
 def _status(report: "NodeReport", unread: "Sequence[SourceLine]") -> int:

@@ -98,8 +98,7 @@ def fits(
     from devicecore_tools.doctor.trial import fit
 
     if pod == pods == "-":
-        message = "POD and --pods cannot both be standard input."
-        raise click.UsageError(message)
+        raise click.UsageError("POD and --pods cannot both be standard input.")
     known = Reading() if pods is None else given_pods(pods)
     try:
         wanted = pod_in_file(pod)
@@ -144,8 +143,7 @@ def _node(
 
     path = Path(place)
     if problem := missing_file(place):
-        message = f"{place}: {problem} or directory; name the node with --node"
-        raise ValueError(message)
+        raise ValueError(f"{place}: {problem} or directory; name the node with --node")
     if not path.is_dir():
         document = _description(path)
         if document is not None:
@@ -159,8 +157,7 @@ def _node(
     is_known = look.pod_resources.value or (file and file.data) or look.node.value or (look.is_enough and not file)
     if not is_known:
         problem = (file.verdict.problem if file else look.checkpoint.problem) or "there is no checkpoint"
-        message = f"{place}: expected a kubelet's directory, a checkpoint or a description, but {problem}"
-        raise ValueError(message)
+        raise ValueError(f"{place}: expected a kubelet's directory, a checkpoint or a description, but {problem}")
     facts = Facts(look if pods.value is None else evolve(look, pods=pods))
     return trial_node(place, facts, topology, ClaimTrial.of_record(sources.documents))
 

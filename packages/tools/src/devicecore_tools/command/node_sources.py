@@ -87,11 +87,9 @@ def node_sources(**options: object) -> "NodeSources":
     from devicecore_tools.doctor.sources.node import NodeSources, SourcesError
 
     if options.get("kubeconfig") is not None and options.get("in_cluster"):
-        message = "--kubeconfig and --in-cluster exclude each other."
-        raise click.UsageError(message)
+        raise click.UsageError("--kubeconfig and --in-cluster exclude each other.")
     if options.get("pods") == options.get("events") == "-":
-        message = "--pods and --events cannot both be standard input."
-        raise click.UsageError(message)
+        raise click.UsageError("--pods and --events cannot both be standard input.")
     check_places(options)
     try:
         return NodeSources(**options)  # type: ignore[arg-type]  # click has checked what each option holds
@@ -118,8 +116,7 @@ def check_places(options: Mapping[str, object]) -> None:
             is_wrong = os.path.isdir(place)  # noqa: PTH112 - see above
             wanted = f"it is a directory, expected a file{what_to_name.format(place.rstrip('/'))}"
         if problem or is_wrong:
-            message = f"--{option}: {place}: {problem or wanted}."
-            raise click.UsageError(message)
+            raise click.UsageError(f"--{option}: {place}: {problem or wanted}.")
 
 
 def given_pods(place: str) -> "Reading[tuple[PodSeen, ...]]":
@@ -129,6 +126,5 @@ def given_pods(place: str) -> "Reading[tuple[PodSeen, ...]]":
 
     reading = pods_of_bytes(sys.stdin.buffer.read(MAX_INPUT), "standard input") if place == "-" else read_pods(place)
     if reading.value is None:
-        message = f"--pods: {reading.problem}"
-        raise click.ClickException(message)
+        raise click.ClickException(f"--pods: {reading.problem}")
     return reading

@@ -41,8 +41,7 @@ def refuse_missing_devices(option: str, devices: Iterable[int], count: int) -> N
     """Refuse a number that no device has. Raises click.UsageError if a number is not below the count of devices."""
     if missing := [number for number in devices if number >= count]:
         are = "is only" if count == 1 else "are only"
-        message = f"{option} {missing[0]}: there {are} {counted(count, 'device')}, numbered from 0."
-        raise click.UsageError(message)
+        raise click.UsageError(f"{option} {missing[0]}: there {are} {counted(count, 'device')}, numbered from 0.")
 
 
 def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:

@@ -75,10 +75,8 @@ def pod_in_file(place: str) -> "Pod":
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        message = f"{place}: expected UTF-8 text, got other bytes"
-        raise ValueError(message) from None
+        raise ValueError(f"{place}: expected UTF-8 text, got other bytes") from None
     pods = read_pods(text, place)
     if len(pods) != 1:
-        message = f"{place}: expected one pod, got {len(pods)}"
-        raise ValueError(message)
+        raise ValueError(f"{place}: expected one pod, got {len(pods)}")
     return pods[0]

@@ -199,20 +199,17 @@ def _read(message: str) -> tuple[list[str], "PodSeen | None"]:
         problem = f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(data):,} bytes or more"
         raise ValueError(problem)
     if not _NOT_TEXT.isdisjoint(data[:1_000]):
-        problem = f"{place}: expected text, got other bytes"
-        raise ValueError(problem)
+        raise ValueError(f"{place}: expected text, got other bytes")
     text = data.decode(errors="replace").strip()
     if not text.startswith(("{", "apiVersion:", "kind:", "metadata:", "---")):
         if len(text) > _MAX_TEXT:
-            problem = f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(text):,}"
-            raise ValueError(problem)
+            raise ValueError(f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(text):,}")
         return [text], None
     from devicecore_tools.doctor.sources.large_documents import parse_document
 
     document = parse_document(data, place)
     if document["kind"].text("") == "Pod" and document["status"].data is None:
-        problem = f"{place}: the pod has no status, so no kubelet has seen it. Run: devicecore fits {place}"
-        raise ValueError(problem)
+        raise ValueError(f"{place}: the pod has no status, so no kubelet has seen it. Run: devicecore fits {place}")
     refused = _refused_pods(document)
     return list(dict.fromkeys(_messages(document))), _pod_of(refused[0]) if len(refused) == 1 else None
 
@@ -220,8 +217,7 @@ def _read(message: str) -> tuple[list[str], "PodSeen | None"]:
 def check_message(message: str) -> None:
     """Refuse what is neither a text nor a file. Raises click.UsageError if it is empty or a directory."""
     if not message.strip():
-        problem = "MESSAGE is empty: expected the message of a pod or an event, the name of a file, or -."
-        raise click.UsageError(problem)
+        raise click.UsageError("MESSAGE is empty: expected the message of a pod or an event, the name of a file, or -.")
     if os.path.isdir(message):  # noqa: PTH112 - it says False if it cannot look
         problem = (
             f"{message} is a directory, expected a message or a file. To read a node's directory besides, add --root."

@@ -250,8 +250,7 @@ def needed(what: str) -> Iterator[None]:
     try:
         yield
     except Failure as failure:
-        reason = f"it needs {what}: {failure}"
-        raise Skip(reason) from None
+        raise Skip(f"it needs {what}: {failure}") from None
 
 
 @contextmanager
@@ -264,8 +263,7 @@ def in_context(context: str) -> Iterator[None]:
     try:
         yield
     except Failure as failure:
-        message = f"{context}: {failure}"
-        raise Failure(message) from None
+        raise Failure(f"{context}: {failure}") from None
 
 
 def require(condition: object, actual: str) -> None:
@@ -276,3 +274,15 @@ def require(condition: object, actual: str) -> None:
     """
     if not condition:
         raise Failure(actual)
+
+
+def skip_if(condition: object, reason: str) -> None:
+    """Skip a check if a condition is met. Raises Skip with the reason then."""
+    if condition:
+        raise Skip(reason)
+
+
+def does_not_apply_if(condition: object, reason: str) -> None:
+    """Skip a check of something optional if the subject does not have it. Raises DoesNotApply with the reason then."""
+    if condition:
+        raise DoesNotApply(reason)

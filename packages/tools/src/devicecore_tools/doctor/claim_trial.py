@@ -292,8 +292,7 @@ class ClaimTrial:
                 found.append(evolve(template, name=f"{pod.namespace}/{entry.name}"))
             else:
                 kind, wanted = ("ResourceClaim", name) if name else ("ResourceClaimTemplate", entry.template)
-                message = f"the pod names the {kind} {pod.namespace}/{wanted}, which is in no file"
-                raise ValueError(message)
+                raise ValueError(f"the pod names the {kind} {pod.namespace}/{wanted}, which is in no file")
         return found
 
     def node(self, name: str) -> TargetNode | None:

@@ -103,6 +103,5 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
     def get(self, key: ClaimKey) -> ResourceClaim:
         """Read a claim. Raises ClaimSourceError if the gate is closed, there is no such claim, or it cannot be read."""
         if self._is_closed:
-            cause = "no connection: the node is separated from the API server"
-            raise ClaimSourceError(cause)
+            raise ClaimSourceError("no connection: the node is separated from the API server")
         return self._claims.get(key)

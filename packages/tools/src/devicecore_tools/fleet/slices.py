@@ -73,8 +73,7 @@ def _stored(body: Json) -> StoredSlice:
     try:
         return slice_of(body)
     except DocumentError as error:
-        message = f"a ResourceSlice cannot be read: {error}"
-        raise RequestError(message) from error
+        raise RequestError(f"a ResourceSlice cannot be read: {error}") from error
 
 
 class NodeSlices(ResourceSlices):

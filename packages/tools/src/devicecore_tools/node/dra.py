@@ -41,8 +41,7 @@ class NodeClaimSource(ClaimSource):
         if claim is not None:
             return claim
         if self.server is None:
-            cause = f'resourceclaims.resource.k8s.io "{key.name}" not found'
-            raise ClaimSourceError(cause)
+            raise ClaimSourceError(f'resourceclaims.resource.k8s.io "{key.name}" not found')
         return self.server.get(key)
 
 

@@ -81,11 +81,9 @@ class _Options:
 
     def __attrs_post_init__(self) -> None:
         if self.in_cluster == (self.kubeconfig is not None):
-            message = "name the API server by either --kubeconfig or --in-cluster."
-            raise click.UsageError(message)
+            raise click.UsageError("name the API server by either --kubeconfig or --in-cluster.")
         if self.context is not None and self.kubeconfig is None:
-            message = "--context needs --kubeconfig."
-            raise click.UsageError(message)
+            raise click.UsageError("--context needs --kubeconfig.")
 
 
 _file = click.Path(path_type=Path)

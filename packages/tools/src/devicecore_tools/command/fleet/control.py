@@ -119,8 +119,7 @@ def send_command(path: Path, nodes: str, words: Sequence[str]) -> tuple[list[str
             problem = f"no fleet answers at {foreign_text(str(path))}: {error.strerror or error}"
             raise FleetSocketError(problem) from error
         except (ValueError, KeyError, TypeError) as error:
-            problem = f"the process that listens at {foreign_text(str(path))} is no fleet"
-            raise FleetSocketError(problem) from error
+            raise FleetSocketError(f"the process that listens at {foreign_text(str(path))} is no fleet") from error
 
 
 def _line(connection: socket.socket, limit: int, seconds: float) -> bytes:

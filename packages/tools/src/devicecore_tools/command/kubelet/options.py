@@ -186,11 +186,9 @@ def node_settings(
     name = node_name or this_machine()
     found = _server(name, **server)
     if found is not None and found.runs_pods and manifests is not None:
-        message = "pods come from --manifests or from the API server, not from both."
-        raise click.UsageError(message)
+        raise click.UsageError("pods come from --manifests or from the API server, not from both.")
     if len(set(numa_nodes)) != len(numa_nodes) or not numa_nodes:
-        message = "--numa-nodes: name at least one node, and each node once."
-        raise click.UsageError(message)
+        raise click.UsageError("--numa-nodes: name at least one node, and each node once.")
     return NodeSettings(
         name=name,
         root=root,
@@ -238,8 +236,7 @@ def _server(
     from devicecore_tools.node.settings import ServerSettings
 
     if in_cluster and not Path(SERVICE_ACCOUNT).is_dir():  # the library would go on to look for a kubeconfig
-        message = f"--in-cluster: there is no service account in {SERVICE_ACCOUNT}."
-        raise click.UsageError(message)
+        raise click.UsageError(f"--in-cluster: there is no service account in {SERVICE_ACCOUNT}.")
     return ServerSettings(
         access=Access(kubeconfig, context),
         strategy=PatchStrategy(patch),
@@ -279,16 +276,14 @@ def _quantity(option: str, text: str) -> str:
     try:
         Quantity.parse(text)
     except DeviceCoreError as error:
-        message = f"{option}: {error}"
-        raise click.UsageError(message) from None
+        raise click.UsageError(f"{option}: {error}") from None
     return text
 
 
 def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not is_qualified_name(key) or not _VALUE.fullmatch(value):
-        message = f"--node-label: expected KEY=VALUE, got {foreign_text(text)!r}"
-        raise click.UsageError(message)
+        raise click.UsageError(f"--node-label: expected KEY=VALUE, got {foreign_text(text)!r}")
     return key, value
 
 

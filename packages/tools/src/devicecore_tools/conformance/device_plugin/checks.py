@@ -15,7 +15,19 @@ from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.device_plugin.devices import health_changes, health_of
 from devicecore_tools.conformance.device_plugin.kubelet import PluginConnection
 from devicecore_tools.conformance.device_plugin.plugin import Absence, PluginUnderTest
-from devicecore_tools.conformance.model import Abort, Check, DoesNotApply, Failure, Severity, Skip, check, require, some
+from devicecore_tools.conformance.model import (
+    Abort,
+    Check,
+    DoesNotApply,
+    Failure,
+    Severity,
+    Skip,
+    check,
+    does_not_apply_if,
+    require,
+    skip_if,
+    some,
+)
 from devicecore_tools.conformance.processes import ProcessorUse
 from devicecore_tools.testing.process import PluginProcess, PluginProcessError
 
@@ -119,9 +131,7 @@ def answers_options(plugin: PluginUnderTest) -> str:
 )
 def answers_notify_registration_status(plugin: PluginUnderTest) -> str:
     """If the plugin uses the kubelet's plugin watcher (--registry), NotifyRegistrationStatus is called."""
-    if not plugin.kubelet.is_watcher:
-        reason = "the plugin calls Register (no --registry)"
-        raise DoesNotApply(reason)
+    does_not_apply_if(not plugin.kubelet.is_watcher, "the plugin calls Register (no --registry)")
     require(plugin.registration.first.stage != "status", plugin.registration.first.problem)
     plugin.registration.connected()
     return "it answers"
@@ -160,8 +170,7 @@ def lists_devices_in_time(plugin: PluginUnderTest) -> str:
     connection = plugin.registration.streaming()
     if not connection.list_count:
         why = f"the stream ended ({connection.ended})" if connection.ended else "the stream is open and silent"
-        actual = f"no list within {counted(plugin.settings.timeout, 'second')}: {why}"
-        raise Failure(actual)
+        raise Failure(f"no list within {counted(plugin.settings.timeout, 'second')}: {why}")
     took = connection.first_list_at - connection.opened
     return f"a list after {took:.2f} seconds; it has {counted(len(plugin.lists.devices), 'device')} now"
 
@@ -260,8 +269,7 @@ def allocates_all_devices(plugin: PluginUnderTest) -> str:
     try:
         plugin.lists.allocate(ids)
     except CallFailedError as error:
-        actual = f"for {counted(len(ids), 'device')}: {error}"
-        raise Failure(actual) from None
+        raise Failure(f"for {counted(len(ids), 'device')}: {error}") from None
     return f"{counted(len(ids), 'device')} allocated together"
 
 
@@ -314,8 +322,7 @@ def survives_a_request_for_no_devices(plugin: PluginUnderTest) -> str:
     try:
         connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), plugin.settings.timeout)
     except CallFailedError as error:
-        later = f"{actual}; the next call: {error}"
-        raise Failure(later) from None
+        raise Failure(f"{actual}; the next call: {error}") from None
     return actual
 
 
@@ -360,9 +367,7 @@ def gives_absolute_paths(plugin: PluginUnderTest) -> str:
         for each in listed
         for field, path in (("host_path", each.host_path), ("container_path", each.container_path))
     ]
-    if not paths:
-        reason = "the plugin gives no device nodes and no mounts"
-        raise DoesNotApply(reason)
+    does_not_apply_if(not paths, "the plugin gives no device nodes and no mounts")
     relative = sorted({f"{where} {path!r}" for where, path in paths if not path.startswith("/")})
     require(not relative, f"not absolute: {some(relative)}")
     return f"{counted(len(paths), 'path')}, all absolute"
@@ -417,8 +422,7 @@ def allocates_again_in_the_same_way(plugin: PluginUnderTest) -> str:
     try:
         again = plugin.lists.allocate([device])[0]
     except (CallFailedError, IndexError) as error:
-        actual = f"the second time: {error}"
-        raise Failure(actual) from None
+        raise Failure(f"the second time: {error}") from None
     _require_same(device, before, again, "devices", "cdi_devices")
     return "the same"
 
@@ -520,17 +524,14 @@ def prefers_what_it_must_include(plugin: PluginUnderTest) -> str:
 )
 def answers_pre_start_container(plugin: PluginUnderTest) -> str:
     """PreStartContainer, if announced, is called twice for a device that was allocated."""
-    if not plugin.registration.connected().options.pre_start_required:
-        reason = "the plugin does not require it"
-        raise DoesNotApply(reason)
+    does_not_apply_if(not plugin.registration.connected().options.pre_start_required, "the plugin does not require it")
     device = plugin.lists.healthy[0]
     plugin.lists.alone(device)
     for ordinal in ("first", "second"):
         try:
             plugin.lists.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=[device]))
         except CallFailedError as error:
-            actual = f"the {ordinal} time: {error}"
-            raise Failure(actual) from None
+            raise Failure(f"the {ordinal} time: {error}") from None
     return "it answers"
 
 
@@ -610,8 +611,7 @@ def is_quiet_while_the_kubelet_is_away(plugin: PluginUnderTest) -> str:
     plugin.process.require_process()
     share = _absence(plugin).cpu
     if share is None:
-        reason = "the plugin's process ended meanwhile"
-        raise Skip(reason)
+        raise Skip("the plugin's process ended meanwhile")
     require(share < MAX_CPU, f"it used {share:.0%} of one processor")
     return f"it used {share:.1%} of one processor"
 
@@ -668,9 +668,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
     name = plugin.kubelet.attempt if attempts == 1 else plugin.kubelet.attempts
     text = f"{attempts} {name} in {counted(plugin.settings.refusing, 'second')}"
     require(attempts <= allowed, text)
-    if not attempts:
-        reason = f"{text}, so there was nothing to refuse"
-        raise Skip(reason)
+    skip_if(not attempts, f"{text}, so there was nothing to refuse")
     return text
 
 
@@ -780,8 +778,7 @@ def reports_health_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
         number = plugin.registration.restart_kubelet(wipe=True)
         returned = plugin.registration.wait_registered(number, plugin.settings.returning)
         if returned is None:
-            reason = "the plugin did not register again after the kubelet restart"
-            raise Skip(reason)
+            raise Skip("the plugin did not register again after the kubelet restart")
         connection = returned
     plugin.seen.health_changes = _health_changes(plugin, connection)
     return _changed(plugin.seen.health_changes)
@@ -854,8 +851,7 @@ def removes_its_socket(plugin: PluginUnderTest) -> str:
     """After the plugin's end, its sockets are looked for. Those of processes that were killed do not count."""
     process = plugin.process.require_process()
     if process.status is None:
-        reason = "the plugin has not ended"
-        raise Skip(reason)
+        raise Skip("the plugin has not ended")
     left = plugin.process.own_sockets()
     require(not left, f"left behind: {', '.join(left)}")
     return "nothing is left behind"
@@ -911,9 +907,7 @@ CHECKS: tuple[Check[PluginUnderTest], ...] = (
 
 
 def _require_provocation(plugin: PluginUnderTest) -> None:
-    if not plugin.settings.provoke_health:
-        reason = "no command provokes it (--provoke-health)"
-        raise Skip(reason)
+    skip_if(not plugin.settings.provoke_health, "no command provokes it (--provoke-health)")
 
 
 def _changed(changes: Mapping[str, str]) -> str:
@@ -922,8 +916,7 @@ def _changed(changes: Mapping[str, str]) -> str:
 
 def _ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
     if not plugin.registration.connected().options.get_preferred_allocation_available:
-        reason = "the plugin does not announce it"
-        raise DoesNotApply(reason)
+        raise DoesNotApply("the plugin does not announce it")
     container = deviceplugin.ContainerPreferredAllocationRequest(
         available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
     )
@@ -947,9 +940,7 @@ def _nodes_of_each(plugin: PluginUnderTest) -> dict[str, frozenset[str]]:
     """Return the device nodes in the answer for each healthy device alone."""
     plugin.lists.two_devices()
     nodes = {device: _nodes(plugin.lists.alone(device)) for device in plugin.lists.healthy}
-    if not any(nodes.values()):
-        reason = "the plugin gives no device nodes"
-        raise DoesNotApply(reason)
+    does_not_apply_if(not any(nodes.values()), "the plugin gives no device nodes")
     return nodes
 
 

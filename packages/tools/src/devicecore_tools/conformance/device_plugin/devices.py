@@ -15,7 +15,7 @@ from devicecore_tools.conformance.device_plugin.kubelet import PluginConnection,
 from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.registration import PluginRegistration
 from devicecore_tools.conformance.device_plugin.settings import Settings
-from devicecore_tools.conformance.model import Skip, time_is_over
+from devicecore_tools.conformance.model import Skip, skip_if, time_is_over
 
 _MAX_SINGLE_DEVICES = 64  # that are allocated one by one
 _MAX_ANSWERS = 16 * 1024 * 1024  # bytes of all answers for single devices, which are compared
@@ -43,9 +43,7 @@ class ListedDevices:
     def require_list(self) -> PluginConnection:
         """Return the connection after its first list. Raises Skip if there is no list."""
         connection = self.registration.streaming()
-        if not connection.list_count:
-            reason = "the plugin has sent no list"
-            raise Skip(reason)
+        skip_if(not connection.list_count, "the plugin has sent no list")
         return connection
 
     @property
@@ -66,9 +64,7 @@ class ListedDevices:
     def healthy(self) -> list[str]:
         """The ids of healthy devices. Of more than 64, 64 from the whole list. Raises Skip if there is none."""
         ids = self._healthy_ids(self.require_list()) if self.devices else []
-        if not ids:
-            reason = "the plugin lists no healthy device"
-            raise Skip(reason)
+        skip_if(not ids, "the plugin lists no healthy device")
         step = -(-len(ids) // _MAX_SINGLE_DEVICES)
         return ids[::step]
 
@@ -83,9 +79,7 @@ class ListedDevices:
     def two_devices(self) -> tuple[str, str]:
         """Return two healthy devices. Raises Skip if there is only one."""
         ids = self.healthy
-        if len(ids) == 1:
-            reason = "the plugin has only one healthy device"
-            raise Skip(reason)
+        skip_if(len(ids) == 1, "the plugin has only one healthy device")
         return ids[0], ids[-1]
 
     def allocate(self, *containers: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
@@ -106,16 +100,13 @@ class ListedDevices:
                 answers = self.allocate([device])
             except CallFailedError as error:
                 raise Skip(str(error)) from None
-            if not answers:
-                reason = f"Allocate of {device} was answered for no container"
-                raise Skip(reason)
+            skip_if(not answers, f"Allocate of {device} was answered for no container")
             self._singles[device] = answers[0].SerializeToString()  # as a message it may take much more memory
             self._single_bytes += len(self._singles[device])
             if self._single_bytes > _MAX_ANSWERS:
                 self._singles.clear()
                 self._single_bytes = 0
-                reason = f"the answers to Allocate for single devices have more than {_MAX_ANSWERS} bytes together"
-                raise Skip(reason)
+                raise Skip(f"the answers to Allocate for single devices have more than {_MAX_ANSWERS} bytes together")
         return deviceplugin.ContainerAllocateResponse.FromString(self._singles[device])
 
     def call(self, method: rpc.Method[rpc.Request, rpc.Response], request: rpc.Request) -> rpc.Response:

@@ -52,8 +52,7 @@ class ProcessUnderTest(SubjectProcess):
     def require_process(self) -> PluginProcess:
         """Return the plugin's process. Raises Skip if the user has started it."""
         if self.running is None:
-            reason = "the plugin was started by hand, so its process is not known"
-            raise Skip(reason)
+            raise Skip("the plugin was started by hand, so its process is not known")
         return self.running
 
     def start(self) -> None:

@@ -12,7 +12,7 @@ from devicecore.domain.text import counted
 from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, PluginConnection, Registration
 from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.settings import Settings
-from devicecore_tools.conformance.model import Failure, Skip
+from devicecore_tools.conformance.model import Failure, Skip, skip_if
 from devicecore_tools.conformance.process import LATER_START
 
 _STREAM_STAYS = 1.0  # seconds after which an open stream of lists is believed to stay open
@@ -38,9 +38,7 @@ class PluginRegistration:
     def first(self) -> Registration:
         """The first registration, successful or not. The first use waits for it. Raises Skip if there is none."""
         self.wait_for_first()
-        if not self.kubelet.registrations:
-            reason = "the plugin did not register"
-            raise Skip(reason)
+        skip_if(not self.kubelet.registrations, "the plugin did not register")
         return self.kubelet.registrations[0]
 
     def wait_for_first(self) -> None:
@@ -81,8 +79,7 @@ class PluginRegistration:
             self._is_lost = False
             return connection
         if not any(registration.answered for registration in self.kubelet.registrations):
-            reason = "the plugin did not register successfully"
-            raise Skip(reason)
+            raise Skip("the plugin did not register successfully")
         self.process.wait_for_exit()
         return self.restarted()
 
@@ -157,8 +154,7 @@ class PluginRegistration:
             self._returns = self._returns and noticing
             waited = min(limit, time.monotonic() - began)
             after = counted(round(waited, 1), "second")
-            actual = f"it was not back after {after}: {self._last_try(number)}{restarted}"
-            raise Failure(actual)
+            raise Failure(f"it was not back after {after}: {self._last_try(number)}{restarted}")
         took = time.monotonic() - began
         self._slowest_return = max(self._slowest_return, took)
         return f"it was back after {took:.1f} seconds{restarted}"

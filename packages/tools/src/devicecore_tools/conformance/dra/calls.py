@@ -20,7 +20,7 @@ from devicecore_tools.conformance.dra.process import CUT_GRACE, DriverProcess
 from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.steps import DevicesInUse
-from devicecore_tools.conformance.model import Failure, Skip, needed
+from devicecore_tools.conformance.model import Failure, Skip, needed, skip_if
 
 T = TypeVar("T")
 
@@ -182,9 +182,7 @@ class Calls:
                     _ = self.prepared(claim)
                     self.habits.repeats = True
                 self.clean_up()
-        if not self.habits.repeats:
-            reason = "the driver prepares no claim twice"
-            raise Skip(reason)
+        skip_if(not self.habits.repeats, "the driver prepares no claim twice")
 
     def require_answering(self) -> DriverInstance:
         """Return the instance that a kubelet calls, which answers a call without claims.
@@ -195,8 +193,7 @@ class Calls:
         try:
             self.timed(lambda seconds: found.prepare((), seconds), _ANSWER)
         except CallFailedError as error:
-            reason = f"a call without claims is not answered: {error}"
-            raise Skip(reason) from None
+            raise Skip(f"a call without claims is not answered: {error}") from None
         return found
 
     @property
@@ -263,8 +260,7 @@ class Calls:
         except Failure as failure:
             if self.habits.unprepares is not False:
                 raise
-            reason = f"the driver unprepares no claims: {failure}"
-            raise Skip(reason) from None
+            raise Skip(f"the driver unprepares no claims: {failure}") from None
 
     def ready(self, *counts: int, **arguments: Any) -> Claim:  # noqa: ANN401 - the arguments of `Claims.new`
         """Return a new claim that is prepared, for a check of something else.
@@ -334,9 +330,7 @@ def require_unprepared(answer: Mapping[str, Any], claim: Claim) -> None:
 def _success(call: str, answer: Mapping[str, Any], claim: Claim) -> Any:  # noqa: ANN401 - a message of either version
     if claim.uid not in answer:
         found = f"the keys {', '.join(sorted(map(foreign_text, answer)))}" if answer else "no entries"
-        message = f"{call} left the claim out of its answer, which has {found}"
-        raise Failure(message)
+        raise Failure(f"{call} left the claim out of its answer, which has {found}")
     if error := answer[claim.uid].error:
-        message = f"{call} failed for the claim: {foreign_text(error)}"
-        raise Failure(message)
+        raise Failure(f"{call} failed for the claim: {foreign_text(error)}")
     return answer[claim.uid]

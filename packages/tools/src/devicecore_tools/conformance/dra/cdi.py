@@ -157,13 +157,11 @@ def read_spec(path: Path) -> CdiDocument:
     try:
         documents = read_documents(read_file(path, MAX_BYTES, follow_links=True).decode(), path.name)
     except UnicodeDecodeError:
-        message = "it is not UTF-8"
-        raise ValueError(message) from None
+        raise ValueError("it is not UTF-8") from None
     except DocumentError as error:
         raise ValueError(error.problem if error.line is None else f"line {error.line}: {error.problem}") from None
     if len(documents) != 1:
-        message = "it is empty" if not documents else f"it has {len(documents)} documents"
-        raise ValueError(message)
+        raise ValueError("it is empty" if not documents else f"it has {len(documents)} documents")
     return from_json(_without_nulls(documents[0].data), CdiDocument)
 
 
@@ -198,8 +196,7 @@ def resolve(name: str, directories: Sequence[Path]) -> Edits:
     for directory in reversed(directories):
         having = [(path, spec) for path, spec in _good_specs(directory) if name in spec.names]
         if len(having) > 1:
-            problem = f"{' and '.join(path.name for path, _ in having)} both have {name}"
-            raise UnresolvableError(problem)
+            raise UnresolvableError(f"{' and '.join(path.name for path, _ in having)} both have {name}")
         for _, spec in having:
             (device,) = (device for device in spec.devices if f"{spec.kind}={device.name}" == name)
             return _joined(spec.containerEdits, device.containerEdits)

@@ -275,8 +275,7 @@ class Claims:
         try:
             return self.slices.api.get("DeviceClass", name)
         except ApiError:
-            message = f"there is no DeviceClass {foreign_text(name)}"
-            raise AllocationError(message) from None
+            raise AllocationError(f"there is no DeviceClass {foreign_text(name)}") from None
 
     @property
     def device_class(self) -> str:

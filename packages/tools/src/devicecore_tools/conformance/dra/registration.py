@@ -15,7 +15,7 @@ from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.kubelet import DriverInstance, DriverKubelet, no_sockets_in
 from devicecore_tools.conformance.dra.process import DriverProcess
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
-from devicecore_tools.conformance.model import Skip
+from devicecore_tools.conformance.model import Skip, skip_if
 from devicecore_tools.conformance.process import LATER_START
 
 _COMES_BACK = 2.0  # seconds for a driver that is about to register
@@ -83,8 +83,7 @@ class DriverRegistration:
         """The first registration socket, registered or refused. Raises Skip if there is none."""
         first = self.wait_for_first()
         if first is None:
-            reason = "the driver made no registration socket"
-            raise Skip(reason)
+            raise Skip("the driver made no registration socket")
         return first
 
     @property
@@ -99,8 +98,7 @@ class DriverRegistration:
             if found is None and not self._is_lost:
                 found = self._bring_back()
             if found is None:
-                reason = f"the driver is not registered: {self.why_not()}"
-                raise Skip(reason)
+                raise Skip(f"the driver is not registered: {self.why_not()}")
             self._is_lost = False
             return found
 
@@ -124,9 +122,7 @@ class DriverRegistration:
         if not self.known_name:
             info = self.first.info
             self.known_name = info.name if info is not None else ""
-        if not self.known_name:
-            reason = f"the driver is not registered: {self.why_not()}"
-            raise Skip(reason)
+        skip_if(not self.known_name, f"the driver is not registered: {self.why_not()}")
         return self.known_name
 
     def why_not(self) -> str:

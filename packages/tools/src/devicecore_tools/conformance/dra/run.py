@@ -97,8 +97,7 @@ class _Guarded:
             _restore(driver)
             if not ended or isinstance(failure, Abort):
                 raise
-            message = f"{failure}; {ended[-1]}"
-            raise Failure(message) from None
+            raise Failure(f"{failure}; {ended[-1]}") from None
         except IMPOSSIBLE as error:
             raise impossible(error) from error
         finally:

@@ -13,7 +13,7 @@ from attrs import define, field
 from devicecore_tools.conformance.dra.process import DriverProcess
 from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
-from devicecore_tools.conformance.model import Skip
+from devicecore_tools.conformance.model import skip_if
 from devicecore_tools.testing.api_server import ApiError, Json, LocalApiServer, Request
 from devicecore_tools.testing.dra_pools import PublishedPool, Slice, SliceDevice, pools_of
 
@@ -86,18 +86,14 @@ class PublishedSlices:
         """The pools as they were last complete. Raises Skip if they never were."""
         self.wait_for_pools()
         self.refresh()
-        if not self._catalogue:
-            reason = "the driver has published no complete pool"
-            raise Skip(reason)
+        skip_if(not self._catalogue, "the driver has published no complete pool")
         return self._catalogue
 
     @property
     def devices(self) -> tuple[SliceDevice, ...]:
         """The published devices. Raises Skip if there are none."""
         found = tuple(device for pool in self.catalogue for device in pool.devices)
-        if not found:
-            reason = "the driver has published no devices"
-            raise Skip(reason)
+        skip_if(not found, "the driver has published no devices")
         return found
 
     def has_devices(self) -> bool:

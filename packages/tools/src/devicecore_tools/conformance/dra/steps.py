@@ -140,8 +140,7 @@ class Steps:
             finally:
                 begun.parts.close()
                 self.driver.calls.clean_up()
-        message = "a check in two parts yields once"
-        raise AssertionError(message)
+        raise AssertionError("a check in two parts yields once")
 
     def _alone(self, look: TwoParts) -> str:
         """Make a check for which the others of its event had left no device. The event happens once more."""

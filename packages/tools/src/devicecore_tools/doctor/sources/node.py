@@ -104,8 +104,7 @@ class NodeSources:
 
     def __attrs_post_init__(self) -> None:
         if self.uses_api and not self.node_name and self.root != os.devnull:
-            message = "--kubeconfig and --in-cluster need --node-name, the name of the Node object."
-            raise SourcesError(message)
+            raise SourcesError("--kubeconfig and --in-cluster need --node-name, the name of the Node object.")
         if self.root is None and self.checkpoint is None and self.pod_resources is None:
             self.root = DEFAULT_ROOT
         if self.root is not None and record.is_record(self.root):
@@ -113,8 +112,7 @@ class NodeSources:
         elif self.root is not None:
             self._directory = KubeletDirectory.at(self.root)
         if self.plugins and self._directory is None:
-            message = "--plugins needs --root, the directory of the plugins' sockets."
-            raise SourcesError(message)
+            raise SourcesError("--plugins needs --root, the directory of the plugins' sockets.")
         if not self.cdi_directories and (self._directory is not None or self.pod_resources is not None):
             from devicecore_tools.doctor.sources.cdi import CDI_DIRECTORIES
 

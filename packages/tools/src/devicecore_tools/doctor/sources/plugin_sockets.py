@@ -88,11 +88,9 @@ class _NoAnswerError(Exception):
 def _channel(path: str) -> grpc.Channel:
     try:
         if socket_identity(path) is None:
-            cause = "there is no socket"
-            raise _NoAnswerError(cause)
+            raise _NoAnswerError("there is no socket")
         if not is_served(path):
-            cause = "no process listens at the socket"
-            raise _NoAnswerError(cause)
+            raise _NoAnswerError("no process listens at the socket")
     except OSError as error:
         raise _NoAnswerError(error.strerror or str(error)) from error
     return grpc.insecure_channel(target(path), options=channel_options(MAX_LIST_BYTES))
@@ -120,8 +118,7 @@ def _options_and_list(path: str, timeout: float) -> tuple[deviceplugin.DevicePlu
         try:
             first: bytes = next(call)
         except StopIteration:
-            cause = f"{method.name} ended without a list"
-            raise _NoAnswerError(cause) from None
+            raise _NoAnswerError(f"{method.name} ended without a list") from None
         except grpc.RpcError as error:
             raise _NoAnswerError(_sentence(method.name, error, timeout)) from error
         finally:
@@ -143,8 +140,7 @@ def _parsed(read: Callable[[bytes], rpc.Parsed], data: bytes) -> rpc.Parsed:
     try:
         return read(data)
     except (DecodeError, UnicodeDecodeError) as error:
-        cause = "its answer cannot be read"
-        raise _NoAnswerError(cause) from error
+        raise _NoAnswerError("its answer cannot be read") from error
 
 
 def _sentence(method: str, error: grpc.RpcError, timeout: float) -> str:

@@ -244,8 +244,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             url = urlsplit(self.path)
         except ValueError as error:
-            message = f"expected the path of a resource: {error}"
-            raise status.bad_request(message) from error
+            raise status.bad_request(f"expected the path of a resource: {error}") from error
         query = {key: values[-1] for key, values in parse_qs(url.query, keep_blank_values=True).items()}
         headers = {key.title(): value for key, value in self.headers.items()}
         request = Request(self.command, url.path, query, headers)
@@ -269,8 +268,7 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(length)
         if len(body) < length:  # half of a YAML document is often YAML, too
             self.close_connection = True
-            message = f"unexpected EOF: expected a body of {length} bytes, got {len(body)}"
-            raise status.bad_request(message)
+            raise status.bad_request(f"unexpected EOF: expected a body of {length} bytes, got {len(body)}")
         return body
 
     def _is_chunked(self) -> bool:
@@ -292,14 +290,12 @@ class Handler(BaseHTTPRequestHandler):
     def _size_of_chunk(self) -> int:
         line = self.rfile.readline(_MAX_CHUNK_LINE).partition(b";")[0].strip()
         if not _CHUNK_SIZE.fullmatch(line):
-            message = "expected the size of a chunk as a hexadecimal number"
-            raise status.bad_request(message)
+            raise status.bad_request("expected the size of a chunk as a hexadecimal number")
         return int(line, 16)
 
     def _end_of_chunk(self) -> None:
         if self.rfile.readline(_MAX_CHUNK_LINE) not in {b"\r\n", b"\n"}:
-            message = "expected the end of a chunk"
-            raise status.bad_request(message)
+            raise status.bad_request("expected the end of a chunk")
 
     def _length(self) -> int:
         """The bytes of the body. If they are not known, the connection ends, because no next request can be found."""
@@ -353,5 +349,4 @@ def _lines(watch: Watch) -> Iterator[bytes]:
     if watch.is_cut:
         if watch.last_words:
             yield watch.last_words
-        message = "a watch that is cut ends without its last chunk"
-        raise ConnectionAbortedError(message)
+        raise ConnectionAbortedError("a watch that is cut ends without its last chunk")

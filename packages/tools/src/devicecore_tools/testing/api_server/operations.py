@@ -241,16 +241,14 @@ def parsed(body: bytes, content: str) -> Any:  # noqa: ANN401 - JSON
         return _shallow(read)
     if "yaml" in content:
         return _yaml(body)
-    message = f"couldn't get version/kind; json parse error: {problem}"
-    raise status.bad_request(message)
+    raise status.bad_request(f"couldn't get version/kind; json parse error: {problem}")
 
 
 def _finite(text: str) -> float:
     """A number that JSON can hold, unlike NaN, Infinity and 1e999, which clients could not read in an answer."""
     number = float(text)
     if not math.isfinite(number):
-        message = f"cannot unmarshal number {foreign_text(text, 50)} into Go value of type float64"
-        raise ValueError(message)
+        raise ValueError(f"cannot unmarshal number {foreign_text(text, 50)} into Go value of type float64")
     return number
 
 
@@ -280,8 +278,7 @@ def _shallow(value: Any) -> Any:  # noqa: ANN401 - JSON
         ]
         if not level:
             return value
-    message = f"json parse error: it is nested deeper than {MAX_DEPTH} levels"
-    raise status.bad_request(message)
+    raise status.bad_request(f"json parse error: it is nested deeper than {MAX_DEPTH} levels")
 
 
 def _yaml(body: bytes) -> Any:  # noqa: ANN401 - JSON
@@ -291,11 +288,9 @@ def _yaml(body: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
         documents = read_documents(body.decode(), "the body")
     except (DocumentError, UnicodeDecodeError) as error:
-        message = f"error decoding YAML: {str(error)[:200]}"
-        raise status.bad_request(message) from error
+        raise status.bad_request(f"error decoding YAML: {str(error)[:200]}") from error
     if len(documents) != 1:
-        message = f"error decoding YAML: expected one document, got {len(documents)}"
-        raise status.bad_request(message)
+        raise status.bad_request(f"error decoding YAML: expected one document, got {len(documents)}")
     return json.loads(json.dumps(documents[0].data))  # without the lines and the aliases of a YAML document
 
 
@@ -307,8 +302,7 @@ def _object(body: Any, target: Target) -> Json:  # noqa: ANN401 - JSON
 def _checked(body: Any, target: Target) -> Json:  # noqa: ANN401 - JSON
     """The body as an object of the kind that the path names, in the version that the path names."""
     if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict | None):
-        message = "the object provided is unrecognized: expected a JSON object with metadata"
-        raise status.bad_request(message)
+        raise status.bad_request("the object provided is unrecognized: expected a JSON object with metadata")
     for name, expected in (("apiVersion", target.api_version), ("kind", target.kind.kind)):
         if body.get(name, expected) != expected:
             message = f"the {name} in the data ({body[name]}) does not match the expected {name} ({expected})"

@@ -72,8 +72,7 @@ def json_patched(document: Json, operations: Any) -> Json:  # noqa: ANN401 - JSO
         problem = foreign_text(f"the server rejected our request: {error}")
         raise ApiError(422, "Invalid", problem) from error
     if not isinstance(result, dict):
-        message = "the patch leaves no object"
-        raise bad_request(message)
+        raise bad_request("the patch leaves no object")
     return result
 
 
@@ -81,15 +80,13 @@ def _with_operations(document: Json, operations: Any) -> Any:  # noqa: ANN401 - 
     """Carry out one operation after the other, because each may copy all that those before it have copied."""
     listed = jsonpatch.JsonPatch(operations).patch
     if len(listed) > MAX_OPERATIONS:
-        message = f"the allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(listed)}"
-        raise ValueError(message)
+        raise ValueError(f"the allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(listed)}")
     result, size = copied(document), 0
     for operation in listed:
         if operation["op"] == "copy":
             size += len(json.dumps(jsonpointer.resolve_pointer(result, operation["from"])))
             if size > MAX_COPIED:
-                message = f"expected at most {MAX_COPIED} bytes that a JSON patch copies, got {size}"
-                raise ValueError(message)
+                raise ValueError(f"expected at most {MAX_COPIED} bytes that a JSON patch copies, got {size}")
         result = jsonpatch.JsonPatch([operation]).apply(result, in_place=True)
     return result
 
@@ -131,8 +128,7 @@ def _is_whole(change: Json) -> bool:
     """Whether a patch of a map replaces it."""
     directive = change.get(_DIRECTIVE)
     if directive not in (None, "merge", "replace", "delete"):
-        message = f"Unknown patch type: {directive!r}"
-        raise bad_request(message)
+        raise bad_request(f"Unknown patch type: {directive!r}")
     return directive == "replace"
 
 
@@ -152,8 +148,7 @@ def _identity(name: str) -> Callable[[Any], object]:
 
     def identity(item: Any) -> object:  # noqa: ANN401 - JSON
         if not isinstance(item, dict) or MERGE_KEYS[name] not in item:
-            message = f"map: {item} does not contain declared merge key: {MERGE_KEYS[name]}"
-            raise bad_request(message)
+            raise bad_request(f"map: {item} does not contain declared merge key: {MERGE_KEYS[name]}")
         return item[MERGE_KEYS[name]]
 
     return identity
@@ -181,8 +176,7 @@ def _ordered(name: str, merged: list[Any], order: list[Any], patched: list[Any],
     wanted, old = [key(item) for item in order], [key(item) for item in before]
     named = [key(item) for item in patched if not (isinstance(item, dict) and item.get(_DIRECTIVE))]
     if [one for one in wanted if one in named] != named:
-        message = f"The order in patch list: {named} doesn't match $setElementOrder list: {wanted}"
-        raise bad_request(message)
+        raise bad_request(f"The order in patch list: {named} doesn't match $setElementOrder list: {wanted}")
     known = sorted((item for item in merged if key(item) in wanted), key=lambda item: wanted.index(key(item)))
     others = [item for item in merged if key(item) not in wanted]
     result = []

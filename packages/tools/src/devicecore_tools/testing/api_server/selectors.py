@@ -26,8 +26,7 @@ def field_selector(kind: Kind, text: str, api_version: str) -> Selector:
     for term in _split(text):
         matched = _FIELD.fullmatch(term)
         if matched is None:
-            message = f"invalid selector: '{text}'; can't understand '{term}'"
-            raise bad_request(message)
+            raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
         path, value = matched["path"], re.sub(r"\\(.)", r"\1", matched["value"])
         if path not in kind.selectable:
             raise kind.unknown_selector(path, api_version)
@@ -67,5 +66,4 @@ def _label_term(term: str, text: str) -> Callable[[Json], bool]:
     if re.fullmatch(r"!?\s*[^\s=!()]+", term):
         key, present = term.lstrip("! "), not term.startswith("!")
         return lambda labels: (key in labels) is present
-    message = f"unable to parse requirement: found '{term}' in '{text}'"
-    raise bad_request(message)
+    raise bad_request(f"unable to parse requirement: found '{term}' in '{text}'")

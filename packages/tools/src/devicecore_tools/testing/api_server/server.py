@@ -285,8 +285,7 @@ class LocalApiServer(Runs):
         """
         if not self.store.wait_for(condition, timeout):
             asked = [f"{request.method} {request.path}" for request in self.requests[-5:]]
-            message = f"condition not met within {timeout:g} s; the last requests were {asked}"
-            raise TimeoutError(message)
+            raise TimeoutError(f"condition not met within {timeout:g} s; the last requests were {asked}")
 
     # --- called while a request is served -----------------------------------------------------------------------------
 

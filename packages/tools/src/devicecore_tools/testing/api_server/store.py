@@ -254,11 +254,9 @@ class ObjectStore:
         """
         metadata = body.get("metadata") or {}
         if metadata.get("name", name) != name or body.get("kind", kind.kind) != kind.kind:
-            message = "the object applied is not the one of the request"
-            raise status.bad_request(message)
+            raise status.bad_request("the object applied is not the one of the request")
         if "managedFields" in metadata:
-            message = "metadata.managedFields must be nil"
-            raise status.bad_request(message)
+            raise status.bad_request("metadata.managedFields must be nil")
         _refuse_wrong_types(kind, body)
         with self._changed:
             if (namespace, name) not in self._objects[kind.resource] and not in_status:
@@ -494,8 +492,7 @@ def _refuse_if(kind: Kind, name: str, causes: list[Cause]) -> None:
 
 def _refuse_wrong_types(kind: Kind, body: Json) -> None:
     for problem in wrong_types("" if kind.is_custom else kind.kind, body, kind.api_version):
-        message = f"{kind.kind} cannot be handled as a {kind.kind}: json: {problem}"
-        raise status.bad_request(message)
+        raise status.bad_request(f"{kind.kind} cannot be handled as a {kind.kind}: json: {problem}")
 
 
 def _precondition(what: str, expected: str, actual: str) -> str:

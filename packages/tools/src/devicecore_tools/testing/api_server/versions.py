@@ -64,8 +64,7 @@ def _changed(value: Json, path: tuple[str, ...], change: Callable[[Json], Json])
 def _device_from_old(device: Json) -> Json:
     basic = device.get("basic") or {}
     if not isinstance(basic, dict):
-        message = "json: cannot unmarshal into Go struct field Device.spec.devices.basic: expected an object"
-        raise bad_request(message)
+        raise bad_request("json: cannot unmarshal into Go struct field Device.spec.devices.basic: expected an object")
     return _named(device) | {name: field for name, field in basic.items() if name != "name"}
 
 

@@ -103,19 +103,16 @@ def object_from_protobuf(body: bytes) -> dict[str, Any]:
         ValueError: the body is not an object in protobuf.
     """
     if not body.startswith(MAGIC):
-        message = f"provided data does not appear to be a protobuf message, expected prefix {list(MAGIC)}"
-        raise ValueError(message)
+        raise ValueError(f"provided data does not appear to be a protobuf message, expected prefix {list(MAGIC)}")
     try:
         envelope = Unknown.FromString(body.removeprefix(MAGIC))
         kind = envelope.typeMeta.kind
         if kind not in _KINDS:
-            message = f"expected {', '.join(_KINDS)} as protobuf, got {kind!r}: send JSON"
-            raise UnreadableKindError(message)
+            raise UnreadableKindError(f"expected {', '.join(_KINDS)} as protobuf, got {kind!r}: send JSON")
         message_type = _OTHERS.get((envelope.typeMeta.apiVersion, kind), _KINDS[kind])
         fields = _fields(message_type.FromString(envelope.raw))
     except DecodeError as error:
-        message = f"unable to decode protobuf: {error}"
-        raise ValueError(message) from error
+        raise ValueError(f"unable to decode protobuf: {error}") from error
     return {"apiVersion": envelope.typeMeta.apiVersion, "kind": kind, **fields}
 
 
@@ -143,8 +140,7 @@ def _value(value: Any) -> Any:  # noqa: ANN401 - JSON, from any field
         case str() | int():
             return value
         case bytes():
-            message = "unable to decode protobuf: a string is not valid UTF-8"
-            raise ValueError(message)
+            raise ValueError("unable to decode protobuf: a string is not valid UTF-8")
         case Mapping():
             return {key: _value(one) for key, one in value.items()}
         case _:

@@ -18,7 +18,16 @@ from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.directory_watch import WatchedDirectory
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, needed, require, some
+from devicecore_tools.conformance.model import (
+    Failure,
+    Severity,
+    Skip,
+    does_not_apply_if,
+    needed,
+    require,
+    skip_if,
+    some,
+)
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
 
@@ -59,9 +68,7 @@ def prepare(driver: DriverUnderTest, count: int | None = None, **arguments: obje
         devices = driver.calls.prepared(claim)
     rows = tuple((frozenset(device.request_names), frozenset(device.cdi_device_ids)) for device in devices)
     prepared = Prepared(claim, rows)
-    if not prepared.names:
-        reason = "the driver answers no CDI devices"
-        raise DoesNotApply(reason)
+    does_not_apply_if(not prepared.names, "the driver answers no CDI devices")
     return prepared
 
 
@@ -132,8 +139,7 @@ def answers_resolvable_cdi_names(driver: DriverUnderTest) -> str:
             if error.invalid:  # the subject of another check
                 raise Skip(str(error)) from None
             hint = "" if own_files(driver) else "; is the driver configured to write to it, as {cdi} or by CDI_ROOT?"
-            message = f"{error}{hint}"
-            raise Failure(message) from None
+            raise Failure(f"{error}{hint}") from None
     return f"{counted(len(names), 'name')} of {counted(len(own_files(driver)), 'file')} can be resolved"
 
 
@@ -159,9 +165,7 @@ def writes_valid_cdi_files(driver: DriverUnderTest) -> str:
             problem = error.strerror or str(error)
         whose = "Kubernetes' helper for metadata has written " if _is_of_the_helper(driver, path.name) else ""
         require(not problem, f"{whose}{path.name}: {problem}")
-    if not files:
-        reason = f"the driver has no file in {driver.environment.cdi}"
-        raise Skip(reason)
+    skip_if(not files, f"the driver has no file in {driver.environment.cdi}")
     return f"{counted(len(files), 'file')}: {some([path.name for path in files])}"
 
 
@@ -199,9 +203,7 @@ def protects_its_cdi_files(driver: DriverUnderTest) -> str:
     """A claim is prepared, and the modes of the driver's CDI files are read."""
     prepare(driver)
     files = own_files(driver)
-    if not files:
-        reason = f"the driver has no file in {driver.environment.cdi}"
-        raise Skip(reason)
+    skip_if(not files, f"the driver has no file in {driver.environment.cdi}")
     wrong = []
     for path in files:
         with suppress(FileNotFoundError):  # removed meanwhile
@@ -250,9 +252,7 @@ def removes_cdi_devices(driver: DriverUnderTest) -> str:
     before = _state(driver)
     kept = [path.name for path in mounted if path.exists()]
     require(not kept, f"of the files of the claim that its containers mount, {some(kept)} is still there")
-    if first.names and not files:
-        reason = f"the driver has no file in {driver.environment.cdi}"
-        raise Skip(reason)
+    skip_if(first.names and not files, f"the driver has no file in {driver.environment.cdi}")
     left = [path.name for path, text in before.items() if first.claim.uid in path.name or first.claim.uid in text]
     require(not left, f"the claim's UID is still in {some(left)}")
     known = [name for name in sorted(first.names) if first.claim.uid in name and _is_known(driver, name)]
@@ -326,8 +326,7 @@ def keeps_the_cdi_devices_of_other_claims(driver: DriverUnderTest) -> str:
         except UnresolvableError as error:
             if error.invalid:
                 raise Skip(str(error)) from None
-            message = f"after another claim was {what}: {error}"
-            raise Failure(message) from None
+            raise Failure(f"after another claim was {what}: {error}") from None
         changed = sorted(now ^ before)
         require(not changed, f"after another claim was {what}, this has changed: {some(changed)}")
         if what == "prepared":
@@ -362,8 +361,7 @@ def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
     """A claim with two requests is prepared, and the edits of each are compared with claims of one device each."""
     both = prepare(driver, spec=driver.claims.request(1, 1))
     if {requests for requests, _ in both.devices} != {frozenset({"r0"}), frozenset({"r1"})}:
-        reason = "the answer does not have a device for each request"
-        raise Skip(reason)
+        raise Skip("the answer does not have a device for each request")
     together = [_neutral(edits(driver, both.names_of(request)), both.claim) for request in ("r0", "r1")]
     unprepare(driver, both)
     alone = []
@@ -371,9 +369,7 @@ def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
         single = prepare(driver, devices=[device])
         alone.append(_neutral(edits(driver, single.names), single.claim))
         unprepare(driver, single)
-    if alone[0] == alone[1]:
-        reason = "the edits of two devices do not differ"
-        raise Skip(reason)
+    skip_if(alone[0] == alone[1], "the edits of two devices do not differ")
     require(together[0] != together[1], f"both requests have the same edits: {some(sorted(together[0]))}")
     for own, other in ((0, 1), (1, 0)):
         foreign = sorted(together[own] & (alone[other] - alone[own]))

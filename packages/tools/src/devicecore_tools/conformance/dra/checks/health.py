@@ -13,7 +13,16 @@ from devicecore_tools.conformance.dra.checks.events import QUIET
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.health_watch import HealthWatch
 from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import DoesNotApply, Severity, Skip, in_context, require, some
+from devicecore_tools.conformance.model import (
+    DoesNotApply,
+    Severity,
+    Skip,
+    does_not_apply_if,
+    in_context,
+    require,
+    skip_if,
+    some,
+)
 from devicecore_tools.conformance.processes import open_files
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
@@ -44,9 +53,7 @@ def watching(driver: DriverUnderTest) -> Iterator[HealthWatch]:
     with HealthWatch(driver.registration.reachable) as watch:
         watch.wait(lambda: watch.reports, FIRST)
         require_service(watch)
-        if not watch.reports:
-            reason = "the driver sent no report"
-            raise Skip(reason)
+        skip_if(not watch.reports, "the driver sent no report")
         yield watch
 
 
@@ -56,12 +63,9 @@ def require_service(watch: HealthWatch) -> None:
     Raises:
         Skip: it does not, or it ends the call with an error, which another check reports.
     """
-    if not watch.is_served:
-        reason = "the driver does not report health, which is optional"
-        raise DoesNotApply(reason)
+    does_not_apply_if(not watch.is_served, "the driver does not report health, which is optional")
     if watch.code not in ("", "OK") and not watch.reports:
-        reason = f"NodeWatchResources ended with {watch.code} {watch.details}"
-        raise Skip(reason)
+        raise Skip(f"NodeWatchResources ended with {watch.code} {watch.details}")
 
 
 @check(
@@ -79,8 +83,7 @@ def survives_being_asked_for_health(driver: DriverUnderTest) -> str:
         with HealthWatch(driver.registration.reachable) as watch:
             watch.wait(lambda: watch.reports, FIRST)
             if watch.is_served and (watch.reports or not watch.code):
-                reason = "it does not apply: the driver has the health service"
-                raise DoesNotApply(reason)
+                raise DoesNotApply("it does not apply: the driver has the health service")
             codes.append(watch.code)
     wrong = sorted({code for code in codes if code != "UNIMPLEMENTED"})
     require(not wrong, f"NodeWatchResources ended with {some(wrong)}")
@@ -187,8 +190,7 @@ def reports_limits_that_count(driver: DriverUnderTest) -> str:
 def require_same_instance(driver: DriverUnderTest, watch: HealthWatch) -> None:
     """Skip a check of the stream if the driver has ended and registered anew, which ends each stream."""
     if watch.code and watch.instance is not driver.kubelet.newest:
-        reason = "the driver has registered anew meanwhile"
-        raise Skip(reason)
+        raise Skip("the driver has registered anew meanwhile")
 
 
 @across(
@@ -226,8 +228,7 @@ def repeats_its_reports_of_health(driver: DriverUnderTest) -> Parts:
         limit = min((one if one > 0 else DEFAULT_LIMIT for one in limits), default=DEFAULT_LIMIT)
         deadline = first.at + limit + _MARGIN
         if deadline - time.monotonic() > driver.process.time_left:
-            reason = f"the limit is {limit:g} seconds, which is more than is left of the run"
-            raise Skip(reason)
+            raise Skip(f"the limit is {limit:g} seconds, which is more than is left of the run")
         watch.wait(
             lambda: first.keys <= {key for report in watch.reports[1:] for key in report.keys},
             max(deadline - time.monotonic(), 0.0),

@@ -19,7 +19,18 @@ from devicecore_tools.conformance.dra.checks.events import KILL, REBOOT
 from devicecore_tools.conformance.dra.claims import NAMESPACE, Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, in_context, needed, require, some
+from devicecore_tools.conformance.model import (
+    DoesNotApply,
+    Failure,
+    Severity,
+    Skip,
+    does_not_apply_if,
+    in_context,
+    needed,
+    require,
+    skip_if,
+    some,
+)
 from devicecore_tools.testing.api_server import Answer, Delay, Json
 from devicecore_tools.testing.dra_pools import SliceDevice
 
@@ -104,8 +115,7 @@ def error_for(driver: DriverUnderTest, claim: Claim) -> str:
     if claim.uid in answer and answer[claim.uid].error:
         return foreign_text(answer[claim.uid].error)
     devices = [f"{pool}/{name}" for pool, name in names(devices_in(answer, claim))]
-    message = f"it was prepared, with {some(devices) or 'no devices'}"
-    raise Failure(message)
+    raise Failure(f"it was prepared, with {some(devices) or 'no devices'}")
 
 
 def refused_alive(driver: DriverUnderTest, claim: Claim) -> str:
@@ -147,9 +157,7 @@ def prepares_a_claim(driver: DriverUnderTest) -> str:
         if error.code != "UNIMPLEMENTED":
             raise
         raise Skip(str(error)) from None
-    if claim.uid not in answer:
-        reason = "the answer has no entry for the claim"
-        raise Skip(reason)
+    skip_if(claim.uid not in answer, "the answer has no entry for the claim")
     devices = devices_in(answer, claim)
     made = sorted(driver.environment.cdi_names() - before)
     require(devices or not made, f"the answer for the claim has no devices, so no container gets {some(made)}")
@@ -241,9 +249,7 @@ def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
     """A claim for two devices is prepared, or for one if there is only one."""
     claim = driver.claims.new(min(2, len(driver.claims.allocatable)))
     found = set(names(driver.calls.ready_devices(claim)))
-    if not found:
-        reason = "the answer has no devices, so the driver does not work through CDI devices"
-        raise DoesNotApply(reason)
+    does_not_apply_if(not found, "the answer has no devices, so the driver does not work through CDI devices")
     # A device without a name is the subject of another check.
     missing = [str(device) for device in claim.devices if device.key not in found and ("", "") not in found]
     missing = [] if any(not pool for pool, _ in found) else missing
@@ -253,9 +259,7 @@ def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
 
 def require_two_devices(driver: DriverUnderTest) -> None:
     """Skip a check for which the driver has too few devices. Raises Skip if fewer than two devices can be allocated."""
-    if len(driver.claims.allocatable) < 2:  # noqa: PLR2004 - as its name says
-        reason = "it needs two devices"
-        raise Skip(reason)
+    skip_if(len(driver.claims.allocatable) < 2, "it needs two devices")  # noqa: PLR2004 - as its name says
 
 
 def two_requests(driver: DriverUnderTest) -> tuple[Claim, tuple[Any, ...]]:
@@ -388,8 +392,7 @@ def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
         raise DoesNotApply(reason)
     real = _BOOT_ID.read_bytes().strip()
     if any(real in data for data in driver.environment.state_files().values()):
-        reason = "the driver compares the boot id of this machine, which the checks cannot change"
-        raise Skip(reason)
+        raise Skip("the driver compares the boot id of this machine, which the checks cannot change")
     yield
     after = {name for one in driver.calls.prepared(claim) for name in one.cdi_device_ids}
     there = driver.environment.cdi_names()
@@ -666,8 +669,7 @@ def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
 def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
     """Two claims are prepared that share a device, if one may be allocated several times, and one is unprepared."""
     if driver.registration.reachable.service not in SERVICES_WITH_SHARES:
-        reason = f"{driver.registration.instance.service} has no shares"
-        raise DoesNotApply(reason)
+        raise DoesNotApply(f"{driver.registration.instance.service} has no shares")
     device = driver.claims.free_device(shared=True)
     claims = [driver.claims.new(devices=[device]) for _ in range(2)]
     answers = [driver.calls.ready_devices(claims[0]), driver.calls.prepared(claims[1])]
@@ -917,9 +919,7 @@ def answers_the_same_through_v1beta1(driver: DriverUnderTest) -> str:
     instance = driver.registration.instance
     info = instance.info
     announced = [] if info is None else list(info.supported_versions)
-    if not set(calls.PREPARE_METHODS) <= set(announced):
-        reason = "the driver does not announce both"
-        raise DoesNotApply(reason)
+    does_not_apply_if(not set(calls.PREPARE_METHODS) <= set(announced), "the driver does not announce both")
     driver.calls.require_repeating()
     claim = driver.claims.new()
     before = rows(driver.calls.ready_devices(claim))

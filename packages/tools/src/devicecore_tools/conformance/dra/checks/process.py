@@ -17,7 +17,7 @@ from devicecore_tools.conformance.dra.checks.events import QUIET, TERM
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
 from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require
+from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require, skip_if
 from devicecore_tools.conformance.processes import ProcessorUse, open_files
 from devicecore_tools.testing.api_server import Hang
 from devicecore_tools.testing.process import PluginProcess
@@ -51,8 +51,7 @@ def own_process(driver: DriverUnderTest) -> PluginProcess:
     """Return the driver's process, which is registered. Raises Skip if there is none."""
     _ = driver.registration.reachable
     if driver.process.running is None or driver.process.running.status is not None:
-        reason = "the driver's process has ended"
-        raise Skip(reason)
+        raise Skip("the driver's process has ended")
     return driver.process.running
 
 
@@ -65,8 +64,7 @@ def require_answer(driver: DriverUnderTest, after: str) -> None:
     try:
         driver.registration.reachable.prepare((), _ANSWER)
     except (CallFailedError, Skip) as error:
-        message = f"{after}: {error}"
-        raise Failure(message) from None
+        raise Failure(f"{after}: {error}") from None
 
 
 def ask_anew(instance: DriverInstance) -> None:
@@ -142,8 +140,7 @@ def uses_little_processor_time(driver: DriverUnderTest) -> Parts:
     before = ProcessorUse.of(process)
     yield
     if driver.process.running is not process or process.status is not None:
-        reason = "the driver's process ended meanwhile"
-        raise Skip(reason)
+        raise Skip("the driver's process ended meanwhile")
     share = before.share_until(ProcessorUse.of(process))
     require(share < MAX_CPU, f"it used {share:.0%} of one processor")
     return f"it used {share:.1%} of one processor"
@@ -171,9 +168,7 @@ def closes_its_files(driver: DriverUnderTest) -> str:
             early.append(open_files(marker))
         elif cycles % _EACH == 0:
             late.append(open_files(marker))
-    if cycles <= _FIRST_CYCLES:
-        reason = f"the driver prepared only {counted(cycles, 'claim')} in {limit:.0f} seconds"
-        raise Skip(reason)
+    skip_if(cycles <= _FIRST_CYCLES, f"the driver prepared only {counted(cycles, 'claim')} in {limit:.0f} seconds")
     before, deadline = max(early), time.monotonic() + _ANSWER
     late.append(open_files(marker))
     while min(late[-_LATEST:]) > before + _MORE and time.monotonic() < deadline:

@@ -24,13 +24,14 @@ from devicecore_tools.conformance.dra.kubelet import DriverInstance, identity_of
 from devicecore_tools.conformance.dra.steps import Parts, across, check
 from devicecore_tools.conformance.model import (
     Abort,
-    DoesNotApply,
     Failure,
     Severity,
     Skip,
+    does_not_apply_if,
     in_context,
     needed,
     require,
+    skip_if,
     some,
 )
 
@@ -49,8 +50,7 @@ def answered(instance: DriverInstance) -> pluginregistration.PluginInfo:
         Skip: it did not return.
     """
     if instance.info is None:
-        reason = f"GetInfo was not answered: {instance.problem}"
-        raise Skip(reason)
+        raise Skip(f"GetInfo was not answered: {instance.problem}")
     return instance.info
 
 
@@ -184,9 +184,7 @@ def announces_known_versions(driver: DriverUnderTest) -> str:
 def announces_v1_first(driver: DriverUnderTest) -> str:
     """The order of the supported versions is read."""
     known = [one for one in answered(driver.registration.first).supported_versions if one in calls.PREPARE_METHODS]
-    if len(set(known)) < 2:  # noqa: PLR2004 - an order needs two
-        reason = "the driver announces only one of them"
-        raise DoesNotApply(reason)
+    does_not_apply_if(len(set(known)) < 2, "the driver announces only one of them")  # noqa: PLR2004 - an order needs two
     require(known[0] == "v1.DRAPlugin", f"the order is {', '.join(known)}, so a kubelet uses {known[0]}")
     return f"the order is {', '.join(known)}"
 
@@ -234,9 +232,7 @@ def accepts_its_registration(driver: DriverUnderTest) -> str:
     first = driver.registration.first
     seconds = counted(round(time.monotonic() - driver.process.started_at), "second")
     require(first.registered_at or first.problem, f"the registration was not over {seconds} after the start")
-    if first.stage in {"info", "type", "versions"}:
-        reason = f"a kubelet does not get this far: {first.problem}"
-        raise Skip(reason)
+    skip_if(first.stage in {"info", "type", "versions"}, f"a kubelet does not get this far: {first.problem}")
     require(first.stage != "notify", first.problem)
     return "it accepted it"
 
@@ -419,8 +415,7 @@ def removes_its_sockets(driver: DriverUnderTest) -> Parts:
     yield
     after = driver.seen.ending
     if after.status is None:
-        reason = "the driver did not end"
-        raise Skip(reason)
+        raise Skip("the driver did not end")
     left = after.left
     require(not left, f"{some(left)} is still there")
     return "they are gone"

@@ -49,8 +49,7 @@ class Two:
 def require_instances(driver: DriverUnderTest) -> None:
     """Do nothing if two instances of the driver can run at once. Raises Skip if they would use the same sockets."""
     if not driver.process.has_instances:
-        reason = "the command and the environment do not name {pod_uid}, so the driver has no rolling update"
-        raise DoesNotApply(reason)
+        raise DoesNotApply("the command and the environment do not name {pod_uid}, so the driver has no rolling update")
 
 
 @contextmanager
@@ -63,8 +62,7 @@ def two_instances(driver: DriverUnderTest) -> Iterator[Two]:
     with _newer_instance(driver) as (old, process, find):
         new = find()
         if new is None:
-            reason = "a second instance was not registered"
-            raise Skip(reason)
+            raise Skip("a second instance was not registered")
         yield Two(old, new, process)
 
 
@@ -188,8 +186,7 @@ def serializes_the_calls_of_two_instances(driver: DriverUnderTest) -> str:
                 except UnresolvableError as error:
                     if error.invalid:
                         raise Skip(str(error)) from None
-                    message = f"afterwards a claim is prepared, but {error}"
-                    raise Failure(message) from None
+                    raise Failure(f"afterwards a claim is prepared, but {error}") from None
             unprepare(two.new, claim)
     return f"{counted(2 * len(claims) * _ROUNDS, 'claim')} were prepared and unprepared"
 

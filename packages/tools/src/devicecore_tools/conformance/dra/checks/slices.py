@@ -21,7 +21,15 @@ from devicecore_tools.conformance.dra.checks.events import (
 from devicecore_tools.conformance.dra.checks.registration import is_valid_name
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, require, some
+from devicecore_tools.conformance.model import (
+    Failure,
+    Severity,
+    Skip,
+    does_not_apply_if,
+    require,
+    skip_if,
+    some,
+)
 from devicecore_tools.testing.api_server import Answer, ApiError, Json
 from devicecore_tools.testing.api_server.shapes import wrong_types
 from devicecore_tools.testing.api_server.slice_rules import slice_causes
@@ -129,9 +137,7 @@ def require_slices(driver: DriverUnderTest) -> None:
     """Skip the check if the driver has published nothing in the time that it has for that."""
     if not driver.slices.now():
         driver.slices.wait_for_pools()
-    if not driver.slices.now():
-        reason = "the driver has published no slices"
-        raise Skip(reason)
+    skip_if(not driver.slices.now(), "the driver has published no slices")
 
 
 @check(
@@ -145,8 +151,7 @@ def publishes_under_its_registered_name(driver: DriverUnderTest) -> str:
     """The driver's name in the slices is compared with the one of the registration."""
     require_slices(driver)
     if not is_valid_name(driver.registration.name):
-        reason = "no slice can have the name by which the driver has registered"
-        raise Skip(reason)
+        raise Skip("no slice can have the name by which the driver has registered")
     others = sorted({str(one["spec"].get("driver")) for one in driver.slices.now()} - {driver.registration.name})
     require(not others, f"it has registered as {driver.registration.name}, and publishes slices of {some(others)}")
     return f"the driver is {driver.registration.name} in both"
@@ -180,9 +185,7 @@ def publishes_valid_slices(driver: DriverUnderTest) -> str:
         for one in driver.slices.writes()
         if one.method in {"POST", "PUT"} and isinstance(one.body, dict)
     ]
-    if not sent:
-        reason = "it has sent no slice as JSON"
-        raise Skip(reason)
+    skip_if(not sent, "it has sent no slice as JSON")
     problems = [
         f"{_name(body)}: {cause}"
         for body in sent
@@ -203,9 +206,7 @@ def names_its_node(driver: DriverUnderTest) -> str:
     """The field nodeName of each slice is read."""
     require_slices(driver)
     names = {str(one["spec"]["nodeName"]) for one in driver.slices.now() if "nodeName" in one["spec"]}
-    if not names:
-        reason = "its slices are not those of one node"
-        raise Skip(reason)
+    skip_if(not names, "its slices are not those of one node")
     other = sorted(names - {driver.environment.node})
     require(not other, f"spec.nodeName is {some(other)}, expected {driver.environment.node}")
     return f"spec.nodeName is {driver.environment.node}"
@@ -243,9 +244,7 @@ def is_owned_by_its_node(driver: DriverUnderTest) -> str:
 def numbers_numa_nodes_from_zero(driver: DriverUnderTest) -> str:
     """The attributes with the names of NUMA nodes are read."""
     found = [one for one in attributes(driver) if _NUMA.fullmatch(one[1].rpartition("/")[2])]
-    if not found:
-        reason = "no device has an attribute of that name"
-        raise DoesNotApply(reason)
+    does_not_apply_if(not found, "no device has an attribute of that name")
     odd = [
         f"{device} has {name} = {value!r}"
         for device, name, value in found
@@ -264,9 +263,7 @@ def numbers_numa_nodes_from_zero(driver: DriverUnderTest) -> str:
 def spells_standard_attributes_as_others_do(driver: DriverUnderTest) -> str:
     """The standard attributes of PCI devices are read."""
     found = [one for one in attributes(driver) if one[1] in _FORMS]
-    if not found:
-        reason = "no device has one of them"
-        raise DoesNotApply(reason)
+    does_not_apply_if(not found, "no device has one of them")
     odd = [
         f"{device} has {name} = {value!r}" for device, name, value in found if not _FORMS[name].fullmatch(str(value))
     ]
@@ -365,8 +362,7 @@ def publishes_again_after_a_wipe(driver: DriverUnderTest) -> Parts:
             f"{counted(round(wipe.calm), 'second')} before they were deleted, and {RACE}; {more}"
         )
         raise Skip(reason)
-    message = f"they were not complete again after {counted(waited, 'second')}; {_asked(driver)}"
-    raise Failure(message)
+    raise Failure(f"they were not complete again after {counted(waited, 'second')}; {_asked(driver)}")
 
 
 @check(
@@ -379,16 +375,13 @@ def notices_a_wipe_right_after_an_update(driver: DriverUnderTest) -> str:
     """A slice is changed while the driver is away. The driver starts and repairs it, and then all are deleted."""
     slices, limit = driver.slices, driver.settings.race * _LONGER
     _ = slices.catalogue
-    if driver.process.time_left < 2 * limit:
-        reason = f"it needs {counted(round(2 * limit), 'second')}, which are not left"
-        raise Skip(reason)
+    skip_if(driver.process.time_left < 2 * limit, f"it needs {counted(round(2 * limit), 'second')}, which are not left")
     driver.process.kill()
     for one in slices.now():
         driver.api.change("ResourceSlice", one["metadata"]["name"], _with_another_device)
     driver.process.start()
     if not driver.process.wait(lambda: _updates(driver), limit):
-        reason = "the driver did not repair its slices with an update"
-        raise Skip(reason)
+        raise Skip("the driver did not repair its slices with an update")
     settle(driver)
     wipe(driver)
     wait_republished(driver, limit)
@@ -455,9 +448,7 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
     _ = driver.slices.catalogue
     if not driver.process.wait(driver.slices.is_complete, 1.0):
         driver.process.start()  # it may not have noticed a former wipe
-    if not driver.slices.wait_complete():
-        reason = "the driver's pools are not complete"
-        raise Skip(reason)
+    skip_if(not driver.slices.wait_complete(), "the driver's pools are not complete")
     before = {name for pool in driver.slices.pools() for name in pool.repeated_names}
     driver.process.kill()
     driver.slices.wipe()
@@ -506,9 +497,7 @@ def keeps_its_slices_at_sigterm(driver: DriverUnderTest) -> Parts:
     """The driver is ended with SIGTERM, and its slices are looked for."""
     _ = driver.slices.catalogue
     yield
-    if not driver.seen.ending.had_slices:
-        reason = "there were no slices before its end"
-        raise Skip(reason)
+    skip_if(not driver.seen.ending.had_slices, "there were no slices before its end")
     return "they stay" if driver.seen.ending.kept_slices else "it deletes them"
 
 

@@ -15,7 +15,16 @@ from devicecore_tools.conformance.dra.checks.unprepare import own_cdi_names, req
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, in_context, require
+from devicecore_tools.conformance.model import (
+    DoesNotApply,
+    Failure,
+    Severity,
+    Skip,
+    does_not_apply_if,
+    in_context,
+    require,
+    skip_if,
+)
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
@@ -88,9 +97,7 @@ def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
     claim = driver.claims.new()
     driver.calls.ready_devices(claim)
     files = driver.environment.state_files()
-    if not files:
-        reason = f"the driver keeps no files in {driver.environment.plugins}"
-        raise DoesNotApply(reason)
+    does_not_apply_if(not files, f"the driver keeps no files in {driver.environment.plugins}")
     yield
     back = driver.registration.returns["corrupted"]
     require(not back.problem, f"with {counted(len(files), 'file')} cut in half, {back.problem}")
@@ -106,19 +113,14 @@ def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
 )
 def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the state files are cut in half, and its device is prepared for another claim."""
-    if not _refuses_devices_in_use(driver):
-        reason = "the driver does not refuse a device in use"
-        raise Skip(reason)
+    skip_if(not _refuses_devices_in_use(driver), "the driver does not refuse a device in use")
     device = driver.claims.free_device(shared=False)
     claim = driver.claims.new(devices=[device])
     names = own_cdi_names(driver, claim)
     if not names or not driver.environment.state_files():
-        reason = "the driver keeps no files, or its CDI devices are not those of a claim"
-        raise DoesNotApply(reason)
+        raise DoesNotApply("the driver keeps no files, or its CDI devices are not those of a claim")
     yield
-    if driver.registration.returns["corrupted"].problem:
-        reason = "the driver did not start with damaged files"
-        raise Skip(reason)
+    skip_if(driver.registration.returns["corrupted"].problem, "the driver did not start with damaged files")
     other = driver.claims.create(driver.claims.request(1), driver.claims.allocation_of(device))
     try:
         return f"the error is: {error_for(driver, other)}"

@@ -23,7 +23,7 @@ from devicecore_tools.conformance.dra.checks.prepare import (
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import Failure, Severity, Skip, needed, require, some
+from devicecore_tools.conformance.model import Failure, Severity, Skip, needed, require, skip_if, some
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
@@ -65,9 +65,7 @@ def unprepares_a_claim(driver: DriverUnderTest) -> str:
     """A claim is prepared and unprepared."""
     claim = driver.calls.ready()
     answer = driver.calls.unprepare(claim)
-    if claim.uid not in answer:
-        reason = "the answer has no entry for the claim"
-        raise Skip(reason)
+    skip_if(claim.uid not in answer, "the answer has no entry for the claim")
     require(not answer[claim.uid].error, f"the error is: {answer[claim.uid].error}")
     return "it was unprepared"
 
@@ -281,8 +279,7 @@ def unprepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
             answer = driver.calls.unprepare(claim, timeout=10.0)
         except CallFailedError as error:
             require(error.code != "DEADLINE_EXCEEDED", "there was no answer within 10 seconds")
-            reason = f"it needs an answer: {error}"
-            raise Skip(reason) from None
+            raise Skip(f"it needs an answer: {error}") from None
     require(claim.uid not in answer or not answer[claim.uid].error, "it failed")
     return "it was unprepared"
 
