@@ -55,8 +55,7 @@ class IgnoredField:
 def ignored_fields(blob: bytes) -> tuple[IgnoredField, ...]:
     """Return the fields within `Data` and its entries that a kubelet ignores. `encode` does not write them back.
 
-    Raises:
-        MalformedCheckpointError: it is not JSON.
+    Raises MalformedCheckpointError if it is not JSON.
     """
     if read_plain(blob):
         return ()
@@ -83,9 +82,8 @@ def _names(value: Json) -> Iterator[str]:
 def salvage(blob: bytes) -> Salvaged:
     """Read a file of any format. If it cannot be read as a whole, read each entry and each resource by itself.
 
-    Raises:
-        MalformedCheckpointError: it is not JSON, has no list of entries, or none of its entries can be read, or more
-            than `MAX_UNREADABLE` cannot.
+    Raises MalformedCheckpointError if it is not JSON, has no list of entries, or none of its entries can be read, or
+    more than `MAX_UNREADABLE` cannot.
     """
     try:
         found = decode(blob)

@@ -71,9 +71,7 @@ class Reporting:
     def begin(self) -> None:
         """Make the files of the reports, so that a wrong path is an error before all checks and not after them.
 
-        Raises:
-            OSError: a file cannot be written.
-            click.UsageError: the badge would replace the page.
+        Raises OSError if a file cannot be written. Raises click.UsageError if the badge would replace the page.
         """
         if self.card is not None and Path(self.card).suffix == ".svg":
             message = (

@@ -18,8 +18,8 @@ from attrs import frozen
 
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.command.node_sources import node_sources, source_options
-from devicecore_tools.command.options import path_option, seconds_option
-from devicecore_tools.command.output import complain, fold, json_option
+from devicecore_tools.command.options import json_option, path_option, seconds_option
+from devicecore_tools.command.output import complain, fold
 from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:
@@ -172,9 +172,8 @@ def _all_nodes(kubeconfig: object, patience: float | None, *, as_json: bool) -> 
 def _save(sources: "NodeSources", directory: str) -> None:
     """Write a record of the node, made of one look.
 
-    Raises:
-        click.UsageError: sources are files of the directory, which a record would replace.
-        click.ClickException: the directory cannot be written.
+    Raises click.UsageError if sources are files of the directory, which a record would replace. Raises
+    click.ClickException if the directory cannot be written.
     """
     if sources.reads_in(directory):
         raise click.UsageError(f"--save: {directory} is a directory that is read, expected another one.")
@@ -216,8 +215,7 @@ def _finish(report: "NodeReport | None", output: "_Output", named: Iterable[str]
 class _Output:
     """What is printed of a report, and which files are written of it.
 
-    Raises:
-        click.UsageError: the options contradict each other, or a file cannot be written.
+    Raises click.UsageError if the options contradict each other, or a file cannot be written.
     """
 
     as_json: bool
@@ -234,8 +232,7 @@ class _Output:
     def put(self, report: "NodeReport", *, others_follow: bool = False) -> None:
         """Write the files and print the report. If others follow, JSON is one line, and a terminal is cleared before.
 
-        Raises:
-            click.ClickException: a file cannot be written.
+        Raises click.ClickException if a file cannot be written.
         """
         self._write_files(report)
         if self.metrics:
@@ -269,8 +266,7 @@ class _Output:
 def _check_target(option: str, file: str | None) -> None:
     """Find out early whether a file can be written.
 
-    Raises:
-        click.UsageError: it is a directory or a device, or there is no directory for it.
+    Raises click.UsageError if it is a directory or a device, or there is no directory for it.
     """
     if file is None:
         return

@@ -244,8 +244,7 @@ def some(texts: Sequence[str]) -> str:
 def needed(what: str) -> Iterator[None]:
     """Skip a check if this block fails, which prepares it. Another check reports such a failure.
 
-    Raises:
-        Skip: the block has failed, so there is no `what`.
+    Raises Skip if the block has failed, so there is no `what`.
     """
     try:
         yield
@@ -257,8 +256,7 @@ def needed(what: str) -> Iterator[None]:
 def in_context(context: str) -> Iterator[None]:
     """Let a failure of this block begin with a few words about what came before.
 
-    Raises:
-        Failure: the block has failed.
+    Raises Failure if the block has failed.
     """
     try:
         yield
@@ -267,11 +265,7 @@ def in_context(context: str) -> Iterator[None]:
 
 
 def require(condition: object, actual: str) -> None:
-    """Check a condition.
-
-    Raises:
-        Failure: it is not met; `actual` says what happened instead.
-    """
+    """Check a condition. Raises Failure if it is not met; `actual` says what happened instead."""
     if not condition:
         raise Failure(actual)
 

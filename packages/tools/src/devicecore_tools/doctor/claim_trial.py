@@ -153,8 +153,7 @@ class AllocatedClaim:
 def allocated_claim(claim: Value, nodes: Iterable[TargetNode]) -> AllocatedClaim | None:
     """Return what a claim has, as its status says. The result is None if it has nothing.
 
-    Raises:
-        DocumentError: a field has the wrong type.
+    Raises DocumentError if a field has the wrong type.
     """
     allocation = claim["status"]["allocation"]
     if allocation.data is None:
@@ -279,8 +278,7 @@ class ClaimTrial:
     def claims_of(self, pod: Pod) -> list[UnallocatedClaim]:
         """Return the claims of a pod that are not allocated yet, in the pod's order.
 
-        Raises:
-            ValueError: a claim is not known, or cannot be read.
+        Raises ValueError if a claim is not known, or cannot be read.
         """
         found: list[UnallocatedClaim] = []
         for entry in pod.claims:

@@ -33,8 +33,7 @@ def filled(pattern: str, number: int, node: str = "") -> str:
 def filled_in(value: object, number: int, node: str) -> object:
     """Return parsed JSON in whose texts, and not in whose keys, the same is replaced.
 
-    Raises:
-        ValueError: a text that stands for the number of an attribute is none.
+    Raises ValueError if a text that stands for the number of an attribute is none.
     """
     match value:
         case {"int": str(text), **others} if not others:

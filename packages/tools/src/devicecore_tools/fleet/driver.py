@@ -52,8 +52,7 @@ class RememberedClaims(ClaimSource):
     def of(self, ref: ClaimRef) -> ResourceClaim:
         """Return the claim as it was read last; read it if that is not known.
 
-        Raises:
-            ClaimSourceError: there is no such claim, or it cannot be read.
+        Raises ClaimSourceError if there is no such claim, or it cannot be read.
         """
         with self._lock:
             claim = self._read.get(ref.uid)

@@ -78,8 +78,7 @@ def read_fleet(path: Path) -> FleetDescription:
 def parse_fleet(text: str, file: str) -> FleetDescription:
     """Return what the text of a fleet's file says. `file` is its name for errors.
 
-    Raises:
-        FleetFileError: it cannot be used.
+    Raises FleetFileError if it cannot be used.
     """
     documents = read_documents(text, file, error=FleetFileError)
     whole = documents[0] if documents else Value(None, Document(file, error=FleetFileError))

@@ -53,8 +53,7 @@ class StoredSlices:
     def take(self, node: str, requests: KubeApiRequests) -> list[StoredSlice]:
         """Return the slices of a node, and forget them here. Later calls for the node ask the server.
 
-        Raises:
-            RequestError: the server refuses or does not answer.
+        Raises RequestError if the server refuses or does not answer.
         """
         with self._lock:
             if self._of_node is None:

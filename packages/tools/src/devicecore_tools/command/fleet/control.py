@@ -105,8 +105,7 @@ class FleetSocket(HasLifecycle):
 def send_command(path: Path, nodes: str, words: Sequence[str]) -> tuple[list[str], int]:
     """Send a command to the fleet that listens at a path. Return its sentences and how many nodes obeyed.
 
-    Raises:
-        FleetSocketError: no fleet listens there, or it does not answer.
+    Raises FleetSocketError if no fleet listens there, or it does not answer.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(4 * PATIENCE)

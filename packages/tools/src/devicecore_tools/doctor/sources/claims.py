@@ -80,8 +80,7 @@ def read_slices(path: str, node: str = "") -> Reading[tuple[PublishedDeviceSeen,
 def slices_in(document: Value, node: str = "") -> tuple[PublishedDeviceSeen, ...]:
     """Return the devices of a list of ResourceSlices, with their attributes that are texts.
 
-    Raises:
-        DocumentError: it is not a complete list of ResourceSlices.
+    Raises DocumentError if it is not a complete list of ResourceSlices.
     """
     items = items_of(document, "ResourceSlices", "ResourceSliceList")
     return tuple(device for item in items for device in _published(item, node))
@@ -114,8 +113,7 @@ def _numa_nodes(attributes: Mapping[str, Value], driver: str) -> tuple[int, ...]
 def allocations_in(document: Value) -> tuple[AllocatedClaimSeen, ...]:
     """Return the ResourceClaims of a list that have been allocated.
 
-    Raises:
-        DocumentError: it is not a complete list of ResourceClaims.
+    Raises DocumentError if it is not a complete list of ResourceClaims.
     """
     items = items_of(document, "ResourceClaims", "ResourceClaimList")
     return tuple(_allocated(item) for item in items if item["status"]["allocation"].data is not None)

@@ -22,9 +22,8 @@ Seen = TypeVar("Seen")
 def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look]:
     """Return a look at each node, by its name in their order; `kubeconfig` None is the service account of this pod.
 
-    Raises:
-        ModuleNotFoundError: the client of the API server is not installed.
-        ValueError: the nodes cannot be read. The text says why.
+    Raises ModuleNotFoundError if the client of the API server is not installed. Raises ValueError if the nodes cannot
+    be read. The text says why.
     """
     from devicecore_tools.doctor.sources.api_server import read_objects
 

@@ -21,8 +21,7 @@ class Expressions:
     def __call__(self, expression: str, device: PoolDevice) -> bool:
         """Return whether an expression selects a device.
 
-        Raises:
-            SelectorError: it has no value for the device, or the library is missing.
+        Raises SelectorError if it has no value for the device, or the library is missing.
         """
         simple = _OF_DRIVER.fullmatch(expression)
         return device.key.driver == simple[2] if simple else self._library(expression, device)

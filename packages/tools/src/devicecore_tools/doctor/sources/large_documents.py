@@ -23,8 +23,7 @@ with suppress(ImportError):  # on a platform for which there is no wheel
 def read_document_file(path: str) -> Value:
     """Return the document in a file. The path may be a symbolic link, as in mounted volumes.
 
-    Raises:
-        DocumentError: the file cannot be used.
+    Raises DocumentError if the file cannot be used.
     """
     return parse_document(_content(path), path)
 
@@ -32,8 +31,7 @@ def read_document_file(path: str) -> Value:
 def read_all_documents(path: str) -> list[Value]:
     """Return the documents in a file, of which a YAML file may have several.
 
-    Raises:
-        DocumentError: the file cannot be used.
+    Raises DocumentError if the file cannot be used.
     """
     return _objects(_content(path), path)
 
@@ -48,8 +46,7 @@ def _content(path: str) -> bytes:
 def parse_document(data: bytes, file: str) -> Value:
     """Return the one document in `data`.
 
-    Raises:
-        DocumentError: it is neither JSON nor YAML, or too large, or not one object.
+    Raises DocumentError if it is neither JSON nor YAML, or too large, or not one object.
     """
     documents = _objects(data, file)
     if len(documents) != 1:

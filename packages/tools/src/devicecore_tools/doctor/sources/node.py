@@ -73,8 +73,7 @@ class SourcesError(ValueError):
 class NodeSources:
     """What to read of a node. Each call of `look` reads everything once more.
 
-    Raises:
-        SourcesError: sources contradict each other.
+    Raises SourcesError if sources contradict each other.
     """
 
     root: str | None = None

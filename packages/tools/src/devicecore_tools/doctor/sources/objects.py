@@ -70,8 +70,7 @@ def pods_in(document: Value) -> tuple[PodSeen, ...]:
 def events_in(document: Value) -> tuple[EventSeen, ...]:
     """Return the events about pods in a list, or in one event.
 
-    Raises:
-        DocumentError: it is no complete list of events.
+    Raises DocumentError if it is no complete list of events.
     """
     if document["kind"].text("") == "Event":
         return tuple(_event(document))
@@ -101,8 +100,7 @@ def _event(item: Value) -> Iterator[EventSeen]:
 def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
     """Return the items of a list of this kind, or of a List.
 
-    Raises:
-        DocumentError: it is no such list, or only a part of one.
+    Raises DocumentError if it is no such list, or only a part of one.
     """
     actual = document["kind"].text("")
     if actual not in {"List", kind}:

@@ -60,8 +60,7 @@ class Prepared:
 def prepare(driver: DriverUnderTest, count: int | None = None, **arguments: object) -> Prepared:
     """Prepare a new claim, with the arguments of `claim`.
 
-    Raises:
-        Skip: the driver did not prepare it, which other checks report, or its answer has no CDI names.
+    Raises Skip if the driver did not prepare it, which other checks report, or its answer has no CDI names.
     """
     claim = driver.claims.new(count, **arguments)  # type: ignore[arg-type]  # they are handed on
     with needed("a prepared claim"):
@@ -75,8 +74,7 @@ def prepare(driver: DriverUnderTest, count: int | None = None, **arguments: obje
 def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
     """Return all that changes in a container with these devices.
 
-    Raises:
-        Skip: a runtime could not resolve them, which other checks report.
+    Raises Skip if a runtime could not resolve them, which other checks report.
     """
     try:
         return frozenset().union(*(resolve(name, directories(driver)).parts for name in names))

@@ -47,8 +47,7 @@ _MARGIN = 2.0  # seconds by which a report may be late
 def watching(driver: DriverUnderTest) -> Iterator[HealthWatch]:
     """Watch the driver's health, with its first report.
 
-    Raises:
-        Skip: it serves no health, or sends no report, which another check reports.
+    Raises Skip if it serves no health, or sends no report, which another check reports.
     """
     with HealthWatch(driver.registration.reachable) as watch:
         watch.wait(lambda: watch.reports, FIRST)
@@ -60,8 +59,7 @@ def watching(driver: DriverUnderTest) -> Iterator[HealthWatch]:
 def require_service(watch: HealthWatch) -> None:
     """Do nothing if the driver serves health.
 
-    Raises:
-        Skip: it does not, or it ends the call with an error, which another check reports.
+    Raises Skip if it does not, or it ends the call with an error, which another check reports.
     """
     does_not_apply_if(not watch.is_served, "the driver does not report health, which is optional")
     if watch.code not in ("", "OK") and not watch.reports:

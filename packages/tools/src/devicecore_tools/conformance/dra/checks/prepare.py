@@ -103,8 +103,7 @@ def names(devices: Sequence[Any]) -> list[tuple[str, str]]:
 def error_for(driver: DriverUnderTest, claim: Claim) -> str:
     """Prepare a claim that cannot be prepared, and return the error in the answer, or that of the call.
 
-    Raises:
-        Failure: the driver prepared it, or did not answer.
+    Raises Failure if the driver prepared it, or did not answer.
     """
     try:
         answer = driver.calls.prepare(claim)
@@ -744,8 +743,7 @@ def prepares_a_claim_that_is_there_twice(driver: DriverUnderTest) -> str:
 def at_once(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Mapping[str, Any] | Failure]:
     """Prepare each claim in a call of its own, all at the same time. Return the answers or errors.
 
-    Raises:
-        Skip: the driver cannot be reached before the calls.
+    Raises Skip if the driver cannot be reached before the calls.
     """
 
     def call(claim: Claim) -> Mapping[str, Any] | Failure:

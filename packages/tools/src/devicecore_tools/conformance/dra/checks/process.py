@@ -56,11 +56,7 @@ def own_process(driver: DriverUnderTest) -> PluginProcess:
 
 
 def require_answer(driver: DriverUnderTest, after: str) -> None:
-    """Call the driver without claims.
-
-    Raises:
-        Failure: it does not answer. The text begins with `after`.
-    """
+    """Call the driver without claims. Raises Failure if it does not answer. The text begins with `after`."""
     try:
         driver.registration.reachable.prepare((), _ANSWER)
     except (CallFailedError, Skip) as error:

@@ -44,11 +44,7 @@ _REPEATS, _AT_ONCE = 50, 8
 
 
 def answered(instance: DriverInstance) -> pluginregistration.PluginInfo:
-    """Return what GetInfo returned.
-
-    Raises:
-        Skip: it did not return.
-    """
+    """Return what GetInfo returned. Raises Skip if it did not return."""
     if instance.info is None:
         raise Skip(f"GetInfo was not answered: {instance.problem}")
     return instance.info

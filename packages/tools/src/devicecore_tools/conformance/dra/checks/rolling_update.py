@@ -56,8 +56,7 @@ def require_instances(driver: DriverUnderTest) -> None:
 def two_instances(driver: DriverUnderTest) -> Iterator[Two]:
     """Run a newer instance beside the driver, and end it.
 
-    Raises:
-        Skip: the driver does not support that, or the newer instance was not registered, which a check reports.
+    Raises Skip if the driver does not support that, or the newer instance was not registered, which a check reports.
     """
     with _newer_instance(driver) as (old, process, find):
         new = find()

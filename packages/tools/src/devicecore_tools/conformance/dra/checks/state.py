@@ -58,9 +58,8 @@ def survives_a_kill_at_any_moment(driver: DriverUnderTest) -> str:
 def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -> None:
     """Kill the driver so many seconds after a prepare has begun, and start it.
 
-    Raises:
-        Failure: it ends at each start now, although it came back after a kill at rest.
-        Skip: it did not come back for another reason.
+    Raises Failure if it ends at each start now, although it came back after a kill at rest. Raises Skip if it did not
+    come back for another reason.
     """
     instance, claim.was_sent = driver.registration.reachable, True
     exits = len(driver.process.exits)
