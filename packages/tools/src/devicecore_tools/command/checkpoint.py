@@ -20,8 +20,8 @@ from devicecore_tools.command.checkpoint_convert import convert
 from devicecore_tools.command.checkpoint_diff import diff
 from devicecore_tools.command.checkpoint_files import facts, load, path_of
 from devicecore_tools.command.checkpoint_repair import repair
-from devicecore_tools.command.options import PLACE
-from devicecore_tools.command.output import MAX_SENTENCE, complain, json_option, print_json
+from devicecore_tools.command.options import PLACE, json_option
+from devicecore_tools.command.output import MAX_SENTENCE, complain, print_json
 
 if TYPE_CHECKING:
     from devicecore.domain.checkpoint import CheckpointData, FileReport

@@ -10,8 +10,8 @@ import click
 
 from devicecore_tools.command.checkpoint_claims import is_claims_file
 from devicecore_tools.command.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
-from devicecore_tools.command.options import PLACE
-from devicecore_tools.command.output import complain, json_option, print_json
+from devicecore_tools.command.options import PLACE, json_option
+from devicecore_tools.command.output import complain, print_json
 
 if TYPE_CHECKING:
     from devicecore.domain.checkpoint import Decoded, FileReport

@@ -18,8 +18,8 @@ from devicecore_tools.command.checkpoint_claims import (
     lines_of,
 )
 from devicecore_tools.command.checkpoint_files import facts, load, path_of
-from devicecore_tools.command.options import PLACE
-from devicecore_tools.command.output import MAX_VALUE, complain, json_option, print_json
+from devicecore_tools.command.options import PLACE, json_option
+from devicecore_tools.command.output import MAX_VALUE, complain, print_json
 
 if TYPE_CHECKING:
     from devicecore.domain.checkpoint import Decoded, FileReport

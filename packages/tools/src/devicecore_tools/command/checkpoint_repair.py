@@ -12,8 +12,8 @@ from devicecore.domain.text import foreign_text
 from devicecore_tools.command.checkpoint_claims import is_claims_file
 from devicecore_tools.command.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
 from devicecore_tools.command.node_sources import given_pods
-from devicecore_tools.command.options import PLACE
-from devicecore_tools.command.output import MAX_VALUE, complain, json_option, print_json
+from devicecore_tools.command.options import PLACE, json_option
+from devicecore_tools.command.output import MAX_VALUE, complain, print_json
 
 if TYPE_CHECKING:
     from devicecore_tools.checkpoint.repair import Dropped, Repaired, SharedDevice

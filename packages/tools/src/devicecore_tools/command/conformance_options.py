@@ -3,25 +3,19 @@
 Law: each default is that of the settings of `devicecore_tools.conformance`.
 """
 
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import ParamSpec, TypeVar
 
 import click
 
 from devicecore.domain.text import foreign_text
-from devicecore_tools.command.options import extended_resource, seconds_option, with_options
-from devicecore_tools.command.output import json_option
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from devicecore_tools.command.options import extended_resource, json_option, option_group, seconds_option
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _LATE = "Checks for which no time is left are skipped; if one of severity must is among them, the exit status is 1."
 
 
 def _below_plugins(context: click.Context, option: click.Parameter, text: str) -> str:
-    """Read a path below the directory of plugins; an empty text stays empty."""
+    """Read a path below the directory of plugins. An empty text is returned as it is."""
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts or "\0" in text:
         message = f"{foreign_text(text)!r}: expected a path below {{plugins}}, such as my-driver, without '..'."
@@ -29,7 +23,7 @@ def _below_plugins(context: click.Context, option: click.Parameter, text: str) -
     return text
 
 
-_PLUGIN = (
+plugin_options = option_group(
     click.option(
         "--resource",
         default="",
@@ -80,8 +74,9 @@ _PLUGIN = (
         help="Start the plugin again when it exits, as Kubernetes does.",
     ),
 )
+"""Gives a command the options of a device plugin: the directory, and the fields of its `Settings`."""
 
-_DRIVER = (
+driver_options = option_group(
     click.option("--full", is_flag=True, help="Make all checks, in up to five minutes."),
     click.option("--node", default="conformance-node", show_default=True, help="The name of the Node object."),
     click.option(
@@ -122,8 +117,9 @@ _DRIVER = (
     seconds_option("--grace", 30.0, "Seconds until the driver ends after SIGTERM."),
     seconds_option("--budget", None, f"How many seconds the run may take; by default 55, and 290 with --full. {_LATE}"),
 )
+"""Gives a command the options of a DRA driver: the fields of its `DriverTestSettings`, and `full`."""
 
-_CHOICE = (
+choice_options = option_group(
     click.option(
         "--only",
         multiple=True,
@@ -135,9 +131,10 @@ _CHOICE = (
     ),
     click.option("--list", "list_only", is_flag=True, help="List the checks and make none."),
 )
+"""Gives a command the options that choose checks: the arguments of `choose`, and `list_only`."""
 
 _FILE = click.Path(dir_okay=False)
-_REPORTS = (
+report_options = option_group(
     click.option("--junit", type=_FILE, metavar="FILE", help="Also write the report as JUnit XML."),
     click.option(
         "--card",
@@ -148,23 +145,4 @@ _REPORTS = (
     click.option("--release", default="", metavar="TEXT", help="The tested version, such as v1.2.3, for the reports."),
     json_option,
 )
-
-
-def plugin_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Give a command the options of a device plugin: the directory, and the fields of its `Settings`."""
-    return with_options(command, _PLUGIN)
-
-
-def driver_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Give a command the options of a DRA driver: the fields of its `DriverTestSettings`, and `full`."""
-    return with_options(command, _DRIVER)
-
-
-def choice_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Give a command the options that choose checks: the arguments of `choose`, and `list_only`."""
-    return with_options(command, _CHOICE)
-
-
-def report_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Give a command the options that say where reports go: the fields of `Reporting`."""
-    return with_options(command, _REPORTS)
+"""Gives a command the options that say where reports go: the fields of `Reporting`."""

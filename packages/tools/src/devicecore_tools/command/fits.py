@@ -11,8 +11,8 @@ from attrs import evolve
 
 from devicecore_tools.command.claims import claims_of_pod, document_of, pairs_of
 from devicecore_tools.command.node_sources import DEFAULT_ROOT, given_pods, node_sources
-from devicecore_tools.command.options import PLACE, missing_file, path_option
-from devicecore_tools.command.output import complain, json_option, print_json, print_pairs
+from devicecore_tools.command.options import PLACE, json_option, missing_file, path_option
+from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.trial_options import pod_in_file, topology_options
 
 if TYPE_CHECKING:

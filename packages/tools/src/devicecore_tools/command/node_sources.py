@@ -5,12 +5,12 @@ Law: each source has one option, with the same meaning in every command.
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
-from devicecore_tools.command.options import PLACE, missing_file, path_option, seconds_option, with_options
+from devicecore_tools.command.options import PLACE, missing_file, option_group, path_option, seconds_option
 
 if TYPE_CHECKING:
     from devicecore_tools.doctor import PodSeen, Reading
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ROOT = "/var/lib/kubelet"
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_OPTIONS = (
+source_options = option_group(
     path_option(
         "--root",
         "DIR",
@@ -60,6 +57,7 @@ _OPTIONS = (
         help="A directory of CDI files. Default: /etc/cdi and /var/run/cdi, unless only --checkpoint is given.",
     ),
 )
+"""Gives a command the options that say what to read; `node_sources` takes their values."""
 
 _FILES = {  # the options that name a place, and what to name instead of a directory
     "root": "",
@@ -72,11 +70,6 @@ _FILES = {  # the options that name a place, and what to name instead of a direc
     "slices": "",
     "kubeconfig": "",
 }
-
-
-def source_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Give a command the options that say what to read; `node_sources` takes their values."""
-    return with_options(command, _OPTIONS)
 
 
 def node_sources(**options: object) -> "NodeSources":

@@ -6,19 +6,18 @@ Law: an option has the same meaning and the same errors in every command.
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from ipaddress import ip_address
+from itertools import chain
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from devicecore.domain.text import counted, foreign_text
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
-Option = Callable[[Callable[P, R]], Callable[P, R]]
 
 _RANGE = re.compile("([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _MAX_NUMBERS = 10_000
@@ -28,13 +27,13 @@ MAX_DEVICES = 1_000_000
 """How many devices a simulated plugin or driver has at most. The list of so many is larger than a kubelet accepts."""
 
 
-def with_options(
-    command: Callable[P, R], options: Iterable[Callable[[Callable[P, R]], Callable[P, R]]]
-) -> Callable[P, R]:
-    """Give a command these options; `--help` lists them in this order."""
-    for option in reversed(tuple(options)):
-        command = option(command)
-    return command
+def option_group(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command these options. `--help` lists them in this order."""
+
+    def give(command: Command) -> Command:
+        return reduce(lambda decorated, option: option(decorated), reversed(options), command)
+
+    return give
 
 
 def refuse_missing_devices(option: str, devices: Iterable[int], count: int) -> None:
@@ -54,7 +53,7 @@ def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple
     if sum(len(found) for found in ranges if found) > _MAX_NUMBERS:
         message = f"{text!r} has more than {_MAX_NUMBERS} numbers."
         raise click.BadParameter(message, context, option)
-    return tuple(_all(found for found in ranges if found))
+    return tuple(chain.from_iterable(found for found in ranges if found))
 
 
 class _Place(click.types.StringParamType):
@@ -82,6 +81,16 @@ def seconds_option(
     """Return an option that is a number of seconds; `text` is its help, which also shows the default."""
     kind = Seconds(min=least)
     return click.option(option, *names, metavar="SECONDS", type=kind, default=default, show_default=True, help=text)
+
+
+def choice_option(option: str, *names: str, choices: Sequence[str], text: str) -> Callable[[Command], Command]:
+    """Return an option that is one of several words, by default the first of them; `text` is its help."""
+    kind = click.Choice(choices)
+    return click.option(option, *names, type=kind, default=choices[0], show_default=True, help=text)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead.")
+"""Gives a command the option `--json`, and its function the argument `as_json`."""
 
 
 def missing_file(path: str) -> str | None:
@@ -132,7 +141,7 @@ def address(context: click.Context, option: click.Parameter, text: str | None) -
 
 
 def extended_resource(context: click.Context, option: click.Parameter, text: str) -> str:
-    """Read the name of an extended resource; an empty text stays empty."""
+    """Read the name of an extended resource. An empty text is returned as it is."""
     from devicecore.domain.model import is_extended_resource
 
     if text and not is_extended_resource(text):
@@ -150,8 +159,3 @@ def _range(word: str) -> range | None:
         return None
     first = int(found[1])
     return range(first, int(found[2] or first) + 1)
-
-
-def _all(ranges: Iterator[range]) -> Iterator[int]:
-    for found in ranges:
-        yield from found

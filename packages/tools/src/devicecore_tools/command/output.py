@@ -7,17 +7,14 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, ParamSpec, TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO
 
 from devicecore.domain.text import foreign_text
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 MAX_SENTENCE = 4_000
 """Characters of what a command complains about."""
@@ -40,13 +37,6 @@ def complain(command: str, sentence: str) -> None:
 def print_json(document: object) -> None:
     """Print the one document of a command."""
     sys.stdout.write(f"{json.dumps(document, indent=2, default=str)}\n")
-
-
-def json_option(function: Callable[P, R]) -> Callable[P, R]:
-    """Give a command the option `--json`, and its function the argument `as_json`."""
-    import click
-
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead.")(function)
 
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from attrs import frozen
@@ -18,6 +18,7 @@ from devicecore_tools.command.options import (
     MAX_DEVICES,
     extended_resource,
     numbers,
+    option_group,
     path_option,
     refuse_missing_devices,
 )
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from devicecore.adapters.grpc_unix import ServedPlugin
     from devicecore.plugins.simulated import SimulatedPlugin
     from devicecore.ports.plugin import DevicePlugin
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 END_WITHIN = 10.0
 """Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
@@ -61,22 +59,22 @@ class Place:
         )
 
 
-def place_options(function: Callable[P, R]) -> Callable[P, R]:
-    """Give a command `--socket-dir` and `--kubelet-socket`, and its function the two arguments of `place_of`."""
-    socket_dir = path_option(
+place_options = option_group(
+    path_option(
         "--socket-dir",
         "DIR",
         "Where the plugin's socket will be, or $DEVICE_PLUGIN_PATH; by default where the kubelet's socket is, "
         f"else {_DEFAULT_DIRECTORY}.",
         envvar="DEVICE_PLUGIN_PATH",
-    )
-    kubelet_socket = path_option(
+    ),
+    path_option(
         "--kubelet-socket",
         "PATH",
         "The kubelet's socket, or $KUBELET_SOCKET; by default kubelet.sock in --socket-dir.",
         envvar="KUBELET_SOCKET",
-    )
-    return socket_dir(kubelet_socket(function))
+    ),
+)
+"""Gives a command `--socket-dir` and `--kubelet-socket`, and its function the two arguments of `place_of`."""
 
 
 def place_of(context: click.Context, socket_dir: str | None, kubelet_socket: str | None) -> Place:

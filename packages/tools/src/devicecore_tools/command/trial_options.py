@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from devicecore_tools.command.options import numbers, with_options
+from devicecore_tools.command.options import choice_option, numbers, option_group
 
 if TYPE_CHECKING:
     from devicecore.domain.model import Pod
@@ -19,24 +19,20 @@ _MAX_POD = 1024 * 1024  # bytes
 
 R = TypeVar("R")
 
-_OPTIONS = (
-    click.option(
+_options = option_group(
+    choice_option(
         "--topology-policy",
         "--topology-manager-policy",
         "topology_policy",
-        type=click.Choice(("none", "best-effort", "restricted", "single-numa-node")),
-        default="none",
-        show_default=True,
-        help="The kubelet's topologyManagerPolicy.",
+        choices=("none", "best-effort", "restricted", "single-numa-node"),
+        text="The kubelet's topologyManagerPolicy.",
     ),
-    click.option(
+    choice_option(
         "--topology-scope",
         "--topology-manager-scope",
         "topology_scope",
-        type=click.Choice(("container", "pod")),
-        default="container",
-        show_default=True,
-        help="The kubelet's topologyManagerScope.",
+        choices=("container", "pod"),
+        text="The kubelet's topologyManagerScope.",
     ),
     click.option(
         "--numa-nodes",
@@ -60,7 +56,7 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
         nodes = tuple(map(NumaNode, numa_nodes))
         return command(topology=TopologySettings(Policy(topology_policy), Scope(topology_scope), nodes), **others)
 
-    return with_options(bundled, _OPTIONS)
+    return _options(bundled)
 
 
 def pod_in_file(place: str) -> "Pod":

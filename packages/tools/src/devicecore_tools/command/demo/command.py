@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from devicecore_tools.command.output import complain, console_on, json_option, print_json
+from devicecore_tools.command.options import json_option
+from devicecore_tools.command.output import complain, console_on, print_json
 from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:

@@ -4,9 +4,8 @@ Law: options that contradict each other, or the machine, are refused before anyt
 """
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,10 +13,14 @@ from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.names import is_qualified_name
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
-from devicecore_tools.command.options import ExistingDirectory, address, numbers, seconds_option, with_options
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from devicecore_tools.command.options import (
+    ExistingDirectory,
+    address,
+    choice_option,
+    numbers,
+    option_group,
+    seconds_option,
+)
 
 if TYPE_CHECKING:
     from devicecore_tools.node.cluster.words.nodes import NodeDescription
@@ -28,7 +31,7 @@ _VALUE = re.compile("(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", re.A
 
 _directory = ExistingDirectory()
 
-_OPTIONS = (
+kubelet_options = option_group(
     click.option(
         "--root", required=True, type=_directory, help="Where sockets and checkpoint are, as in /var/lib/kubelet."
     ),
@@ -38,29 +41,23 @@ _OPTIONS = (
         help="A directory of pods and ResourceClaims, YAML or JSON, watched as for static pods.",
     ),
     click.option("--numa-nodes", metavar="N,N", default="0", callback=numbers, help="The machine's NUMA nodes."),
-    click.option(
+    choice_option(
         "--topology-manager-policy",
         "policy",
-        type=click.Choice(["none", "best-effort", "restricted", "single-numa-node"]),
-        default="none",
-        show_default=True,
-        help="How NUMA nodes are used.",
+        choices=("none", "best-effort", "restricted", "single-numa-node"),
+        text="How NUMA nodes are used.",
     ),
-    click.option(
+    choice_option(
         "--topology-manager-scope",
         "scope",
-        type=click.Choice(["container", "pod"]),
-        default="container",
-        show_default=True,
-        help="For each container, or for the pod as a whole.",
+        choices=("container", "pod"),
+        text="For each container, or for the pod as a whole.",
     ),
-    click.option(
+    choice_option(
         "--policy",
         "allocation_policy",
-        type=click.Choice(["kubelet", "packed", "spread", "distributed", "aligned"]),
-        default="kubelet",
-        show_default=True,
-        help="Which of the possible devices a container gets.",
+        choices=("kubelet", "packed", "spread", "distributed", "aligned"),
+        text="Which of the possible devices a container gets.",
     ),
     click.option(
         "--allow-shared-directory",
@@ -82,12 +79,10 @@ _OPTIONS = (
         is_flag=True,
         help="A kubelet also writes this Node: capacity and allocatable both are the healthy devices.",
     ),
-    click.option(
+    choice_option(
         "--patch",
-        type=click.Choice(["json-patch", "strategic-merge", "apply"]),
-        default="json-patch",
-        show_default=True,
-        help="How the Node is changed, which decides who owns the values there.",
+        choices=("json-patch", "strategic-merge", "apply"),
+        text="How the Node is changed, which decides who owns the values there.",
     ),
     click.option(
         "--keep-removed/--delete-removed",
@@ -154,11 +149,7 @@ _OPTIONS = (
         "--json", "as_json", is_flag=True, help="Print JSON: one document with --once, else one line per change."
     ),
 )
-
-
-def kubelet_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Give a command the options that `node_settings` takes, and those of its loop."""
-    return with_options(command, _OPTIONS)
+"""Gives a command the options that `node_settings` takes, and those of its loop."""
 
 
 def node_settings(
