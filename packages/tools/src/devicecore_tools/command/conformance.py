@@ -43,11 +43,10 @@ def compare(*, old: TextIO, new: TextIO) -> int:
     from devicecore_tools.conformance.card import differences, title_of
 
     pages = old.read(MAX_CARD), new.read(MAX_CARD)
-    titles = list(map(title_of, pages))
-    for file, title in zip((old, new), titles, strict=True):
+    for what, file, page in zip(("old", "new"), (old, new), pages, strict=True):
+        title = title_of(page)
         if not title:
             raise click.UsageError(f"{foreign_text(file.name)}: it is no score card of `devicecore conformance --card`")
-    for what, title in zip(("old", "new"), titles, strict=True):
         click.echo(foreign_text(f"{what}: {title}"))
     found = differences(*pages)
     for name, severity, before, after in found:

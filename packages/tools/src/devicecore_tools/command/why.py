@@ -15,8 +15,8 @@ import click
 from devicecore.domain.text import foreign_text
 from devicecore_tools.command.claims import claim_in, explain_claim
 from devicecore_tools.command.node_sources import check_places, node_sources, source_options
-from devicecore_tools.command.options import PLACE
-from devicecore_tools.command.output import complain, json_option, print_json, print_pairs
+from devicecore_tools.command.options import PLACE, json_option
+from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.trial_options import pod_in_file, topology_options
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ def why(
         return _NEGATIVE
     asks = wrong or any(one.concerns_devices for one in explained)
     trial = None
-    if pod is not None and facts is not None and asks and _is_known(pod, facts):
-        trial = _trial(pod, facts, documents, topology)
+    if pod is not None and facts is not None and asks and _shows_free_devices(facts, pod):
+        trial = _tried_now(pod, facts, documents, topology)
     if trial is not None and trial.fits and any(one.code == "claim-not-prepared" for one in wrong):
         trial = None  # the pod waits for a driver, and nobody can try what that will answer
     if as_json:
@@ -138,7 +138,7 @@ def _not_understood(message: str, texts: Sequence[str]) -> str:
     return f"expected a message with which a kubelet refuses a pod, got: {said}{hint}"
 
 
-def _is_known(pod: "Pod", facts: "Facts") -> bool:
+def _shows_free_devices(facts: "Facts", pod: "Pod") -> bool:
     """Return whether the sources tell which devices are free. Of a plugin's, only the node's own files do."""
     from devicecore.domain.model import is_extended_resource
 
@@ -146,7 +146,7 @@ def _is_known(pod: "Pod", facts: "Facts") -> bool:
     return facts.look.is_enough or (facts.look.node.value is not None and not any(map(is_extended_resource, limits)))
 
 
-def _trial(pod: "Pod", facts: "Facts", documents: dict[str, Any], topology: "TopologySettings") -> "Fit | None":
+def _tried_now(pod: "Pod", facts: "Facts", documents: dict[str, Any], topology: "TopologySettings") -> "Fit | None":
     """Try the pod on the node as it is now. Return None if it runs there."""
     from devicecore_tools.doctor.claim_trial import ClaimTrial
     from devicecore_tools.doctor.trial import fit, trial_node

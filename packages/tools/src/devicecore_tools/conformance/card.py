@@ -126,7 +126,7 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 def title_of(page: str) -> str:
-    """Return what was checked, and its release, as a card says it; an empty text if the page is no card."""
+    """Return what was checked, and its release, as a card says it. Return an empty text if the page is no card."""
     title, release = (found[1] if (found := one.search(page)) else "" for one in (_TITLE, _RELEASE))
     return unescape(title) + (f", release {unescape(release)}" if release else "")
 

@@ -35,7 +35,7 @@ NODE_NAME = "node.json"
 """The file in `--root` with the node's status, if there is no API server."""
 
 PODS_NAME = "pods_state"
-"""The file in `--root` with which pods run, for the next start. `pods.json` is a list of pods in a record of a node."""
+"""The file in `--root` that tells the next start which pods ran. A record of a node has `pods.json`, a list."""
 
 CLAIMS_NAME = "dra_manager_state"
 """The kubelet's file of claims, in its root directory."""

@@ -138,7 +138,7 @@ class NodeEngine:
         self._manager.stop()
 
     def snapshot(self) -> Snapshot:
-        """Return the pods that run or hold devices, for the pod-resources API."""
+        """Return the pods that run or hold devices, which the pod-resources API lists."""
         return Snapshot(self._manager.state, self._active, self._dynamic_resources)
 
     def _dynamic_resources(self, pod: Pod, container: Container) -> "Sequence[podresources.DynamicResource]":

@@ -23,7 +23,7 @@ _SQUARES = {
     DeviceCell.LOST: (UNHEALTHY, "bold cyan"),
 }
 _STATES = {"up": "", "down": "red", "separated": "yellow"}
-_UNITS = ("line", "node", "event")
+_UNITS = ("line", "node", "log line")
 
 
 def render_fleet(

@@ -54,7 +54,7 @@ _DETAILS = (
     _Detail(4, containers=False, log_lines=3),
     _Detail(2, containers=False, log_lines=2),
 )
-_UNITS = ("line", "pod", "claim", "problem", "event")  # what one line of each section shows
+_UNITS = ("line", "pod", "claim", "problem", "log line")  # what one line of each section shows
 _LEAST = _Detail(0, containers=False, log_lines=1)
 
 
@@ -301,7 +301,7 @@ class _Drawing:
 def log_section(log_lines: Sequence[str], count: int) -> Iterator[Text]:
     """Yield a title and the last lines of the log; nothing if there are none."""
     if log_lines:
-        yield Text("events", style="bold")
+        yield Text("log", style="bold")
     for line in log_lines[-count:]:
         yield Text(foreign_text(line), style="dim")
 

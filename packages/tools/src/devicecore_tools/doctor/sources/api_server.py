@@ -38,10 +38,7 @@ def _objects(server: ApiServer, kind: str, node: str) -> Json:
     """Return the objects of a kind as the server sent them, for one node or for all.
 
     ResourceClaims are those of all nodes, because they name no node. There are none of the kinds of dynamic resource
-    allocation if the server does not know them.
-
-    Raises:
-        Problem: there is no answer, or an error.
+    allocation if the server does not know them. Raises Problem if there is no answer, or an error.
     """
     if kind == "Node" and node:
         return server.send(ApiRequest("get nodes", "GET", NODES.path(name=node)))
@@ -59,10 +56,10 @@ def _objects(server: ApiServer, kind: str, node: str) -> Json:
 def read_objects(
     node: str, kubeconfig: str | PathLike[str] | None, kinds: Iterable[str] = OF_NODES
 ) -> dict[str, Json | str]:
-    """Return the objects of a node by kind, or of all nodes if `node` is empty; a sentence if they cannot be read.
+    """Return the objects of a node by kind, or of all nodes if `node` is empty.
 
-    Raises:
-        NodeNameError: no node can have this name.
+    In place of a kind that cannot be read, there is a sentence that says why. Raises NodeNameError if no node can have
+    this name.
     """
     if node and not is_dns_subdomain(node):
         raise NodeNameError(node)

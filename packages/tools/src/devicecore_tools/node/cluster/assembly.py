@@ -52,8 +52,7 @@ def begin(
 ) -> InCluster:
     """Start the writer, and register the node if it is to be registered.
 
-    Raises:
-        SetUpError: the kubeconfig cannot be used.
+    Raises SetUpError if the kubeconfig cannot be used.
     """
     writer, described = ApiWriter(KubeApiRequests(server.access)), server.registered
     is_registered = threading.Event()
