@@ -1,6 +1,6 @@
 """The checks for device plugins, in the order in which they are made.
 
-Law: a check tests one thing. To add a check, write a function below and name it in `CHECKS`.
+Law: a check tests one thing. To add a check, write a function in its place below.
 """
 
 import time
@@ -23,6 +23,7 @@ from devicecore_tools.conformance.model import (
     Severity,
     Skip,
     check,
+    checks_in,
     does_not_apply_if,
     require,
     skip_if,
@@ -857,49 +858,7 @@ def removes_its_socket(plugin: PluginUnderTest) -> str:
     return "nothing is left behind"
 
 
-CHECKS: tuple[Check[PluginUnderTest], ...] = (
-    serves_before_it_registers,
-    registers_a_supported_version,
-    registers_an_endpoint_in_the_directory,
-    registers_an_extended_resource_name,
-    answers_options,
-    answers_notify_registration_status,
-    registers_the_options_it_answers,
-    lists_devices_in_time,
-    lists_unique_ids,
-    lists_short_ids,
-    lists_known_health,
-    lists_fit_into_a_message,
-    allocates_each_device,
-    allocates_all_devices,
-    answers_once_per_container,
-    answers_each_of_two_containers,
-    survives_a_request_for_no_devices,
-    refuses_an_unknown_device,
-    gives_absolute_paths,
-    gives_nodes_by_id,
-    gives_each_device_its_own_nodes,
-    allocates_again_in_the_same_way,
-    mounts_the_same_again,
-    answers_get_preferred_allocation,
-    prefers_as_many_as_asked,
-    prefers_only_what_is_available,
-    prefers_what_it_must_include,
-    answers_pre_start_container,
-    keeps_its_stream_open,
-    returns_to_a_kubelet_that_was_away,
-    is_quiet_while_the_kubelet_is_away,
-    returns_after_kubelet_sock_is_recreated,
-    returns_after_its_stream_is_cut,
-    is_patient_with_a_kubelet_that_refuses,
-    starts_where_it_was_killed,
-    returns_after_the_directory_is_emptied,
-    reports_health_after_a_kubelet_restart,
-    reports_a_change_of_health,
-    stays_up,
-    ends_on_sigterm,
-    removes_its_socket,
-)
+CHECKS: tuple[Check[PluginUnderTest], ...] = checks_in(globals())
 """All checks. The later ones change more: streams end, a change of health can stay, and the plugin ends last."""
 
 

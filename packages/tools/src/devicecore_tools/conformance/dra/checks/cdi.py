@@ -22,6 +22,7 @@ from devicecore_tools.conformance.model import (
     Failure,
     Severity,
     Skip,
+    checks_in,
     does_not_apply_if,
     needed,
     require,
@@ -406,16 +407,5 @@ def leaves_cdi_files_of_others_alone(driver: DriverUnderTest) -> Parts:
     return "it is as it was"
 
 
-CALM = (
-    answers_valid_cdi_names,
-    answers_resolvable_cdi_names,
-    writes_valid_cdi_files,
-    writes_cdi_files_in_one_step,
-    protects_its_cdi_files,
-    names_existing_paths_in_cdi_files,
-    removes_cdi_devices,
-    keeps_the_cdi_devices_of_other_claims,
-    gives_new_claims_new_cdi_devices,
-    separates_cdi_devices_by_request,
-)
 AFTER_A_KILL = (leaves_cdi_files_of_others_alone,)
+CALM = checks_in(globals(), but_not=(AFTER_A_KILL,))

@@ -17,6 +17,7 @@ from devicecore_tools.conformance.model import (
     DoesNotApply,
     Severity,
     Skip,
+    checks_in,
     does_not_apply_if,
     in_context,
     require,
@@ -264,14 +265,5 @@ def _named(watch: HealthWatch) -> frozenset[tuple[str, str]]:
     return frozenset(key for report in watch.reports for key in report.keys)
 
 
-CALM = (
-    survives_being_asked_for_health,
-    reports_the_health_of_each_device,
-    reports_the_health_of_published_devices,
-    reports_known_states_of_health,
-    taints_unhealthy_devices,
-    reports_short_messages,
-    reports_limits_that_count,
-    serves_health_again_and_again,
-)
 WHILE_QUIET = (keeps_the_health_stream_open, repeats_its_reports_of_health)
+CALM = checks_in(globals(), but_not=(WHILE_QUIET,))
