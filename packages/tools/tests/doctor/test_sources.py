@@ -29,12 +29,13 @@ from devicecore_tools.doctor.sources import cdi, kubelet_directory
 from devicecore_tools.doctor.sources.answers import read_saved_pod_resources
 from devicecore_tools.doctor.sources.api_server import read_objects
 from devicecore_tools.doctor.sources.cdi import read_cdi
-from devicecore_tools.doctor.sources.claims import read_claims, read_slices, slices_in
+from devicecore_tools.doctor.sources.claims import read_claims, slices_in
 from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
-from devicecore_tools.doctor.sources.large_documents import parse_document
+from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
 from devicecore_tools.doctor.sources.names import ALLOCATABLE_NAME, LIST_NAME
 from devicecore_tools.doctor.sources.node import NodeSources
-from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, read_node, read_pods
+from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, read_pods
+from devicecore_tools.doctor.sources.objects import reading as reading_of
 from devicecore_tools.doctor.sources.plugin_sockets import read_plugins
 from devicecore_tools.doctor.sources.pod_resources import read_pod_resources
 from devicecore_tools.doctor.sources.state_files import CPU_NAME, MEMORY_NAME, _hashed, read_state_files
@@ -68,6 +69,10 @@ PCI = "resource.kubernetes.io/pciBusID"
 
 GPU = "example.com/gpu"
 VECTORS = Path(__file__).parents[4] / "tests" / "data" / "checkpoint" / "decode.jsonl"
+
+
+def _read(read: Callable[[Value], Any], path: Path) -> Reading[Any]:
+    return reading_of(str(path), lambda: read(read_document_file(str(path))))
 
 
 # --- the checkpoint and the sockets -----------------------------------------------------------------------------------
@@ -318,7 +323,7 @@ def test_a_node_is_read_with_its_extended_resources() -> None:
 
 def test_the_node_file_of_the_stand_in_is_read(tmp_path: Path) -> None:
     (tmp_path / "node.json").write_text(json.dumps({"capacity": {GPU: 4}, "allocatable": {GPU: 3}}))
-    node = read_node(str(tmp_path / "node.json")).value
+    node = _read(node_in, tmp_path / "node.json").value
     assert node is not None
     assert (node.capacity, node.allocatable) == ({GPU: 4}, {GPU: 3})
 
@@ -334,7 +339,7 @@ def test_a_hostile_document_is_refused(tmp_path: Path, hostile: str) -> None:
 def test_a_hostile_node_is_refused(tmp_path: Path, hostile: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(HOSTILE[hostile].encode("utf-8", "surrogatepass"))
-    assert read_node(str(path)).problem
+    assert _read(node_in, path).problem
 
 
 def test_the_number_of_values_is_bounded_before_they_are_read() -> None:
@@ -415,7 +420,7 @@ def test_the_files_of_a_registry_are_looked_at_up_to_a_limit(tmp_path: Path, mon
 def test_what_is_no_list_of_slices_is_refused(tmp_path: Path, document: object) -> None:
     path = tmp_path / "slices.json"
     path.write_text(json.dumps(document))
-    assert read_slices(str(path)).problem
+    assert _read(slices_in, path).problem
 
 
 @pytest.mark.parametrize("attributes", [1, True, "text", ["text"], [{}], {"uuid": 1}, {"uuid": {"string": 1}}])
@@ -423,7 +428,7 @@ def test_attributes_of_another_type_are_refused_with_their_place(tmp_path: Path,
     device = {"name": "gpu-0", "attributes": attributes}
     item = {"spec": {"driver": "d.org", "pool": {"name": "p"}, "devices": [device]}}
     (tmp_path / "slices.json").write_text(json.dumps({"kind": "List", "items": [item]}))
-    assert ".devices[0].attributes" in read_slices(str(tmp_path / "slices.json")).problem
+    assert ".devices[0].attributes" in _read(slices_in, tmp_path / "slices.json").problem
 
 
 @pytest.mark.parametrize(
@@ -450,7 +455,8 @@ def test_slices_of_older_versions_are_read(tmp_path: Path) -> None:
     basic = {"attributes": {"uuid": {"string": "u"}}}
     spec = {"driver": "d.org", "pool": {"name": "p"}, "devices": [{"name": "gpu-0", "basic": basic}]}
     path.write_text(json.dumps({"kind": "List", "items": [{"spec": spec}]}))
-    assert read_slices(str(path), "n1").value == (PublishedDeviceSeen("d.org", "p", "gpu-0", {"uuid": "u"}),)
+    seen = _read(lambda document: slices_in(document, "n1"), path).value
+    assert seen == (PublishedDeviceSeen("d.org", "p", "gpu-0", {"uuid": "u"}),)
 
 
 def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Law: a check names the values that it needs as its arguments, so its signature s
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from inspect import signature
 from typing import TypeVar
 
 from attrs import Factory, field, frozen
@@ -19,48 +20,15 @@ from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, Pods,
 Answer = TypeVar("Answer")
 
 
-@frozen
-class Facts:
-    """The values, each made of the look and of those above it. `not_free` says why no device of a resource is free."""
-
-    look: Look
-    pods: Pods = field(init=False, default=Factory(lambda self: Pods.of(self.look), takes_self=True))
-    kubelet: KubeletNow = field(
-        init=False, default=Factory(lambda self: kubelet_state(self.look, self.pods), takes_self=True)
-    )
-    holders: Holders = field(
-        init=False, default=Factory(lambda self: Holders.of(self.look, self.pods, self.kubelet), takes_self=True)
-    )
-    lists: Lists = field(init=False, default=Factory(lambda self: Lists.of(self.look, self.holders), takes_self=True))
-    numa_nodes: Mapping[str, Mapping[str, tuple[int, ...]]] = field(
-        init=False, default=Factory(lambda self: _numa_nodes(self.holders, self.lists), takes_self=True)
-    )
-    sockets: PluginSockets = field(
-        init=False,
-        default=Factory(lambda self: PluginSockets.of(self.look, self.kubelet, self.lists), takes_self=True),
-    )
-    claimed: ClaimedHardware = field(
-        init=False,
-        default=Factory(lambda self: ClaimedHardware(self.look, self.holders, self.lists), takes_self=True),
-    )
-    dra: DraDevices = field(
-        init=False, default=Factory(lambda self: DraDevices.of(self.look, self.kubelet, self.pods), takes_self=True)
-    )
-    not_free: Mapping[str, str] = field(
-        init=False,
-        default=Factory(
-            lambda self: why_not_free(self.look, self.kubelet, self.pods, self.holders, self.lists), takes_self=True
-        ),
-    )
-
-    def ask(self, question: Callable[..., Answer]) -> Answer:
-        """Call a function with the values that its arguments name."""
-        return question(**{name: getattr(self, name) for name in _arguments(question)})
-
-
 @cache
 def _arguments(question: Callable[..., object]) -> tuple[str, ...]:
-    return tuple(name for name in question.__annotations__ if name != "return")
+    return tuple(signature(question).parameters)
+
+
+def _asked(question: Callable[..., Answer]) -> Answer:
+    """Return a field whose value is the answer to a question about the fields above it."""
+    answer: Answer = field(init=False, default=Factory(lambda self: self.ask(question), takes_self=True))
+    return answer
 
 
 def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
@@ -79,6 +47,26 @@ def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[str, Mapping[str, tup
         odd = {device for device, numa_nodes in places.items() if NO_TOPOLOGY in numa_nodes}
         places.update({device: tuple([one for one in places[device] if one != NO_TOPOLOGY]) for device in odd})
     return found
+
+
+@frozen
+class Facts:
+    """The values, each made of the look and of those above it. `not_free` says why no device of a resource is free."""
+
+    look: Look
+    pods: Pods = _asked(Pods.of)
+    kubelet: KubeletNow = _asked(kubelet_state)
+    holders: Holders = _asked(Holders.of)
+    lists: Lists = _asked(Lists.of)
+    numa_nodes: Mapping[str, Mapping[str, tuple[int, ...]]] = _asked(_numa_nodes)
+    sockets: PluginSockets = _asked(PluginSockets.of)
+    claimed: ClaimedHardware = _asked(ClaimedHardware)
+    dra: DraDevices = _asked(DraDevices.of)
+    not_free: Mapping[str, str] = _asked(why_not_free)
+
+    def ask(self, question: Callable[..., Answer]) -> Answer:
+        """Call a function with the values that its arguments name."""
+        return question(**{name: getattr(self, name) for name in _arguments(question)})
 
 
 def all_numa_nodes(look: Look, holders: Holders, lists: Lists) -> frozenset[int]:

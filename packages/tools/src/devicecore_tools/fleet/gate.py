@@ -37,11 +37,6 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         self._list: Sequence[Json] | None = None
         self._changes: dict[str, tuple[str, Json]] = {}  # the last of each pod, by UID
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing passes."""
-        return self._is_closed
-
     def close(self) -> None:
         """Let nothing pass from now on. A request that is under way ends."""
         with self._passing, self._lock:

@@ -23,8 +23,7 @@ from devicecore_tools.doctor import (
     PublishedDeviceSeen,
     Reading,
 )
-from devicecore_tools.doctor.sources.large_documents import read_document_file
-from devicecore_tools.doctor.sources.objects import items_of, reading
+from devicecore_tools.doctor.sources.objects import items_of
 
 
 def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
@@ -70,11 +69,6 @@ def read_health(path: str) -> Reading[Mapping[tuple[str, str, str], str]]:
             for one in devices.values()
         },
     )
-
-
-def read_slices(path: str, node: str = "") -> Reading[tuple[PublishedDeviceSeen, ...]]:
-    """Return the ResourceSlices in a file; if `node` is given, those of this node."""
-    return reading(path, lambda: slices_in(read_document_file(path), node))
 
 
 def slices_in(document: Value, node: str = "") -> tuple[PublishedDeviceSeen, ...]:

@@ -44,11 +44,6 @@ def read_running_pods(path: str) -> Reading[tuple[PodSeen, ...]]:
     return Reading.of(path, tuple(PodSeen(pod, "Running" if pod.uid in running else "Pending") for pod in pods))
 
 
-def read_node(path: str) -> Reading[NodeSeen]:
-    """Return the Node object in a file, or the `node.json` of `devicecore kubelet`."""
-    return reading(path, lambda: node_in(read_document_file(path)))
-
-
 def pods_of_bytes(data: bytes, place: str) -> Reading[tuple[PodSeen, ...]]:
     """Return the pods in a document that was read elsewhere."""
     return reading(place, lambda: pods_in(parse_document(data, place)))
