@@ -259,6 +259,15 @@ def needed(what: str) -> Iterator[None]:
 
 
 @contextmanager
+def skipping(error: type[Exception]) -> Iterator[None]:
+    """Skip a check if this block raises such an error, of which another check or nobody is to blame."""
+    try:
+        yield
+    except error as raised:
+        raise Skip(str(raised)) from None
+
+
+@contextmanager
 def in_context(context: str) -> Iterator[None]:
     """Let a failure of this block begin with a few words about what came before.
 

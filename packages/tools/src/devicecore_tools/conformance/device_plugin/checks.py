@@ -27,6 +27,7 @@ from devicecore_tools.conformance.model import (
     does_not_apply_if,
     require,
     skip_if,
+    skipping,
     some,
 )
 from devicecore_tools.conformance.processes import ProcessorUse
@@ -889,10 +890,8 @@ def _ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: 
 
 def _preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
     """Ask for preferences; skip the check if the call fails, which is the subject of another check."""
-    try:
+    with skipping(Failure):
         return _ask_for_preferred(plugin, available, must, size)
-    except Failure as failure:
-        raise Skip(str(failure)) from None
 
 
 def _nodes_of_each(plugin: PluginUnderTest) -> dict[str, frozenset[str]]:
@@ -917,10 +916,8 @@ def _require_same(
 
 def _allocate_or_skip(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
     """Allocate; skip the check if the call fails, which is the subject of another check."""
-    try:
+    with skipping(CallFailedError):
         return plugin.lists.allocate(devices)
-    except CallFailedError as error:
-        raise Skip(str(error)) from None
 
 
 def _nodes(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:

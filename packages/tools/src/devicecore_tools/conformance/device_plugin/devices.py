@@ -15,7 +15,7 @@ from devicecore_tools.conformance.device_plugin.kubelet import PluginConnection,
 from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.registration import PluginRegistration
 from devicecore_tools.conformance.device_plugin.settings import Settings
-from devicecore_tools.conformance.model import Skip, skip_if, time_is_over
+from devicecore_tools.conformance.model import Skip, skip_if, skipping, time_is_over
 
 _MAX_SINGLE_DEVICES = 64  # that are allocated one by one
 _MAX_ANSWERS = 16 * 1024 * 1024  # bytes of all answers for single devices, which are compared
@@ -96,10 +96,8 @@ class ListedDevices:
             Skip: the plugin did not allocate it, which is the subject of another check, or all answers are too large.
         """
         if device not in self._singles:
-            try:
+            with skipping(CallFailedError):
                 answers = self.allocate([device])
-            except CallFailedError as error:
-                raise Skip(str(error)) from None
             skip_if(not answers, f"Allocate of {device} was answered for no container")
             self._singles[device] = answers[0].SerializeToString()  # as a message it may take much more memory
             self._single_bytes += len(self._singles[device])

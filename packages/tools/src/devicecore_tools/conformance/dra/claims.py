@@ -26,7 +26,7 @@ from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.slices import PublishedSlices
 from devicecore_tools.conformance.dra.steps import DevicesInUse
-from devicecore_tools.conformance.model import DoesNotApply, Skip
+from devicecore_tools.conformance.model import DoesNotApply, Skip, skipping
 from devicecore_tools.testing.api_server import ApiError, Json
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
 
@@ -86,7 +86,7 @@ class Claims:
         Raises Skip if there are none.
         """
         expressions = self._expressions()
-        try:
+        with skipping(UndecidableError):
             found = tuple(
                 device
                 for device in self.slices.devices
@@ -95,8 +95,6 @@ class Claims:
                 and not device.body.get("bindingConditions")
                 and self._is_selected(device, expressions)
             )
-        except UndecidableError as error:
-            raise Skip(str(error)) from None
         if not found:
             reason = (
                 "the driver has unprepared none of the claims that have its devices"

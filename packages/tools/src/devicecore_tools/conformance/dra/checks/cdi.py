@@ -27,6 +27,7 @@ from devicecore_tools.conformance.model import (
     needed,
     require,
     skip_if,
+    skipping,
     some,
 )
 
@@ -77,10 +78,8 @@ def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
 
     Raises Skip if a runtime could not resolve them, which other checks report.
     """
-    try:
+    with skipping(UnresolvableError):
         return frozenset().union(*(resolve(name, directories(driver)).parts for name in names))
-    except UnresolvableError as error:
-        raise Skip(str(error)) from None
 
 
 def directories(driver: DriverUnderTest) -> tuple[Path, ...]:
@@ -96,10 +95,8 @@ def own_files(driver: DriverUnderTest) -> list[Path]:
 
 def unprepare(driver: DriverUnderTest, prepared: Prepared) -> None:
     """Unprepare a claim and delete it. Raises Skip if the driver did not unprepare it, which other checks report."""
-    try:
+    with skipping(Failure):
         driver.calls.unprepared(prepared.claim)
-    except Failure as failure:
-        raise Skip(str(failure)) from None
     driver.claims.forget(prepared.claim)
 
 
@@ -135,8 +132,7 @@ def answers_resolvable_cdi_names(driver: DriverUnderTest) -> str:
         try:
             resolve(name, directories(driver))
         except UnresolvableError as error:
-            if error.invalid:  # the subject of another check
-                raise Skip(str(error)) from None
+            skip_if(error.invalid, str(error))  # the subject of another check
             hint = "" if own_files(driver) else "; is the driver configured to write to it, as {cdi} or by CDI_ROOT?"
             raise Failure(f"{error}{hint}") from None
     return f"{counted(len(names), 'name')} of {counted(len(own_files(driver)), 'file')} can be resolved"
@@ -181,13 +177,11 @@ def _is_of_the_helper(driver: DriverUnderTest, name: str) -> bool:
 )
 def writes_cdi_files_in_one_step(driver: DriverUnderTest) -> str:
     """Claims are prepared, while inotify shows what is written into files whose name ends in .json or .yaml."""
-    try:
-        with WatchedDirectory(driver.environment.cdi) as watched:
-            for _ in range(_REPEATS):
-                unprepare(driver, prepare(driver))
-            modified = [name for name in watched.modified() if name.endswith((".json", ".yaml"))]
-    except OSError as error:  # another user of this machine has too many of them
-        raise Skip(str(error)) from None
+    # Another user of this machine may have too many watches.
+    with skipping(OSError), WatchedDirectory(driver.environment.cdi) as watched:
+        for _ in range(_REPEATS):
+            unprepare(driver, prepare(driver))
+        modified = [name for name in watched.modified() if name.endswith((".json", ".yaml"))]
     written = sorted(name for name in modified if not _is_of_the_helper(driver, name))
     require(not written, f"the content of {some(written)} was written after the file had its name")
     return f"no file was written in place while {counted(_REPEATS, 'claim')} were prepared"
@@ -223,10 +217,8 @@ def names_existing_paths_in_cdi_files(driver: DriverUnderTest) -> str:
     found = prepare(driver)
     paths: set[str] = set()
     for name in found.names:
-        try:
+        with skipping(UnresolvableError):
             wanted = resolve(name, directories(driver))
-        except UnresolvableError as error:
-            raise Skip(str(error)) from None
         paths |= {node.hostPath or node.path for node in wanted.deviceNodes}
         paths |= {mount.hostPath for mount in wanted.mounts} | {hook.path for hook in wanted.hooks}
     missing = [path for path in sorted(paths) if not Path(path).exists()]
@@ -323,8 +315,7 @@ def keeps_the_cdi_devices_of_other_claims(driver: DriverUnderTest) -> str:
         try:
             now = frozenset().union(*(resolve(name, directories(driver)).parts for name in first.names))
         except UnresolvableError as error:
-            if error.invalid:
-                raise Skip(str(error)) from None
+            skip_if(error.invalid, str(error))
             raise Failure(f"after another claim was {what}: {error}") from None
         changed = sorted(now ^ before)
         require(not changed, f"after another claim was {what}, this has changed: {some(changed)}")

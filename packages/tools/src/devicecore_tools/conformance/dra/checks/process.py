@@ -17,7 +17,7 @@ from devicecore_tools.conformance.dra.checks.events import QUIET, TERM
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
 from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require, skip_if
+from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require, skip_if, skipping
 from devicecore_tools.conformance.processes import ProcessorUse, open_files
 from devicecore_tools.testing.api_server import Hang
 from devicecore_tools.testing.process import PluginProcess
@@ -154,11 +154,9 @@ def closes_its_files(driver: DriverUnderTest) -> str:
     cycles, early, late, began = 0, [0], [], time.monotonic()
     limit = max(_CYCLE_SECONDS, _SHARE * driver.process.time_left)
     while cycles < _CYCLES and time.monotonic() - began < limit:
-        try:
+        with skipping(Failure):
             driver.calls.unprepared(claim)
             driver.calls.prepared(claim)
-        except Failure as failure:
-            raise Skip(str(failure)) from None
         cycles += 1
         if cycles in _SAMPLED:
             early.append(open_files(marker))
@@ -202,10 +200,8 @@ def serves_new_connections(driver: DriverUnderTest) -> str:
 def survives_other_clients(driver: DriverUnderTest) -> str:
     """Clients that speak no gRPC, and one hundred that say nothing, connect to both sockets. The driver is called."""
     process, instance = own_process(driver), driver.registration.reachable
-    try:
+    with skipping(CallFailedError):
         ask_anew(instance)
-    except CallFailedError as error:
-        raise Skip(str(error)) from None
     with ExitStack() as stack:
         for path in (instance.endpoint, instance.path):
             for data in (*_GARBAGE, *[b""] * (_CONNECTIONS // 2)):
@@ -268,12 +264,11 @@ def stays_while_the_api_server_is_away(driver: DriverUnderTest) -> str:
 def waits_between_connections_to_the_api_server(driver: DriverUnderTest) -> str:
     """The API server is replaced by a process that ends each connection, and the connections are counted."""
     own_process(driver)
-    try:
-        with _without_api_server(driver), _counted_connections(driver.api.address) as connections:
-            driver.process.pause(_AWAY)
-            number = len(connections)
-    except OSError as error:  # another process has taken the port
-        raise Skip(str(error)) from None
+    # another process has taken the port
+    # Another process may take the port.
+    with skipping(OSError), _without_api_server(driver), _counted_connections(driver.api.address) as connections:
+        driver.process.pause(_AWAY)
+        number = len(connections)
     rate = number / _AWAY
     text = f"it connected {counted(number, 'time')} in {counted(_AWAY, 'second')}"
     require(rate <= MAX_ATTEMPTS, text)

@@ -21,7 +21,7 @@ from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
 from devicecore_tools.conformance.dra.steps import check
-from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, in_context, require
+from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, in_context, require, skip_if
 from devicecore_tools.testing.process import PluginProcess, StillRunningError
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
@@ -183,8 +183,7 @@ def serializes_the_calls_of_two_instances(driver: DriverUnderTest) -> str:
                 try:
                     resolve(name, directories(driver))
                 except UnresolvableError as error:
-                    if error.invalid:
-                        raise Skip(str(error)) from None
+                    skip_if(error.invalid, str(error))
                     raise Failure(f"afterwards a claim is prepared, but {error}") from None
             unprepare(two.new, claim)
     return f"{counted(2 * len(claims) * _ROUNDS, 'claim')} were prepared and unprepared"
