@@ -236,7 +236,9 @@ class _Output:
         """
         self._write_files(report)
         if self.metrics:
-            _show_metrics(report)
+            from devicecore_tools.doctor import metrics_text
+
+            sys.stdout.write(metrics_text(report))
         elif not self.as_json:
             sys.stdout.write(_CLEAR if others_follow and sys.stdout.isatty() else "")
             _show_text(report)
@@ -297,19 +299,15 @@ def _status(report: "NodeReport", unread: "Sequence[SourceLine]") -> int:
     return 0 if report.is_enough and not unread else _UNUSABLE
 
 
+@_without_collector()
 def report_on(sources: "NodeSources", patience: float | None, wait: Wait) -> "NodeReport | None":
     """Look, and look again until each finding has lasted or gone.
 
     Args:
         sources: what to read.
         patience: seconds for which a finding must last; None for those of its kind.
-        wait: waits for some seconds; whether something ended the wait. Then the result is None.
+        wait: waits for some seconds. If it returns that something has ended the wait, there is no report.
     """
-    with _without_collector():
-        return _confirmed_report(sources, patience, wait)
-
-
-def _confirmed_report(sources: "NodeSources", patience: float | None, wait: Wait) -> "NodeReport | None":
     from devicecore_tools.doctor import Facts, check, report, still_wrong
     from devicecore_tools.doctor.report import patience as patience_of
 
@@ -355,12 +353,6 @@ def _show_json(report: "NodeReport") -> None:
         text = json.dumps(value) if items is None else f"[{items}\n  ]"
         members.append(f"\n  {json.dumps(name)}: {text}")
     sys.stdout.write(f"{{{','.join(members)}\n}}\n")
-
-
-def _show_metrics(report: "NodeReport") -> None:
-    from devicecore_tools.doctor import metrics_text
-
-    sys.stdout.write(metrics_text(report))
 
 
 def _show_text(report: "NodeReport") -> None:
