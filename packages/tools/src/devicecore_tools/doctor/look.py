@@ -3,7 +3,7 @@
 Law: a source that could not be read has no value, but a reason. It is never taken for a source that has no entries.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import cached_property
 from typing import Generic, TypeVar
@@ -260,6 +260,10 @@ class PodSeen:
     def reusable(self) -> frozenset[str]:
         """The init containers that end, so that later containers may reuse their devices (kubelet.md 5.2)."""
         return frozenset(one.name for one in self.pod.init_containers if not one.restartable)
+
+    def told_health(self, resource: str) -> Iterator[tuple[str, str]]:
+        """Yield the devices of a resource that the pod's status names, each with its health."""
+        return (told for (_, name), devices in self.statuses.items() if name == resource for told in devices.items())
 
     @property
     def has_ended(self) -> bool:

@@ -81,13 +81,7 @@ def absence(pods: Pods, sockets: PluginSockets, resource: str) -> WhyAbsent:
     """Return why the kubelet has no healthy device of a resource, as far as sockets and pods say."""
     if sockets.none_is_left:
         return WhyAbsent.GONE
-    told = {
-        state
-        for pod in pods.here
-        for (_, name), of in pod.statuses.items()
-        if name == resource
-        for state in of.values()
-    }
+    told = {health for pod in pods.here for _, health in pod.told_health(resource)}
     return WhyAbsent.SICK if told == {Health.UNHEALTHY.value} else WhyAbsent.UNKNOWN
 
 

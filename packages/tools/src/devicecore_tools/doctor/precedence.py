@@ -532,13 +532,7 @@ class Lists:
         if device in self.healthy[resource]:
             return _HEALTHY
         pods = (one.pod for one in holders.by_device.get(resource, {}).get(device, ()) if one.pod is not None)
-        told = {
-            one
-            for pod in pods
-            for (_, name), of in pod.statuses.items()
-            if name == resource
-            for one in [of.get(device)]
-        }
+        told = {health for pod in pods for one, health in pod.told_health(resource) if one == device}
         return Health.UNHEALTHY.value if Health.UNHEALTHY.value in told else "unknown"
 
     def certainly_healthy(self, resource: str) -> AbstractSet[str]:

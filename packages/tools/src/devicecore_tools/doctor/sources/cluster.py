@@ -8,10 +8,9 @@ from os import PathLike
 from typing import Any, TypeVar
 
 from devicecore.domain.documents import Value
-from devicecore.domain.errors import DocumentError
 from devicecore_tools.doctor import Look, Reading
 from devicecore_tools.doctor.sources.claims import allocations_in, slices_in
-from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in
+from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, reading
 
 _ON_THE_NODE = "it lies on the node: run doctor there"
 PLACE = "API server"
@@ -69,7 +68,4 @@ def _by_node(objects: Any, key: str) -> dict[str, list[Any]] | str:  # noqa: ANN
 def _read(objects: Any, kind: str, read: Callable[[Value], Seen]) -> Reading[Seen]:  # noqa: ANN401 - as above
     if isinstance(objects, str):
         return Reading(PLACE, problem=objects)
-    try:
-        return Reading.of(PLACE, read(Value({"kind": kind, "items": objects}, PLACE)))
-    except DocumentError as error:
-        return Reading(PLACE, problem=str(error))
+    return reading(PLACE, lambda: read(Value({"kind": kind, "items": objects}, PLACE)))

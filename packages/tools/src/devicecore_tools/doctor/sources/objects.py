@@ -16,7 +16,7 @@ from devicecore.system.files import read_file
 from devicecore_tools.doctor import EventSeen, NodeSeen, PodSeen, Reading
 from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
 
-_STATIC_UIDS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
+STATIC_UIDS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
 """Annotations that have the UID under which the kubelet knows a static pod (kubelet: `ConfigMirrorAnnotationKey`)."""
 
 Seen = TypeVar("Seen")
@@ -126,7 +126,7 @@ def _pod(item: Value) -> PodSeen:
         item["kind"].refuse(f"expected a Pod, got {described(kind)}")
     metadata, status = item["metadata"], item["status"]
     pod, annotations = pod_of(item), metadata["annotations"]
-    known = (annotations[key].data for key in _STATIC_UIDS)
+    known = (annotations[key].data for key in STATIC_UIDS)
     others = tuple(dict.fromkeys(uid for uid in known if isinstance(uid, str) and uid and uid != pod.uid))
     return PodSeen(
         pod,

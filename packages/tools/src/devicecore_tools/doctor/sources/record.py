@@ -22,6 +22,7 @@ from devicecore_tools.doctor import Look, PluginSeen, Reading, SocketsSeen
 from devicecore_tools.doctor.sources.kubelet_directory import CHECKPOINT_NAME, CLAIMS_NAME
 from devicecore_tools.doctor.sources.large_documents import read_document_file
 from devicecore_tools.doctor.sources.names import LIST_NAME
+from devicecore_tools.doctor.sources.objects import STATIC_UIDS
 from devicecore_tools.doctor.sources.state_files import CPU_NAME, MEMORY_NAME
 
 PODS, NODE, EVENTS, SLICES, CLAIMS = (
@@ -57,8 +58,6 @@ _TRIED = re.compile(rf"(?:.*/)?((?:{_DIRECTORIES})/\S+)\s+(listener|no listener)
 _LISTED = re.compile(rf"\$ ls \S+ (?:.*/)?({_DIRECTORIES})/?")
 _SOCKET = re.compile(r"s[rwxst-]{9}\S?(?:\s+\S+){7}\s+(\S+)")
 T = TypeVar("T")
-
-_STATIC = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
 
 
 def is_record(path: str) -> bool:
@@ -228,7 +227,7 @@ _KEPT: Mapping[str, Any] = {
         "labels": True,
         "creationTimestamp": True,
         "deletionTimestamp": True,
-        "annotations": dict.fromkeys(_STATIC, True),
+        "annotations": dict.fromkeys(STATIC_UIDS, True),
     },
     # pods
     "spec": {
