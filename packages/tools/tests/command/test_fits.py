@@ -150,4 +150,17 @@ def test_a_directory_in_the_place_of_a_pod_is_named(place: Path, capsys: Capsys)
 @pytest.mark.parametrize(("pod", "node"), [("nothing.yaml", "node.yaml"), ("one.yaml", "nothing.yaml")])
 def test_a_file_that_is_missing_is_named(place: Path, pod: str, node: str, capsys: Capsys) -> None:
     assert fits(place, pod, node) == 2
-    assert "nothing.yaml" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "nothing.yaml" in error
+    assert "--node" not in error
+
+
+def test_of_a_node_the_name_is_enough_for_a_pod_without_devices_of_plugins(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "node.yaml").write_text("kind: Node\nmetadata: {name: node-1}")
+    (place / "none.yaml").write_text((POD % 1).replace("example.com/gpu", "cpu"))
+    assert fits(place, "none.yaml", "node.yaml") == 0
+    assert capsys.readouterr().out.startswith("node-1: fits\n")
+    assert fits(place, "one.yaml", "node.yaml") == 2
+    assert "its kind is 'Node'. A description is what this prints on the node" in capsys.readouterr().err

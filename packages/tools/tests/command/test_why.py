@@ -154,7 +154,7 @@ def test_what_no_kubelet_says_has_status_1(capsys: Capsys) -> None:
     assert why("hello\x1b[31m") == 1
     assert capsys.readouterr().err == (
         "devicecore why: expected a message with which a kubelet refuses a pod, got: hello\\x1b[31m "
-        "(no file has this name, and a reason such as UnexpectedAdmissionError is not enough; "
+        "(no file and no pod of a source has this name, and a reason such as UnexpectedAdmissionError is not enough; "
         "run: kubectl get pod NAME -o json | devicecore why -)\n"
     )
 
@@ -187,3 +187,32 @@ def test_what_is_no_text_and_no_file_has_status_2(message: str, said: str, capsy
 def test_a_source_that_cannot_be_read_is_named_and_the_rest_is_said(pod: str, tmp_path: Path, capsys: Capsys) -> None:
     assert why(pod, "--root", str(tmp_path)) == 0
     assert "DM-05" in capsys.readouterr().out
+
+
+def test_what_has_no_refusal_is_named_with_what_can_be_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def pods(*phases: str) -> str:
+        items = [
+            {"metadata": {"name": f"p{n}", "uid": f"u{n}"}, "spec": POD["spec"], "status": {"phase": phase}}
+            for n, phase in enumerate(phases)
+        ]
+        return json.dumps({"kind": "PodList", "items": items})
+
+    about = {"kind": "Pod", "namespace": "default", "name": "p0"}
+    event = {"kind": "Event", "message": "Pulled", "involvedObject": about}
+    files = {"one": pods("Running"), "two": pods("Running", "Running"), "mixed": pods("Pending", "Running")}
+    files |= {"waits": pods("Pending"), "events": json.dumps({"kind": "EventList", "items": [event]})}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    for command, said in {
+        "{}/one": "pod default/p0 is Running: no kubelet has refused it",
+        "{}/two": "2 Running pods: no kubelet has refused any of them",
+        "{}/mixed": "1 Pending pod and 1 Running pod without a message (its events may have one; name one of",
+        "{}/waits": "1 Pending pod without a message (its events may have one: add --events FILE",
+        "{}/waits --events {}/events": "1 Pending pod with the message: Pulled (and no event of the pod was read",
+        "{}/waits --events {}/one": "events at {}/one was not read: kind: expected a list of events",
+        "{}/events": "got: 1 Event with the message: Pulled\n",
+        "p0 --pods {}/mixed": "1 Pending pod without a message (its events may have one: add --events FILE",
+        "p0 --pods {}/events": "pods at {}/events was not read: kind: expected a list of pods",
+    }.items():
+        assert why(*command.replace("{}", str(tmp_path)).split()) == 1
+        assert said.replace("{}", str(tmp_path)) in capsys.readouterr().err

@@ -69,7 +69,9 @@ def test_a_refusal_is_found_in_what_is_around_it(pasted: str) -> None:
 
 
 def test_a_refusal_without_what_a_kubelet_wraps_around_it_is_that_of_a_container() -> None:
-    assert [found.message.id for found in find_all(f"Error: {INNER}.")] == ["DC-04"]
+    starts, waits, bare = (find_all(f"{before}{INNER}.") for before in ("Error: ", "CreateContainerConfigError: ", ""))
+    assert [found.message.id for found in (*starts, *waits, *bare)] == ["DC-04"] * 3
+    assert [found.message.next for found in (*starts, *waits, *bare)] == ["container", "container", "unknown"]
 
 
 def variants(sentence: str) -> list[str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from devicecore.domain.documents import Value
+    from devicecore.domain.model import Pod
     from devicecore_tools.doctor import PodSeen, Reading
     from devicecore_tools.doctor.trial import Fit, TopologySettings, TrialNode
 
@@ -102,7 +103,7 @@ def fits(
     known = Reading() if pods is None else given_pods(pods)
     try:
         wanted = pod_in_file(pod)
-        nodes = [_node(place, topology, known, plugins=plugins) for place in places or (DEFAULT_ROOT,)]
+        nodes = [_node(place, wanted, topology, known, plugins=plugins) for place in places or (DEFAULT_ROOT,)]
         of_claims = [claims_of_pod(wanted, node.name, slices, claims) for node in nodes]
     except OSError as error:
         complain("devicecore fits", f"{error.filename}: {error.strerror}")
@@ -131,7 +132,7 @@ def fits(
 
 
 def _node(
-    place: str, topology: "TopologySettings", pods: "Reading[tuple[PodSeen, ...]]", *, plugins: bool
+    place: str, pod: "Pod", topology: "TopologySettings", pods: "Reading[tuple[PodSeen, ...]]", *, plugins: bool
 ) -> "TrialNode":
     """Return a node to try the pod on. A description names its holders itself, so `pods` are not compared with it.
 
@@ -143,9 +144,10 @@ def _node(
 
     path = Path(place)
     if problem := missing_file(place):
-        raise ValueError(f"{place}: {problem} or directory; name the node with --node")
+        hint = "; name the node with --node" if place == DEFAULT_ROOT else ""
+        raise ValueError(f"{place}: {problem} or directory{hint}")
     if not path.is_dir():
-        document = _description(path)
+        document = _description(path, pod)
         if document is not None:
             from devicecore_tools.doctor.description import described_node
 
@@ -162,13 +164,15 @@ def _node(
     return trial_node(place, facts, topology, ClaimTrial.of_record(sources.documents))
 
 
-def _description(path: Path) -> "Value | None":
+def _description(path: Path, pod: "Pod") -> "Value | None":
     """Return the description in a file. Return None if the file is something else.
 
-    Raises ValueError if it is an API object, whose fields a checkpoint would be read from otherwise.
+    Of a Node, the name is enough for a pod that wants no devices of plugins. Raises ValueError if it is another API
+    object, whose fields a checkpoint would be read from otherwise.
     """
-    from devicecore.domain.documents import described
+    from devicecore.domain.documents import Value, described
     from devicecore.domain.errors import DocumentError
+    from devicecore.domain.model import is_extended_resource
     from devicecore_tools.doctor.sources.large_documents import read_document_file
 
     try:
@@ -178,8 +182,12 @@ def _description(path: Path) -> "Value | None":
     if not isinstance(document.data, dict):
         return None
     if kind := document.data.get("kind"):
+        wanted = {name for one in pod.in_start_order for name in one.limits if is_extended_resource(name)}
+        if kind == "Node" and not wanted:
+            return Value({"name": document["metadata"]["name"].text(), "devices": []}, str(path))
         message = (
-            f"{path}: expected a kubelet's directory, a checkpoint or a description, but its kind is {described(kind)}"
+            f"{path}: expected a kubelet's directory, a checkpoint or a description, but its kind is "
+            f"{described(kind)}. A description is what this prints on the node: devicecore doctor --json"
         )
         raise ValueError(message)
     return document if "devices" in document.data else None

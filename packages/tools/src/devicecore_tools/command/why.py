@@ -5,7 +5,9 @@ Law: a message that neither a kubelet nor the scheduler says is not explained.
 
 import json
 import os
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,10 +34,13 @@ _MAX_TEXT = 2_000_000  # characters, of which each line is searched
 _MAX_ROWS = 40
 _NOT_TEXT = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # control characters that no log has
 _HOW_TO_GET_IT = (
-    " (no file has this name, and a reason such as UnexpectedAdmissionError is not enough; "
+    " (no file and no pod of a source has this name, and a reason such as UnexpectedAdmissionError is not enough; "
     "run: kubectl get pod NAME -o json | devicecore why -)"
 )
 _NO_EVENTS = " (its events may have one: add --events FILE, or --kubeconfig FILE)"
+_NO_SUCH_EVENT = " (and no event of the pod was read that has one)"
+_NAME_ONE = " (its events may have one; name one of several pods: devicecore why NAME --pods FILE --events FILE)"
+_STANDING = re.compile(r"(?:[\d,]+ (?:Running|Succeeded) pods?(?: and )?)+")
 _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
 
 
@@ -96,7 +101,7 @@ def why(
             check_places(sources)
             explain_claim(claim, sources, as_json=as_json)
             return 0
-        texts, seen = _read(message)
+        texts, seen, what = _read(message)
         pod = pod_in_file(pod_file) if pod_file else seen.pod if seen else None
     except OSError as error:
         complain("devicecore why", f"{error.filename}: {error.strerror}")
@@ -106,14 +111,14 @@ def why(
         return _UNUSABLE
     facts, documents = _facts(sources, pod)
     if pod is None and (item := _named(message, facts, documents)) is not None:
-        texts, seen = _read(json.dumps(item))
+        texts, seen, what = _read(json.dumps({"kind": "Pod", **item}))
         pod = seen.pod if seen else None
     found = texts if pod is None or facts is None else [*texts, *_events_of(pod, facts)]
     explained = list({one.text: one for text in found for one in explain(text, pod, facts)}.values())
     wrong = concerning(pod, facts) if pod is not None and facts is not None else ()
-    stands = "" if explained else _standing(seen)
+    stands = "" if explained else _standing(seen, what)
     if not explained and not wrong:
-        complain("devicecore why", stands or _not_understood(message, texts))
+        complain("devicecore why", stands or _not_understood(message, found, what, _about_events(pod, facts)))
         return _NEGATIVE
     asks = wrong or any(one.concerns_devices for one in explained)
     trial = None
@@ -132,10 +137,23 @@ def why(
     return 0
 
 
-def _not_understood(message: str, texts: Sequence[str]) -> str:
-    said = foreign_text(texts[0]) if texts else "there is no message"
-    hint = _HOW_TO_GET_IT if message != "-" and not _is_file(message) else "" if texts else _NO_EVENTS
+def _not_understood(message: str, texts: Sequence[str], what: str, no_events: str) -> str:
+    said = foreign_text(texts[0]) if texts else ""
+    hint = "" if message == "-" or _is_file(message) else _HOW_TO_GET_IT
+    if what:
+        first = "the message: " if len(texts) == 1 else f"{len(texts)} messages, the first: "
+        said = f"{what} with {first}{said}" if texts else f"{what} without a message"
+        hint = no_events if " pod" in what else ""
     return f"expected a message with which a kubelet refuses a pod, got: {said}{hint}"
+
+
+def _about_events(pod: "Pod | None", facts: "Facts | None") -> str:
+    events = facts.look.events if facts is not None else None
+    if pod is None:
+        return _NAME_ONE
+    if events is None or not events.place:
+        return _NO_EVENTS
+    return _NO_SUCH_EVENT if events.value is not None else ""  # `_facts` has said why they were not read
 
 
 def _shows_free_devices(facts: "Facts", pod: "Pod") -> bool:
@@ -168,7 +186,7 @@ def _print(explained: "Sequence[Explanation]", wrong: "Sequence[NodeFinding]", t
 # --- what is read -----------------------------------------------------------------------------------------------------
 
 
-def _named(name: str, facts: "Facts | None", documents: dict[str, Any]) -> object:
+def _named(name: str, facts: "Facts | None", documents: dict[str, Any]) -> dict[str, Any] | None:
     """Return the pod of this name, or `namespace/name`, as it was read. Return None if there is not exactly one."""
     is_read = facts is not None and facts.look.pods.value is not None
     items = documents.get(_PODS, {"items": []})["items"] if is_read else []
@@ -177,15 +195,17 @@ def _named(name: str, facts: "Facts | None", documents: dict[str, Any]) -> objec
     return found[0] if len(found) == 1 else None
 
 
-def _standing(seen: "PodSeen | None") -> str:
-    """Return a sentence for a pod that was certainly not refused, or an empty text."""
+def _standing(seen: "PodSeen | None", what: str) -> str:
+    """Return a sentence for pods that were certainly not refused, or an empty text."""
+    if seen is None and _STANDING.fullmatch(what):
+        return f"{what}: no kubelet has refused any of them"
     if seen is None or seen.phase not in {"Running", "Succeeded"}:
         return ""
     return f"pod {foreign_text(f'{seen.pod.namespace}/{seen.pod.name}')} is {seen.phase}: no kubelet has refused it"
 
 
-def _read(message: str) -> tuple[list[str], "PodSeen | None"]:
-    """Return the messages, and the pod if it is known."""
+def _read(message: str) -> tuple[list[str], "PodSeen | None", str]:
+    """Return the messages, the pod if it is known, and in words what a document has."""
     from devicecore_tools.doctor.sources.node import MAX_INPUT
 
     if message == "-":
@@ -204,14 +224,27 @@ def _read(message: str) -> tuple[list[str], "PodSeen | None"]:
     if not text.startswith(("{", "apiVersion:", "kind:", "metadata:", "---")):
         if len(text) > _MAX_TEXT:
             raise ValueError(f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(text):,}")
-        return [text], None
+        return [text], None, ""
     from devicecore_tools.doctor.sources.large_documents import parse_document
 
     document = parse_document(data, place)
     if document["kind"].text("") == "Pod" and document["status"].data is None:
         raise ValueError(f"{place}: the pod has no status, so no kubelet has seen it. Run: devicecore fits {place}")
     refused = _refused_pods(document)
-    return list(dict.fromkeys(_messages(document))), _pod_of(refused[0]) if len(refused) == 1 else None
+    seen = _pod_of(refused[0]) if len(refused) == 1 else None
+    return list(dict.fromkeys(_messages(document))), seen, _contents(document)
+
+
+def _contents(document: "Value") -> str:
+    """Return how many objects of each kind are in a document; of pods, how many in each phase."""
+    is_list = document["items"].data is not None
+    whole = document["kind"].text("").removesuffix("List")
+    kinds: Counter[str] = Counter()
+    for item in document["items"].sequence() if is_list else [document]:
+        kind = item["kind"].text("") or whole or "object"
+        kinds[f"{item['status']['phase'].text('')} pod".strip() if kind == "Pod" else kind] += 1
+    parts = [f"{count:,} {foreign_text(kind, 60)}{'s' * (count > 1)}" for kind, count in kinds.most_common(5)]
+    return " and ".join(parts) or "no object"
 
 
 def check_message(message: str) -> None:
@@ -226,13 +259,13 @@ def check_message(message: str) -> None:
 
 
 def _refused_pods(document: "Value") -> "list[Value]":
-    """Return the pod of a document, or those pods of a list that have a refusal."""
+    """Return the pod of a document, or the only pod of a list, or those pods of a list that have a refusal."""
     if document["items"].data is None:
         return [document] if document["spec"].data else []
     from devicecore_tools.doctor.pasted import find_all
 
-    pods = (item for item in document["items"].sequence() if item["spec"].data)
-    return [pod for pod in pods if any(find_all(text) for text in _messages(pod))]
+    pods = [item for item in document["items"].sequence() if item["spec"].data]
+    return pods if len(pods) == 1 else [pod for pod in pods if any(find_all(text) for text in _messages(pod))]
 
 
 def _is_file(text: str) -> bool:
@@ -252,9 +285,12 @@ def _messages(document: "Value") -> Iterator[str]:
         return
     places = [document["message"], document["note"], document["status"]["message"]]
     places += [one["message"] for one in document["status"]["conditions"].sequence()]
-    for statuses in ("initContainerStatuses", "containerStatuses"):
-        places += [one["state"]["waiting"]["message"] for one in document["status"][statuses].sequence()]
     yield from (text for place in places if (text := place.text("")))
+    for statuses in ("initContainerStatuses", "containerStatuses"):
+        for waiting in (one["state"]["waiting"] for one in document["status"][statuses].sequence()):
+            if text := waiting["message"].text(""):
+                reason = waiting["reason"].text("")
+                yield f"{reason}: {text}" if reason == "CreateContainerConfigError" else text
 
 
 def _pod_of(document: "Value") -> "PodSeen":
@@ -266,21 +302,23 @@ def _pod_of(document: "Value") -> "PodSeen":
 
 def _facts(options: dict[str, object], pod: "Pod | None") -> "tuple[Facts | None, dict[str, Any]]":
     """Return what the named sources say, and the objects that were read. Return None if the options name no source."""
-    from devicecore_tools.doctor import Facts
+    from devicecore_tools.doctor import Facts, Reading
     from devicecore_tools.doctor.look import Look
 
     named = [name for name in _SOURCES if options[name]]
     if not named:
         return None, {}
-    is_of_pod = named == ["events"] or (named == ["kubeconfig"] and pod is not None)
+    is_of_pod = set(named) <= {"pods", "events"} or (named == ["kubeconfig"] and pod is not None)
     sources = node_sources(**({**options, "root": os.devnull} if is_of_pod else options))
     if pod is not None:
         sources.events_of = pod.namespace, pod.name
     look = sources.look()
-    facts = Facts(Look(events=look.events) if is_of_pod else look)  # an API server has the pods of all nodes
+    pods = look.pods if "pods" in named else Reading()  # an API server has those of all nodes
+    facts = Facts(Look(pods=pods, events=look.events) if is_of_pod else look)
     for source, reading in facts.look.readings.items():
         if reading.value is None and reading.place and os.devnull not in reading.place:
-            complain("devicecore why", f"{source.value} at {reading.place} was not read: {reading.problem}")
+            problem = reading.problem.removeprefix(f"{reading.place}: ")
+            complain("devicecore why", f"{source.value} at {reading.place} was not read: {problem}")
     return facts, sources.documents
 
 
@@ -295,7 +333,7 @@ def _events_of(pod: "Pod", facts: "Facts") -> list[str]:
 
 
 _PODS = "pods.json"
-_SOURCES = ("root", "checkpoint", "pod_resources", "events", "kubeconfig", "in_cluster")
+_SOURCES = ("root", "checkpoint", "pod_resources", "pods", "events", "kubeconfig", "in_cluster")
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------

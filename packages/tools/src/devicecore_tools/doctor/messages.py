@@ -25,17 +25,22 @@ NEXT: Mapping[str, str] = {
     "container": "The kubelet tries again every 10 to 15 seconds, without end.",
     "prepare": "The kubelet tries again every 60 to 90 seconds, and whenever the pod changes.",
     "resize": "The pod keeps running with its old size. A deferred resize is tried again, an infeasible one is not.",
+    "unknown": (
+        "A pod that is refused stays Failed. If a container waits (CreateContainerConfigError), the kubelet tries "
+        "again every 10 to 15 seconds."
+    ),
     "log": "The pod cannot end. The kubelet tries again about every 10 seconds.",
 }
 """What the kubelet does after a refusal."""
 
 PREFIXES: Mapping[str, tuple[str, ...]] = {
     "": ("Pod was rejected: ", "Error: "),
+    "container": ("Error: ", "CreateContainerConfigError: "),
     "prepare": ("Failed to prepare dynamic resources: ",),
 }
-"""What a kubelet writes in front of the sentences of a kind."""
+"""What a kubelet writes in front of the sentences of a kind. In a container's status, the reason stands there."""
 
-_INNER_PREFIX = {"prepare": "(?:prepare dynamic resources: )?", "": ""}
+_INNER_PREFIX = {"prepare": "(?:prepare dynamic resources: )?"}
 _NUMBERS = frozenset(
     "available capacity cpus_per_core got held remaining requested skipped used".split()  # noqa: SIM905 - a list of words
 )
@@ -159,7 +164,7 @@ def _rows(table: list[dict[str, object]]) -> Iterator[Message]:
         texts, issues = row["texts"], row.get("issues", [])
         assert isinstance(texts, list)  # noqa: S101 - our own file
         assert isinstance(issues, list)  # noqa: S101 - as above
-        patterns = tuple(re.compile(_INNER_PREFIX[prefix] + _pattern(text), re.DOTALL) for text in texts)
+        patterns = tuple(re.compile(_INNER_PREFIX.get(prefix, "") + _pattern(text), re.DOTALL) for text in texts)
         yield Message(
             id=str(row["id"]),
             manager=str(row["manager"]),
@@ -171,6 +176,8 @@ def _rows(table: list[dict[str, object]]) -> Iterator[Message]:
             prefix=prefix,
             issues=tuple(map(str, issues)),
         )
+        if isinstance(bare := row.get("bare"), dict):
+            yield from _rows([row | bare | {"prefix": "", "bare": None}])
 
 
 def _without(text: str, prefix: str) -> str | None:
