@@ -3,6 +3,8 @@
 The drivers that misbehave use grpc's synchronous API and bytes, so that both sides do not share one misunderstanding.
 """
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -49,6 +51,22 @@ PREPARED = {CLAIM.uid: PrepareResult((PreparedDevice("pool", "gpu-0", None, ("r"
 HEALTHY = ReportedHealth("pool", "gpu-0", DraHealth.HEALTHY)
 PREPARE_PATH = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
 WATCH_PATH = "NodeWatchResources"
+
+STARTED_TWICE = """
+import sys
+from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
+from devicecore.domain.dra.drivers import DriverDisconnected, HealthReported
+from devicecore.testing.contracts.dra_drivers import DriverEvents
+first, second = GrpcDriverTransport(sys.argv[1]), GrpcDriverTransport(sys.argv[1])
+for transport in (first, second):
+    events = DriverEvents()
+    transport.start(events)
+    events.wait_for(HealthReported)
+    if transport is second:
+        print("connected again", flush=True)
+        events.wait_for(DriverDisconnected)
+    transport.stop()
+"""
 
 Answer = Callable[[bytes, grpc.ServicerContext], object]
 
@@ -298,6 +316,17 @@ class TestConnections:
             assert transport.prepare(new, [CLAIM]) == PREPARED
             with pytest.raises(DriverCallError, match="closing"):
                 transport.prepare(old, [CLAIM])
+
+    def test_a_process_that_starts_twice_says_nothing_when_its_driver_ends(self, directory: Path) -> None:
+        """What is left of the first start would be an event for a loop that is closed, which asyncio logs."""
+        driver = served(directory, AnsweringDriver(), poll_interval=0.02)
+        command = [sys.executable, "-c", STARTED_TWICE, str(directory)]
+        with driver, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            driver.report([HEALTHY])
+            assert process.stdout is not None
+            assert process.stdout.readline() == "connected again\n"
+            driver.stop()
+            assert process.communicate(timeout=PATIENCE) == ("", "")
 
     def test_one_watcher_serves_device_plugins_and_drivers(self, directory: Path) -> None:
         recorded = DriverEvents()

@@ -120,11 +120,10 @@ class DriverClient:
 
     async def reconnect(self) -> None:
         """Cut the connection and begin a new one. Calls that are under way fail. After `close` this does nothing."""
-        channel, tasks = self._channel, self._tasks
+        channel = self._channel
         if channel is None:
             return
-        for task in tasks:
-            await end(task)
+        await self._end_tasks()
         await self._notify(partial(HealthEnded, self.id))
         await self._set_connected(is_connected=False)
         self._open()
@@ -142,10 +141,14 @@ class DriverClient:
         """Give the connection up, without events. Calls that are under way fail. A second call does nothing."""
         self._is_removed = True
         channel, self._channel = self._channel, None
-        for task in self._tasks:
-            await end(task)
+        await self._end_tasks()
         if channel is not None:
             await channel.close()
+
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            await end(task)
+        self._tasks = []  # a cancelled task has its call in its traceback, and the call keeps the connection open
 
     async def _notify(self, make_event: Callable[[], DriverEvent]) -> None:
         async with self._turn:
