@@ -118,6 +118,26 @@ def test_slices_may_be_a_yaml_file_of_several_documents(place: Path, capsys: Cap
     assert f"{one}\n}}\n" == f"{{{other}"
 
 
+def test_a_claim_may_stand_in_a_file_with_other_documents(place: Path, capsys: Capsys) -> None:
+    template = json.loads((place / "claims.json").read_text())["items"][1]
+    documents = [json.loads((place / "slices.json").read_text()), claim("train", 1), claim("second", 1), template]
+    template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = "two"
+    written = [f"# made by hand\n{json.dumps(one)}\n" for one in documents]
+    for name, text in (("all", "---\n".join(written[:2])), ("two", "---\n".join(written)), ("cut", written[1][:-9])):
+        (place / f"{name}.yaml").write_text(text)
+    assert run(place, "why", "all.yaml") == 0
+    assert "claim ml/train on node-1: gets its devices" in capsys.readouterr().out
+    assert run(place, "why", "two.yaml") == run(place, "why", "cut.yaml") == 2
+    assert run(place, "fits", "pod.yaml", "--node", "node-1.yaml", "--slices", "two.yaml") == 2
+    several, cut, wrong = capsys.readouterr().err.splitlines()
+    assert several.endswith(
+        "two.yaml: expected one ResourceClaim, got 2: train at line 5, second at line 8. "
+        "Give one in a file of its own"
+    )
+    assert "cut.yaml:3: " in cut
+    assert "two.yaml:11: spec.spec.devices.requests[0].exactly.count: expected a whole number" in wrong
+
+
 def test_only_the_named_node_is_tried(place: Path, capsys: Capsys) -> None:
     run(place, "why", "claim.json", "--slices", "slices.json", "--node-name", "node-2", "--json")
     document = json.loads(capsys.readouterr().out)

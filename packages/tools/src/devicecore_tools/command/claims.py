@@ -45,15 +45,23 @@ def _claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "Claim
 
 
 def claim_in(place: str) -> "Value | None":
-    """Return the ResourceClaim in a file. Return None if `place` is no file, or something else is in it."""
+    """Return the ResourceClaim in a file. Return None if `place` is no file, or something else is in it.
+
+    Raises ValueError if there are several claims.
+    """
     from devicecore.domain.errors import DocumentError
-    from devicecore_tools.doctor.sources.large_documents import read_document_file
+    from devicecore_tools.doctor.sources.large_documents import read_all_documents
 
     try:
-        document = read_document_file(place) if not place.startswith("-") and Path(place).is_file() else None
+        documents = read_all_documents(place) if not place.startswith("-") and Path(place).is_file() else []
     except (DocumentError, OSError, ValueError):
         return None  # it is read again as a message, which says what is wrong
-    return document if document is not None and document.data and document["kind"].data == "ResourceClaim" else None
+    claims = [one for one in documents if one["kind"].data == "ResourceClaim"]
+    if len(claims) > 1:
+        lines = ", ".join(f"{one['metadata']['name'].text('?')} at line {one.line}" for one in claims[:10])
+        message = f"{place}: expected one ResourceClaim, got {len(claims)}: {lines}. Give one in a file of its own"
+        raise ValueError(message)
+    return claims[0] if claims else None
 
 
 def explain_claim(document: "Value", sources: Mapping[str, object], *, as_json: bool) -> None:
@@ -71,7 +79,7 @@ def explain_claim(document: "Value", sources: Mapping[str, object], *, as_json: 
     if (allocated := allocated_claim(document, ())) is not None:
         _print_devices(allocated, as_json=as_json)
         return
-    trial = _claim_trial((slices, claims), kubeconfig)
+    trial = _claim_trial((slices, claims, document.file), kubeconfig)  # other documents of the file count, too
     if (allocated := trial.allocated(document)) is not None:
         _print_devices(allocated, as_json=as_json)
     else:

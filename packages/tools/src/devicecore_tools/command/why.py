@@ -41,6 +41,7 @@ _NO_EVENTS = " (its events may have one: add --events FILE, or --kubeconfig FILE
 _NO_SUCH_EVENT = " (and no event of the pod was read that has one)"
 _NAME_ONE = " (its events may have one; name one of several pods: devicecore why NAME --pods FILE --events FILE)"
 _STANDING = re.compile(r"(?:[\d,]+ (?:Running|Succeeded) pods?(?: and )?)+")
+_LEADING_COMMENTS = re.compile(r"(?:#[^\n]*\n\s*)+")
 _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
 
 
@@ -221,7 +222,7 @@ def _read(message: str) -> tuple[list[str], "PodSeen | None", str]:
     if not _NOT_TEXT.isdisjoint(data[:1_000]):
         raise ValueError(f"{place}: expected text, got other bytes")
     text = data.decode(errors="replace").strip()
-    if not text.startswith(("{", "apiVersion:", "kind:", "metadata:", "---")):
+    if not _LEADING_COMMENTS.sub("", text, 1).startswith(("{", "apiVersion:", "kind:", "metadata:", "---")):
         if len(text) > _MAX_TEXT:
             raise ValueError(f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(text):,}")
         return [text], None, ""

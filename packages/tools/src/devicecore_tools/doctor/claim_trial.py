@@ -100,7 +100,7 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
     served = {one["spec"].text_at("extendedResourceName", ""): one["metadata"].text_at("name") for one in by_age}
     served |= {_IMPLICIT + one["metadata"].text_at("name"): one["metadata"].text_at("name") for one in classes}
     templates = [
-        Value({"metadata": one["metadata"].data, "spec": one["spec"]["spec"].data}, one.file)
+        Value({"metadata": one["metadata"].data, "spec": one["spec"]["spec"].data}, one, "spec")
         for one in of_kind.get("ResourceClaimTemplate", ())
     ]
     return ClusterObjects(
@@ -110,7 +110,7 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
         tuple(held for one in claims for held in held_by(one)),
         served,
         {_name(one): one for one in claims},
-        {one.name: one for one in map(claim_of, templates)},
+        {_name(one): claim_of(one) for one in templates},
     )
 
 
