@@ -85,6 +85,7 @@ def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: st
         ("demo now", "devicecore demo: Got unexpected extra argument (now)"),
         ("checkpoint verify", "devicecore checkpoint verify: Missing argument 'FILE...'."),
         ("checkpoint show a b", "devicecore checkpoint show: Got unexpected extra argument (b)"),
+        ("conformance dra", "devicecore conformance: No such command 'dra'. Did you mean 'driver'?"),
         ("plugin simulated --resource a.b/c --count few", "is not a valid integer range"),
     ],
 )

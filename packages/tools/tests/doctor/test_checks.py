@@ -363,3 +363,4 @@ def test_a_plugin_has_gone_if_the_node_has_devices_and_nothing_to_give() -> None
     look = nodes.with_node(nodes.without(CLEAN, "plugins"), evolve(node, allocatable=allocatable, capacity=capacity))
     (finding,) = findings(look)
     assert (finding.code, finding.resource) == ("plugin-gone", "example.com/x")
+    assert f"kubectl get node {node.name} -o" in finding.confirm

@@ -51,6 +51,9 @@ def test_two_cards_are_compared_check_by_check(tmp_path: Path) -> None:
         ["info", "four", "skipped", "->", "not", "made"],
         ["should", "three", "failed", "->", "not", "made"],
     ]
+    cards.append(written(tmp_path, as_page(report(result("two", Verdict.FAILED)), DAY), "less.html"))
+    less = conformance(cards[0], cards[2], kind="compare")
+    assert (less.returncode, less.stdout.splitlines()[2].split()) == (1, ["must", "one", "passed", "->", "not", "made"])
     same = conformance(cards[0], cards[0], kind="compare").stdout
     assert same == f"{old}\n{old.replace('old', 'new')}\nno check was judged differently\n"
     none = conformance(cards[0], written(tmp_path, "<testsuite/>", "junit.xml"), kind="compare")

@@ -16,6 +16,7 @@ from devicecore_tools.conformance.model import Report, Result, Severity, Verdict
 from devicecore_tools.conformance.reports import WORDS, count_of, crashes, summary
 
 _MAX_TEXT = 4000  # characters of one text
+NOT_MADE = "not made"
 _STYLE = """
 :root { color-scheme: light dark; --text: #1b1f24; --page: #fff; --line: #c9d1d9; --quiet: #57606a; --box: #f3f5f7;
   --good: #116329; --bad: #a40e26; --open: #7d4e00; }
@@ -134,13 +135,13 @@ def title_of(page: str) -> str:
 def differences(old: str, new: str) -> list[tuple[str, str, str, str]]:
     """Return name, severity, and the verdicts on both cards of each check that they judge differently, worst first.
 
-    A check that is not on a card has the verdict `not made` there.
+    A check that is not on a card has the verdict `NOT_MADE` there.
     """
     before, after = ({name: (verdict, severity) for name, verdict, severity in _ROWS.findall(of)} for of in (old, new))
-    nothing = ("not made", "")
+    nothing = (NOT_MADE, "")
     rows = [(name, before.get(name, nothing), after.get(name, nothing)) for name in sorted({*before, *after})]
     changed = [(name, now[1] or was[1], was[0], now[0]) for name, was, now in rows if was[0] != now[0]]
-    return sorted(changed, key=lambda one: (one[3] != "failed", nothing[0] in one[2:], one[1] != "must"))
+    return sorted(changed, key=lambda one: (one[3] != "failed", one[1::2] != ("must", NOT_MADE), NOT_MADE in one[2:]))
 
 
 # --- the badge --------------------------------------------------------------------------------------------------------

@@ -3,12 +3,15 @@
 Laws: each device that a source names has a row. A finding is reported only if each look has it with the same evidence.
 """
 
+import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from attrs import evolve, frozen
 
 from devicecore.domain.device_set import in_natural_order
 from devicecore.domain.model import DeviceId, Health
+from devicecore.domain.text import foreign_text
 from devicecore_tools.doctor.checks import CHECKS
 from devicecore_tools.doctor.dra import DraDevice, DraDevices, DriverPresence
 from devicecore_tools.doctor.facts import Facts
@@ -88,7 +91,10 @@ class NodeReport:
 
 
 def check(facts: Facts) -> tuple[NodeFinding, ...]:
-    """Everything that is wrong in one look, without numbers."""
+    """Everything that is wrong in one look, without numbers. Commands name the node if a source does."""
+    node = facts.look.node.value
+    named = {node.name} if node and node.name else {one.node for one in facts.look.pods.value or () if one.node}
+    name = foreign_text(named.pop(), 253) if len(named) == 1 else "NODE"
     return tuple(
         NodeFinding(
             one.code,
@@ -96,7 +102,7 @@ def check(facts: Facts) -> tuple[NodeFinding, ...]:
             found.sentence,
             found.evidence,
             found.next or one.next,
-            one.confirm,
+            re.sub(r"\bNODE\b", lambda _: shlex.quote(name), one.confirm),
             one.issue,
             found.resource,
             found.devices,
