@@ -985,6 +985,7 @@ TYPED: list[tuple[str, str, Any, Json]] = [
     ),
     ("/api/v1/namespaces/default/secrets", "v1", api_objects.Secret(data={"a": b"b"}), {"data": {"a": "Yg=="}}),
     ("/api/v1/namespaces/default/serviceaccounts", "v1", api_objects.ServiceAccount(), {}),
+    ("/api/v1/namespaces", "v1", api_objects.Namespace(), {}),
     (
         "/api/v1/nodes",
         "v1",

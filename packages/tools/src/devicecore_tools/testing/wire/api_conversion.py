@@ -23,6 +23,7 @@ from devicecore_tools.testing.wire.api_objects import (
     EventV1,
     Lease,
     MicroTime,
+    Namespace,
     Node,
     OtherObject,
     Pod,
@@ -49,7 +50,7 @@ _FREE = ("MicroTime", "Quantity", "RawExtension", "Time")  # messages that are n
 _KINDS: Mapping[str, type[Message]] = {
     kind.DESCRIPTOR.name: kind
     for kind in (
-        *(ConfigMap, DeleteOptions, DeviceClass, Event, Lease, Node, Pod),
+        *(ConfigMap, DeleteOptions, DeviceClass, Event, Lease, Namespace, Node, Pod),
         *(ResourceClaim, ResourceClaimTemplate, ResourceSlice, Secret, ServiceAccount),
     )
 }
