@@ -4,14 +4,12 @@ Laws: each device that a source names has a row. A finding is reported only if e
 """
 
 import re
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from attrs import evolve, frozen
 
 from devicecore.domain.device_set import in_natural_order
 from devicecore.domain.model import DeviceId, Health
-from devicecore.domain.text import foreign_text
 from devicecore_tools.doctor.checks import CHECKS
 from devicecore_tools.doctor.dra import DraDevice, DraDevices, DriverPresence
 from devicecore_tools.doctor.facts import Facts
@@ -94,7 +92,8 @@ def check(facts: Facts) -> tuple[NodeFinding, ...]:
     """Everything that is wrong in one look, without numbers. Commands name the node if a source does."""
     node = facts.look.node.value
     named = {node.name} if node and node.name else {one.node for one in facts.look.pods.value or () if one.node}
-    name = foreign_text(named.pop(), 253) if len(named) == 1 else "NODE"
+    name = named.pop() if len(named) == 1 else ""
+    name = name if re.fullmatch(r"[a-z0-9.-]{1,253}", name) else "NODE"  # it goes into a command
     return tuple(
         NodeFinding(
             one.code,
@@ -102,7 +101,7 @@ def check(facts: Facts) -> tuple[NodeFinding, ...]:
             found.sentence,
             found.evidence,
             found.next or one.next,
-            re.sub(r"\bNODE\b", lambda _: shlex.quote(name), one.confirm),
+            re.sub(r"\bNODE\b", name, one.confirm),
             one.issue,
             found.resource,
             found.devices,
