@@ -48,10 +48,7 @@ class NoClaimReferenceError(DraError):
     namespace: str
     pod: str
     entry: str
-
-    def __str__(self) -> str:
-        pod = f'pod "{self.namespace}/{self.pod}"'
-        return f'{pod}, spec.resourceClaim "{self.entry}": none of the supported fields are set'
+    _text = 'pod "{namespace}/{pod}", spec.resourceClaim "{entry}": none of the supported fields are set'
 
 
 @frozen(repr=False)
@@ -78,10 +75,7 @@ class NotOwnerError(DraError):
     namespace: str
     claim: str
     pod: str
-
-    def __str__(self) -> str:
-        claim, pod = f"{self.namespace}/{self.claim}", f"{self.namespace}/{self.pod}"
-        return f"ResourceClaim {claim} was not created for Pod {pod} (Pod is not owner)"
+    _text = "ResourceClaim {namespace}/{claim} was not created for Pod {namespace}/{pod} (Pod is not owner)"
 
 
 @frozen(repr=False)
@@ -92,10 +86,7 @@ class NotReservedError(DraError):
     pod_uid: str
     claim: str
     claim_uid: str
-
-    def __str__(self) -> str:
-        claim = f"ResourceClaim {self.claim} ({self.claim_uid})"
-        return f"pod {self.pod} ({self.pod_uid}) is not allowed to use {claim}"
+    _text = "pod {pod} ({pod_uid}) is not allowed to use ResourceClaim {claim} ({claim_uid})"
 
 
 @frozen(repr=False)
@@ -123,10 +114,7 @@ class ClaimInfoError(DraError):
 
     namespace: str
     claim: str
-
-    def __str__(self) -> str:
-        where = f"ResourceClaim {self.claim} in namespace {self.namespace}"
-        return f"internal error: unable to get claim info for {where}"
+    _text = "internal error: unable to get claim info for ResourceClaim {claim} in namespace {namespace}"
 
 
 @frozen(repr=False)
