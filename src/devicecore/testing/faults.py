@@ -388,11 +388,10 @@ class Delayed:
 class _Faulty:
     """What the adapters below share: a wrapped adapter, a script, and a clock."""
 
-    def __init__(self, adapter: object, script: Script, clock: ManualClock | None, timeout: float = CALL_LIMIT) -> None:
+    def __init__(self, adapter: object, script: Script, clock: ManualClock | None) -> None:
         self._adapter = adapter
         self._script = script
         self._clock = ManualClock() if clock is None else clock
-        self._timeout = timeout
 
     def _run(
         self,
@@ -402,29 +401,21 @@ class _Faulty:
         failure: Callable[[str], Exception],
         *,
         nothing: Callable[[], Answer] = lambda: None,
-        timeout: float | None = None,
+        timeout: float = CALL_LIMIT,
         plugin: PluginId | None = None,
     ) -> Answer:
-        limit = self._timeout if timeout is None else timeout
-        given = method, arguments, self._adapter, self._clock, limit, plugin
+        given = method, arguments, self._adapter, self._clock, timeout, plugin
         return self._script.run(Call(*given, answer=answer, nothing=nothing, failure=failure))
 
 
 class FaultyTransport(_Faulty, PluginTransport):
     """Wraps a transport; `script` says which calls and events have faults.
 
-    `timeout` is in seconds of `clock` and limits every call, unless its caller gives a shorter timeout.
+    A call may take `CALL_LIMIT` seconds of `clock`, unless its caller gives a shorter timeout.
     """
 
-    def __init__(
-        self,
-        transport: PluginTransport,
-        script: Script,
-        clock: ManualClock | None = None,
-        *,
-        timeout: float = CALL_LIMIT,
-    ) -> None:
-        super().__init__(transport, script, clock, timeout)
+    def __init__(self, transport: PluginTransport, script: Script, clock: ManualClock | None = None) -> None:
+        super().__init__(transport, script, clock)
         self._transport = transport
         self._listener: Listener | None = None
         self._dropped: set[PluginId] = set()
@@ -495,7 +486,7 @@ class FaultyTransport(_Faulty, PluginTransport):
     ) -> Answer:
         if plugin in self._dropped:
             raise PluginStoppedError(plugin.resource)
-        limit = self._timeout if timeout is None else min(self._timeout, timeout)
+        limit = CALL_LIMIT if timeout is None else min(CALL_LIMIT, timeout)
 
         def answer(*changed: object) -> Answer:
             return ask(plugin, *changed, timeout=limit)
@@ -510,12 +501,10 @@ class FaultyTransport(_Faulty, PluginTransport):
 
 
 class FaultyPlugin(_Faulty, DevicePlugin):
-    """Wraps a plugin; `script` says which answers have faults. Its callers are assumed to wait `timeout` seconds."""
+    """Wraps a plugin; `script` says which answers have faults. Its callers wait for `CALL_LIMIT` seconds of `clock`."""
 
-    def __init__(
-        self, plugin: DevicePlugin, script: Script, clock: ManualClock | None = None, *, timeout: float = CALL_LIMIT
-    ) -> None:
-        super().__init__(plugin, script, clock, timeout)
+    def __init__(self, plugin: DevicePlugin, script: Script, clock: ManualClock | None = None) -> None:
+        super().__init__(plugin, script, clock)
         self.resource: ResourceName = plugin.resource
         self.options: PluginOptions = plugin.options
         self._plugin = plugin

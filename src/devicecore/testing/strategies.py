@@ -4,7 +4,7 @@ Law: every drawn value can occur on a real node, and shrinks to the simplest val
 are made with public methods only, so the library itself can reach each of them.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from string import ascii_letters, ascii_lowercase, digits
 
@@ -52,6 +52,8 @@ _TRAPS = (
     *("2", "10", "02", "-1", "1.5", "0" * 40),
     *("٣", "gpu-٣", "²", "ä", "a\u0308", "😀", "\N{LINE SEPARATOR}", "<&>", "", " ", "a,b"),  # odd digits, escaping
 )
+_HELD = tuple(DeviceId(f"gpu-{number}") for number in range(6))
+_MAX_STEPS = 6  # reservations, confirmations, releases and evictions of a ledger
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=8)  # all characters of a protobuf string
 _WORDS = st.sampled_from(("a", "b", "c"))
 
@@ -98,9 +100,9 @@ def _inside_out(end: str, inside: str) -> str:
     return f"{end}{inside}{end}" if inside else end
 
 
-def numa_nodes(*, count: int = 4) -> st.SearchStrategy[NumaNode]:
-    """NUMA nodes of a machine with `count` of them."""
-    return st.integers(0, count - 1).map(NumaNode)
+def numa_nodes() -> st.SearchStrategy[NumaNode]:
+    """NUMA nodes of a machine with four of them."""
+    return st.integers(0, 3).map(NumaNode)
 
 
 def devices(
@@ -127,9 +129,9 @@ def device_lists(
     return st.lists(listed, min_size=min_size, max_size=max_size, unique_by=by).map(tuple)
 
 
-def device_sets(*, ids: st.SearchStrategy[DeviceId] | None = None, max_size: int = 8) -> st.SearchStrategy[DeviceSet]:
+def device_sets() -> st.SearchStrategy[DeviceSet]:
     """Device sets, each with an index of its own, which may have more devices than the set."""
-    listed = st.lists(device_ids() if ids is None else ids, max_size=max_size)
+    listed = st.lists(device_ids(), max_size=8)
 
     def chosen(known: list[DeviceId]) -> st.SearchStrategy[DeviceSet]:
         whole = DeviceSet.of(known)
@@ -238,32 +240,16 @@ def provider_hints(*, nodes: int = 4) -> st.SearchStrategy[dict[str, tuple[Topol
 
 
 @st.composite
-def ledgers(  # noqa: D417  # Hypothesis passes `draw`
-    draw: st.DrawFn,
-    *,
-    devices: Mapping[ResourceName, Collection[DeviceId]] | None = None,
-    uids: Sequence[PodUid] = PODS,
-    shared_by_error: bool = False,
-    max_steps: int = 6,
-) -> Ledger:
-    """Ledgers in which containers hold some of `devices`, reserved or allocated.
+def ledgers(draw: st.DrawFn, *, shared_by_error: bool = False) -> Ledger:
+    """Ledgers in which containers of `PODS` hold simple devices of `RESOURCES`, reserved or allocated.
 
-    Args:
-        devices: the devices of each resource; by default some simple devices of `RESOURCES`.
-        uids: the pods that may hold devices.
-        shared_by_error: start from a checkpoint in which two pods may have the same device.
-        max_steps: the maximum number of reservations, confirmations, releases and evictions.
+    With `shared_by_error`, a ledger begins as a checkpoint in which two pods may have the same device.
     """
-    pool = {name: tuple(DeviceId(f"gpu-{n}") for n in range(6)) for name in RESOURCES} if devices is None else devices
-    offered = {name: sorted(set(ids)) for name, ids in pool.items() if ids}
-    if not offered:
-        return Ledger()
-    keys, names, fates = _steps(tuple(uids), tuple(sorted(offered)))
-    known = tuple((name, tuple(ids)) for name, ids in sorted(offered.items()))
-    ledger = Ledger.of(draw(_allocation_lists(known))) if shared_by_error else Ledger()
-    for _ in range(draw(st.integers(0, max_steps))):
+    keys, names, fates = _steps()
+    ledger = Ledger.of(draw(_allocation_lists())) if shared_by_error else Ledger()
+    for _ in range(draw(st.integers(0, _MAX_STEPS))):
         key, resource, fate = draw(keys), draw(names), draw(fates)
-        free = [device for device in offered[resource] if device not in ledger.in_use(resource)]
+        free = [device for device in _HELD if device not in ledger.in_use(resource)]
         if fate == "evict":
             ledger = ledger.evict([key.pod])
         elif free and key.container not in ledger.held_by(key.pod, resource):
@@ -281,37 +267,25 @@ def _attached_to(node: NumaNode) -> Callable[[DeviceId], tuple[NumaNode, ...]]:
 
 
 @_reused
-def _steps(
-    uids: tuple[PodUid, ...], resources: tuple[ResourceName, ...]
-) -> tuple[st.SearchStrategy[ContainerKey], st.SearchStrategy[ResourceName], st.SearchStrategy[str]]:
+def _steps() -> tuple[st.SearchStrategy[ContainerKey], st.SearchStrategy[ResourceName], st.SearchStrategy[str]]:
     """Return a container, the resource that it requests, and what happens to the reservation."""
     fates = st.sampled_from(("confirm", "keep", "release", "evict"))
-    return st.builds(ContainerKey, st.sampled_from(uids), _WORDS), st.sampled_from(resources), fates
+    return st.builds(ContainerKey, st.sampled_from(PODS), _WORDS), st.sampled_from(RESOURCES), fates
 
 
 @_reused
-def _allocation_lists(
-    offered: tuple[tuple[ResourceName, tuple[DeviceId, ...]], ...],
-) -> st.SearchStrategy[list[Allocation]]:
+def _allocation_lists() -> st.SearchStrategy[list[Allocation]]:
     """Allocations as in a checkpoint, independent of each other: two of them may have the same device."""
     keys = st.builds(ContainerKey, st.sampled_from(PODS), _WORDS)
     nodes = st.lists(numa_nodes(), max_size=2, unique=True).map(lambda listed: tuple(sorted(listed)))
+    held = st.dictionaries(st.sampled_from(_HELD), nodes, min_size=1, max_size=3)
     receipts = st.binary(max_size=4).map(Receipt)
-
-    def of(resource: ResourceName, ids: tuple[DeviceId, ...]) -> st.SearchStrategy[Allocation]:
-        held = st.dictionaries(st.sampled_from(ids), nodes, min_size=1, max_size=3)
-        return st.builds(Allocation, keys, st.just(resource), held, receipts)
-
-    return st.lists(st.one_of(*(of(resource, ids) for resource, ids in offered)), max_size=3)
+    return st.lists(st.builds(Allocation, keys, st.sampled_from(RESOURCES), held, receipts), max_size=3)
 
 
 @st.composite
 def plugin_events(
-    draw: st.DrawFn,
-    *,
-    resources: Sequence[ResourceName] = RESOURCES,
-    lists: st.SearchStrategy[tuple[Device, ...]] | None = None,
-    max_size: int = 8,
+    draw: st.DrawFn, *, lists: st.SearchStrategy[tuple[Device, ...]] | None = None, max_size: int = 8
 ) -> tuple[Event, ...]:
     """Events of a transport: instances register, report and are lost; some events are late, some come after a loss."""
     reports = _simple_lists() if lists is None else lists
@@ -321,7 +295,7 @@ def plugin_events(
     for _ in range(draw(st.integers(0, max_size))):
         if not seen or draw(st.integers(0, 2)) == 0:
             generation = len(seen) + 1
-            seen.append(PluginId(draw(st.sampled_from(resources)), f"plugin-{generation}.sock", generation))
+            seen.append(PluginId(draw(st.sampled_from(RESOURCES)), f"plugin-{generation}.sock", generation))
             events.append(PluginRegistered(seen[-1], draw(options)))
         elif draw(st.integers(0, 2)):
             events.append(DevicesReported(draw(st.sampled_from(seen)), draw(reports)))
@@ -346,7 +320,6 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
     *,
     resources: Sequence[ResourceName] = RESOURCES,
     lists: st.SearchStrategy[tuple[Device, ...]] | None = None,
-    uids: Sequence[PodUid] = PODS,
     all_confirmed: bool = False,
 ) -> NodeState:
     """Node states with registered plugins and admitted pods, in which devices may have become unhealthy since.
@@ -354,7 +327,6 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
     Args:
         resources: the resources of the plugins.
         lists: the lists of devices.
-        uids: the pods of which up to three may have been admitted.
         all_confirmed: whether every reservation was confirmed, so that none is in flight.
     """
     reports = _simple_lists() if lists is None else lists
@@ -363,7 +335,7 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
     for plugin in plugins:
         state = state.apply(PluginRegistered(plugin, draw(_preference())), now=0.0)
         state = state.apply(DevicesReported(plugin, draw(reports)), now=0.0)
-    for uid in uids[: draw(st.integers(0, 3))]:
+    for uid in PODS[: draw(st.integers(0, 3))]:
         pod = draw(pods(uids=(uid,), resources=resources))
         state = admit(state, pod, confirmed=all_confirmed or draw(st.booleans()))
     for plugin in plugins:
