@@ -1,15 +1,20 @@
-"""What differs between two files of claims, and what cannot be right in one.
+"""What is a file of claims, what differs between two of them, and what cannot be right in one.
 
 Laws: a file does not differ from itself. The order of entries, pods and drivers makes no difference.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 
 from attrs import frozen
 
+from devicecore.domain.checkpoint.go_json import Object, parse
 from devicecore.domain.dra.model import PreparedDevice
 from devicecore.domain.dra.state_file import ClaimEntry
+from devicecore.domain.errors import MalformedCheckpointError
 from devicecore.domain.text import counted
+
+_FIRST_FIELD = re.compile(rb'\s*\{\s*"Data"\s*:\s*(["{])')
 
 
 @frozen
@@ -31,6 +36,25 @@ class StateDifference:
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     changed: tuple[ChangedClaim, ...] = ()
+
+
+def is_file_of_claims(blob: bytes) -> bool | None:
+    """Return whether a file is one of claims, and not of device plugins. Return None if its content does not say.
+
+    In a file of claims `Data` is a text, in a checkpoint an object.
+    """
+    if first := _FIRST_FIELD.match(blob):  # of nearly every file, which is not read twice then
+        return first[1] == b'"'
+    try:
+        document = parse(blob)
+    except MalformedCheckpointError:
+        return None
+    if not isinstance(document, Object):
+        return None
+    fields = {name.lower(): value for name, value in document}
+    if "data" in fields and fields["data"] is not None:
+        return isinstance(fields["data"], str)
+    return True if isinstance(fields.get("entries"), list) else None
 
 
 def claim_of(entry: ClaimEntry) -> str:

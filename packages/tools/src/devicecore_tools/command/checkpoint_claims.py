@@ -66,7 +66,7 @@ class ClaimsFile:
 def is_claims_file(path: str, blob: bytes | None) -> bool:
     """Return whether a file is one of claims: by its content, or else by its name."""
     from devicecore.domain.dra.state_file import FILE_NAME
-    from devicecore.domain.dra.state_verdict import is_file_of_claims
+    from devicecore_tools.checkpoint.claims import is_file_of_claims
 
     by_content = None if blob is None else is_file_of_claims(blob)
     return PurePath(path).name.startswith(FILE_NAME) if by_content is None else by_content
