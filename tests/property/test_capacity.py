@@ -5,10 +5,11 @@
 
 from collections.abc import Mapping
 
+from devicecore_tools.command.demo.capacity import insufficient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devicecore.domain.capacity import NodeStatus, insufficient, pod_request, sanitize_allocatable
+from devicecore.domain.capacity import NodeStatus, pod_request, sanitize_allocatable
 from devicecore.domain.events import Event
 from devicecore.domain.inventory import Inventory
 from devicecore.domain.model import Pod, ResourceName, is_extended_resource

@@ -1,4 +1,4 @@
-"""How much of each resource a node has, offers, and lacks.
+"""How much of each resource a node has and offers, and how much a pod needs.
 
 Law: allocatable never exceeds capacity, and `sanitize_allocatable` never lowers a number.
 """
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from devicecore.domain.model import Container, Pod, ResourceName, is_extended_resource
+from devicecore.domain.model import Container, Pod, ResourceName
 
 
 @frozen
@@ -20,19 +20,6 @@ class NodeStatus:
     capacity: Mapping[ResourceName, int] = field(factory=dict)
     allocatable: Mapping[ResourceName, int] = field(factory=dict)
     removed: tuple[ResourceName, ...] = ()
-
-
-@frozen
-class Insufficient:
-    """The shortage of one resource for a pod, in the scheduler's words; all numbers are counts."""
-
-    resource: ResourceName
-    requested: int
-    used: int
-    capacity: int
-
-    def __str__(self) -> str:
-        return f"Insufficient {self.resource}"
 
 
 def sanitize_allocatable(
@@ -61,20 +48,6 @@ def pod_request(pod: Pod) -> dict[str, int]:
     for container in pod.containers:
         running = _sum(running, container)
     return _larger(peak, running)
-
-
-def insufficient(
-    pod: Pod, allocatable: Mapping[ResourceName, int], used: Mapping[ResourceName, int]
-) -> tuple[Insufficient, ...]:
-    """Return the extended resources of which too few are free for `pod`, by name, as the scheduler counts them."""
-    return tuple(
-        Insufficient(name, count, used.get(name, 0), allocatable.get(name, 0))
-        for resource, count in sorted(pod_request(pod).items())
-        if is_extended_resource(resource)
-        and (name := ResourceName(resource))
-        and count > allocatable.get(name, 0) - used.get(name, 0)
-        and count > 0
-    )
 
 
 def _sum(counts: Mapping[str, int], container: Container) -> dict[str, int]:

@@ -21,7 +21,7 @@ from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
 from devicecore.adapters.manifests.claim_source import ManifestClaims
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.allocation import PoolSlice, slice_of
-from devicecore.domain.capacity import Insufficient, insufficient, pod_request
+from devicecore.domain.capacity import pod_request
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.slices import DevicePool, changes
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
@@ -29,6 +29,7 @@ from devicecore.domain.model import Container, Pod, ResourceName
 from devicecore.dra_manager import DraManager
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated_driver import published
+from devicecore_tools.command.demo.capacity import Insufficient, insufficient
 from devicecore_tools.testing.temporary import new_short_directory
 
 T = TypeVar("T")
