@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from devicecore_tools.command import inputs
+from devicecore_tools.command.inputs import read_input
 
 from devicecore.system import files
-from devicecore.system.files import DurableFile, read_file, read_input
+from devicecore.system.files import DurableFile, read_file
 from devicecore.testing.interrupts import Interrupts
 
 
@@ -106,7 +108,7 @@ class TestInterrupts:
         descriptors = Path("/proc/self/fd")
         before = sorted(descriptors.iterdir())
         path.write_bytes(b"old")
-        while Interrupts(at := at + 1, files).interrupt(actions[action]):
+        while Interrupts(at := at + 1, files, inputs).interrupt(actions[action]):
             assert sorted(descriptors.iterdir()) == before
             assert (path.read_bytes() if path.exists() else None) in {b"old", result}
             file.write(b"old", None)  # works again

@@ -7,7 +7,6 @@ import errno
 import itertools
 import os
 import re
-import select
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,11 +15,6 @@ from pathlib import Path
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
 """Bytes that are read of a file unless the caller says otherwise."""
-
-PIPE_PATIENCE = 30.0
-"""Seconds to wait for the next bytes of a pipe that a user names."""
-
-_PART = 1024 * 1024  # bytes that are read at once
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL follows no link
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
@@ -75,39 +69,6 @@ def _opened_for_reading(opened: list[int], path: str | os.PathLike[str], flags: 
         if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW and os.path.islink(path):  # noqa: PTH114 - `path` may be a str
             raise OSError(errno.ELOOP, "it is a symbolic link, expected a regular file", str(path)) from None
         raise
-
-
-def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """Read what a user names on the command line: a file, or a pipe such as a shell makes of `<(...)`.
-
-    It may have `max_bytes` bytes. Symbolic links are followed. Raises OSError with a sentence as its `strerror` if it
-    cannot be read, is too long, or is a pipe to which nothing is written.
-    """
-    opened: list[int] = []
-    try:
-        descriptor = open_into(opened, path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):
-            problem = "it is a directory, expected a file"
-            raise IsADirectoryError(errno.EISDIR, problem, str(path))
-        size = found.st_size if stat.S_ISREG(found.st_mode) else 0
-        ready = select.poll()
-        ready.register(descriptor, select.POLLIN)
-        parts: list[bytes] = []
-        while size <= max_bytes:
-            if not ready.poll(PIPE_PATIENCE * 1000):
-                problem = f"it is a pipe, and nothing was written to it for {PIPE_PATIENCE:g} s"
-                raise TimeoutError(errno.ETIMEDOUT, problem, str(path))
-            part = os.read(descriptor, _PART)
-            if not part:
-                return b"".join(parts)
-            parts.append(part)
-            size = max(size, sum(map(len, parts)))
-        problem = f"it has {size} bytes or more, expected at most {max_bytes}"
-        raise OSError(errno.EFBIG, problem, str(path))
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
 
 
 class DurableFile:

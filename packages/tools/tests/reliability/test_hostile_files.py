@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from devicecore_tools.command import inputs
 from devicecore_tools.command.main import main
 
-from devicecore.system import files
 from tests.reliability.scale import PATIENCE, scale
 
 DEPTH = scale(2_000, 10_000)  # both deeper than Python calls
@@ -73,7 +73,7 @@ COMMANDS: dict[str, Sequence[str]] = {
 def test_a_hostile_file_is_judged_in_printable_sentences(
     directory: Path, hostile: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "PIPE_PATIENCE", 0.05)
+    monkeypatch.setattr(inputs, "PIPE_PATIENCE", 0.05)
     HOSTILE[hostile](directory / "file")
     container = {"name": "main", "resources": {"limits": {"example.com/gpu": 1}}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container]}}

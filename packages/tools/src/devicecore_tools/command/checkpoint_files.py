@@ -34,7 +34,7 @@ def load(path: str) -> bytes | None:
     """
     from devicecore.domain.errors import StoreError
     from devicecore.domain.json_size import MAX_BYTES
-    from devicecore.system.files import read_input
+    from devicecore_tools.command.inputs import read_input
 
     if path == "-":
         blob = sys.stdin.buffer.read(MAX_BYTES + 1)

@@ -65,7 +65,7 @@ def pod_in_file(place: str) -> "Pod":
     Raises OSError if it cannot be read, and ValueError if it is no manifest of one pod.
     """
     from devicecore.adapters.manifests import read_pods
-    from devicecore.system.files import read_input
+    from devicecore_tools.command.inputs import read_input
 
     data = sys.stdin.buffer.read(_MAX_POD + 1) if place == "-" else read_input(place, _MAX_POD)
     try:
