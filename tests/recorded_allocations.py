@@ -9,20 +9,7 @@ from pathlib import Path
 import pytest
 
 from devicecore.adapters.cel import CelSelectors
-from devicecore.domain.allocation import (
-    DeviceAllocation,
-    DeviceKey,
-    Features,
-    Held,
-    NoAllocation,
-    Slices,
-    allocate,
-    by_device,
-    claim_of,
-    class_of,
-    node_of,
-    slice_of,
-)
+from devicecore.domain import allocation
 from devicecore.domain.allocation.search import Situation
 from devicecore.domain.quantity import Quantity
 from tests.recorded import Json
@@ -39,9 +26,9 @@ def recordings(name: str) -> Iterator[Json]:
         yield from map(json.loads, file)
 
 
-def features_of(recorded: dict[str, bool]) -> Features:
+def features_of(recorded: dict[str, bool]) -> allocation.Features:
     """The feature gates of a recording."""
-    return Features(
+    return allocation.Features(
         admin_access=recorded["AdminAccess"],
         prioritized_list=recorded["PrioritizedList"],
         partitionable_devices=recorded["PartitionableDevices"],
@@ -55,61 +42,61 @@ def features_of(recorded: dict[str, bool]) -> Features:
 selectors = cache(CelSelectors)
 
 
-def held_of(recorded: Json) -> list[Held]:
+def held_of(recorded: Json) -> list[allocation.Held]:
     """What is allocated already."""
 
-    def key(one: Json) -> DeviceKey:
-        return DeviceKey(one["driver"], one["pool"], one["device"])
+    def key(one: Json) -> allocation.DeviceKey:
+        return allocation.DeviceKey(one["driver"], one["pool"], one["device"])
 
-    held = [Held(key(one)) for one in recorded["devices"]]
-    held += [Held(key(one), is_share=True) for one in recorded["shared"]]
+    held = [allocation.Held(key(one)) for one in recorded["devices"]]
+    held += [allocation.Held(key(one), is_share=True) for one in recorded["shared"]]
     for one in recorded["capacity"]:
         consumed = {name: Quantity.parse(value) for name, value in one["consumed"].items()}
-        held.append(Held(key(one), is_share=True, consumed=consumed))
+        held.append(allocation.Held(key(one), is_share=True, consumed=consumed))
     return held
 
 
 def situation_of(recording: Json) -> Situation:
     """What a search for a recording starts from."""
-    features, node = features_of(recording["features"]), node_of(recording["node"])
+    features, node = features_of(recording["features"]), allocation.node_of(recording["node"])
     return Situation(
-        [claim_of(one) for one in recording["claims"]],
+        [allocation.claim_of(one) for one in recording["claims"]],
         node,
-        Slices([slice_of(one) for one in recording["slices"]]).pools(node, features),
-        by_device(held_of(recording["allocated"])),
-        {one.name: one for one in map(class_of, recording["classes"])},
+        allocation.Slices([allocation.slice_of(one) for one in recording["slices"]]).pools(node, features),
+        allocation.by_device(held_of(recording["allocated"])),
+        {one.name: one for one in map(allocation.class_of, recording["classes"])},
         selectors(features),
         features,
     )
 
 
-def devices_of(results: Json) -> tuple[tuple[int, str, DeviceKey], ...] | None:
+def devices_of(results: Json) -> tuple[tuple[int, str, allocation.DeviceKey], ...] | None:
     """Claim, request and device of each result, None if there are no results."""
     if results is None:
         return None
     return tuple(
-        (number, one["request"], DeviceKey(one["driver"], one["pool"], one["device"]))
+        (number, one["request"], allocation.DeviceKey(one["driver"], one["pool"], one["device"]))
         for number, result in enumerate(results)
         for one in result["devices"].get("results", ())
     )
 
 
-def allocation_of(recording: Json) -> DeviceAllocation | NoAllocation:
+def allocation_of(recording: Json) -> allocation.DeviceAllocation | allocation.NoAllocation:
     """What our allocation answers to a recording."""
     features = features_of(recording["features"])
-    return allocate(
-        [claim_of(one) for one in recording["claims"]],
-        node_of(recording["node"]),
-        [slice_of(one) for one in recording["slices"]],
+    return allocation.allocate(
+        [allocation.claim_of(one) for one in recording["claims"]],
+        allocation.node_of(recording["node"]),
+        [allocation.slice_of(one) for one in recording["slices"]],
         held_of(recording["allocated"]),
-        [class_of(one) for one in recording["classes"]],
+        [allocation.class_of(one) for one in recording["classes"]],
         matches=selectors(features),
         features=features,
     )
 
 
-def results_of(answer: DeviceAllocation | NoAllocation) -> Json:
+def results_of(answer: allocation.DeviceAllocation | allocation.NoAllocation) -> Json:
     """The results with the ids of shares as in the recordings, None if there are none."""
-    if isinstance(answer, NoAllocation):
+    if isinstance(answer, allocation.NoAllocation):
         return None
     return answer.results(iter(lambda: "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa", ""))

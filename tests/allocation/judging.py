@@ -3,40 +3,31 @@
 from collections.abc import Iterator
 from random import Random
 
-from devicecore.domain.allocation import (
-    DeviceAllocation,
-    NoAllocation,
-    PoolDevice,
-    allocate,
-    claim_of,
-    class_of,
-    node_of,
-    slice_of,
-)
+from devicecore.domain import allocation
 from devicecore.testing.allocation_cases import EXPRESSIONS, random_case
 from devicecore.testing.allocation_judge import Judge
 from tests.recorded import Json
 from tests.recorded_allocations import held_of, results_of
 
 
-def answer_to(case: Json) -> DeviceAllocation | NoAllocation:
+def answer_to(case: Json) -> allocation.DeviceAllocation | allocation.NoAllocation:
     """What our allocation answers to a case, without a library for CEL."""
-    slices = [slice_of(one) for one in case["slices"]]
+    slices = [allocation.slice_of(one) for one in case["slices"]]
     bodies = {
         device: body
         for one, read in zip(case["slices"], slices, strict=True)
         for body, device in zip(one["spec"].get("devices", ()), read.devices, strict=True)
     }
 
-    def matches(expression: str, device: PoolDevice) -> bool:
+    def matches(expression: str, device: allocation.PoolDevice) -> bool:
         return EXPRESSIONS[expression](device.key.driver, bodies[device])
 
-    return allocate(
-        [claim_of(one) for one in case["claims"]],
-        node_of(case["node"]),
+    return allocation.allocate(
+        [allocation.claim_of(one) for one in case["claims"]],
+        allocation.node_of(case["node"]),
         slices,
         held_of(case["allocated"]),
-        [class_of(one) for one in case["classes"]],
+        [allocation.class_of(one) for one in case["classes"]],
         matches=matches,
     )
 
@@ -47,7 +38,7 @@ def disagreement(case: Json) -> str:
     answer = answer_to(case)
     if problem := judge.problem_with(results_of(answer)):
         return problem
-    if isinstance(answer, DeviceAllocation) and not _may_differ(case):
+    if isinstance(answer, allocation.DeviceAllocation) and not _may_differ(case):
         ours = [(one.claim, one.request.result_name, tuple(one.key)) for one in answer.taken]
         first = [(one.claim, one.names[-1], one.key) for one in judge.first() or ()]
         return "" if ours == first else f"expected the devices that come first, {first}, got {ours}"

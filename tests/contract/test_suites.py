@@ -10,41 +10,19 @@ from typing import Any
 import pytest
 
 from devicecore.adapters.memory import MemorySink, MemoryStore
-from devicecore.testing.contracts import (
-    ALLOCATION_POLICY,
-    CHANGING_DEVICE_PLUGIN,
-    CHECKPOINT_STORE,
-    DEVICE_PLUGIN,
-    DURABLE_CHECKPOINT_STORE,
-    METRICS,
-    NODE_STATUS_SINK,
-    PLUGIN_TRANSPORT,
-    POD_SOURCE,
-    REMOTE_PLUGIN_TRANSPORT,
-    dra_claims,
-    dra_drivers,
-    dra_metrics,
-    dra_slices,
-    lifecycle,
-    metrics,
-    plugin,
-    pods,
-    policy,
-    sink,
-    store,
-    transport,
-)
+from devicecore.testing import contracts
+from devicecore.testing.contracts import dra_claims, dra_drivers, dra_metrics, dra_slices, lifecycle
 
 Checks = list[Callable[..., None]]
 
 SUITES: dict[ModuleType, Checks] = {
-    store: CHECKPOINT_STORE + DURABLE_CHECKPOINT_STORE,
-    sink: NODE_STATUS_SINK,
-    pods: POD_SOURCE,
-    policy: ALLOCATION_POLICY,
-    metrics: METRICS,
-    plugin: DEVICE_PLUGIN + CHANGING_DEVICE_PLUGIN,
-    transport: PLUGIN_TRANSPORT + REMOTE_PLUGIN_TRANSPORT,
+    contracts.store: contracts.CHECKPOINT_STORE + contracts.DURABLE_CHECKPOINT_STORE,
+    contracts.sink: contracts.NODE_STATUS_SINK,
+    contracts.pods: contracts.POD_SOURCE,
+    contracts.policy: contracts.ALLOCATION_POLICY,
+    contracts.metrics: contracts.METRICS,
+    contracts.plugin: contracts.DEVICE_PLUGIN + contracts.CHANGING_DEVICE_PLUGIN,
+    contracts.transport: contracts.PLUGIN_TRANSPORT + contracts.REMOTE_PLUGIN_TRANSPORT,
     dra_drivers: dra_drivers.DRIVER_TRANSPORT,
     dra_claims: dra_claims.CLAIM_SOURCE,
     dra_slices: dra_slices.RESOURCE_SLICES,
@@ -84,11 +62,11 @@ def test_the_contracts_need_no_test_framework() -> None:
     ("check", "make", "wanted"),
     [
         (
-            NODE_STATUS_SINK[0],
+            contracts.NODE_STATUS_SINK[0],
             MemorySink,
             "a Callable[[], AbstractContextManager[SinkHarness]], got <class",
         ),
-        (CHECKPOINT_STORE[0], MemoryStore(), "a Callable[[], CheckpointStore], got "),
+        (contracts.CHECKPOINT_STORE[0], MemoryStore(), "a Callable[[], CheckpointStore], got "),
     ],
 )
 def test_a_wrong_argument_is_no_broken_contract(check: Callable[[Any], None], make: object, wanted: str) -> None:

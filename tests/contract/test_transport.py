@@ -23,20 +23,11 @@ from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginR
 from devicecore.domain.model import DeviceId, PluginId, PluginOptions, Receipt, resource_name
 from devicecore.ports.plugin import DevicePlugin
 from devicecore.ports.transport import Listener
-from devicecore.testing.contracts import (
-    PLUGIN_TRANSPORT,
-    REMOTE_PLUGIN_TRANSPORT,
-    Connection,
-    MakeRemoteTransport,
-    MakeTransport,
-    RemoteTransportHarness,
-    TransportHarness,
-    connected,
-)
+from devicecore.testing import contracts
 from devicecore.testing.contracts import transport as contract
 
-Check = Callable[[MakeTransport], None]
-RemoteCheck = Callable[[MakeRemoteTransport], None]
+Check = Callable[[contracts.MakeTransport], None]
+RemoteCheck = Callable[[contracts.MakeRemoteTransport], None]
 
 PATIENCE = 60.0
 NOT_TRIED_YET = "not tried yet"  # what a served plugin says of its registration at first
@@ -49,12 +40,12 @@ class InMemory:
     def __init__(self, transport: MemoryTransport | None = None) -> None:
         self.transport = transport or MemoryTransport()
 
-    def connect(self, plugin: DevicePlugin) -> Connection:
+    def connect(self, plugin: DevicePlugin) -> contracts.Connection:
         return self.transport.connect(plugin)
 
 
 @contextmanager
-def in_memory() -> Iterator[TransportHarness]:
+def in_memory() -> Iterator[contracts.TransportHarness]:
     yield InMemory()
 
 
@@ -79,7 +70,7 @@ class OverGrpc:
             directory, limits=PluginLimits(allocate=limit, preferred_allocation=limit, pre_start=limit)
         )
 
-    def connect(self, plugin: DevicePlugin) -> Connection:
+    def connect(self, plugin: DevicePlugin) -> contracts.Connection:
         endpoint = f"plugin-{next(self._numbers)}.sock"
         served = serve_plugin(plugin, self._directory, endpoint=endpoint, poll_interval=LOOK_INTERVAL)
         self._plugins.callback(served.stop)
@@ -115,7 +106,7 @@ def wait_until_answered(served: ServedPlugin) -> None:
 
 
 @contextmanager
-def over_grpc_within(limit: float) -> Iterator[RemoteTransportHarness]:
+def over_grpc_within(limit: float) -> Iterator[contracts.RemoteTransportHarness]:
     """In a directory with a name so short that sockets fit into it."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dc", dir="/tmp")))
@@ -123,19 +114,19 @@ def over_grpc_within(limit: float) -> Iterator[RemoteTransportHarness]:
 
 
 @contextmanager
-def over_grpc() -> Iterator[TransportHarness]:
+def over_grpc() -> Iterator[contracts.TransportHarness]:
     with over_grpc_within(PATIENCE) as harness:
         yield harness
 
 
 @pytest.mark.parametrize("make", [in_memory, over_grpc])
-@pytest.mark.parametrize("check", PLUGIN_TRANSPORT)
-def test_a_transport_keeps_the_contract(check: Check, make: MakeTransport) -> None:
+@pytest.mark.parametrize("check", contracts.PLUGIN_TRANSPORT)
+def test_a_transport_keeps_the_contract(check: Check, make: contracts.MakeTransport) -> None:
     """MemoryTransport and GrpcUnixTransport keep every sentence of the port."""
     check(make)
 
 
-@pytest.mark.parametrize("check", REMOTE_PLUGIN_TRANSPORT)
+@pytest.mark.parametrize("check", contracts.REMOTE_PLUGIN_TRANSPORT)
 def test_a_transport_to_other_processes_keeps_the_contract(check: RemoteCheck) -> None:
     """GrpcUnixTransport keeps what is said of plugins that do not answer and of places that cannot be used."""
     check(over_grpc_within)
@@ -349,13 +340,13 @@ BROKEN: dict[Check, type[MemoryTransport]] = {
 }
 
 
-@pytest.mark.parametrize("check", PLUGIN_TRANSPORT)
+@pytest.mark.parametrize("check", contracts.PLUGIN_TRANSPORT)
 def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check that never fails checks nothing; these do not have to be waited for as long as real ones."""
-    monkeypatch.setattr(connected, "EVENT_TIMEOUT", 0.3)
+    monkeypatch.setattr(contracts.connected, "EVENT_TIMEOUT", 0.3)
 
     @contextmanager
-    def broken() -> Iterator[TransportHarness]:
+    def broken() -> Iterator[contracts.TransportHarness]:
         yield InMemory(BROKEN[check]())
 
     with pytest.raises(AssertionError):
@@ -369,7 +360,7 @@ class WaitsForever:
         self.transport = MemoryTransport()
         self._places = count()
 
-    def connect(self, plugin: DevicePlugin) -> Connection:
+    def connect(self, plugin: DevicePlugin) -> contracts.Connection:
         return self.transport.connect(plugin)
 
     def spoil(self) -> None:
@@ -379,7 +370,7 @@ class WaitsForever:
         return next(self._places)
 
 
-@pytest.mark.parametrize("check", REMOTE_PLUGIN_TRANSPORT)
+@pytest.mark.parametrize("check", contracts.REMOTE_PLUGIN_TRANSPORT)
 def test_each_check_catches_a_transport_that_waits_for_ever_or_takes_any_place(
     check: RemoteCheck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,7 +378,7 @@ def test_each_check_catches_a_transport_that_waits_for_ever_or_takes_any_place(
     monkeypatch.setattr(contract, "EVENT_TIMEOUT", 0.3)
 
     @contextmanager
-    def broken(_: float) -> Iterator[RemoteTransportHarness]:
+    def broken(_: float) -> Iterator[contracts.RemoteTransportHarness]:
         yield WaitsForever()
 
     with pytest.raises(AssertionError):

@@ -6,56 +6,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devicecore.domain.dra import health
-from devicecore.domain.dra.drivers import (
-    SERVICES,
-    WIPE_DELAY,
-    DriverConnected,
-    DriverDisconnected,
-    DriverEvent,
-    DriverRegistered,
-    DriverRegistry,
-    DriverRemoved,
-    HealthEnded,
-    HealthReported,
-    InstanceId,
-)
+from devicecore.domain.dra import drivers, health
 from devicecore.domain.dra.errors import DriverAlreadyRegisteredError, DriverNotRegisteredError
 from devicecore.domain.dra.health import DEFAULT_LIMIT, MAX_MESSAGE, SECOND, DraHealth, HealthCache, ReportedHealth
 from devicecore.domain.dra.health_file import decode, encode
 from devicecore.domain.dra.model import DriverName
 
 GPU = DriverName("gpu.example.com")
-INSTANCES = [InstanceId(GPU, f"/run/{number % 2}.sock", SERVICES[0], number) for number in range(4)]
+INSTANCES = [drivers.InstanceId(GPU, f"/run/{number % 2}.sock", drivers.SERVICES[0], number) for number in range(4)]
 
 instances = st.sampled_from(INSTANCES)
-events: st.SearchStrategy[DriverEvent] = st.one_of(
-    instances.map(DriverRegistered),
-    instances.map(DriverConnected),
-    instances.map(DriverDisconnected),
-    instances.map(DriverRemoved),
-    instances.map(HealthEnded),
-    instances.map(lambda instance: HealthReported(instance, ())),
+events: st.SearchStrategy[drivers.DriverEvent] = st.one_of(
+    instances.map(drivers.DriverRegistered),
+    instances.map(drivers.DriverConnected),
+    instances.map(drivers.DriverDisconnected),
+    instances.map(drivers.DriverRemoved),
+    instances.map(drivers.HealthEnded),
+    instances.map(lambda instance: drivers.HealthReported(instance, ())),
 )
 histories = st.lists(st.tuples(events, st.floats(0, 40)), max_size=15)
 
 
-def played(history: Sequence[tuple[DriverEvent, float]]) -> list[tuple[float, DriverRegistry]]:
+def played(history: Sequence[tuple[drivers.DriverEvent, float]]) -> list[tuple[float, drivers.DriverRegistry]]:
     """The registry after each event, with the time of the event. A refused event changes nothing."""
-    now, registry = 0.0, DriverRegistry()
+    now, registry = 0.0, drivers.DriverRegistry()
     states = [(now, registry)]
     for event, later in history:
         now += later
         try:
             registry = registry.apply(event, now)
         except DriverAlreadyRegisteredError:
-            assert isinstance(event, DriverRegistered)
+            assert isinstance(event, drivers.DriverRegistered)
         states.append((now, registry))
     return states
 
 
 @given(histories)
-def test_the_newest_connected_instance_is_called_else_the_newest(history: Sequence[tuple[DriverEvent, float]]) -> None:
+def test_the_newest_connected_instance_is_called_else_the_newest(
+    history: Sequence[tuple[drivers.DriverEvent, float]],
+) -> None:
     for _, registry in played(history):
         known = registry.instances.get(GPU, ())
         try:
@@ -69,14 +58,16 @@ def test_the_newest_connected_instance_is_called_else_the_newest(history: Sequen
 
 
 @given(histories)
-def test_only_registered_instances_are_connected_or_report(history: Sequence[tuple[DriverEvent, float]]) -> None:
+def test_only_registered_instances_are_connected_or_report(
+    history: Sequence[tuple[drivers.DriverEvent, float]],
+) -> None:
     for _, registry in played(history):
         assert registry.connected | registry.reporting <= set(registry.instances.get(GPU, ()))
 
 
 @given(histories, st.floats(0, 100))
 def test_slices_are_due_30_seconds_after_the_last_connection(
-    history: Sequence[tuple[DriverEvent, float]], later: float
+    history: Sequence[tuple[drivers.DriverEvent, float]], later: float
 ) -> None:
     states = played(history)
     now, registry = states[-1][0] + later, states[-1][1]
@@ -84,7 +75,7 @@ def test_slices_are_due_30_seconds_after_the_last_connection(
     connected = [
         end for (start, state), end in zip(states, ends, strict=True) if state.is_connected(GPU) and end > start
     ]
-    if any(end > now - WIPE_DELAY + 1e-6 for end in connected) or not any(GPU in state for _, state in states):
+    if any(end > now - drivers.WIPE_DELAY + 1e-6 for end in connected) or not any(GPU in state for _, state in states):
         assert registry.due(now) == ()
     if registry.due(now):
         assert registry.wiped(GPU).due(now) == ()

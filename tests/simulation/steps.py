@@ -29,30 +29,7 @@ from devicecore.domain.model import (
     ResourceName,
 )
 from devicecore.domain.topology import Policy, Scope, Topology
-from devicecore.testing.faults import (
-    ALLOCATE,
-    DISK_FULL,
-    GET_PREFERRED_ALLOCATION,
-    LIST_AND_WATCH,
-    PRE_START_CONTAINER,
-    Answer,
-    AnswersForeign,
-    AnswersLate,
-    AnswersNothing,
-    AnswersRepeated,
-    AnswersShort,
-    AnswersTooLong,
-    Call,
-    Delayed,
-    DeliveredTwice,
-    Fails,
-    FailsAfterwards,
-    Fault,
-    Loses,
-    NeverAnswers,
-    TakesTime,
-    Tears,
-)
+from devicecore.testing import faults
 from tests.simulation import laws
 from tests.simulation.laws import Violations
 from tests.simulation.world import BUDGET, Holdings, ManagerType, PowerCutError, World, holdings
@@ -66,21 +43,21 @@ MAX_DEVICES = 8
 MAX_PODS = 7
 MAX_DEPTH = 3
 
-_PLUGIN_FAULTS: tuple[Fault, ...] = (
-    Fails("the plugin refuses"),
-    FailsAfterwards("the plugin crashed"),
-    NeverAnswers(),
-    AnswersLate(),
-    AnswersNothing(),
-    TakesTime(20.0),
-    TakesTime(BUDGET + 1),
+_PLUGIN_FAULTS: tuple[faults.Fault, ...] = (
+    faults.Fails("the plugin refuses"),
+    faults.FailsAfterwards("the plugin crashed"),
+    faults.NeverAnswers(),
+    faults.AnswersLate(),
+    faults.AnswersNothing(),
+    faults.TakesTime(20.0),
+    faults.TakesTime(BUDGET + 1),
 )
-_PREFERENCES: tuple[Fault, ...] = (
-    AnswersShort(),
-    AnswersTooLong(),
-    AnswersForeign(),
-    AnswersForeign(("gpu-0", "gpu-0", "nic-0", "fpga-5", "")),
-    AnswersRepeated(),
+_PREFERENCES: tuple[faults.Fault, ...] = (
+    faults.AnswersShort(),
+    faults.AnswersTooLong(),
+    faults.AnswersForeign(),
+    faults.AnswersForeign(("gpu-0", "gpu-0", "nic-0", "fpga-5", "")),
+    faults.AnswersRepeated(),
 )
 
 
@@ -168,13 +145,13 @@ class Steps:
         world.listing.clear()
         self._depth = 0
         world.pods.ready = self._with_probability(0.3)
-        for method in (ALLOCATE, GET_PREFERRED_ALLOCATION, PRE_START_CONTAINER):
+        for method in (faults.ALLOCATE, faults.GET_PREFERRED_ALLOCATION, faults.PRE_START_CONTAINER):
             world.script.always(method, self._while_a_plugin_is_asked)
-        world.listing.always(LIST_AND_WATCH, self._while_a_plugin_lists)
+        world.listing.always(faults.LIST_AND_WATCH, self._while_a_plugin_lists)
         if self._with_probability(0.02):
-            world.script.on("load", Fails())
+            world.script.on("load", faults.Fails())
             if self._with_probability(0.5):
-                world.script.on("set_aside", Fails("Read-only file system"))
+                world.script.on("set_aside", faults.Fails("Read-only file system"))
         try:
             world.boot()
         except StoreError as error:
@@ -202,11 +179,11 @@ class Steps:
         self.world.disk.has_power = False
         raise PowerCutError
 
-    def _cut_power_before_a_save(self, call: Call) -> NoReturn:
+    def _cut_power_before_a_save(self, call: faults.Call) -> NoReturn:
         del call
         self.cut_power()
 
-    def _cut_power_after_a_save(self, call: Call) -> Answer:
+    def _cut_power_after_a_save(self, call: faults.Call) -> faults.Answer:
         call.proceed()
         self.cut_power()
 
@@ -221,10 +198,10 @@ class Steps:
 
     def break_the_disk(self) -> None:
         """Let one save or all later saves fail, or cut the power before or after a save."""
-        dishonest = (Loses(), Tears(), Tears(0.9))  # the port forbids these
-        honest = (Fails(), FailsAfterwards(), self._cut_power_before_a_save, self._cut_power_after_a_save)
+        dishonest = (faults.Loses(), faults.Tears(), faults.Tears(0.9))  # the port forbids these
+        honest = (faults.Fails(), faults.FailsAfterwards(), self._cut_power_before_a_save, self._cut_power_after_a_save)
         if self._with_probability(0.2):
-            self.world.script.always("save", DISK_FULL)
+            self.world.script.always("save", faults.DISK_FULL)
             self._log("the disk is full")
         else:
             fault = self._chance.choice(dishonest if self._with_probability(0.05) else honest)
@@ -238,7 +215,7 @@ class Steps:
 
     def break_the_sink(self) -> None:
         """Let the next call of the sink fail."""
-        self.world.script.on("publish", Fails("connection refused"))
+        self.world.script.on("publish", faults.Fails("connection refused"))
         self._log("the next call of the sink fails")
 
     # --- plugins ------------------------------------------------------------------------------------------------------
@@ -271,10 +248,10 @@ class Steps:
             how = self._chance.choice(("at once", "twice", "late", "late"))
             self._log(f"{instance} is lost, reported {how}")
             if how == "late":
-                world.late_disconnects.append(Delayed())
+                world.late_disconnects.append(faults.Delayed())
                 world.script.on("PluginLost", world.late_disconnects[-1])
             elif how == "twice":
-                world.script.on("PluginLost", DeliveredTwice())
+                world.script.on("PluginLost", faults.DeliveredTwice())
             instance.connection.disconnect()
 
     def deliver_a_late_disconnect(self) -> None:
@@ -296,7 +273,7 @@ class Steps:
         """Let an instance send its list again, perhaps twice."""
         for instance in self._one_of(self.world.instances):
             if self._with_probability(0.3):
-                self.world.script.on("DevicesReported", DeliveredTwice())
+                self.world.script.on("DevicesReported", faults.DeliveredTwice())
             self._log(f"{instance} lists its devices")
             instance.connection.report()
 
@@ -317,9 +294,11 @@ class Steps:
 
     def break_a_plugin(self) -> None:
         """Give the next call of one method a fault."""
-        method = self._chance.choice((ALLOCATE, ALLOCATE, GET_PREFERRED_ALLOCATION, PRE_START_CONTAINER))
-        faults = _PLUGIN_FAULTS + (_PREFERENCES if method == GET_PREFERRED_ALLOCATION else ())
-        fault = self._chance.choice(faults)
+        method = self._chance.choice(
+            (faults.ALLOCATE, faults.ALLOCATE, faults.GET_PREFERRED_ALLOCATION, faults.PRE_START_CONTAINER)
+        )
+        possible = _PLUGIN_FAULTS + (_PREFERENCES if method == faults.GET_PREFERRED_ALLOCATION else ())
+        fault = self._chance.choice(possible)
         self.world.script.on(method, fault)
         self._log(f"the next {method} has the fault {fault}")
 
@@ -336,15 +315,15 @@ class Steps:
             for number in numbers
         ]
 
-    def _while_a_plugin_lists(self, call: Call) -> Answer:
+    def _while_a_plugin_lists(self, call: faults.Call) -> faults.Answer:
         if self._with_probability(0.2):
             self._meanwhile()
         return call.proceed()
 
-    def _while_a_plugin_is_asked(self, call: Call) -> Answer:
+    def _while_a_plugin_is_asked(self, call: faults.Call) -> faults.Answer:
         attempt = self.world.in_flight[-1]
         self.world.note_a_locked_call(call.method)
-        if call.method == ALLOCATE:
+        if call.method == faults.ALLOCATE:
             attempt.called += 1
             self._check(laws.WHEN_A_PLUGIN_IS_ASKED, attempt, call)
         self._meanwhile()

@@ -18,34 +18,7 @@ from devicecore.domain.errors import (
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import PluginId
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
-from devicecore.testing.faults import (
-    CALL_LIMIT,
-    DISK_FULL,
-    AnswersForeign,
-    AnswersLate,
-    AnswersNothing,
-    AnswersRepeated,
-    AnswersShort,
-    AnswersTooLong,
-    Call,
-    Delayed,
-    DeliveredTwice,
-    Fails,
-    FailsAfterwards,
-    Fault,
-    FaultyPlugin,
-    FaultySink,
-    FaultyStore,
-    FaultyTransport,
-    Gate,
-    Loses,
-    ManualClock,
-    Meanwhile,
-    NeverAnswers,
-    Script,
-    TakesTime,
-    Tears,
-)
+from devicecore.testing import faults
 
 GPU = ResourceName("example.com/gpu")
 IDS = tuple(DeviceId(f"gpu-{number}") for number in range(4))
@@ -77,12 +50,12 @@ class Rig:
     """A plugin behind a faulty transport."""
 
     def __init__(self) -> None:
-        self.script = Script()
-        self.clock = ManualClock()
+        self.script = faults.Script()
+        self.clock = faults.ManualClock()
         self.plugin = NotingPlugin()
         self.events: list[Event] = []
         self.network = MemoryTransport()
-        self.transport = FaultyTransport(self.network, self.script, self.clock)
+        self.transport = faults.FaultyTransport(self.network, self.script, self.clock)
         self.transport.start(self.events.append)
         self.connection = self.network.connect(self.plugin, "gpu.sock")
         self.id: PluginId = self.connection.id
@@ -114,19 +87,19 @@ def test_without_an_entry_a_transport_is_unchanged() -> None:
 
 
 def test_without_an_entry_a_store_and_a_sink_are_unchanged() -> None:
-    store, sink = FaultyStore(MemoryStore(), Script()), MemorySink()
+    store, sink = faults.FaultyStore(MemoryStore(), faults.Script()), MemorySink()
     assert store.load() is None
     store.save(b"1")
     assert store.load() == b"1"
     assert store.set_aside() == "aside[0]"
     assert store.set_aside() is None
-    FaultySink(sink, Script()).publish(NodeStatus({GPU: 1}, {GPU: 1}))
+    faults.FaultySink(sink, faults.Script()).publish(NodeStatus({GPU: 1}, {GPU: 1}))
     assert sink.capacity == {GPU: 1}
 
 
 def test_without_an_entry_a_plugin_is_unchanged() -> None:
     plugin = NotingPlugin()
-    wrapped = FaultyPlugin(plugin, Script())
+    wrapped = faults.FaultyPlugin(plugin, faults.Script())
     changes: list[str] = []
     end = wrapped.subscribe(lambda: changes.append("changed"))
     plugin.set_devices(())
@@ -157,25 +130,25 @@ def outcomes(action: Callable[[], object], times: int) -> list[str]:
 
 def test_the_nth_call_fails_and_no_other() -> None:
     rig = Rig()
-    rig.script.on("Allocate", Fails("third"), nth=3)
-    rig.script.on("Allocate", Fails("first"))
-    rig.script.on("PreStartContainer", Fails("never"))
+    rig.script.on("Allocate", faults.Fails("third"), nth=3)
+    rig.script.on("Allocate", faults.Fails("first"))
+    rig.script.on("PreStartContainer", faults.Fails("never"))
     assert outcomes(rig.allocate, 4) == ["first", "ok", "third", "ok"]
-    rig.script.on("Allocate", Fails("from now"), nth=2)
+    rig.script.on("Allocate", faults.Fails("from now"), nth=2)
     assert outcomes(rig.allocate, 3) == ["ok", "from now", "ok"]
 
 
 def test_a_permanent_entry_holds_until_it_is_cleared() -> None:
     rig = Rig()
-    rig.script.always("Allocate", Fails("always"))
-    rig.script.on("Allocate", Fails("second"))
+    rig.script.always("Allocate", faults.Fails("always"))
+    rig.script.on("Allocate", faults.Fails("second"))
     assert outcomes(rig.allocate, 2) == ["always", "always"]
     rig.script.clear("PreStartContainer")
     assert outcomes(rig.allocate, 1) == ["always"]
     rig.script.clear("Allocate")
     assert outcomes(rig.allocate, 1) == ["ok"]
-    rig.script.always("Allocate", Fails("again"))
-    rig.script.on("PreStartContainer", Fails("too"))
+    rig.script.always("Allocate", faults.Fails("again"))
+    rig.script.on("PreStartContainer", faults.Fails("too"))
     rig.script.clear()
     assert outcomes(rig.allocate, 1) == ["ok"]
     assert outcomes(lambda: rig.transport.pre_start_container(rig.id, IDS), 1) == ["ok"]
@@ -184,8 +157,8 @@ def test_a_permanent_entry_holds_until_it_is_cleared() -> None:
 def test_faults_are_combined_in_their_order() -> None:
     """The first fault decides whether the next ones are called."""
     rig = Rig()
-    rig.script.on("Allocate", TakesTime(1.0), FailsAfterwards("in the end"))
-    rig.script.on("Allocate", Fails("at once"), TakesTime(1.0), nth=2)
+    rig.script.on("Allocate", faults.TakesTime(1.0), faults.FailsAfterwards("in the end"))
+    rig.script.on("Allocate", faults.Fails("at once"), faults.TakesTime(1.0), nth=2)
     assert outcomes(rig.allocate, 2) == ["in the end", "at once"]
     assert (rig.clock.now, len(rig.plugin.asked)) == (0.0, 1)
 
@@ -193,12 +166,12 @@ def test_faults_are_combined_in_their_order() -> None:
 def test_a_function_of_your_own_is_a_fault() -> None:
     """It can read the call, and change its arguments and its answer."""
 
-    def greedy(call: Call) -> object:
+    def greedy(call: faults.Call) -> object:
         available, must_include, size = call.arguments
         return call.proceed(available, must_include, size + 1)
 
     rig = Rig()
-    rig.script.on("GetPreferredAllocation", AnswersRepeated(), greedy)
+    rig.script.on("GetPreferredAllocation", faults.AnswersRepeated(), greedy)
     assert rig.prefer() == ("gpu-0",) * 3
 
 
@@ -208,15 +181,15 @@ def test_a_function_of_your_own_is_a_fault() -> None:
 @pytest.mark.parametrize(
     ("fault", "cause", "asked", "passed"),
     [
-        (Fails("no"), "no", 0, 0.0),
-        (FailsAfterwards("no"), "no", 1, 0.0),
-        (NeverAnswers(), "rpc error: code = DeadlineExceeded desc = context deadline exceeded", 0, 5.0),
-        (AnswersLate(), "rpc error: code = DeadlineExceeded desc = context deadline exceeded", 1, 6.0),
-        (TakesTime(50.0), "ok", 1, 50.0),
+        (faults.Fails("no"), "no", 0, 0.0),
+        (faults.FailsAfterwards("no"), "no", 1, 0.0),
+        (faults.NeverAnswers(), "rpc error: code = DeadlineExceeded desc = context deadline exceeded", 0, 5.0),
+        (faults.AnswersLate(), "rpc error: code = DeadlineExceeded desc = context deadline exceeded", 1, 6.0),
+        (faults.TakesTime(50.0), "ok", 1, 50.0),
     ],
     ids=repr,
 )
-def test_a_call_fails_or_is_late(fault: Fault, cause: str, asked: int, passed: float) -> None:
+def test_a_call_fails_or_is_late(fault: faults.Fault, cause: str, asked: int, passed: float) -> None:
     """The error of the caller, the number of calls that reach the plugin, and the time that passes."""
     rig = Rig()
     rig.script.on("Allocate", fault)
@@ -226,14 +199,14 @@ def test_a_call_fails_or_is_late(fault: Fault, cause: str, asked: int, passed: f
 
 def test_a_call_without_a_timeout_has_that_of_the_transport() -> None:
     rig = Rig()
-    rig.script.on("Allocate", NeverAnswers())
+    rig.script.on("Allocate", faults.NeverAnswers())
     outcomes(rig.allocate, 1)
-    assert rig.clock() == CALL_LIMIT
+    assert rig.clock() == faults.CALL_LIMIT
 
 
 def test_an_answer_to_allocate_is_empty() -> None:
     rig = Rig()
-    rig.script.on("Allocate", AnswersNothing())
+    rig.script.on("Allocate", faults.AnswersNothing())
     with pytest.raises(EmptyAllocateResponseError, match="no containers return in allocation response"):
         rig.allocate()
     assert rig.plugin.asked == [IDS[:1]]
@@ -242,28 +215,28 @@ def test_an_answer_to_allocate_is_empty() -> None:
 @pytest.mark.parametrize(
     ("fault", "answer"),
     [
-        (AnswersNothing(), ()),
-        (AnswersShort(), IDS[:1]),
-        (AnswersTooLong(), (*IDS[:2], *IDS)),
-        (AnswersForeign(), ("foreign-0", "foreign-1")),
-        (AnswersForeign(("a",)), ("a",)),
-        (AnswersRepeated(), ("gpu-0", "gpu-0")),
+        (faults.AnswersNothing(), ()),
+        (faults.AnswersShort(), IDS[:1]),
+        (faults.AnswersTooLong(), (*IDS[:2], *IDS)),
+        (faults.AnswersForeign(), ("foreign-0", "foreign-1")),
+        (faults.AnswersForeign(("a",)), ("a",)),
+        (faults.AnswersRepeated(), ("gpu-0", "gpu-0")),
     ],
     ids=repr,
 )
-def test_a_preference_is_wrong(fault: Fault, answer: Sequence[str]) -> None:
+def test_a_preference_is_wrong(fault: faults.Fault, answer: Sequence[str]) -> None:
     """The fault works in a transport and in a plugin."""
     rig = Rig()
     rig.script.on("GetPreferredAllocation", fault)
     assert rig.prefer() == answer
-    script = Script()
+    script = faults.Script()
     script.on("GetPreferredAllocation", fault)
-    assert FaultyPlugin(rig.plugin, script).get_preferred_allocation(IDS, (), 2) == answer
+    assert faults.FaultyPlugin(rig.plugin, script).get_preferred_allocation(IDS, (), 2) == answer
 
 
 def test_a_gate_suspends_a_call() -> None:
     """The call is suspended before the plugin is called, or after its answer."""
-    for gate, asked in ((Gate(20.0), 0), (Gate(20.0, after=True), 1)):
+    for gate, asked in ((faults.Gate(20.0), 0), (faults.Gate(20.0, after=True), 1)):
         rig = Rig()
         rig.script.on("Allocate", gate)
         thread = threading.Thread(target=rig.allocate)
@@ -277,28 +250,28 @@ def test_a_gate_suspends_a_call() -> None:
 
 def test_a_gate_that_is_not_released_raises() -> None:
     rig = Rig()
-    rig.script.on("Allocate", Gate(timeout=0.01))
+    rig.script.on("Allocate", faults.Gate(timeout=0.01))
     with pytest.raises(TimeoutError, match=r"expected Gate.release\(\) within 0\.01 s, and it was not called"):
         rig.allocate()
 
 
 def test_the_caller_gets_the_error_of_a_plugin() -> None:
     """In memory, the text of the plugin's exception is the cause."""
-    script, network = Script(), MemoryTransport()
+    script, network = faults.Script(), MemoryTransport()
     network.start(lambda _: None)
-    connection = network.connect(FaultyPlugin(NotingPlugin(), script))
-    script.on("Allocate", Fails("out of order"))
+    connection = network.connect(faults.FaultyPlugin(NotingPlugin(), script))
+    script.on("Allocate", faults.Fails("out of order"))
     with pytest.raises(PluginCallError) as failure:
         network.allocate(connection.id, IDS)
     assert failure.value.cause == "out of order"
 
 
 def test_a_plugin_lists_and_allocates_nothing() -> None:
-    script = Script()
-    plugin = FaultyPlugin(NotingPlugin(), script)
-    script.on("ListAndWatch", AnswersNothing())
-    script.on("Allocate", AnswersNothing())
-    script.on("PreStartContainer", AnswersNothing())
+    script = faults.Script()
+    plugin = faults.FaultyPlugin(NotingPlugin(), script)
+    script.on("ListAndWatch", faults.AnswersNothing())
+    script.on("Allocate", faults.AnswersNothing())
+    script.on("PreStartContainer", faults.AnswersNothing())
     assert plugin.devices() == ()
     assert plugin.allocate(IDS) == ContainerAllocateResponse()
     plugin.pre_start_container(IDS)
@@ -311,12 +284,12 @@ def test_events_are_lost_delivered_twice_and_delayed() -> None:
     rig = Rig()
     del rig.events[:]
     beat = DevicesReported(rig.id, tuple(rig.plugin.devices()))
-    rig.script.on("DevicesReported", DeliveredTwice())
+    rig.script.on("DevicesReported", faults.DeliveredTwice())
     rig.connection.report()
-    rig.script.on("DevicesReported", Loses())
+    rig.script.on("DevicesReported", faults.Loses())
     rig.connection.report()
     assert rig.events == [beat, beat]
-    disconnect = Delayed()
+    disconnect = faults.Delayed()
     rig.script.on("PluginLost", disconnect)
     rig.connection.disconnect()
     new = rig.network.connect(rig.plugin, "gpu.sock")
@@ -328,10 +301,10 @@ def test_events_are_lost_delivered_twice_and_delayed() -> None:
 
 def test_a_registration_fails_at_the_options() -> None:
     rig = Rig()
-    rig.script.on("PluginRegistered", Fails("connection reset"))
+    rig.script.on("PluginRegistered", faults.Fails("connection reset"))
     with pytest.raises(PluginOptionsError, match="failed to get device plugin options: connection reset"):
         rig.network.connect(rig.plugin)
-    rig.script.on("RegistrationRequested", Fails("rate limit"))
+    rig.script.on("RegistrationRequested", faults.Fails("rate limit"))
     with pytest.raises(PluginOptionsError):
         rig.network.connect(rig.plugin)
 
@@ -339,7 +312,7 @@ def test_a_registration_fails_at_the_options() -> None:
 def test_a_stream_is_dropped_in_the_middle_of_a_call() -> None:
     """`PluginLost` is delivered once; later events are dropped, and calls fail."""
     rig = Rig()
-    rig.script.on("Allocate", Meanwhile(lambda: rig.transport.drop(rig.id)))
+    rig.script.on("Allocate", faults.Meanwhile(lambda: rig.transport.drop(rig.id)))
     assert rig.allocate() == "gpu-0"
     assert rig.events[-1] == PluginLost(rig.id)
     count = len(rig.events)
@@ -364,19 +337,19 @@ def test_a_stopped_transport_delivers_no_event() -> None:
 @pytest.mark.parametrize(
     ("fault", "left", "raises"),
     [
-        (DISK_FULL, b"old old!", True),
-        (FailsAfterwards(), b"new new!", True),
-        (Loses(), b"old old!", False),
-        (Tears(), b"new old!", False),
-        (Tears(0.0), b"old old!", False),
-        (Tears(1.0), b"new new!", False),
+        (faults.DISK_FULL, b"old old!", True),
+        (faults.FailsAfterwards(), b"new new!", True),
+        (faults.Loses(), b"old old!", False),
+        (faults.Tears(), b"new old!", False),
+        (faults.Tears(0.0), b"old old!", False),
+        (faults.Tears(1.0), b"new new!", False),
     ],
     ids=repr,
 )
-def test_a_write_fails_is_lost_or_torn(fault: Fault, left: bytes, raises: bool) -> None:
+def test_a_write_fails_is_lost_or_torn(fault: faults.Fault, left: bytes, raises: bool) -> None:
     """The content of the disk afterwards, and whether the save raises."""
-    script, inner = Script(), MemoryStore(b"old old!")
-    store = FaultyStore(inner, script)
+    script, inner = faults.Script(), MemoryStore(b"old old!")
+    store = faults.FaultyStore(inner, script)
     script.on("save", fault)
     if raises:
         with pytest.raises(StoreError, match='failed to write checkpoint file "checkpoint": '):
@@ -389,30 +362,30 @@ def test_a_write_fails_is_lost_or_torn(fault: Fault, left: bytes, raises: bool) 
 
 
 def test_the_first_write_is_torn() -> None:
-    script, inner = Script(), MemoryStore()
-    script.on("save", Tears())
-    FaultyStore(inner, script).save(b"half gone")
+    script, inner = faults.Script(), MemoryStore()
+    script.on("save", faults.Tears())
+    faults.FaultyStore(inner, script).save(b"half gone")
     assert inner.blob == b"half"
 
 
 def test_a_store_cannot_be_read_nor_moved() -> None:
-    script = Script()
-    store = FaultyStore(MemoryStore(b"1"), script)
-    script.on("load", Fails())
-    script.on("set_aside", Fails("Read-only file system"))
+    script = faults.Script()
+    store = faults.FaultyStore(MemoryStore(b"1"), script)
+    script.on("load", faults.Fails())
+    script.on("set_aside", faults.Fails("Read-only file system"))
     with pytest.raises(StoreError, match='failed to read checkpoint file "checkpoint": Input/output error'):
         store.load()
     with pytest.raises(StoreError, match='failed to set aside checkpoint file "checkpoint": Read-only file system'):
         store.set_aside()
-    script.on("load", Loses())
+    script.on("load", faults.Loses())
     assert store.load() is None
 
 
 def test_a_sink_cannot_be_reached() -> None:
-    script, sink = Script(), MemorySink()
-    script.on("publish", Fails("connection refused"))
-    script.on("publish", Loses(), nth=2)
-    faulty = FaultySink(sink, script)
+    script, sink = faults.Script(), MemorySink()
+    script.on("publish", faults.Fails("connection refused"))
+    script.on("publish", faults.Loses(), nth=2)
+    faulty = faults.FaultySink(sink, script)
     with pytest.raises(SinkError, match="connection refused"):
         faulty.publish(NodeStatus())
     faulty.publish(NodeStatus())

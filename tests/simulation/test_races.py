@@ -26,35 +26,13 @@ from devicecore import (
     Verdict,
 )
 from devicecore.adapters.memory import MemoryConnection, MemoryPods, MemorySink, MemoryStore, MemoryTransport
+from devicecore.domain import errors
 from devicecore.domain.checkpoint import checkpoint_of, decode
 from devicecore.domain.device_set import DeviceSet
-from devicecore.domain.errors import (
-    AdmissionTimeoutError,
-    ManagerNotStartedError,
-    ManagerStoppedError,
-    NotEnoughDevicesError,
-    PluginAlreadyConnectedError,
-    PluginStoppedError,
-    StoreError,
-)
 from devicecore.domain.events import DevicesReported, Event, PluginLost
 from devicecore.domain.node_state import NodeState
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
-from devicecore.testing.faults import (
-    DISK_FULL,
-    AnswersNothing,
-    Delayed,
-    Fails,
-    Fault,
-    FaultySink,
-    FaultyStore,
-    FaultyTransport,
-    Gate,
-    ManualClock,
-    Meanwhile,
-    NeverAnswers,
-    Script,
-)
+from devicecore.testing import faults
 
 T = TypeVar("T")
 
@@ -89,7 +67,7 @@ def pod(uid: str, *limits: Mapping[str, int]) -> Pod:
 
 
 def shortage(requested: int, available: int) -> str:
-    return str(NotEnoughDevicesError(GPU, requested, available))
+    return str(errors.NotEnoughDevicesError(GPU, requested, available))
 
 
 class Rig:
@@ -98,24 +76,24 @@ class Rig:
     def __init__(
         self, *plugins: SimulatedPlugin, store: MemoryStore | None = None, pods: MemoryPods | None = None
     ) -> None:
-        self.script = Script()
-        self.clock = ManualClock()
+        self.script = faults.Script()
+        self.clock = faults.ManualClock()
         self.network = MemoryTransport()
         self.plugins = plugins
         self.store = MemoryStore() if store is None else store
         self.sink = MemorySink()
         self.pods = MemoryPods() if pods is None else pods
-        self.transport = FaultyTransport(self.network, self.script, self.clock)
+        self.transport = faults.FaultyTransport(self.network, self.script, self.clock)
         self.manager = DeviceManager(
             self.transport,
-            FaultyStore(self.store, self.script),
-            FaultySink(self.sink, self.script),
+            faults.FaultyStore(self.store, self.script),
+            faults.FaultySink(self.sink, self.script),
             pods=self.pods,
             clock=self.clock,
         )
         self.manager._saver.in_background = False  # noqa: SLF001 - the test decides which thread calls the store
         self._threads = ThreadPoolExecutor(thread_name_prefix="rig")
-        self._gates: list[Gate] = []
+        self._gates: list[faults.Gate] = []
 
     def __enter__(self) -> Self:
         self.manager.start()
@@ -152,14 +130,14 @@ class Rig:
         method: str,
         action: Callable[..., T],
         *arguments: object,
-        then: Sequence[Fault] = (),
+        then: Sequence[faults.Fault] = (),
         answered: bool = False,
     ) -> Iterator["Future[T]"]:
         """Call `action` in another thread, and suspend its call of `method` until the block ends.
 
         The thread is suspended before the call, or with `answered` after it.
         """
-        gate = Gate(TIMEOUT, after=answered)
+        gate = faults.Gate(TIMEOUT, after=answered)
         self._gates.append(gate)
         self.script.on(method, gate, *then)
         future = self.in_thread(action, *arguments)
@@ -210,21 +188,21 @@ def evict(rig: Rig, _: MemoryConnection) -> None:
 
 def fail_to_allocate(rig: Rig, _: MemoryConnection) -> None:
     rig.end_pod("old")
-    rig.script.on("Allocate", Fails("no"))
+    rig.script.on("Allocate", faults.Fails("no"))
     assert isinstance(rig.admit(pod("failing")), Refused)
 
 
 def fail_to_save(rig: Rig, _: MemoryConnection) -> None:
     rig.end_pod("old")
-    rig.script.on("save", DISK_FULL)
+    rig.script.on("save", faults.DISK_FULL)
     verdict = rig.admit(pod("failing"))
     assert isinstance(verdict, Refused)
-    assert isinstance(verdict.error, StoreError)
+    assert isinstance(verdict.error, errors.StoreError)
 
 
 def answer_for_nothing(rig: Rig, _: MemoryConnection) -> None:
     rig.end_pod("old")
-    rig.script.on("Allocate", AnswersNothing())
+    rig.script.on("Allocate", faults.AnswersNothing())
     assert isinstance(rig.admit(pod("failing")), Refused)
 
 
@@ -297,7 +275,7 @@ def test_a_plugin_lost_before_it_answers_a_preference_refuses_the_pod() -> None:
     """The message is that of any failed GetPreferredAllocation (kubelet.md 5.5)."""
     with Rig() as rig:
         connection = rig.network.connect(PreferringPlugin(GPU, simulated_devices("gpu", 2)))
-        rig.script.on("GetPreferredAllocation", Meanwhile(connection.disconnect))
+        rig.script.on("GetPreferredAllocation", faults.Meanwhile(connection.disconnect))
         assert str(rig.admit(pod("p"))) == (
             "device plugin GetPreferredAllocation rpc failed with err: endpoint example.com/gpu has been stopped"
         )
@@ -308,7 +286,7 @@ def test_one_pod_that_is_admitted_twice_at_once_is_admitted_once() -> None:
     """Admissions of one pod run one after the other, and the second returns the devices of the first."""
     with Rig(gpus(4)) as rig:
         asked: list[str] = []
-        rig.script.always("Allocate", Meanwhile(lambda: asked.append("Allocate")))
+        rig.script.always("Allocate", faults.Meanwhile(lambda: asked.append("Allocate")))
         with rig.suspended("Allocate", rig.admit, pod("twice")) as first:
             second = rig.assert_waiting(rig.in_thread(rig.admit, pod("twice")))
         assert first.result() == second.result(TIMEOUT)
@@ -319,9 +297,9 @@ def test_one_pod_that_is_admitted_twice_at_once_is_admitted_once() -> None:
 # --- half an admission: kubernetes#130145, #137317 --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", [Fails("no"), NeverAnswers(), AnswersNothing()], ids=repr)
+@pytest.mark.parametrize("fault", [faults.Fails("no"), faults.NeverAnswers(), faults.AnswersNothing()], ids=repr)
 @pytest.mark.parametrize("at", range(1, 5))
-def test_130145_a_half_failed_admission_leaks_nothing(fault: Fault, at: int) -> None:
+def test_130145_a_half_failed_admission_leaks_nothing(fault: faults.Fault, at: int) -> None:
     """If any call of an admission fails, nothing has changed, and another pod can have all its devices."""
     greedy = pod("greedy", {GPU: 2, NIC: 1}, {GPU: 1, NIC: 1})
     with Rig(gpus(3), nics(2)) as rig:
@@ -338,7 +316,7 @@ def test_137317_a_failing_preference_leaks_nothing() -> None:
     """If GetPreferredAllocation of the second container fails, the devices of the first are free again."""
     with Rig(PreferringPlugin(GPU, simulated_devices("gpu", 4))) as rig:
         before = rig.node
-        rig.script.on("GetPreferredAllocation", Fails("no"), nth=2)
+        rig.script.on("GetPreferredAllocation", faults.Fails("no"), nth=2)
         refused = rig.admit(pod("half", {GPU: 1}, {GPU: 1}))
         assert str(refused) == "device plugin GetPreferredAllocation rpc failed with err: no"
         assert rig.node == before
@@ -349,7 +327,7 @@ def test_130145_what_others_got_meanwhile_stays_when_an_admission_fails() -> Non
     """Only the reservations of the failed admission are released, although another pod was admitted meanwhile."""
     with Rig(gpus(3)) as rig:
         failing = pod("failing", {GPU: 1}, {GPU: 1})
-        rig.script.on("Allocate", Fails("no"), nth=3)
+        rig.script.on("Allocate", faults.Fails("no"), nth=3)
         with rig.suspended("Allocate", rig.admit, failing) as half:
             assert list(devices(rig.admit(pod("other")))) == ["gpu-1"]
         assert isinstance(half.result(), Refused)
@@ -361,7 +339,7 @@ def test_140929_devices_that_cannot_be_saved_are_not_allocated() -> None:
     """During the save the devices are reserved; after a failed save they are free in memory and in the file."""
     with Rig(gpus(1)) as rig:
         before = rig.node
-        with rig.suspended("save", rig.admit, pod("first"), then=[DISK_FULL]) as first:
+        with rig.suspended("save", rig.admit, pod("first"), then=[faults.DISK_FULL]) as first:
             assert isinstance(rig.admit(pod("second")), Refused)
         assert isinstance(first.result(), Refused)
         assert rig.node == before
@@ -393,7 +371,7 @@ def test_117435_an_answer_after_the_budget_is_never_taken(method: str) -> None:
             rig.clock.advance(61.0)
         verdict = late.result()
         assert isinstance(verdict, Refused)
-        assert isinstance(verdict.error, AdmissionTimeoutError)
+        assert isinstance(verdict.error, errors.AdmissionTimeoutError)
         assert (rig.node, rig.store.blob) == (before, blob)
         assert list(devices(rig.admit(pod("next")))) == ["gpu-0"]
 
@@ -405,7 +383,7 @@ def test_121994_a_late_disconnect_does_not_touch_the_next_instance() -> None:
     """An event belongs to an instance, not to a resource. It arrives here while the new instance is asked."""
     with Rig() as rig:
         old = rig.network.connect(gpus(2), "old.sock")
-        disconnect = Delayed()
+        disconnect = faults.Delayed()
         rig.script.on("PluginLost", disconnect)
         old.disconnect()
         rig.network.connect(gpus(2), "new.sock")
@@ -436,7 +414,7 @@ def test_124716_a_socket_in_use_is_not_registered_again() -> None:
     with Rig() as rig:
         rig.network.connect(gpus(2), "gpu.sock")
         with rig.suspended("Allocate", rig.admit, pod("first")) as first:
-            with pytest.raises(PluginAlreadyConnectedError):
+            with pytest.raises(errors.PluginAlreadyConnectedError):
                 rig.network.connect(gpus(1), "gpu.sock")
             assert rig.manager.status.allocatable == {GPU: 2}
         assert isinstance(first.result(), Admitted)
@@ -447,7 +425,7 @@ def test_a_plugin_lost_while_it_is_asked_changes_no_other_allocation() -> None:
     with Rig() as rig:
         connection = rig.network.connect(gpus(3))
         kept = rig.admit(pod("kept"))
-        with rig.suspended("Allocate", rig.admit, pod("first"), then=[Fails("connection reset")]) as first:
+        with rig.suspended("Allocate", rig.admit, pod("first"), then=[faults.Fails("connection reset")]) as first:
             connection.disconnect()
             assert rig.manager.status.allocatable == {GPU: 0}
         assert isinstance(first.result(), Refused)
@@ -516,7 +494,7 @@ def test_a_manager_that_dies_while_a_plugin_is_asked_allocated_nothing() -> None
         answered = rig.admit(pod("answered"))
         assert isinstance(answered, Admitted)
         with (
-            rig.suspended("Allocate", rig.admit, pod("in flight"), then=[Fails("the manager died")]),
+            rig.suspended("Allocate", rig.admit, pod("in flight"), then=[faults.Fails("the manager died")]),
             Rig(store=rig.store, pods=MemoryPods(active={PodUid("answered")})) as next_rig,
         ):
             assert list(next_rig.node.ledger) == list(answered.allocations)
@@ -568,16 +546,16 @@ def test_a_stopped_manager_frees_nothing_and_admits_no_pod() -> None:
         blob = rig.store.blob
     assert str(rig.admit(pod("other"))) == "the device manager is not running"
     never_started = Rig(store=MemoryStore(blob))
-    with pytest.raises(ManagerNotStartedError, match=r"call start\(\) first"):
+    with pytest.raises(errors.ManagerNotStartedError, match=r"call start\(\) first"):
         never_started.admit(pod("other"))
     for idle in (rig, never_started):
-        with pytest.raises(ManagerStoppedError):
+        with pytest.raises(errors.ManagerStoppedError):
             idle.manager.evict([PodUid("first")])
         assert idle.store.blob == blob
     rig.end_pod("first")
     rig.manager.update_allocated_devices()
     for call in (never_started.manager.update_allocated_devices, never_started.manager.tick):
-        with pytest.raises(ManagerNotStartedError, match=r"call start\(\) first"):
+        with pytest.raises(errors.ManagerNotStartedError, match=r"call start\(\) first"):
             call()
     assert rig.store.blob == never_started.store.blob == blob
 
@@ -625,11 +603,11 @@ def test_a_start_that_fails_leaves_nothing_running_and_may_be_tried_again() -> N
     with Rig(gpus(2)) as rig:
         had = devices(rig.admit(pod("first")))
         rig.manager.stop()
-        rig.script.on("load", Fails())
-        rig.script.on("set_aside", Fails("Read-only file system"))
-        with pytest.raises(StoreError, match="Read-only file system"):
+        rig.script.on("load", faults.Fails())
+        rig.script.on("set_aside", faults.Fails("Read-only file system"))
+        with pytest.raises(errors.StoreError, match="Read-only file system"):
             rig.manager.start()
-        with pytest.raises(PluginStoppedError):
+        with pytest.raises(errors.PluginStoppedError):
             rig.network.connect(gpus(2))
         rig.manager.start()
         rig.network.connect(gpus(2))
@@ -668,7 +646,7 @@ def test_an_older_status_is_never_published_last() -> None:
 class SlowPods(MemoryPods):
     """A source of pods; reading its next list waits at a gate before the first pod."""
 
-    gate: Gate | None = None
+    gate: faults.Gate | None = None
 
     def active_pods(self) -> Collection[PodUid]:  # type: ignore[override]  # as wide as the port has it
         listed, gate = super().active_pods(), self.gate
@@ -679,7 +657,7 @@ class SlowPods(MemoryPods):
 class SlowList(Collection[PodUid]):
     """A list of pods behind a gate."""
 
-    def __init__(self, pods: Collection[PodUid], gate: Gate) -> None:
+    def __init__(self, pods: Collection[PodUid], gate: faults.Gate) -> None:
         self._pods = pods
         self._gate = gate
 
@@ -698,7 +676,7 @@ def test_a_pod_admitted_while_ended_pods_are_removed_is_kept() -> None:
     """Only a pod that held devices before the active pods were listed can be treated as ended."""
     pods = SlowPods()
     with Rig(gpus(2), pods=pods) as rig:
-        pods.gate = gate = Gate(TIMEOUT)
+        pods.gate = gate = faults.Gate(TIMEOUT)
         sweep = rig.in_thread(rig.manager.update_allocated_devices)
         assert gate.reached.wait(TIMEOUT)
         given = rig.admit(pod("first"))

@@ -20,15 +20,7 @@ from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore.ports.sink import NodeStatusSink
 from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import Listener
-from devicecore.testing.faults import (
-    Delayed,
-    FaultyPlugin,
-    FaultySink,
-    FaultyStore,
-    FaultyTransport,
-    ManualClock,
-    Script,
-)
+from devicecore.testing import faults
 
 BUDGET = 60.0
 """Seconds that one admission may take."""
@@ -51,13 +43,13 @@ class PowerCutError(BaseException):
 class Disk(CheckpointStore):
     """A store that records the blob that was saved last (`promised`), and the blob of a failed save (`attempted`)."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: faults.Script) -> None:
         self.content = MemoryStore()
         self.promised: bytes | None = None
         self.attempted: bytes | None = None
         self.has_power = True
         self.before_call: Callable[[], None] = lambda: None
-        self._store = FaultyStore(self.content, script)
+        self._store = faults.FaultyStore(self.content, script)
 
     @property
     def honest(self) -> bool:
@@ -96,12 +88,12 @@ class Disk(CheckpointStore):
 class ObservedSink(NodeStatusSink):
     """A sink that records the last status if it `accepted` it, and a status that was published twice."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: faults.Script) -> None:
         self.accepted: NodeStatus | None = NodeStatus()
         self.count = 0
         self.repeated: NodeStatus | None = None
         self.before_call: Callable[[], None] = lambda: None
-        self._sink = FaultySink(MemorySink(), script)
+        self._sink = faults.FaultySink(MemorySink(), script)
 
     def publish(self, status: NodeStatus) -> None:
         """Record and publish the status."""
@@ -144,10 +136,10 @@ class PluginRecord:
         return listed[-1] if listed else None
 
 
-class ObservedTransport(FaultyTransport):
+class ObservedTransport(faults.FaultyTransport):
     """A transport that records the events that its listener accepts in `plugin_record`."""
 
-    def __init__(self, transport: MemoryTransport, script: Script, clock: ManualClock) -> None:
+    def __init__(self, transport: MemoryTransport, script: faults.Script, clock: faults.ManualClock) -> None:
         super().__init__(transport, script, clock)
         self.plugin_record = PluginRecord()
 
@@ -222,9 +214,9 @@ class World:
     """
 
     def __init__(self, manager: ManagerType, topology: Topology) -> None:
-        self.clock = ManualClock()
-        self.script = Script()
-        self.listing = Script()
+        self.clock = faults.ManualClock()
+        self.script = faults.Script()
+        self.listing = faults.Script()
         self.disk = Disk(self.script)
         self.pods = MemoryPods()
         self.specs: dict[PodUid, Pod] = {}
@@ -245,7 +237,7 @@ class World:
         self.transport = ObservedTransport(self.network, self.script, self.clock)
         self.instances: list[Instance] = []
         self.all_instances: list[PluginId] = []
-        self.late_disconnects: list[Delayed] = []
+        self.late_disconnects: list[faults.Delayed] = []
         self.was_running = frozenset(self.pods.running)
         self.manager = self._manager_type(
             self.transport,
@@ -309,7 +301,7 @@ class World:
             DeviceCoreError: the registration is refused.
         """
         plugin = Plugin(resource, devices, options)
-        connection = self.network.connect(FaultyPlugin(plugin, self.listing), socket)
+        connection = self.network.connect(faults.FaultyPlugin(plugin, self.listing), socket)
         self.instances.append(Instance(connection, plugin))
         self.all_instances.append(connection.id)
 

@@ -7,19 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from devicecore.domain.allocation import (
-    DeviceClass,
-    Features,
-    Matches,
-    NoAllocation,
-    PoolDevice,
-    SelectorError,
-    TargetNode,
-    allocate,
-    claim_of,
-    held_by,
-    slice_of,
-)
+from devicecore.domain import allocation
 
 Json = Mapping[str, object]
 
@@ -36,13 +24,13 @@ HOLDER = {
 }
 
 
-def _refuses(_expression: str, _device: PoolDevice) -> bool:
+def _refuses(_expression: str, _device: allocation.PoolDevice) -> bool:
     return False
 
 
-def _fails(_expression: str, _device: PoolDevice) -> bool:
+def _fails(_expression: str, _device: allocation.PoolDevice) -> bool:
     message = "no such key: speed"
-    raise SelectorError(message, at_run_time=True)
+    raise allocation.SelectorError(message, at_run_time=True)
 
 
 def _first_reason(
@@ -51,8 +39,8 @@ def _first_reason(
     constraints: Sequence[Json] = (),
     counters: Sequence[Json] = (),
     holder: Json | None = None,
-    matches: Matches = _refuses,
-    features: Features = Features(),
+    matches: allocation.Matches = _refuses,
+    features: allocation.Features = allocation.Features(),
     node: str = "n1",
     second: bool = False,
 ) -> str:
@@ -64,16 +52,19 @@ def _first_reason(
     names = ("r", "s") if second else ("r",)
     requests = [{"name": name, "exactly": {"deviceClassName": "gpu", **(request or {})}} for name in names]
     claim = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests, "constraints": list(constraints)}}}
-    answer = allocate(
-        [claim_of(claim)],
-        TargetNode("n1"),
-        [slice_of({"metadata": {"name": f"slice-{index}"}, "spec": spec}) for index, spec in enumerate(specs)],
-        held_by(holder) if holder else (),
-        [DeviceClass("gpu")],
+    answer = allocation.allocate(
+        [allocation.claim_of(claim)],
+        allocation.TargetNode("n1"),
+        [
+            allocation.slice_of({"metadata": {"name": f"slice-{index}"}, "spec": spec})
+            for index, spec in enumerate(specs)
+        ],
+        allocation.held_by(holder) if holder else (),
+        [allocation.DeviceClass("gpu")],
         matches=matches,
         features=features,
     )
-    assert isinstance(answer, NoAllocation)
+    assert isinstance(answer, allocation.NoAllocation)
     return next((str(one.reason) for one in answer.verdicts if one.reason), str(answer))
 
 
@@ -105,7 +96,7 @@ REASONS = {
         GPU, H100, request={"allocationMode": "All"}, constraints=[{"matchAttribute": "gpu.example.com/speed"}]
     ),
     "needs the feature gate DRADeviceBindingConditions": lambda: _first_reason(
-        BINDING, features=Features(binding_conditions=False)
+        BINDING, features=allocation.Features(binding_conditions=False)
     ),
     "pool gpu.example.com/n1: the device gpu-0 is there twice": lambda: _first_reason(GPU, GPU),
 }

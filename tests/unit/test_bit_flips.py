@@ -11,16 +11,7 @@ from functools import cache
 
 from devicecore import DeviceManager
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
-from devicecore.domain.checkpoint import (
-    CheckpointData,
-    FileVerdict,
-    PodDevicesEntry,
-    allocation_of,
-    decode,
-    dump,
-    encode,
-    judge,
-)
+from devicecore.domain import checkpoint
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import CheckpointError
 from devicecore.wire.conversion import write_receipt
@@ -28,12 +19,14 @@ from devicecore.wire.conversion import write_receipt
 RECEIPT = write_receipt(ContainerAllocateResponse(envs={"VISIBLE": "gpu-0,gpu-1"}, annotations={"a": "<b>"}))
 SHORTER = write_receipt(ContainerAllocateResponse(envs={"VISIBLE": "nic-0,1"}))
 ENTRIES = (
-    PodDevicesEntry("pod-1", "train", "acme.io/gpu", {0: ("gpu-0",), 10: ("gpu-1", "gpu-2"), 2: ("gpu-1",)}, RECEIPT),
-    PodDevicesEntry("pod-1", "side car", "acme.io/nic", {-1: ("nic<0>", "nic-ä")}, SHORTER),
-    PodDevicesEntry("pod-2", "main", "acme.io/fpga", {}, b""),
+    checkpoint.PodDevicesEntry(
+        "pod-1", "train", "acme.io/gpu", {0: ("gpu-0",), 10: ("gpu-1", "gpu-2"), 2: ("gpu-1",)}, RECEIPT
+    ),
+    checkpoint.PodDevicesEntry("pod-1", "side car", "acme.io/nic", {-1: ("nic<0>", "nic-ä")}, SHORTER),
+    checkpoint.PodDevicesEntry("pod-2", "main", "acme.io/fpga", {}, b""),
 )
-DATA = CheckpointData(ENTRIES, {"acme.io/gpu": ("gpu-0", "gpu-3"), "acme.io/nic": ()})
-BLOB = encode(DATA)
+DATA = checkpoint.CheckpointData(ENTRIES, {"acme.io/gpu": ("gpu-0", "gpu-3"), "acme.io/nic": ()})
+BLOB = checkpoint.encode(DATA)
 FIELDS = (b"Data", b"PodDeviceEntries", b"RegisteredDevices", b"Checksum")
 CASE = 5  # the bit that tells `a` from `A`
 ENTRY_FIELDS = (b"PodUID", b"ContainerName", b"ResourceName", b"DeviceIDs", b"AllocResp")
@@ -68,10 +61,10 @@ def idle_bits() -> Iterator[tuple[int, int]]:
 
 
 @cache
-def read(blob: bytes) -> CheckpointData | None:
+def read(blob: bytes) -> checkpoint.CheckpointData | None:
     """What a file says; None if it is refused. Every test looks at each of the same files."""
     try:
-        return decode(blob).verified()
+        return checkpoint.decode(blob).verified()
     except CheckpointError:
         return None
 
@@ -82,7 +75,7 @@ def test_a_flipped_bit_is_noticed_or_means_nothing() -> None:
         data = read(blob)
         if data is not None:
             assert data == DATA, (place, bit)
-            assert dump(data) == dump(DATA), (place, bit)
+            assert checkpoint.dump(data) == checkpoint.dump(DATA), (place, bit)
 
 
 def test_what_is_accepted_is_what_a_kubelet_accepts() -> None:
@@ -102,12 +95,12 @@ def test_every_flip_gets_a_verdict() -> None:
     for place, bit, blob in flipped():
         if read(blob) is None and bit % 4 != place % 4:
             continue
-        assert (judge(blob).verdict is FileVerdict.OK) == (read(blob) is not None)
+        assert (checkpoint.judge(blob).verdict is checkpoint.FileVerdict.OK) == (read(blob) is not None)
 
 
 def test_a_manager_restores_a_flipped_file_whole_or_sets_it_aside() -> None:
     """It starts in any case, and what it cannot use it keeps. Of the files that it refuses, every eighth is enough."""
-    allocations = [allocation_of(entry) for entry in ENTRIES]
+    allocations = [checkpoint.allocation_of(entry) for entry in ENTRIES]
     for place, bit, blob in flipped():
         data = read(blob)
         if data is None and bit != place % 8:

@@ -22,15 +22,7 @@ from devicecore import (
     resource_name,
 )
 from devicecore.adapters.memory import MemoryPods, MemorySink, MemoryStore, MemoryTransport
-from devicecore.domain.checkpoint import (
-    CheckpointWriter,
-    PodDevicesEntry,
-    allocation_of,
-    checkpoint_of,
-    decode,
-    encode,
-    restore,
-)
+from devicecore.domain import checkpoint
 from devicecore.domain.checks import received
 from devicecore.domain.container_options import merge
 from devicecore.domain.errors import DeviceCoreError, EmptyAllocateResponseError, PluginAlreadyConnectedError
@@ -223,7 +215,7 @@ def test_what_dynamic_resource_allocation_serves_is_left_alone(name: str) -> Non
     """A claimed resource needs no plugin; the same request without its claim is refused."""
     case = FLOWS[name]
     held = NodeState(ledger=recorded.ledger({"another pod": {"c": case["allocated"]}}))
-    flow = Flow(case, encode(checkpoint_of(held)))
+    flow = Flow(case, checkpoint.encode(checkpoint.checkpoint_of(held)))
     pod = recorded.pod(case["pod"])
     with flow.manager:
         flow.pods.active.add(PodUid("another pod"))
@@ -386,9 +378,11 @@ def test_the_latest_of_several_registrations_is_what_a_node_has() -> None:
 @pytest.mark.parametrize("row", DEVICES["get_container_devices"], ids=str)
 def test_a_stored_device_has_the_nodes_it_is_stored_under(row: Json) -> None:
     """Under -1 it has none. What is stored without devices shows none."""
-    entry = PodDevicesEntry("p", "c", "r", {int(node): tuple(ids) for node, ids in row["stored"].items()}, b"")
+    entry = checkpoint.PodDevicesEntry(
+        "p", "c", "r", {int(node): tuple(ids) for node, ids in row["stored"].items()}, b""
+    )
     expected = {} if isinstance(row["expected"], str) else row["expected"]
-    assert {id_: set(nodes) for id_, nodes in allocation_of(entry).numa_nodes.items()} == {
+    assert {id_: set(nodes) for id_, nodes in checkpoint.allocation_of(entry).numa_nodes.items()} == {
         id_: set(shown.get("nodes_as_set", ())) for id_, shown in expected.items()
     }
 
@@ -397,8 +391,8 @@ def test_a_checkpoint_says_who_holds_what_and_which_resources_to_expect() -> Non
     """What is read is what was written, receipts included; but nothing is healthy, and no plugin is known."""
     case = recorded.cases("checkpoint")["round_trip"]
     held = [
-        allocation_of(
-            PodDevicesEntry(
+        checkpoint.allocation_of(
+            checkpoint.PodDevicesEntry(
                 row["pod"],
                 row["container"],
                 row["resource"],
@@ -411,7 +405,7 @@ def test_a_checkpoint_says_who_holds_what_and_which_resources_to_expect() -> Non
     healthy = {name: [{"id": id_} for id_ in ids] for name, ids in case["healthy"].items()}
     resources = (recorded.resource(name, ids) for name, ids in healthy.items())
     before = NodeState(recorded.inventory(*resources), Ledger.of(held))
-    after = restore(decode(CheckpointWriter().file(before)).verified(), 0.0)
+    after = checkpoint.restore(checkpoint.decode(checkpoint.CheckpointWriter().file(before)).verified(), 0.0)
     assert after.ledger.allocations == before.ledger.allocations
     in_use = {name: sorted(after.ledger.in_use(name)) for name in after.ledger.resources}
     assert in_use == case["expected_after_read"]["allocated"]

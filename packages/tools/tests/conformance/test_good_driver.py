@@ -10,21 +10,7 @@ from devicecore_tools.conformance.dra import CHECKS, CORE, DriverUnderTest, run
 from devicecore_tools.conformance.dra.environment import DEVICE_CLASS
 from devicecore_tools.conformance.dra.run import RENEWED
 from devicecore_tools.conformance.reports import summary
-from tests.conformance.faults.habits import (
-    PANIC,
-    HasOneDevice,
-    KeepsADamagedFile,
-    KnowsNoAdministrators,
-    LosesItsOnlyDevice,
-    NeedsAllItsDevices,
-    PanicsWhenItIsRefused,
-    PublishesLate,
-    RestartsItself,
-    SharesCapacity,
-    SwingsInOpenFiles,
-    WorksThroughTheRuntime,
-    WritesMetadata,
-)
+from tests.conformance.faults import habits
 from tests.conformance.faults.slices import PublishesOnce
 from tests.conformance.harness import BY_NAME, DRIVER, QUICK, Fault, assert_all_pass, faults_of, run_on
 
@@ -39,11 +25,11 @@ OTHERS = {
 
 HABITS: list[tuple[Fault, set[str]]] = [
     (
-        WorksThroughTheRuntime,
+        habits.WorksThroughTheRuntime,
         {"answers-with-all-allocated-devices", "answers-valid-cdi-names", "keeps-the-cdi-devices-of-other-claims"},
     ),
-    (SharesCapacity, set()),
-    (HasOneDevice, {"keeps-the-cdi-devices-of-other-claims", "separates-shares-of-a-device"}),
+    (habits.SharesCapacity, set()),
+    (habits.HasOneDevice, {"keeps-the-cdi-devices-of-other-claims", "separates-shares-of-a-device"}),
 ]
 """Drivers with habits of real ones, each with the checks that do not apply to it."""
 AROUND_HABITS = {
@@ -83,7 +69,7 @@ def test_a_habit_of_real_drivers_is_no_fault(habit: Fault, skipped: set[str]) ->
 
 def test_metadata_of_devices_are_no_fault() -> None:
     checks = [check for check in CHECKS if check.group == "cdi" or check.name == "prepare-is-idempotent"]
-    report = run_on(WritesMetadata, checks, None, QUICK)
+    report = run_on(habits.WritesMetadata, checks, None, QUICK)
     assert_all_pass(report)
 
 
@@ -93,17 +79,17 @@ def checks_of(*names: str) -> list[Check[DriverUnderTest]]:
 
 def test_damaged_files_are_put_back_before_the_next_check() -> None:
     names = "survives-a-corrupt-checkpoint", "survives-a-kill-at-any-moment"
-    assert_all_pass(run_on(KeepsADamagedFile, checks_of(*names), None, QUICK))
+    assert_all_pass(run_on(habits.KeepsADamagedFile, checks_of(*names), None, QUICK))
 
 
 def test_what_a_driver_writes_at_its_start_is_not_written_without_a_change() -> None:
     names = "completes-its-pools", "replaces-stale-sockets", "writes-no-slices-without-a-change"
-    assert_all_pass(run_on(PublishesLate, checks_of(*names), None, QUICK))
+    assert_all_pass(run_on(habits.PublishesLate, checks_of(*names), None, QUICK))
 
 
 def test_a_driver_may_know_no_administrators_and_change_its_slices() -> None:
     admin, writes = "allows-admin-access-to-a-device-in-use", "writes-no-slices-without-a-change"
-    report = run_on(KnowsNoAdministrators, checks_of(admin, writes), None, QUICK)
+    report = run_on(habits.KnowsNoAdministrators, checks_of(admin, writes), None, QUICK)
     assert_all_pass(report, admin)
     assert not report.result(admin).applies
     assert "and its slices have changed" in report.result(writes).actual
@@ -111,13 +97,13 @@ def test_a_driver_may_know_no_administrators_and_change_its_slices() -> None:
 
 def test_a_driver_that_restarts_itself_is_not_blamed_for_what_that_ends() -> None:
     stream, kubelet = "keeps-the-health-stream-open", "registers-with-a-restarted-kubelet"
-    report = run_on(RestartsItself, checks_of(stream, kubelet), None, QUICK)
+    report = run_on(habits.RestartsItself, checks_of(stream, kubelet), None, QUICK)
     assert_all_pass(report, stream)
     assert [one.during for one in report.exits] == [stream, kubelet]
 
 
 def test_a_number_of_open_files_that_swings_is_no_leak() -> None:
-    assert_all_pass(run_on(SwingsInOpenFiles, checks_of("closes-its-files"), None, QUICK))
+    assert_all_pass(run_on(habits.SwingsInOpenFiles, checks_of("closes-its-files"), None, QUICK))
 
 
 def test_the_data_directory_of_a_driver_is_there_at_each_start() -> None:
@@ -130,28 +116,28 @@ def test_a_claim_of_the_user_for_all_devices_is_that_of_each_check() -> None:
     exactly = {"deviceClassName": DEVICE_CLASS, "allocationMode": "All"}
     claim = {"kind": "ResourceClaim", "spec": {"devices": {"requests": [{"name": "all", "exactly": exactly}]}}}
     names = "prepares-a-claim", "prepare-is-idempotent", "prepares-each-device", "frees-the-device"
-    assert_all_pass(run_on(NeedsAllItsDevices, checks_of(*names), None, evolve(QUICK, objects=[claim])))
+    assert_all_pass(run_on(habits.NeedsAllItsDevices, checks_of(*names), None, evolve(QUICK, objects=[claim])))
 
 
 def test_a_driver_that_refuses_claims_of_one_device_is_told_so() -> None:
-    report = run_on(NeedsAllItsDevices, checks_of("prepares-a-claim", "frees-the-device"), None, QUICK)
+    report = run_on(habits.NeedsAllItsDevices, checks_of("prepares-a-claim", "frees-the-device"), None, QUICK)
     assert report.result("prepares-a-claim").failed
     assert "no claims of one device: " in report.result("frees-the-device").actual
 
 
 def test_a_device_that_stays_in_use_hides_no_other_check() -> None:
     names = "prepares-a-claim-with-a-long-name", "prepares-with-a-slow-api-server", "frees-the-device"
-    report = run_on(LosesItsOnlyDevice, checks_of(*names), None, QUICK)
+    report = run_on(habits.LosesItsOnlyDevice, checks_of(*names), None, QUICK)
     assert_all_pass(report)
     assert RENEWED in report.result("prepares-a-claim-with-a-long-name").actual
 
 
 def test_a_panic_is_blamed_on_its_check_although_the_driver_is_started_again() -> None:
     names = "survives-a-refused-registration", "answers-get-info-again"
-    report = run_on(PanicsWhenItIsRefused, checks_of(*names), None, QUICK)
+    report = run_on(habits.PanicsWhenItIsRefused, checks_of(*names), None, QUICK)
     assert [one.name for one in report.failures] == ["survives-a-refused-registration"]
     assert "exited early with status 2: panic: assignment to entry in nil map" in report.failures[0].actual
-    assert [(one.during, one.output) for one in report.exits] == [("survives-a-refused-registration", PANIC)]
+    assert [(one.during, one.output) for one in report.exits] == [("survives-a-refused-registration", habits.PANIC)]
 
 
 def test_a_check_that_does_not_apply_needs_no_time() -> None:

@@ -14,29 +14,21 @@ import pytest
 from devicecore_tools.conformance import Verdict
 from devicecore_tools.conformance.device_plugin import CHECKS, Settings, run
 from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, PluginConnection
-from tests.kit.faults import (
-    BY_NAME,
-    CALM,
-    FAULTS,
-    HEALTH_FAULTS,
-    NAMES,
-    PLUGIN,
-    QUICK,
-    RESTART_FAULTS,
-    SHORT,
-    assert_found,
-    run_checks_on,
-)
+from tests.kit import faults
 
 
-@pytest.mark.parametrize(("fault", "failing", "names"), FAULTS, ids=[fault for fault, _, _ in FAULTS])
+@pytest.mark.parametrize(("fault", "failing", "names"), faults.FAULTS, ids=[fault for fault, _, _ in faults.FAULTS])
 def test_a_fault_is_found(fault: str, failing: str, names: list[str], short_path: Path) -> None:
-    assert_found(fault, failing, names, short_path)
+    faults.assert_found(fault, failing, names, short_path)
 
 
 def test_every_check_has_a_fault_that_it_finds() -> None:
-    found = {name for _, failing, _ in [*FAULTS, *HEALTH_FAULTS, *RESTART_FAULTS] for name in failing.split()}
-    assert found == set(NAMES)
+    found = {
+        name
+        for _, failing, _ in [*faults.FAULTS, *faults.HEALTH_FAULTS, *faults.RESTART_FAULTS]
+        for name in failing.split()
+    }
+    assert found == set(faults.NAMES)
 
 
 def test_every_check_says_what_it_does_and_why() -> None:
@@ -47,12 +39,14 @@ def test_every_check_says_what_it_does_and_why() -> None:
 
 
 def test_an_empty_answer_for_an_unknown_device_is_not_called_a_device(short_path: Path) -> None:
-    actual = run_checks_on("empty-answer", ["refuses-an-unknown-device"], QUICK, short_path).results[-1].actual
+    actual = (
+        faults.run_checks_on("empty-answer", ["refuses-an-unknown-device"], faults.QUICK, short_path).results[-1].actual
+    )
     assert "succeeded with an empty answer, so the container starts without it" in actual
 
 
 def test_without_a_registration_the_other_checks_are_not_made(short_path: Path) -> None:
-    report = run_checks_on("never-registers", NAMES, SHORT["never-registers"], short_path)
+    report = faults.run_checks_on("never-registers", faults.NAMES, faults.SHORT["never-registers"], short_path)
     first, *others = report.results
     assert first.actual.startswith("no plugin called Register for any resource, for 1 second; is it configured to use ")
     assert {result.actual for result in others} == {report.not_made}
@@ -61,13 +55,13 @@ def test_without_a_registration_the_other_checks_are_not_made(short_path: Path) 
 
 
 def test_a_process_that_ends_before_any_call_could_not_be_run() -> None:
-    report = run(["sh", "-c", "exit 3"], settings=QUICK, checks=CHECKS[:2])
+    report = run(["sh", "-c", "exit 3"], settings=faults.QUICK, checks=CHECKS[:2])
     assert (report.cannot_run, report.passed) == (True, False)
 
 
 def test_a_check_alone_waits_for_the_registration_itself(short_path: Path) -> None:
-    command = [sys.executable, str(PLUGIN), str(short_path)]
-    report = run(command, settings=QUICK, directory=short_path, checks=[BY_NAME["lists-unique-ids"]])
+    command = [sys.executable, str(faults.PLUGIN), str(short_path)]
+    report = run(command, settings=faults.QUICK, directory=short_path, checks=[faults.BY_NAME["lists-unique-ids"]])
     assert [result.verdict for result in report.results] == [Verdict.PASSED]
 
 
@@ -76,7 +70,7 @@ def test_texts_for_the_plugin_watcher_do_not_mention_register(short_path: Path) 
     report = run(["sleep", "60"], settings=settings, directory=short_path, registry=True, checks=CHECKS[:1])
     actual = report.results[0].actual
     assert actual.startswith(f"no socket in {short_path} is that of a device plugin, for 0 seconds; ")
-    expected = [BY_NAME[name].expected for name in CALM if "options" not in name]
+    expected = [faults.BY_NAME[name].expected for name in faults.CALM if "options" not in name]
     assert [text for text in expected if "Register" in text] == []
 
 
@@ -102,9 +96,9 @@ def test_a_new_kubelet_sock_is_a_created_file(short_path: Path) -> None:
 
 
 def test_a_shell_that_does_not_pass_on_the_signal_is_named() -> None:
-    command = ["sh", "-c", f"{sys.executable} {PLUGIN} {{dir}} & wait"]
-    checks = [BY_NAME[name] for name in (NAMES[0], "ends-on-sigterm")]
-    report = run(command, settings=QUICK, checks=checks)
+    command = ["sh", "-c", f"{sys.executable} {faults.PLUGIN} {{dir}} & wait"]
+    checks = [faults.BY_NAME[name] for name in (faults.NAMES[0], "ends-on-sigterm")]
+    report = run(command, settings=faults.QUICK, checks=checks)
     assert "a process that it had started still runs. A shell or" in report.result("ends-on-sigterm").actual
 
 
