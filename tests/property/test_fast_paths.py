@@ -11,17 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from devicecore.domain.checkpoint import (
-    CheckpointData,
-    CheckpointWriter,
-    PodDevicesEntry,
-    checkpoint_of,
-    decode,
-    encode,
-    fnv1a_32,
-    plain_file,
-    restore,
-)
+from devicecore.domain import checkpoint
 from devicecore.domain.checkpoint import decoding as checkpoint_decoding
 from devicecore.domain.checkpoint import writer as checkpoint_writer
 from devicecore.domain.checkpoint.fnv import OFFSET, HashedText, before, fnv1a_32_pure
@@ -58,7 +48,7 @@ STORE = resource_name("example.com/gpu"), resource_name("example.com/nic")
 @given(st.lists(st.binary(max_size=20), max_size=4), st.lists(states, max_size=4), st.binary(max_size=9))
 def test_a_hashed_text_has_the_hash_of_its_text(parts: list[bytes], starts: list[int], more: bytes) -> None:
     hashed = HashedText(tuple(parts))
-    longer = hashed.followed_by(more, OFFSET, fnv1a_32(b"".join(parts) + more))
+    longer = hashed.followed_by(more, OFFSET, checkpoint.fnv1a_32(b"".join(parts) + more))
     for start in (*starts, *starts, OFFSET, OFFSET ^ 0xABCD00):
         assert hashed.hash(start) == fnv1a_32_pure(b"".join(parts), start)
         assert longer.hash(start) == fnv1a_32_pure(b"".join(parts) + more, start)
@@ -66,7 +56,7 @@ def test_a_hashed_text_has_the_hash_of_its_text(parts: list[bytes], starts: list
 
 @given(st.binary(max_size=9), states)
 def test_hashing_can_be_undone(text: bytes, state: int) -> None:
-    assert fnv1a_32(text, before(text, state)) == state
+    assert checkpoint.fnv1a_32(text, before(text, state)) == state
 
 
 # --- order and sets ---------------------------------------------------------------------------------------------------
@@ -104,7 +94,7 @@ class SavedAgainAndAgain(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.node = NodeState()
-        self.writer = CheckpointWriter()
+        self.writer = checkpoint.CheckpointWriter()
         self.generation = 0
 
     @rule(resource=st.sampled_from(STORE), ids=st.lists(st.integers(0, 30), max_size=12), ill=st.booleans())
@@ -135,11 +125,11 @@ class SavedAgainAndAgain(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.node = restore(decode(CheckpointWriter().file(self.node)).verified(), 0.0)
+        self.node = checkpoint.restore(checkpoint.decode(checkpoint.CheckpointWriter().file(self.node)).verified(), 0.0)
 
     @invariant()
     def the_file_is_that_of_the_whole_state(self) -> None:
-        assert self.writer.file(self.node) == encode(checkpoint_of(self.node))
+        assert self.writer.file(self.node) == checkpoint.encode(checkpoint.checkpoint_of(self.node))
 
 
 def test_a_node_that_is_saved_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,10 +142,10 @@ def test_a_node_that_is_saved_again_and_again(monkeypatch: pytest.MonkeyPatch) -
 plain_text = st.text(st.characters(min_codepoint=32, max_codepoint=126, exclude_characters='"\\<>&'), max_size=4)
 plain_lists = st.lists(plain_text, min_size=1, max_size=3).map(tuple)
 plain_data = st.builds(
-    CheckpointData,
+    checkpoint.CheckpointData,
     st.lists(
         st.builds(
-            PodDevicesEntry,
+            checkpoint.PodDevicesEntry,
             plain_text,
             plain_text,
             plain_text,
@@ -169,20 +159,22 @@ plain_data = st.builds(
 )
 
 
-LOADS = (plain_file._loads, json.loads)  # noqa: SLF001 - the first is orjson's, if that is installed
+LOADS = (checkpoint.plain_file._loads, json.loads)  # noqa: SLF001 - the first is orjson's, if that is installed
 
 
 @given(plain_data)
-def test_plain_files_are_read_without_the_rules(data: CheckpointData) -> None:
-    found = read_plain(encode(data))
+def test_plain_files_are_read_without_the_rules(data: checkpoint.CheckpointData) -> None:
+    found = read_plain(checkpoint.encode(data))
     assert found is not None
-    assert found[0] == data == _by_the_rules(encode(data)).data
+    assert found[0] == data == _by_the_rules(checkpoint.encode(data)).data
 
 
 @given(plain_data, st.data(), st.sampled_from(LOADS))
-def test_the_rules_would_read_just_so(data: CheckpointData, draw: st.DataObject, loads: Callable[..., object]) -> None:
+def test_the_rules_would_read_just_so(
+    data: checkpoint.CheckpointData, draw: st.DataObject, loads: Callable[..., object]
+) -> None:
     """For any damage to a file: if the fast reader accepts it, the complete reader reads the same."""
-    blob = bytearray(encode(data))
+    blob = bytearray(checkpoint.encode(data))
     for _ in range(draw.draw(st.integers(0, 2))):
         place = draw.draw(st.integers(0, len(blob)))
         blob[place : place + draw.draw(st.integers(0, 3))] = draw.draw(
@@ -221,14 +213,14 @@ SOUND = b'{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{"a/b":["c"]}},"Che
 )
 def test_what_libraries_forgive_is_left_to_the_rules(blob: bytes, loads: Callable[..., object]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plain_file, "_loads", loads)
+        patch.setattr(checkpoint.plain_file, "_loads", loads)
         assert read_plain(SOUND) is not None
         assert read_plain(blob) is None
 
 
 def assert_that_the_rules_agree(blob: bytes, loads: Callable[..., object]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plain_file, "_loads", loads)
+        patch.setattr(checkpoint.plain_file, "_loads", loads)
         found = read_plain(blob)
     if found is not None:
         ruled = _by_the_rules(blob)
@@ -238,7 +230,7 @@ def assert_that_the_rules_agree(blob: bytes, loads: Callable[..., object]) -> No
 def _by_the_rules(blob: bytes) -> checkpoint_decoding.Decoded:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint_decoding, "read_plain", lambda _: None)
-        return decode(blob)
+        return checkpoint.decode(blob)
 
 
 # --- topology ---------------------------------------------------------------------------------------------------------

@@ -16,20 +16,11 @@ from devicecore.adapters.kube_api.client_config import load
 from devicecore.adapters.kube_api.patches import NodeObject, Wanted, changes, render
 from devicecore.adapters.manifests import ManifestError, read_pods
 from devicecore.adapters.manifests.pods_file import PodsFile
+from devicecore.domain import model
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.checkpoint import checkpoint_of, decode, encode, judge, restore
 from devicecore.domain.errors import CheckpointError, DeviceCoreError, UnreadableReceiptError
 from devicecore.domain.events import DevicesReported, PluginLost, PluginRegistered
-from devicecore.domain.model import (
-    MAX_DEVICE_ID_LENGTH,
-    Container,
-    DeviceId,
-    PluginId,
-    Pod,
-    PodUid,
-    Receipt,
-    resource_name,
-)
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.selection import AskPlugin, ResourceRequest
 from devicecore.domain.text import foreign_text
@@ -39,8 +30,8 @@ from devicecore.wire.device_lists import read_devices
 
 M = TypeVar("M", bound=Message)
 SMALL_MESSAGE = 200  # bytes, so that lists of a fuzzer's size come near the limit
-RESOURCE = resource_name("acme.io/gpu")
-POD = Pod(PodUid("fuzz"), containers=(Container("main", {RESOURCE: 2}),))
+RESOURCE = model.resource_name("acme.io/gpu")
+POD = model.Pod(model.PodUid("fuzz"), containers=(model.Container("main", {RESOURCE: 2}),))
 
 
 def checkpoint(data: bytes) -> None:
@@ -82,7 +73,7 @@ def pods_file(data: bytes) -> None:
         path.write_bytes(data)
         before = PodsFile(path, "boot")
         before.keep({"a": "b"}, before.ran)
-        before.mark_running(PodUid("u"))
+        before.mark_running(model.PodUid("u"))
         assert PodsFile(path, "boot").ran == {*before.ran, "u"}
 
 
@@ -114,7 +105,7 @@ def api_answer(data: bytes) -> None:
 def receipt(data: bytes) -> None:
     """A receipt is read, and then reads the same after it was written by us, or is refused."""
     try:
-        response = conversion.read_receipt(Receipt(data))
+        response = conversion.read_receipt(model.Receipt(data))
     except UnreadableReceiptError as refusal:
         assert str(refusal)  # noqa: PT017 - as above
         return
@@ -135,7 +126,7 @@ def _list(data: bytes) -> None:
     devices = read_devices(data)
     assert devices == conversion.to_devices(message)
     assert conversion.to_devices(conversion.from_devices(devices)) == devices
-    plugin = PluginId(RESOURCE, "/p.sock", 1)
+    plugin = model.PluginId(RESOURCE, "/p.sock", 1)
     ListCheck(plugin, SMALL_MESSAGE).look(len(data), devices)
     node = NodeState().apply(
         PluginRegistered(plugin, conversion.to_options(deviceplugin.DevicePluginOptions())), now=0.0
@@ -160,7 +151,7 @@ def _admitted(node: NodeState) -> NodeState:
         return node
     assert not isinstance(decision, AskPlugin)
     assert len(decision.devices) == 2
-    return node.reserve(POD, request, decision.devices).confirm(request.key, RESOURCE, Receipt(b""))
+    return node.reserve(POD, request, decision.devices).confirm(request.key, RESOURCE, model.Receipt(b""))
 
 
 def _allocation(data: bytes) -> None:
@@ -173,7 +164,7 @@ def _allocation(data: bytes) -> None:
 def _preference(data: bytes) -> None:
     message = _parsed(deviceplugin.PreferredAllocationResponse, data)
     for container in message.container_responses if message else ():
-        assert all(isinstance(DeviceId(device), str) for device in container.deviceIDs)
+        assert all(isinstance(model.DeviceId(device), str) for device in container.deviceIDs)
 
 
 def _options(data: bytes) -> None:
@@ -188,9 +179,9 @@ def _registration(data: bytes) -> None:
     if message is None:
         return
     for text in (message.version, message.resource_name, message.endpoint):
-        assert foreign_text(text, MAX_DEVICE_ID_LENGTH).isprintable()
+        assert foreign_text(text, model.MAX_DEVICE_ID_LENGTH).isprintable()
     try:
-        name = resource_name(message.resource_name)
+        name = model.resource_name(message.resource_name)
     except DeviceCoreError as refusal:
         assert str(refusal)  # noqa: PT017 - as above
     else:

@@ -22,17 +22,9 @@ from devicecore.adapters.file import FileStore
 from devicecore.adapters.memory import MemoryPods, MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.memory_dra import MemoryDriverTransport
 from devicecore.domain.checkpoint import checkpoint_of, decode
+from devicecore.domain.dra import model
 from devicecore.domain.dra import state_file as dra_state
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
-from devicecore.domain.dra.model import (
-    AllocatedDevice,
-    ClaimKey,
-    ClaimRef,
-    ClaimUid,
-    DriverName,
-    PreparedDevice,
-    ResourceClaim,
-)
 from devicecore.domain.model import PodClaim
 from devicecore.dra_manager import DraManager
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
@@ -109,21 +101,21 @@ class Devices:
 class Driver:
     """A driver that answers with one device."""
 
-    name = DriverName("gpu.example.com")
+    name = model.DriverName("gpu.example.com")
 
-    def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-        return {claim.uid: PrepareResult((PreparedDevice("pool", claim.key.name),)) for claim in claims}
+    def prepare(self, claims: Sequence[model.ClaimRef]) -> Mapping[model.ClaimUid, PrepareResult]:
+        return {claim.uid: PrepareResult((model.PreparedDevice("pool", claim.key.name),)) for claim in claims}
 
-    def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
+    def unprepare(self, claims: Sequence[model.ClaimRef]) -> Mapping[model.ClaimUid, UnprepareResult]:
         return {claim.uid: UnprepareResult() for claim in claims}
 
 
 class Everything:
     """A source of claims, one for each pod and one for all of them."""
 
-    def get(self, key: ClaimKey) -> ResourceClaim:
-        results = (AllocatedDevice(Driver.name, "pool", key.name, "r"),)
-        return ResourceClaim(key, ClaimUid(f"uid-of-{key.name}"), "", results, Everyone())
+    def get(self, key: model.ClaimKey) -> model.ResourceClaim:
+        results = (model.AllocatedDevice(Driver.name, "pool", key.name, "r"),)
+        return model.ResourceClaim(key, model.ClaimUid(f"uid-of-{key.name}"), "", results, Everyone())
 
 
 class Everyone(frozenset[str]):

@@ -14,25 +14,16 @@ from attrs import define, evolve, field, frozen
 
 from devicecore.adapters.memory import MemoryPods, MemoryStore
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
-from devicecore.domain.dra import state_file
+from devicecore.domain.dra import model, state_file
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
 from devicecore.domain.dra.claims import ClaimCache, ClaimInfo
-from devicecore.domain.dra.model import (
-    AllocatedDevice,
-    ClaimKey,
-    ClaimRef,
-    ClaimUid,
-    DriverName,
-    PreparedDevice,
-    ResourceClaim,
-)
 from devicecore.domain.dra.state_file import ClaimEntry, StateWriter, encode
 from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, PodUid
 from devicecore.dra_manager import DraManager
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.testing.interrupts import Interrupts
 
-GPU = DriverName("gpu.example.com")
+GPU = model.DriverName("gpu.example.com")
 SMALL, LARGE = 100, 1_000
 MEGABYTE = 1_000_000
 
@@ -53,11 +44,11 @@ class Driver(DraDriver):
     def __init__(self, work: Work) -> None:
         self.work = work
 
-    def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
+    def prepare(self, claims: Sequence[model.ClaimRef]) -> Mapping[model.ClaimUid, PrepareResult]:
         self.work.driver_calls += 1
         return {claim.uid: PrepareResult((device(claim.key.name),)) for claim in claims}
 
-    def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
+    def unprepare(self, claims: Sequence[model.ClaimRef]) -> Mapping[model.ClaimUid, UnprepareResult]:
         self.work.driver_calls += 1
         return {claim.uid: UnprepareResult() for claim in claims}
 
@@ -71,8 +62,8 @@ class Store(MemoryStore):
         super().save(blob)
 
 
-def device(name: str) -> PreparedDevice:
-    return PreparedDevice("node-1", f"device-of-{name}", None, ("gpu",), (f"gpu.example.com/gpu={name}",))
+def device(name: str) -> model.PreparedDevice:
+    return model.PreparedDevice("node-1", f"device-of-{name}", None, ("gpu",), (f"gpu.example.com/gpu={name}",))
 
 
 def entry(number: int) -> ClaimEntry:
@@ -90,11 +81,11 @@ class Counting:
 
     def one_more_pod(self, *, count_call: bool = True) -> Work:
         """Prepare the claim of a new pod, and release it."""
-        claim = ResourceClaim(
-            ClaimKey("default", "new"),
-            ClaimUid("uid-of-new"),
+        claim = model.ResourceClaim(
+            model.ClaimKey("default", "new"),
+            model.ClaimUid("uid-of-new"),
             "",
-            (AllocatedDevice(GPU, "node-1", "device-of-new", "gpu"),),
+            (model.AllocatedDevice(GPU, "node-1", "device-of-new", "gpu"),),
             frozenset({"uid-of-new-pod"}),
         )
         self.claims.put(claim)
@@ -159,11 +150,11 @@ def test_one_claim_costs_as_many_function_calls_whatever_there_is() -> None:
 
 def test_a_second_pod_of_a_prepared_claim_costs_one_write(rendering: list[ClaimInfo]) -> None:
     counting = running(SMALL)
-    shared = ResourceClaim(
-        ClaimKey("default", "shared"),
-        ClaimUid("uid-of-shared"),
+    shared = model.ResourceClaim(
+        model.ClaimKey("default", "shared"),
+        model.ClaimUid("uid-of-shared"),
         "",
-        (AllocatedDevice(GPU, "node-1", "device-of-shared", "gpu"),),
+        (model.AllocatedDevice(GPU, "node-1", "device-of-shared", "gpu"),),
         frozenset({"a", "b"}),
     )
     counting.claims.put(shared)

@@ -4,19 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from devicecore.domain import topology
 from devicecore.domain.inventory import DeviceReport
 from devicecore.domain.ledger import Allocation, Ledger
 from devicecore.domain.model import ContainerKey, DeviceId, NumaNode, PodUid, Receipt, ResourceName
-from devicecore.domain.topology import (
-    NumaMask,
-    Policy,
-    Topology,
-    TopologyHint,
-    container_hints,
-    generate_hints,
-    merge,
-    pod_hints,
-)
 from tests import recorded
 from tests.recorded import Json
 
@@ -32,12 +23,12 @@ def numa(nodes: Sequence[int]) -> tuple[NumaNode, ...]:
     return tuple(map(NumaNode, nodes))
 
 
-def hint(row: Json) -> TopologyHint:
+def hint(row: Json) -> topology.TopologyHint:
     """A hint of a row."""
-    return TopologyHint(NumaMask.of(numa(row["mask"])), row["preferred"])
+    return topology.TopologyHint(topology.NumaMask.of(numa(row["mask"])), row["preferred"])
 
 
-def as_sets(hints: Mapping[str, Sequence[TopologyHint] | None]) -> Json:
+def as_sets(hints: Mapping[str, Sequence[topology.TopologyHint] | None]) -> Json:
     """Hints without their order; no preference stays None."""
     return {name: None if listed is None else set(listed) for name, listed in hints.items()}
 
@@ -65,10 +56,10 @@ def test_hints_are_those_of_a_kubelet(row: Json) -> None:
     pod = recorded.pod({**row["pod"], "init_containers": lender + row["pod"].get("init_containers", [])})
     ledger, machine = ledger_of(row), numa(row["numa_nodes"])
     if row["scope"] == "pod":
-        hints = pod_hints(pod, inventory, ledger, machine)
+        hints = topology.pod_hints(pod, inventory, ledger, machine)
     else:
         container = pod.containers[row.get("container_index", 0)]
-        hints = container_hints(pod, container, inventory, ledger, machine)
+        hints = topology.container_hints(pod, container, inventory, ledger, machine)
     expected = {name: listed and tuple(map(hint, listed)) for name, listed in row["expected"].items()}
     assert as_sets({name: hints[name] for name in expected}) == as_sets(expected)
 
@@ -79,7 +70,7 @@ def test_hints_are_generated_as_a_kubelet_generates_them(row: Json) -> None:
     report = DeviceReport.of(map(recorded.device, row["devices"]))
     available = report.index.select(map(DeviceId, row["available"]))
     reusable = report.index.select(map(DeviceId, row["reusable"]))
-    hints = generate_hints(report, available, reusable, row["request"], numa(row["numa_nodes"]))
+    hints = topology.generate_hints(report, available, reusable, row["request"], numa(row["numa_nodes"]))
     assert len(set(hints)) == len(hints)
     assert set(hints) == set(map(hint, row["expected"]))
 
@@ -88,7 +79,7 @@ def test_hints_are_generated_as_a_kubelet_generates_them(row: Json) -> None:
 def test_the_nodes_to_combine_are_those_with_devices_that_the_machine_has(row: Json) -> None:
     """A request for nothing fits everywhere, so its hints show which nodes are combined."""
     report = DeviceReport.of(map(recorded.device, row["devices"]))
-    hints = generate_hints(report, report.healthy, report.healthy - report.healthy, 0, numa(row["numa_nodes"]))
+    hints = topology.generate_hints(report, report.healthy, report.healthy - report.healthy, 0, numa(row["numa_nodes"]))
     combined = {node for listed in hints if listed.mask for node in listed.mask}
     assert sorted(combined) == (row["expected"] or row["numa_nodes"])
 
@@ -100,9 +91,9 @@ def test_device_hints_merge_with_those_of_other_providers(row: Json, policy: str
     machine = numa(row["numa_nodes"])
     inventory = recorded.inventory(recorded.resource("gpu", [row["device"]]))
     pod = recorded.pod({"containers": [{"limits": {"gpu": row["request"]}}]})
-    ours = container_hints(pod, pod.containers[0], inventory, Ledger(), machine)
+    ours = topology.container_hints(pod, pod.containers[0], inventory, Ledger(), machine)
     others = [{name: tuple(map(hint, hints))} for name, hints in row["other_providers"].items()]
-    best, admitted = merge(Topology(machine, Policy(policy)), [ours, *others])
+    best, admitted = topology.merge(topology.Topology(machine, topology.Policy(policy)), [ours, *others])
     expected = row["expected"]
     assert (admitted, best) == (expected["admit"], hint({**expected, "preferred": True}))
 
@@ -110,10 +101,10 @@ def test_device_hints_merge_with_those_of_other_providers(row: Json, policy: str
 @pytest.mark.parametrize("nodes", [(), (0, 0), (-1,)])
 def test_a_machine_without_numa_nodes_or_with_odd_ones_is_none(nodes: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="one or more different NUMA nodes"):
-        Topology(numa(nodes))
+        topology.Topology(numa(nodes))
 
 
 def test_a_policy_may_be_given_by_its_name() -> None:
-    assert Topology(policy="restricted").policy is Policy.RESTRICTED
+    assert topology.Topology(policy="restricted").policy is topology.Policy.RESTRICTED
     with pytest.raises(ValueError, match="bogus"):
-        Topology(policy="bogus")
+        topology.Topology(policy="bogus")
