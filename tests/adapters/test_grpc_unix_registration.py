@@ -19,7 +19,7 @@ from devicecore.adapters.grpc_unix import GrpcUnixTransport, PluginLimits, serve
 from devicecore.domain import errors
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
-from devicecore.domain.model import DeviceId, PluginOptions, Receipt
+from devicecore.domain.model import DeviceId, Receipt
 from devicecore.wire import deviceplugin
 from tests.adapters.peers import PATIENCE, Gpus, RawPlugin, Recorder, environment, register, running
 
@@ -38,17 +38,6 @@ def transport(directory: Path, recorder: Recorder, request: pytest.FixtureReques
 
 @pytest.mark.usefixtures("transport")
 class TestRegister:
-    def test_the_listener_gets_registration_and_lists_in_order(self, directory: Path, recorder: Recorder) -> None:
-        with RawPlugin(directory / "p.sock", [], ["d1", "d0"], ["d1", "d0"]) as raw:
-            assert register(directory, "p.sock") == OK
-            plugin = recorder.plugin()
-            assert recorder.lists(plugin, 3) == [(), ("d1", "d0"), ("d1", "d0")]
-        recorder.wait_lost(plugin)
-        assert recorder.events[:2] == [RegistrationRequested("acme.io/gpu"), PluginRegistered(plugin, PluginOptions())]
-        assert [type(event) for event in recorder.about(plugin)[1:]] == [*[DevicesReported] * 3, PluginLost]
-        assert plugin.socket == str(directory / "p.sock")
-        assert raw.authorities in ([], ["localhost"])  # grpc's server does not always tell
-
     def test_an_unsupported_version_is_refused_in_the_kubelets_words(self, directory: Path, recorder: Recorder) -> None:
         text = 'requested API version "v1alpha" is not supported by kubelet. Supported version is ["v1beta1"]'
         assert register(directory, "p.sock", version="v1alpha") == (StatusCode.UNKNOWN, text)
@@ -245,17 +234,6 @@ class TestInstances:
 
 
 class TestCalls:
-    def test_an_exception_of_a_plugin_is_returned_in_gos_words(
-        self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
-    ) -> None:
-        with serve_plugin(Gpus("d0"), directory), pytest.raises(errors.PluginCallError) as failed:
-            transport.allocate(recorder.plugin(), [DeviceId("d7")])
-        assert failed.value.args == (
-            "acme.io/gpu",
-            "Allocate",
-            "rpc error: code = Unknown desc = invalid allocation request for acme.io/gpu: unknown device: d7",
-        )
-
     def test_a_long_text_of_a_plugin_comes_back_cut_and_in_one_line(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
     ) -> None:
@@ -314,23 +292,6 @@ class TestCalls:
                 transport.allocate(recorder.plugin(), [D0])
             assert transport.get_preferred_allocation(recorder.plugin(), [D0], [], 1) == ()
 
-    def test_an_rpc_a_plugin_does_not_have_is_unimplemented(
-        self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
-    ) -> None:
-        class Old(RawPlugin):
-            def pre_start_container(
-                self, _: deviceplugin.PreStartContainerRequest, context: grpc.ServicerContext
-            ) -> deviceplugin.PreStartContainerResponse:
-                context.abort(StatusCode.UNIMPLEMENTED, "not here")
-
-        with Old(directory / "p.sock"):
-            assert register(directory, "p.sock") == OK
-            with pytest.raises(errors.PluginCallError) as failed:
-                transport.pre_start_container(recorder.plugin(), [D0])
-        assert str(failed.value) == (
-            "device plugin PreStartContainer rpc failed with err: rpc error: code = Unimplemented desc = not here"
-        )
-
     @pytest.mark.parametrize("over", ["deadline", "time", "plugin", "transport"])
     def test_no_call_outlives_its_deadline_its_time_its_plugin_or_its_transport(
         self, directory: Path, recorder: Recorder, over: str
@@ -378,12 +339,6 @@ class TestCalls:
             pytest.raises(errors.PluginCallError, match="context deadline exceeded"),
         ):
             transport.allocate(recorder.plugin(), [D0], timeout=timeout)
-
-    def test_a_receipt_may_come_from_anywhere(self, directory: Path) -> None:
-        transport = GrpcUnixTransport(directory)
-        assert transport.read(Receipt(b"\n\x06\n\x01A\x12\x01B")).envs == {"A": "B"}
-        with pytest.raises(errors.UnreadableReceiptError):
-            transport.read(Receipt(b"\xff"))
 
 
 # --- start and stop ---------------------------------------------------------------------------------------------------

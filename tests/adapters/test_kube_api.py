@@ -552,13 +552,6 @@ class TestCredentials:
                 published(sink, status(4))
             assert server.status(NODE) == with_gpus("4", "4")
 
-    def test_outside_of_a_cluster_the_environment_names_the_kubeconfig(
-        self, server: Server, directory: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("KUBECONFIG", str(server.config(directory)))
-        published(server.connect(service_account=directory / "none"), status(4))
-        assert server.status(NODE) == with_gpus("4", "4")
-
     def test_missing_credentials_are_an_error_at_once(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("KUBECONFIG", str(directory / "none"))
         with pytest.raises(ApiAccessError, match=r"KUBECONFIG or ~/.kube/config: none of these files exists"):

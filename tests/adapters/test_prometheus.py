@@ -176,15 +176,6 @@ class TestKubeletMetrics:
         assert lines[-1] == "# EOF"
         assert not any("_created" in line for line in lines)
 
-    def test_each_resource_has_its_own_counts(self, metrics: PrometheusMetrics, samples: Samples) -> None:
-        for resource in (GPU, NIC, GPU, 'not "valid"'):
-            metrics.device_plugin_registration(resource)
-        assert samples("kubelet_device_plugin_registration_total") == {
-            r'resource_name="not \"valid\""': 1,
-            'resource_name="acme.io/nic"': 1,
-            'resource_name="nvidia.com/gpu"': 2,
-        }
-
     def test_labels_are_bounded_and_the_least_recently_used_is_forgotten(
         self, metrics: PrometheusMetrics, server: MetricsServer, samples: Samples
     ) -> None:

@@ -663,17 +663,6 @@ def test_a_driver_without_a_known_service_is_refused(node: Node) -> None:
         node.transport.register(Driver(), services=[])
 
 
-def test_the_driver_chooses_the_service_and_v1beta1_has_no_share_ids(node: Node) -> None:
-    manager, driver = node.manager(), Driver()
-    driver.devices = (PreparedDevice("pool", "claim-0", "share", ("r",), ()),)
-    instance = node.transport.register(driver, services=["v2.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAPlugin"])
-    node.claim("claim", "a")
-    manager.prepare(pod("a", "claim"))
-    assert instance.id.service == "v1beta1.DRAPlugin"
-    (resource,) = manager.dynamic_resources(pod("a", "claim"), "main")
-    assert [device.share_id for _, device in resource.devices] == [None]
-
-
 def test_slices_of_all_drivers_are_deleted_at_the_start(node: Node) -> None:
     node.slices.publish(GPU, ["s"])
     manager = node.manager()
@@ -864,18 +853,6 @@ def test_an_observer_that_fails_changes_nothing(node: Node) -> None:
         manager.prepare(pod("a", "claim"))
         instance.report(healthy())
     assert len(node.heard) == 1
-
-
-def test_a_driver_error_keeps_its_code(node: Node) -> None:
-    class Busy(Driver):
-        def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-            raise errors.DriverCallError("NodePrepareResources", "ResourceExhausted", "busy")
-
-    manager, _ = node.with_claim("a", driver=Busy())
-    with pytest.raises(errors.PrepareError) as failed:
-        manager.prepare(pod("a", "claim"))
-    said = "prepare dynamic resources: NodePrepareResources: rpc error: code = ResourceExhausted desc = busy"
-    assert str(failed.value) == said
 
 
 @pytest.mark.parametrize("days", [-36_500, 36_500])

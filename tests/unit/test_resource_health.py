@@ -1,6 +1,5 @@
 """Resource health and its notifications, against the kubelet's cases (kubelet.md 10.4)."""
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -198,17 +197,6 @@ def test_a_pod_evicted_while_it_is_admitted_ends_as_released() -> None:
     manager.admit(pod("a", 1))
     assert isinstance(log.notifications[-1], Released)
     assert log.notifications[-1].pod == "a"
-
-
-def test_an_observer_that_raises_is_logged_and_affects_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(_: Notification) -> None:
-        raise RuntimeError("no")
-
-    manager, _, log = Setup().start(broken)
-    with caplog.at_level(logging.ERROR):
-        assert isinstance(manager.admit(pod("a", 1)), Admitted)
-    assert len(log.notifications) == 1
-    assert "Allocated" in caplog.text
 
 
 def test_the_pods_whose_devices_change_their_health_are_named() -> None:

@@ -6,7 +6,7 @@ from attrs import evolve
 
 from devicecore import NodeState, NodeStatus, ResourceName
 from devicecore.adapters.memory import MemorySink
-from devicecore.domain.errors import CalledFromInsideError, SinkError
+from devicecore.domain.errors import CalledFromInsideError
 from devicecore.domain.inventory import Inventory
 from devicecore.manager.publisher import Publisher
 from devicecore.runtime.current_state import CurrentState
@@ -38,20 +38,6 @@ def test_a_status_is_published_once() -> None:
     bench = Bench()
     assert bench.publisher.publish() == bench.publisher.publish() == NodeStatus({GPU: 0}, {GPU: 0})
     assert bench.sink.published == [NodeStatus({GPU: 0}, {GPU: 0})]
-
-
-def test_what_a_sink_refuses_is_published_with_the_next_call() -> None:
-    def fail() -> None:
-        raise SinkError("the API server", "connection refused")
-
-    bench = Bench()
-    bench.state.replace(lambda state: evolve(state, inventory=Inventory()))
-    bench.sink.before = fail
-    bench.publisher.publish(removed=[GPU])
-    bench.sink.before = lambda: None
-    bench.publisher.publish()
-    bench.publisher.publish()
-    assert bench.sink.published == [NodeStatus({}, {}, (GPU,))]
 
 
 def test_after_the_end_of_a_run_nothing_is_published() -> None:

@@ -55,16 +55,6 @@ def test_a_run_that_was_stopped_before_it_began_does_not_begin() -> None:
     assert state.run is None
 
 
-def test_a_condition_may_use_the_state_that_it_waits_for() -> None:
-    """It is called without the lock, so it may even change the state."""
-    state = CurrentState(NodeState())
-    waited = (lambda _: state.replace(knowing_gpus)[0].knows(GPU), 60)
-    thread = threading.Thread(target=state.wait_for, args=waited, daemon=True)
-    thread.start()
-    thread.join(60)
-    assert not thread.is_alive()
-
-
 def test_a_waiting_thread_notices_a_change_of_another() -> None:
     state = CurrentState(NodeState())
     seen: list[NodeState] = []
