@@ -264,7 +264,6 @@ def stays_while_the_api_server_is_away(driver: DriverUnderTest) -> str:
 def waits_between_connections_to_the_api_server(driver: DriverUnderTest) -> str:
     """The API server is replaced by a process that ends each connection, and the connections are counted."""
     own_process(driver)
-    # another process has taken the port
     # Another process may take the port.
     with skipping(OSError), _without_api_server(driver), _counted_connections(driver.api.address) as connections:
         driver.process.pause(_AWAY)
