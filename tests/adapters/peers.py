@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from queue import Queue, SimpleQueue
 from typing import Any, Self, TypeVar
@@ -274,10 +274,48 @@ with socket.socket(socket.AF_UNIX) as listener:
 """
 
 
+READS_NO_MORE = """
+import socket, sys
+
+connected = "000006040000000000 0004 7fffffff" "000004080000000000 7fff0000"  # windows of 2 GiB
+asked = "000005000100000001 0000000000"  # the first call, without content
+answer = (
+    "000020010400000001 88 00 0c 636f6e74656e742d74797065 10 6170706c69636174696f6e2f67727063"  # content-type
+    "000005000000000001 0000000000"
+    "00000f010500000001 00 0b 677270632d737461747573 01 30"  # grpc-status: 0
+)
+pings = bytes.fromhex("000008060000000000 0000000000000000") * 3000
+
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind(sys.argv[1])
+    listener.listen()
+    print("listening", flush=True)
+    connection = listener.accept()[0]
+    connection.sendall(bytes.fromhex(connected))
+    received = b""
+    while bytes.fromhex(asked) not in received:
+        received += connection.recv(4096)
+    connection.sendall(bytes.fromhex(answer))
+    while sys.argv[2] == "pings":
+        connection.sendall(pings)
+    while True:
+        listener.accept()
+"""
+
+
+def flood_of_pings(path: Path) -> AbstractContextManager[None]:
+    """A process at a socket that sends gRPC's clients PING after PING, and reads no answer."""
+    return _process_at(path, PINGS)
+
+
+def plugin_that_reads_no_more(path: Path, then: str) -> AbstractContextManager[None]:
+    """A plugin that answers GetDevicePluginOptions and reads nothing after it. `then` is what it sends, or nothing."""
+    return _process_at(path, READS_NO_MORE, then)
+
+
 @contextmanager
-def flood_of_pings(path: Path) -> Iterator[None]:
-    """A process at a socket that sends gRPC's clients PING after PING. Their threads then look at no deadline."""
-    with subprocess.Popen([sys.executable, "-c", PINGS, path], stdout=subprocess.PIPE) as process:
+def _process_at(path: Path, script: str, *arguments: str) -> Iterator[None]:
+    with subprocess.Popen([sys.executable, "-c", script, path, *arguments], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"listening\n"

@@ -21,7 +21,16 @@ from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import DeviceId, Receipt
 from devicecore.wire import deviceplugin
-from tests.adapters.peers import PATIENCE, Gpus, RawPlugin, Recorder, environment, register, running
+from tests.adapters.peers import (
+    PATIENCE,
+    Gpus,
+    RawPlugin,
+    Recorder,
+    environment,
+    plugin_that_reads_no_more,
+    register,
+    running,
+)
 
 OK = (StatusCode.OK, "")
 D0, D1 = DeviceId("d0"), DeviceId("d1")
@@ -230,6 +239,27 @@ class TestInstances:
         assert type(failure).__name__ in caplog.text
 
 
+CALLS_WITH_MUCH = """
+import gc, sys
+from pathlib import Path
+from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.domain.errors import PluginCallError
+from tests.adapters.peers import Recorder, register, running
+
+directory, recorder = Path(sys.argv[1]), Recorder()
+with running(directory, recorder, wipe=False) as transport:
+    register(directory, "p.sock")
+    for _ in range(2):
+        try:
+            transport.allocate(recorder.plugin(), [f"device-{number:020}" for number in range(20_000)], timeout=0.5)
+        except PluginCallError as error:
+            print(error, flush=True)
+del transport
+gc.collect()
+print("stopped", flush=True)
+"""  # it sends 580 KB; a socket holds 200
+
+
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
@@ -329,6 +359,17 @@ class TestCalls:
             if over == "plugin":
                 assert "code = Canceled" in str(failed.value)
             released.set()
+
+    @pytest.mark.parametrize("then", ["nothing", "pings"])
+    def test_a_call_that_its_plugin_does_not_read_ends_and_so_does_the_program(
+        self, directory: Path, then: str
+    ) -> None:
+        """By itself, gRPC ends such a call neither at its deadline nor when it is cancelled, and waits for it later."""
+        with plugin_that_reads_no_more(directory / "p.sock", then):
+            child = [sys.executable, "-c", CALLS_WITH_MUCH, str(directory)]
+            run = subprocess.run(child, env=environment(), capture_output=True, text=True, timeout=60, check=True)
+        late = "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
+        assert run.stdout.splitlines() == [late, late, "stopped"]
 
     @pytest.mark.parametrize("timeout", [0.0, -1.0])
     def test_a_call_whose_deadline_has_passed_fails_at_once(

@@ -1,7 +1,8 @@
 """Waits no longer than allowed for work that may never end.
 
-A thread of gRPC that waits for an answer also reads from the socket. If a server sends PING after PING, that thread
-looks at no deadline. Then neither a call nor the closing of its channel ends before the server does.
+gRPC ends a call only when its last write to the socket has ended, even if the call's deadline is over or the call was
+cancelled. If a server reads nothing, for example because its process is stopped, and the socket is full (200 KiB), that
+write does not end. Then neither a call nor the closing of its channel ends before the server reads again or ends.
 
 Law: `in_time` returns or raises within its seconds, whatever the work does.
 """

@@ -1,9 +1,12 @@
 """The methods of the two APIs, how to serve and how to call them, and errors in the words a kubelet would print.
 
-Law: a call returns the message that was expected or raises `grpc.RpcError`; it never returns None.
+Law: a call returns the message that was expected or raises `grpc.RpcError`; it never returns None. It ends `NOTICED`
+seconds after its deadline at the latest, whatever the server does.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +19,7 @@ from devicecore.adapters.grpc_unix.limits import MAX_ERROR
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.text import foreign_text
 from devicecore.system.grpc_settings import channel_options, own_details, target
+from devicecore.system.in_time import NOTICED
 from devicecore.system.sockets import OwnedSocket
 from devicecore.wire import deviceplugin, pluginregistration
 
@@ -151,11 +155,30 @@ def unary(
         method.path, request_serializer=method.request.SerializeToString
     )
     # grpc.aio takes 0 for no limit at all, and a negative number for a deadline that is over.
-    return _answer(method, call(request, timeout=seconds if seconds > 0 else -1.0))
+    return _answer(method, call(request, timeout=seconds if seconds > 0 else -1.0), max(seconds, 0.0) + NOTICED)
 
 
-async def _answer(method: Method[Any, Response], call: Awaitable[bytes]) -> Response:
-    return parse(method.response.FromString, await call)
+async def _answer(method: Method[Any, Response], call: Awaitable[bytes], seconds: float) -> Response:
+    try:
+        async with asyncio.timeout(seconds):  # see `in_time`: gRPC's own deadline may not end the call
+            data = await call
+    except TimeoutError:
+        _keep_grpc()
+        raise grpc.aio.AioRpcError(grpc.StatusCode.DEADLINE_EXCEEDED, details="Deadline Exceeded") from None
+    except asyncio.CancelledError:
+        _keep_grpc()
+        raise
+    return parse(method.response.FromString, data)
+
+
+@cache
+def _keep_grpc() -> None:
+    """Keep gRPC from ending before the process does.
+
+    When its last channel goes it waits, uninterruptibly, for each write that has not ended. A call that was given up
+    may have one.
+    """
+    grpc.aio.init_grpc_aio()
 
 
 def go_code(code: grpc.StatusCode) -> str:
