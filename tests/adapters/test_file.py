@@ -28,9 +28,7 @@ def store(directory: Path) -> FileStore:
 
 
 class TestFileStore:
-    def test_setting_aside_keeps_the_file_under_the_time_it_was_written(
-        self, store: FileStore, directory: Path
-    ) -> None:
+    def test_setting_aside_keeps_a_file_under_the_time_it_was_written(self, store: FileStore, directory: Path) -> None:
         aside = [f"{CHECKPOINT_NAME}.corrupt-20090213T233130Z{suffix}" for suffix in ("", ".2", ".3")]
         for name in aside:
             store.save(name.encode())

@@ -200,9 +200,7 @@ class TestHowOften:
         with running(directory, recorder, clock=clock), RawPlugin(directory / "p.sock", ["d0"]):
             assert {register(directory, "p.sock") for _ in range(3 * 16)} == {OK}
 
-    def test_without_a_limit_all_registrations_pass(
-        self, directory: Path, recorder: Recorder, clock: ManualClock
-    ) -> None:
+    def test_without_a_limit_all_calls_pass(self, directory: Path, recorder: Recorder, clock: ManualClock) -> None:
         with (
             running(directory, recorder, limits=PluginLimits(registrations_per_second=None), clock=clock),
             RawPlugin(directory / "p.sock", ["d0"]),

@@ -196,9 +196,7 @@ class TestPublishing:
         assert server.status(NODE) == with_gpus("2Ki", "1")
 
     @every_strategy
-    def test_a_removed_resource_is_deleted_even_if_others_wrote_it(
-        self, server: Server, strategy: PatchStrategy
-    ) -> None:
+    def test_a_removed_resource_is_deleted_also_if_others_wrote(self, server: Server, strategy: PatchStrategy) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "9"}))
         sink = server.connect(strategy=strategy, keep_removed=False)
         published(sink, NodeStatus({GPU: 9}, {GPU: 3}), NodeStatus(removed=(GPU,)))

@@ -58,7 +58,7 @@ def test_the_newest_connected_instance_is_called_else_the_newest(
 
 
 @given(histories)
-def test_only_registered_instances_are_connected_or_report(
+def test_only_registered_instances_connect_or_report(
     history: Sequence[tuple[drivers.DriverEvent, float]],
 ) -> None:
     for _, registry in played(history):

@@ -276,9 +276,8 @@ def test_a_plugin_lost_before_it_answers_a_preference_refuses_the_pod() -> None:
     with Rig() as rig:
         connection = rig.network.connect(PreferringPlugin(GPU, simulated_devices("gpu", 2)))
         rig.script.on("GetPreferredAllocation", faults.Meanwhile(connection.disconnect))
-        assert str(rig.admit(pod("p"))) == (
-            "device plugin GetPreferredAllocation rpc failed with err: endpoint example.com/gpu has been stopped"
-        )
+        said = "device plugin GetPreferredAllocation rpc failed with err: endpoint example.com/gpu has been stopped"
+        assert str(rig.admit(pod("p"))) == said
         rig.check()
 
 

@@ -340,9 +340,8 @@ def test_a_misspelt_resource_is_seen_in_the_verdict() -> None:
         verdict: Verdict = manager.admit(Pod(PodUid("p"), containers=(Container("main", limits),)))
     assert isinstance(verdict, Admitted)
     assert verdict.unhandled == (("main", "Example/GPU/x"), ("main", "example.com/gpus"), ("main", "gpu"))
-    assert repr(verdict) == (
-        "<Admitted: pod p with 1 device, unhandled: Example/GPU/x of main, example.com/gpus of main, gpu of main>"
-    )
+    shown = "<Admitted: pod p with 1 device, unhandled: Example/GPU/x of main, example.com/gpus of main, gpu of main>"
+    assert repr(verdict) == shown
 
 
 def test_the_help_of_admit_says_what_it_returns() -> None:

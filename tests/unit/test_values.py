@@ -219,9 +219,8 @@ def test_the_repr_of_a_large_state_is_one_short_line() -> None:
     assert repr(report.devices) == "<DevicesById: 5,000 devices>"
     assert repr(verdict) == "<Admitted: pod p with 4,000 devices>"
     assert repr(DeviceList.of(report.devices.values())) == "<DeviceList: 5,000 devices>"
-    assert repr(state.inventory.resources[GPU]) == (
-        f"<Resource example.com/gpu: a plugin is connected and has sent its list, {report!r}>"
-    )
+    shown = f"<Resource example.com/gpu: a plugin is connected and has sent its list, {report!r}>"
+    assert repr(state.inventory.resources[GPU]) == shown
 
 
 def test_a_repr_escapes_what_others_wrote() -> None:

@@ -466,9 +466,7 @@ def test_a_list_that_is_not_whole_releases_nothing(node: ClusterNode) -> None:
 
 
 @pytest.mark.parametrize("answered", range(1, 24, 3))
-def test_a_kill_at_any_request_doubles_and_leaks_no_device(
-    server: LocalApiServer, tmp_path: Path, answered: int
-) -> None:
+def test_a_kill_at_any_request_doubles_or_leaks_nothing(server: LocalApiServer, tmp_path: Path, answered: int) -> None:
     """The node ends when the server has answered so many requests; another one goes on with its checkpoint."""
     store = MemoryStore()
     with ClusterNode(server, tmp_path, store) as node:

@@ -92,9 +92,7 @@ def test_a_file_with_a_wrong_checksum_is_shown(devicecore: Run, claims: Path) ->
 
 
 @pytest.mark.parametrize("has_devices", [False, True])
-def test_a_file_of_an_old_kubelet_is_read_and_not_called_good(
-    devicecore: Run, tmp_path: Path, has_devices: bool
-) -> None:
+def test_a_file_of_an_old_kubelet_is_read_but_not_called_ok(devicecore: Run, tmp_path: Path, has_devices: bool) -> None:
     path = tmp_path / "old"
     document = json.loads(json.dumps(FORMER))
     if has_devices:  # as kubelet 1.31 wrote it

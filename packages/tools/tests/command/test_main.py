@@ -110,9 +110,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: st
         ),
     ],
 )
-def test_without_an_extra_the_command_says_what_to_install(
-    missing: list[str], extra: str, arguments: list[str]
-) -> None:
+def test_without_an_extra_a_command_says_what_to_install(missing: list[str], extra: str, arguments: list[str]) -> None:
     """A library that is not installed is one sentence with the command to run, and status 2."""
     begin = f"import sys; sys.modules.update(dict.fromkeys({missing})); from devicecore_tools.command.main import main"
     ran = run_python(f"{begin}; sys.exit(main({arguments}))")

@@ -155,9 +155,7 @@ def test_the_environment_may_name_the_place(
     assert kubelet.report().plugin.socket.startswith(f"{short_path}/")
 
 
-def test_a_directory_on_the_command_line_outdoes_the_environment(
-    kubelet: Kubelet, start: Start, short_path: Path
-) -> None:
+def test_a_directory_on_the_command_line_outdoes_variables(kubelet: Kubelet, start: Start, short_path: Path) -> None:
     """A variable that was exported for another kubelet changes nothing."""
     kubelet.start()
     start("--resource", "example.com/gpu", DEVICE_PLUGIN_PATH="/nowhere", KUBELET_SOCKET="/nowhere/kubelet.sock")

@@ -60,9 +60,7 @@ def test_a_pods_json_names_the_message(pod: str, capsys: Capsys) -> None:
     assert document["trial"] is None
 
 
-def test_with_a_checkpoint_the_holders_are_named_and_the_pod_is_tried(
-    pod: str, checkpoint: str, capsys: Capsys
-) -> None:
+def test_with_a_checkpoint_holders_are_named_and_the_pod_is_tried(pod: str, checkpoint: str, capsys: Capsys) -> None:
     assert why(pod, "--checkpoint", checkpoint, "--json") == 0
     document = json.loads(capsys.readouterr().out)
     rows = document["explanations"][0]["devices"]
@@ -97,7 +95,7 @@ def forms(message: str) -> list[str]:
 
 
 @pytest.mark.parametrize("recorded", EXAMPLES, ids=lambda one: f"{one['id']}-{len(one['message'])}")
-def test_each_recorded_refusal_is_explained_in_each_form(
+def test_each_recorded_refusal_is_explained_in_any_form(
     recorded: dict[str, str], tmp_path: Path, capsys: Capsys
 ) -> None:
     file = tmp_path / "file"
