@@ -45,8 +45,7 @@ class Quantity(NamedTuple):
     def parse(cls, text: str) -> "Quantity":
         """Return the quantity that `text` says. What is smaller than a billionth is rounded away from zero.
 
-        Raises:
-            InvalidQuantityError: `text` is no quantity.
+        Raises InvalidQuantityError if `text` is no quantity.
         """
         # Kubernetes caps quantities at 2**63-1, and so do we, before the number gets its 200 digits.
         magnitude = min(_magnitude(text), Decimal(MAX_QUANTITY))

@@ -80,8 +80,7 @@ class Admissions:
     def admit(self, pod: Pod, containers: Sequence[Container], affinity: Affinity) -> Verdict:
         """Allocate devices to all `containers` of a pod, or to none of them.
 
-        Raises:
-            CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
+        Raises CalledFromInsideError if it is called from inside an admission of the same pod, or from inside the store.
         """
         turn = self._turns.begin((pod.uid,), OpenCall(), self._budget, "admit")
         if turn is None:

@@ -23,6 +23,7 @@ from devicecore.adapters.kube_api.credential_program import run
 from devicecore.adapters.kube_api.http import MAX_ANSWER, MAX_WATCH, AnswerTooLargeError, Transport
 from devicecore.adapters.kube_api.patches import Json, NodeObject, PatchType
 from devicecore.domain.errors import DeviceCoreError, SetUpError
+from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
 
 T = TypeVar("T")
@@ -46,6 +47,12 @@ class NodeNameError(SetUpError, ValueError):
 
     name: str = field(converter=foreign_text)
     _text = "expected the name of a node, made of a-z, 0-9, '-' and '.', got {name!r}"
+
+
+def check_node_name(name: str) -> None:
+    """Refuse a name that no Node can have. Raises NodeNameError."""
+    if not is_dns_subdomain(name):
+        raise NodeNameError(name)
 
 
 @frozen
@@ -152,8 +159,7 @@ class ApiServer:
     def write(self, kind: PatchType, body: Json) -> NodeObject:
         """Patch the node's status and return the node.
 
-        Raises:
-            Problem: the patch is refused, or its result is not known.
+        Raises Problem if the patch is refused, or its result is not known.
         """
         query = {"fieldManager": self.field_manager, **({"force": "true"} if kind is PatchType.APPLY else {})}
         path = f"api/v1/nodes/{self.node}/status"
@@ -176,8 +182,7 @@ class ApiServer:
     def send(self, request: ApiRequest) -> Json:
         """Send a request and return the parsed answer.
 
-        Raises:
-            Problem: the server refuses, or there is no answer, or it is not JSON.
+        Raises Problem if the server refuses, or there is no answer, or it is not JSON.
         """
         is_core = request.path.startswith("api/")
         return self.ask(request.permission, lambda: self.answer(request), is_core=is_core)
@@ -185,8 +190,7 @@ class ApiServer:
     def answer(self, request: ApiRequest) -> Json:
         """Send a request and return the parsed answer. Only what is asked by `ask` may call this.
 
-        Raises:
-            httpx2.HTTPStatusError: the server refuses.
+        Raises httpx2.HTTPStatusError if the server refuses.
         """
         transport, url, headers = self._prepared(request)
         content = None
@@ -352,9 +356,7 @@ def _lines(answer: httpx2.Response) -> Iterator[bytes]:
 def _event(line: bytes) -> tuple[str, Json]:
     """Return the kind of an event of a watch, and its object.
 
-    Raises:
-        Problem: the server has ended the watch with an error.
-        ValueError: it is no event.
+    Raises Problem if the server has ended the watch with an error, and ValueError if it is no event.
     """
     event = _loads(line)
     if not isinstance(event, dict) or not isinstance(event.get("object"), dict):

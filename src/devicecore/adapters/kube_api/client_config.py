@@ -239,8 +239,7 @@ def _tls(cluster: Value, user: Value) -> Callable[[], ssl.SSLContext]:
 def add_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """Have a client show this certificate, in PEM format.
 
-    Raises:
-        ssl.SSLError: it is not a certificate with its key.
+    Raises ssl.SSLError if it is not a certificate with its key.
     """
     with tempfile.NamedTemporaryFile(suffix=".pem") as file:  # the ssl module takes certificates from files only
         file.write(certificate + b"\n" + key)

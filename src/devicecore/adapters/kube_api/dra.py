@@ -7,7 +7,7 @@ if a driver's name is made to change it. A call that waits for the server delays
 import re
 from http import HTTPStatus
 
-from devicecore.adapters.kube_api.access import Access, ApiRequest, NodeNameError
+from devicecore.adapters.kube_api.access import Access, ApiRequest, check_node_name
 from devicecore.adapters.kube_api.requests import CLAIMS, SLICES, ApiServers, RequestError
 from devicecore.domain.dra.errors import ClaimSourceError, SliceError
 from devicecore.domain.dra.model import ClaimKey, DriverName, ResourceClaim
@@ -66,8 +66,7 @@ class KubeApiSlices(ApiServers):
     """
 
     def __init__(self, node: str, access: Access = Access()) -> None:
-        if not is_dns_subdomain(node):
-            raise NodeNameError(node)
+        check_node_name(node)
         super().__init__("the client of ResourceSlices", node, access)
 
     def delete(self, driver: DriverName | None) -> None:

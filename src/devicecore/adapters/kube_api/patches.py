@@ -159,8 +159,7 @@ def render(
 ) -> tuple[PatchType, Json]:
     """Return the patch that writes `needed` into `node`, so that it shows what is `wanted`.
 
-    Raises:
-        ValueError: `field_manager` has applied other fields, which this patch would delete.
+    Raises ValueError if `field_manager` has applied other fields, which this patch would delete.
     """
     match strategy:
         case PatchStrategy.JSON_PATCH:

@@ -181,8 +181,7 @@ def pages(
 ) -> Iterator[tuple[list[Json], str]]:
     """Yield the objects of each page of a list, and the version of the list.
 
-    Raises:
-        RequestError: an answer is no list, or the list has too many pages.
+    Raises RequestError if an answer is no list, or the list has too many pages.
     """
     query = {"limit": str(page), **({"fieldSelector": fields} if fields else {})}
     for _ in range(MAX_PAGES):
@@ -199,8 +198,7 @@ def pages(
 def _page_of(answer: Json) -> tuple[list[Json], str, str]:
     """Return the objects of one page of a list, the version of the list, and what continues it; empty at its end.
 
-    Raises:
-        RequestError: it is no list.
+    Raises RequestError if it is no list.
     """
     metadata = answer.get("metadata") if isinstance(answer, Mapping) else None
     items = answer.get("items") if isinstance(answer, Mapping) else None

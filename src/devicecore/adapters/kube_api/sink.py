@@ -13,14 +13,13 @@ from http import HTTPStatus
 
 from attrs import evolve, frozen
 
-from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
+from devicecore.adapters.kube_api.access import Access, ApiServer, Problem, check_node_name
 from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.patches import NodeObject, PatchStrategy, Wanted, changes, render
 from devicecore.adapters.kube_api.publishing import ApiPublisher
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.domain.model import ResourceName
-from devicecore.domain.names import is_dns_subdomain
 from devicecore.runtime.lifecycle import Lifecycle
 
 _log = logging.getLogger(__name__)
@@ -84,8 +83,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         field_manager: str = "devicecore",
         pace: Pace = Pace(),
     ) -> None:
-        if not is_dns_subdomain(node):
-            raise NodeNameError(node)
+        check_node_name(node)
         server = access.connection().server  # files are read now, so that errors are raised
         place = f"node {node} at {_PASSWORD.sub('//***@', server)}"
         new = partial(ApiServer, node, access, field_manager)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 from http import HTTPStatus
 
-from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, NodeNameError, Problem
+from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, Problem, check_node_name
 from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.adapters.kube_api.publishing import ApiPublisher
@@ -19,7 +19,6 @@ from devicecore.domain.dra.errors import SlicePublishError
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.objects import slice_of
 from devicecore.domain.dra.slices import DevicePool, PublishedDevice, SliceChanges, canonical, changes
-from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.system.background import bounded_backoff
@@ -72,8 +71,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         backoff: Backoff = Backoff(),
         resync: float = 300.0,
     ) -> None:
-        if not is_dns_subdomain(node):
-            raise NodeNameError(node)
+        check_node_name(node)
         empty = DevicePool(DriverName(driver), node, node if pool is None else pool, ())
         access.connection()  # files are read now, so that errors are raised
         new = partial(ApiServer, node, access, "devicecore")

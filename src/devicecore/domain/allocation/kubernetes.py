@@ -56,8 +56,7 @@ class KubernetesSearch(Search):
     def reason_against(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
         """Return the first reason. The counters of a device that is rejected late stay consumed.
 
-        Raises:
-            ExcludedError: the device is one of all devices, and a constraint forbids it.
+        Raises ExcludedError if the device is one of all devices, and a constraint forbids it.
         """
         self._charged.clear()
         reason = super().reason_against(claim, request, candidate)
@@ -243,8 +242,7 @@ def _may_differ(situation: Situation) -> bool:
 def _right_devices(situation: Situation, faults: frozenset[KubernetesFault]) -> tuple[Taken, ...] | None:
     """Return the devices that a search with faults finds, None if it finds none, or wrong ones.
 
-    Raises:
-        SearchGivenUpError: it takes too many steps.
+    Raises SearchGivenUpError if it takes too many steps.
     """
     search = KubernetesSearch(situation, faults)
     try:

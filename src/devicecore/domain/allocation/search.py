@@ -133,9 +133,8 @@ class Search:
     def run(self) -> bool:
         """Search, and return whether all requests are fulfilled. `taken` is with which devices, in their order.
 
-        Raises:
-            UndecidedError: the claims cannot be allocated whatever the devices are, an expression cannot be
-                evaluated, or the search took too many steps.
+        Raises UndecidedError if the claims cannot be allocated whatever the devices are, an expression cannot be
+        evaluated, or the search took too many steps.
         """
         self._prepare_all()
         path = [self._ways(_Place())] if self.claims else []
@@ -152,8 +151,7 @@ class Search:
     def allows(self, taken: Iterable[Taken]) -> bool:
         """Return whether these devices fulfil the requests for which another search has taken them.
 
-        Raises:
-            UndecidedError: as `run`.
+        Raises UndecidedError as `run` does.
         """
         self._prepare_all()
         return all(self._take(one.claim, one.request, one.candidate) for one in taken) and all(

@@ -66,8 +66,7 @@ class Decoded:
 def decode(blob: bytes) -> Decoded:
     """Read a file of any format, even if its checksum is wrong: `Decoded.valid` says whether it is right.
 
-    Raises:
-        MalformedCheckpointError: it is not a checkpoint.
+    Raises MalformedCheckpointError if it is not a checkpoint.
     """
     if plain := read_plain(blob):
         data, stored = plain

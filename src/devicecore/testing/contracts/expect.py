@@ -57,8 +57,7 @@ def expect(what: str, actual: object, expected: object) -> None:
 def expect_error(what: str, kind: type[E] | tuple[type[E], ...], call: Callable[[], object]) -> E:
     """Call `call` and return the error of this kind that it raises.
 
-    Raises:
-        AssertionError: it raised another error, or none.
+    Raises AssertionError if it raised another error, or none.
     """
     __tracebackhide__ = True
     try:

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from os import PathLike
 
-from devicecore.adapters.kube_api import Access, NodeNameError
-from devicecore.adapters.kube_api.access import ApiRequest, ApiServer, Problem
+from devicecore.adapters.kube_api import Access
+from devicecore.adapters.kube_api.access import ApiRequest, ApiServer, Problem, check_node_name
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.adapters.kube_api.requests import CLAIMS, CLASSES, EVENTS, NODES, PODS, SLICES, all_of
-from devicecore.domain.names import is_dns_subdomain
 
 _SECONDS = 30.0  # for a request
 _PODS_AT_ONCE = 100  # so that no answer comes near the limit of one
@@ -61,8 +60,8 @@ def read_objects(
     In place of a kind that cannot be read, there is a sentence that says why. Raises NodeNameError if no node can have
     this name.
     """
-    if node and not is_dns_subdomain(node):
-        raise NodeNameError(node)
+    if node:
+        check_node_name(node)
     server = ApiServer(node or "all", Access(kubeconfig, timeout=_SECONDS), "devicecore")
     unreachable = ""
     answers: dict[str, Json | str] = {}

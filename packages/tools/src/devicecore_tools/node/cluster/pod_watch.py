@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Protocol
 
-from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
+from devicecore.adapters.kube_api.access import Access, ApiServer, Problem, check_node_name
 from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.http import AnswerTooLargeError
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.adapters.kube_api.requests import PAGE, PODS, RequestError, pages
-from devicecore.domain.names import is_dns_subdomain
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
 
@@ -63,8 +62,8 @@ class KubeApiPods(HasLifecycle):
         node: str | None = None,
         backoff: Backoff = Backoff(),
     ) -> None:
-        if node is not None and not is_dns_subdomain(node):
-            raise NodeNameError(node)
+        if node is not None:
+            check_node_name(node)
         self._access = access
         access.connection()  # files are read now, so that errors are raised
         self._handler = handler
