@@ -94,6 +94,11 @@ def names(ids: Collection[str]) -> str:
     return listed if len(ids) <= _MAX_NAMES else f"{listed} and {len(ids) - _MAX_NAMES:,} more"
 
 
+def by_number(things: Collection[object], one: str, several: str) -> str:
+    """Return the form of a word that fits the number of the things."""
+    return one if len(things) == 1 else several
+
+
 def devices_of(ids: Collection[str], resource: str) -> str:
     """`2 devices of example.com/gpu (gpu-0, gpu-1)`."""
     return f"{counted(len(ids), 'device')} of {foreign_text(resource, _MAX_NAME)} ({names(ids)})"

@@ -32,12 +32,11 @@ class SliceDevice:
 
 @frozen
 class PublishedPool:
-    """The slices of one pool: those of the highest generation, and the obsolete ones."""
+    """The slices of one pool that have its highest generation."""
 
     name: str
     generation: int
     slices: tuple[Slice, ...]
-    obsolete: tuple[Slice, ...]
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -79,4 +78,4 @@ def _pool(name: str, slices: list[Slice]) -> PublishedPool:
 
     highest = max(map(generation, slices))
     newest = tuple(one for one in slices if generation(one) == highest)
-    return PublishedPool(name, highest, newest, tuple(one for one in slices if generation(one) != highest))
+    return PublishedPool(name, highest, newest)

@@ -77,8 +77,11 @@ class ExitedEarlyError(PluginProcessError):
         return f"exited early with status {self.status}"
 
     def __str__(self) -> str:
-        last = f"last output: {self.output}" if self.output else "it printed nothing"
-        return f"`{shlex.join(self.command)}` {self.how}, {last}"
+        return f"`{shlex.join(self.command)}` {self.how}, {_last(self.output)}"
+
+
+def _last(output: str) -> str:
+    return f"last output: {output}" if output else "it printed nothing"
 
 
 @frozen
@@ -90,8 +93,8 @@ class StillRunningError(PluginProcessError, TimeoutError):
     output: str
 
     def __str__(self) -> str:
-        last = f"last output: {self.output}" if self.output else "it printed nothing"
-        return f"expected `{shlex.join(self.command)}` to end within {self.timeout:g} s; it still runs, {last}"
+        wanted = f"expected `{shlex.join(self.command)}` to end within {self.timeout:g} s"
+        return f"{wanted}; it still runs, {_last(self.output)}"
 
 
 @frozen
@@ -103,8 +106,7 @@ class NotPrintedError(PluginProcessError, TimeoutError):
     output: str
 
     def __str__(self) -> str:
-        last = f"last output: {self.output}" if self.output else "it printed nothing"
-        return f"expected the plugin to print {self.text!r} within {self.timeout:g} s, {last}"
+        return f"expected the plugin to print {self.text!r} within {self.timeout:g} s, {_last(self.output)}"
 
 
 class PluginProcess(HasLifecycle):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.claims import ClaimedHardware, SameDevice
 from devicecore_tools.doctor.dra import DraDevices, DriverPresence
-from devicecore_tools.doctor.findings import Evidence, Found, devices_of, name, names
+from devicecore_tools.doctor.findings import Evidence, Found, by_number, devices_of, name, names
 from devicecore_tools.doctor.look import EventSeen, Look, PodSeen, Source
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods
 
@@ -71,7 +71,7 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
         if not (pods or devices or waiting):
             continue
         holds = (
-            f" {counted(len(pods), 'pod')} {'holds' if len(pods) == 1 else 'hold'} its devices ({names(pods)}), and "
+            f" {counted(len(pods), 'pod')} {by_number(pods, 'holds', 'hold')} its devices ({names(pods)}), and "
             "the last pod of each claim cannot end while it is gone."
             if pods
             else ""
@@ -100,7 +100,7 @@ def pod_waits_for_claim(dra: DraDevices) -> Iterator[Found]:
 
 
 def _waits(pod: PodSeen, claims: tuple[str, ...], why: str, evidence: Evidence) -> Found:
-    what = f"ResourceClaim{'' if len(claims) == 1 else 's'} {', '.join(map(name, claims))}"
+    what = f"{by_number(claims, 'ResourceClaim', 'ResourceClaims')} {', '.join(map(name, claims))}"
     sentence = f"Pod {name(pod.identity)} waits, because its {what} cannot be prepared: {why}."
     begun = Evidence(Source.PODS, f"{name(pod.identity)} is Pending on this node")
     return Found(sentence, (evidence, begun), pods=(pod.identity,))
@@ -148,7 +148,7 @@ def claimed_device_unhealthy(look: Look, dra: DraDevices) -> Iterator[Found]:
             pods = list(dict.fromkeys(owner.identity for owner in owners))
             sentence = (
                 f"Device {name(device)} of {driver} is unhealthy, and {counted(len(pods), 'pod')} "
-                f"{'holds' if len(pods) == 1 else 'hold'} it ({names(pods)}) through ResourceClaim {names(one.claims)}."
+                f"{by_number(pods, 'holds', 'hold')} it ({names(pods)}) through ResourceClaim {names(one.claims)}."
             )
             source = Source.HEALTH if (driver, pool, device) in (look.health.value or {}) else Source.PODS
             evidence = (
@@ -167,7 +167,7 @@ def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
     for driver, state in dra.drivers.items():
         used = [key[2] for key, one in dra.by_driver.get(driver, {}).items() if not local.isdisjoint(one.claims)]
         if state is DriverPresence.ALIVE and driver not in published and used:
-            in_use = f"{counted(len(used), 'device')} of it {'is' if len(used) == 1 else 'are'} in use ({names(used)})."
+            in_use = f"{counted(len(used), 'device')} of it {by_number(used, 'is', 'are')} in use ({names(used)})."
             sentence = (
                 f"DRA driver {name(driver)} runs, and there is no ResourceSlice of it for this node, so the scheduler "
                 f"allocates none of its devices. {in_use}"

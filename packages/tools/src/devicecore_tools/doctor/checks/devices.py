@@ -3,12 +3,12 @@
 Law: a holder counts only if it is certain. What the checkpoint lists as healthy is no evidence of what is healthy now.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from devicecore.domain.model import Health
 from devicecore.domain.text import counted
 from devicecore_tools.doctor.facts import all_numa_nodes
-from devicecore_tools.doctor.findings import Evidence, Found, devices_of, name
+from devicecore_tools.doctor.findings import Evidence, Found, by_number, devices_of, name
 from devicecore_tools.doctor.look import Look, Source
 from devicecore_tools.doctor.plugins import PluginSockets, WhyAbsent, absence, wanted_resources
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, Pods, believed_file
@@ -24,9 +24,8 @@ def held_device_not_listed(holders: Holders, lists: Lists) -> Iterator[Found]:
     for resource, listed in lists.listed.items():
         missing = [device for device in holders.in_use.get(resource, ()) if device not in listed]
         if missing:
-            sentence = (
-                f"Containers hold {devices_of(missing, resource)}, but the plugin does not list {_them(missing)}."
-            )
+            them = by_number(missing, "it", "them")
+            sentence = f"Containers hold {devices_of(missing, resource)}, but the plugin does not list {them}."
             evidence = (
                 *_holders(holders, resource, missing),
                 Evidence(Source.PLUGINS, f"{_sockets(lists, resource)}: {devices_of([*listed], resource)}"),
@@ -100,9 +99,10 @@ def unhealthy_device(look: Look, holders: Holders, lists: Lists, not_free: Mappi
                 if state is Health.UNHEALTHY and device not in held
             ]
             if sick:
+                them = by_number(sick, "it", "them")
                 sentence = (
-                    f"The plugin reports {devices_of(sick, resource)} as unhealthy. No container holds {_them(sick)}, "
-                    f"and the kubelet gives {_them(sick)} to no pod."
+                    f"The plugin reports {devices_of(sick, resource)} as unhealthy. No container holds {them}, and the "
+                    f"kubelet gives {them} to no pod."
                 )
                 told = Evidence(Source.PLUGINS, f"{_sockets(lists, resource)}: Unhealthy")
                 yield Found(sentence, (told,), resource, tuple(sick))
@@ -201,7 +201,3 @@ def _holders(holders: Holders, resource: str, devices: list[str]) -> tuple[Evide
 
 def _sockets(lists: Lists, resource: str) -> str:
     return ", ".join(map(name, lists.sockets_of.get(resource, ())))
-
-
-def _them(devices: Collection[str]) -> str:
-    return "it" if len(devices) == 1 else "them"

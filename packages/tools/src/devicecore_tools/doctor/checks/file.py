@@ -10,7 +10,7 @@ from itertools import islice
 
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.text import counted, foreign_text
-from devicecore_tools.doctor.findings import Evidence, Found, name, names
+from devicecore_tools.doctor.findings import Evidence, Found, by_number, name, names
 from devicecore_tools.doctor.look import Look, ReceiptSeen, Source
 from devicecore_tools.doctor.precedence import Holders, OwnerState, believed_file
 
@@ -99,7 +99,7 @@ def duplicate_cdi_names(look: Look) -> Iterator[Found]:
         more = [counted(len(counts) - _MAX_FILES, "more file")] if len(counts) > _MAX_FILES else []
         where = " and ".join([*shown, *more])
         what = f"{counted(len(devices), 'CDI device')} in {name(directory)}"
-        sentence = f"{what} {_is(devices)} defined by {where}: {names(devices)}."
+        sentence = f"{what} {by_number(devices, 'is', 'are')} defined by {where}: {names(devices)}."
         yield Found(sentence, (Evidence(Source.CDI, f"{where}: {names(devices)}"),))
 
 
@@ -124,10 +124,6 @@ def unresolvable_cdi_names(look: Look, holders: Holders) -> Iterator[Found]:
 
 def _entry(receipt: ReceiptSeen) -> str:
     return f"container {name(receipt.key.container)} of pod {name(receipt.key.pod)}"
-
-
-def _is(devices: list[str]) -> str:
-    return "is" if len(devices) == 1 else "are"
 
 
 def _version(text: str) -> tuple[int, int] | None:

@@ -5,19 +5,18 @@ Law: a kubelet is said to be stopped only if nobody listens at its sockets, neve
 
 from collections.abc import Iterator
 
+from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_FILE
 from devicecore.domain.text import counted, foreign_text
-from devicecore_tools.doctor.findings import Evidence, Found, name, names
+from devicecore_tools.doctor.findings import Evidence, Found, by_number, name, names
 from devicecore_tools.doctor.look import Look, Source
 from devicecore_tools.doctor.plugins import wanted_resources
 from devicecore_tools.doctor.precedence import KUBELET_SOCKETS, Holders, KubeletNow, Lists, Pods
-
-_CLAIMS_FILE = "dra_manager_state"
 
 
 def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
     """No kubelet runs, or it does not answer."""
     pods_run = (
-        f" {counted(len(pods.here), 'pod')} of this node {'runs' if len(pods.here) == 1 else 'run'} on without it."
+        f" {counted(len(pods.here), 'pod')} of this node {by_number(pods.here, 'runs', 'run')} on without it."
         if pods.here
         else ""
     )
@@ -35,7 +34,7 @@ def kubelet_cannot_start(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
     """A state file is damaged or does not fit the machine, so that a kubelet ends when it starts."""
     problems = [(Source.STATE_FILES, one.name, one.problem) for one in look.state_files.value or () if one.problem]
     if look.claims.value is not None and look.claims.value.problem:
-        problems.append((Source.CLAIMS, _CLAIMS_FILE, look.claims.value.problem))
+        problems.append((Source.CLAIMS, CLAIMS_FILE, look.claims.value.problem))
     for source, file, problem in problems:
         why = foreign_text(problem, 300)
         if kubelet is KubeletNow.STOPPED:
@@ -60,7 +59,7 @@ def kubelet_starting(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holde
     )
     sentence = (
         f"The kubelet has just started: it lists none of the {counted(len(running), 'pod')} that "
-        f"{'runs' if len(running) == 1 else 'run'} on this node ({names(running)}).{waits}"
+        f"{by_number(running, 'runs', 'run')} on this node ({names(running)}).{waits}"
     )
     evidence = (
         (

@@ -8,7 +8,7 @@ from itertools import combinations
 
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.text import counted
-from devicecore_tools.doctor.findings import Evidence, Found, devices_of, name, names
+from devicecore_tools.doctor.findings import Evidence, Found, by_number, devices_of, name, names
 from devicecore_tools.doctor.look import Look, Source
 from devicecore_tools.doctor.precedence import (
     AllocationSeen,
@@ -34,8 +34,8 @@ def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterat
         pods = list(dict.fromkeys(one.pod.identity for one in missing))
         requests = names([f"{one.pod.identity} {one.requested - one.named:,}" for one in missing])
         sentence = (
-            f"{counted(len(pods), 'pod')} that {'runs' if len(pods) == 1 else 'run'} here "
-            f"{'requests' if len(pods) == 1 else 'request'} devices of {resource} of which no source names the ids: "
+            f"{counted(len(pods), 'pod')} that {by_number(pods, 'runs', 'run')} here "
+            f"{by_number(pods, 'requests', 'request')} devices of {resource} of which no source names the ids: "
             f"{requests}. Either the kubelet has lost its record, so it can give devices that they use to other pods, "
             "or it admitted them before it knew the resource, so that they run without devices."
         )
@@ -56,7 +56,8 @@ def two_owners(holders: Holders) -> Iterator[Found]:
             if len(present) > 1 and _share_a_source(present) and _exclude_each_other(present):
                 shared.setdefault((resource, present), []).append(device)
     for (resource, owners), devices in shared.items():
-        sentence = f"{devices_of(devices, resource)} {_belong(devices)} {' and to '.join(map(_described, owners))}."
+        belong = by_number(devices, "belongs", "belong")
+        sentence = f"{devices_of(devices, resource)} {belong} to {' and to '.join(map(_described, owners))}."
         evidence = tuple(
             Evidence(source, f"{_described(owner)}: {names(devices)}")
             for owner in owners
@@ -116,10 +117,6 @@ def _in_checkpoint(allocation: AllocationSeen) -> Evidence:
     owner = allocation.owner
     text = f"pod {name(owner.uid)}, container {name(owner.container)}: {names([*allocation.devices])}"
     return Evidence(Source.CHECKPOINT, text)
-
-
-def _belong(devices: list[str]) -> str:
-    return "belongs to" if len(devices) == 1 else "belong to"
 
 
 def _described(owner: Owner) -> str:

@@ -9,7 +9,7 @@ from itertools import filterfalse
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.model import Health
 from devicecore.domain.text import counted
-from devicecore_tools.doctor.findings import Evidence, Found, name, names
+from devicecore_tools.doctor.findings import Evidence, Found, by_number, name, names
 from devicecore_tools.doctor.look import Look, PluginSeen, Source
 from devicecore_tools.doctor.plugins import (
     NOBODY_LISTENS,
@@ -65,7 +65,7 @@ def plugin_gone(
         if Source.POD_RESOURCES not in reasons and Source.NODE not in reasons:
             continue
         holding = wanted.get(resource, ())
-        hold = "holds or requests" if len(holding) == 1 else "hold or request"
+        hold = by_number(holding, "holds or requests", "hold or request")
         while_ = f", while {counted(len(holding), 'pod')} {hold} it ({names(holding)})" if holding else ""
         is_told = Source.POD_RESOURCES in reasons
         nothing = "The kubelet has no healthy device of" if is_told else "The Node has nothing allocatable of"
@@ -236,7 +236,7 @@ def list_near_limit(lists: Lists) -> Iterator[Found]:
 
 
 def _sockets(sockets: tuple[str, ...]) -> str:
-    return f"There {'is' if len(sockets) == 1 else 'are'} {counted(len(sockets), 'socket')} of plugins"
+    return f"There {by_number(sockets, 'is', 'are')} {counted(len(sockets), 'socket')} of plugins"
 
 
 def _registered(lists: Lists, resource: str | None = None) -> Evidence:

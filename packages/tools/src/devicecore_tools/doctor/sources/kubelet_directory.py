@@ -13,8 +13,10 @@ from pathlib import Path
 
 from attrs import frozen
 
+from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.domain.checkpoint import CheckpointData, examine, judge
 from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import UnreadableReceiptError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.domain.model import ContainerKey, PodUid, Receipt, ResourceName
@@ -22,8 +24,6 @@ from devicecore.system.files import read_file
 from devicecore.system.sockets import is_served, socket_identity
 from devicecore_tools.doctor import CheckpointSeen, Reading, ReceiptSeen, SocketsSeen
 
-CHECKPOINT_NAME = "kubelet_internal_checkpoint"
-CLAIMS_NAME = "dra_manager_state"
 MAX_ENTRIES = 10_000
 """Files that are looked at in a directory and those below it."""
 

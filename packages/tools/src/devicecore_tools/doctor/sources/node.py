@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 
 from attrs import define, field
 
+from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.domain.documents import Value
+from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import DocumentError
 from devicecore_tools.doctor import (
     AllocatedClaimSeen,
@@ -37,8 +39,6 @@ from devicecore_tools.doctor.sources.claims import (
     slices_in,
 )
 from devicecore_tools.doctor.sources.kubelet_directory import (
-    CHECKPOINT_NAME,
-    CLAIMS_NAME,
     KubeletDirectory,
     read_checkpoint,
     read_sockets,

@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 
 from attrs import evolve, frozen
 
+from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.domain.device_list import DeviceList
+from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.domain.model import Device
 from devicecore.system.files import DurableFile, read_file
 from devicecore_tools.doctor import Look, PluginSeen, Reading, SocketsSeen
-from devicecore_tools.doctor.sources.kubelet_directory import CHECKPOINT_NAME, CLAIMS_NAME
 from devicecore_tools.doctor.sources.large_documents import read_document_file
 from devicecore_tools.doctor.sources.names import LIST_NAME
 from devicecore_tools.doctor.sources.objects import STATIC_UIDS
