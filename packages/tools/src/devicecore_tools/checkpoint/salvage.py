@@ -8,13 +8,7 @@ from collections.abc import Iterator
 
 from attrs import evolve, frozen
 
-from devicecore.domain.checkpoint.decoding import (
-    decode,
-    decode_entry,
-    decode_registered,
-    extra_fields,
-    is_entry_field,
-)
+from devicecore.domain.checkpoint.decoding import decode, decode_entry, decode_registered, extra_fields, is_entry_field
 from devicecore.domain.checkpoint.encoding import NEWEST
 from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
 from devicecore.domain.checkpoint.go_json import Json, Object, parse

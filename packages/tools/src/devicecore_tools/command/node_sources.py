@@ -41,9 +41,7 @@ source_options = option_group(
         "--kubeconfig", "FILE", "Read pods, Node, events, claims and slices from this API server; needs --node-name."
     ),
     click.option(
-        "--in-cluster",
-        is_flag=True,
-        help="Read them with the service account of this pod; needs --node-name.",
+        "--in-cluster", is_flag=True, help="Read them with the service account of this pod; needs --node-name."
     ),
     click.option("--node-name", metavar="NAME", help="The Node object's name at the API server."),
     click.option("--plugins", is_flag=True, help="Ask each plugin for its options and one list. Never Allocate."),

@@ -51,11 +51,7 @@ class Place:
         from devicecore.adapters.grpc_unix import serve_plugin
 
         return serve_plugin(
-            plugin,
-            self.directory,
-            registry=registry,
-            endpoint=endpoint,
-            kubelet_socket=self.kubelet_socket,
+            plugin, self.directory, registry=registry, endpoint=endpoint, kubelet_socket=self.kubelet_socket
         )
 
 
@@ -126,19 +122,9 @@ def plugin() -> None:
 @click.option("--prefix", metavar="TEXT", help="How device ids begin; by default the resource's name after the slash.")
 @place_options
 @click.option("--endpoint", metavar="NAME", help="The name of the plugin's socket; by default made of the resource.")
+@click.option("--numa-nodes", metavar="N,N-N", default="", callback=numbers, help="NUMA nodes of the devices, in turn.")
 @click.option(
-    "--numa-nodes",
-    metavar="N,N-N",
-    default="",
-    callback=numbers,
-    help="NUMA nodes of the devices, in turn.",
-)
-@click.option(
-    "--unhealthy",
-    metavar="N,N-N",
-    default="",
-    callback=numbers,
-    help="Devices that are unhealthy at first, by number.",
+    "--unhealthy", metavar="N,N-N", default="", callback=numbers, help="Devices that are unhealthy at first, by number."
 )
 @click.option(
     "--variable",

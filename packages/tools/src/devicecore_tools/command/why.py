@@ -57,14 +57,7 @@ _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
     help="The refused pod, if MESSAGE is a text: its manifest, YAML or JSON.",
 )
 @click.argument("message")
-def why(
-    *,
-    as_json: bool,
-    pod_file: str | None,
-    message: str,
-    topology: "TopologySettings",
-    **sources: object,
-) -> int:
+def why(*, as_json: bool, pod_file: str | None, message: str, topology: "TopologySettings", **sources: object) -> int:
     """Explain why a kubelet refused a pod, why it waits, or why the scheduler finds no node for it.
 
     MESSAGE is the message of the pod's status or of its event, or a file, or - for standard input, or the name of a

@@ -14,16 +14,7 @@ from importlib.resources import files
 from itertools import islice
 
 from devicecore.domain.text import counted
-from devicecore_tools.doctor.drawing import (
-    DEFINITIONS,
-    STYLE,
-    WIDTH,
-    content_of,
-    headline,
-    key_of,
-    signs,
-    text_of,
-)
+from devicecore_tools.doctor.drawing import DEFINITIONS, STYLE, WIDTH, content_of, headline, key_of, signs, text_of
 from devicecore_tools.doctor.findings import NodeFinding
 from devicecore_tools.doctor.look import Source
 from devicecore_tools.doctor.picture import Box, Cell, NodePicture, kind_of, place_of
@@ -245,18 +236,7 @@ def _table(
     yield "</tbody></table></div></section>\n"
 
 
-_HEADS = (
-    "Resource",
-    "Device",
-    "NUMA nodes",
-    "Health",
-    "Owner",
-    "Pod UID",
-    "Container",
-    "Sources",
-    "State",
-    "Findings",
-)
+_HEADS = ("Resource", "Device", "NUMA nodes", "Health", "Owner", "Pod UID", "Container", "Sources", "State", "Findings")
 
 
 def _rows(cell: Cell) -> Iterator[str]:

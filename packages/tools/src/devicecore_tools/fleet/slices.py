@@ -87,12 +87,7 @@ class NodeSlices(ResourceSlices):
     """
 
     def __init__(
-        self,
-        node: str,
-        group: GroupDescription,
-        jobs: Writer,
-        stored: StoredSlices,
-        uid: Callable[[], str | None],
+        self, node: str, group: GroupDescription, jobs: Writer, stored: StoredSlices, uid: Callable[[], str | None]
     ) -> None:
         self._node = node
         self._jobs = jobs

@@ -160,19 +160,11 @@ def _manager(
     )
     store = FileStore.in_directory(plugins)
     manager = DeviceManager(
-        transport,
-        store,
-        sink,
-        pods=pods,
-        metrics=metrics,
-        topology=options.topology,
-        policy=options.policy,
+        transport, store, sink, pods=pods, metrics=metrics, topology=options.topology, policy=options.policy
     )
     if metrics is not None:
         metrics.watch(
-            state=lambda: manager.state,
-            plugins=lambda: transport.plugin_sockets,
-            sink_problem=lambda: sink.problem,
+            state=lambda: manager.state, plugins=lambda: transport.plugin_sockets, sink_problem=lambda: sink.problem
         )
     return manager
 

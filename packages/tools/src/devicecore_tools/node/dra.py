@@ -46,10 +46,7 @@ class NodeClaimSource(ClaimSource):
 
 
 def make(
-    options: NodeSettings,
-    pods: PodFeed | None,
-    metrics: "PrometheusMetrics | None",
-    observer: DraObserver,
+    options: NodeSettings, pods: PodFeed | None, metrics: "PrometheusMetrics | None", observer: DraObserver
 ) -> DraParts:
     """Make a DRA manager with the adapters of a node, and do not start it.
 

@@ -32,15 +32,7 @@ from devicecore_tools.node.claims import NodeClaims
 from devicecore_tools.node.evictions import Evictions
 from devicecore_tools.node.feed import PodFeed, PodReport, PodReporter
 from devicecore_tools.node.lanes import Lanes, Workers
-from devicecore_tools.node.outcome import (
-    Facts,
-    FactsKeeper,
-    Outcome,
-    OutcomeKind,
-    PodRefusal,
-    may_differ,
-    resources_of,
-)
+from devicecore_tools.node.outcome import Facts, FactsKeeper, Outcome, OutcomeKind, PodRefusal, may_differ, resources_of
 from devicecore_tools.node.state import FAILED, PENDING, RUNNING, KubeletState, PodState
 
 if TYPE_CHECKING:

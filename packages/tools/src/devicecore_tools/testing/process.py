@@ -145,12 +145,7 @@ class PluginProcess(HasLifecycle):
         self.command: tuple[str, ...] = tuple(with_texts(os.fspath(word), texts) for word in command)
         self._changed = changed
         self._cwd = cwd
-        self._environment = {
-            **os.environ,
-            "DEVICE_PLUGIN_PATH": where,
-            "KUBELET_SOCKET": socket,
-            **(environment or {}),
-        }
+        self._environment = {**os.environ, "DEVICE_PLUGIN_PATH": where, "KUBELET_SOCKET": socket, **(environment or {})}
         self._keep_open = tuple(keep_open)
         self._lifecycle = Lifecycle(f"`{shlex.join(self.command)}`")
         self._lines: deque[str] = deque()

@@ -76,10 +76,7 @@ class Recorder(Generic[Recorded, Reported, Made]):
         self._transport.stop()
 
     def _recorded(
-        self,
-        failure: type[Failed],
-        call: Callable[[], Answer],
-        entry: Callable[[Answer | None, Failed | None], Made],
+        self, failure: type[Failed], call: Callable[[], Answer], entry: Callable[[Answer | None, Failed | None], Made]
     ) -> Answer:
         try:
             answer = call()

@@ -301,10 +301,7 @@ def answers_each_of_two_containers(plugin: PluginUnderTest) -> str:
     one, other = plugin.lists.alone(first), plugin.lists.alone(second)
     answers = plugin.lists.allocate([first], [second])
     require(len(answers) == 2, f"{counted(len(answers), 'answer')} for 2 containers")  # noqa: PLR2004 - two were asked for
-    require(
-        one == other or answers[1] != one,
-        f"the second answer, for {second}, repeats the first one, for {first}",
-    )
+    require(one == other or answers[1] != one, f"the second answer, for {second}, repeats the first one, for {first}")
     return "two answers, each for its own container"
 
 

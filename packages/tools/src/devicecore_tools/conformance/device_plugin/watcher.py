@@ -17,12 +17,7 @@ from devicecore.domain.text import foreign_text
 from devicecore.system.sockets import SocketIdentity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore_tools.conformance.connection import CallFailedError, is_reachable
-from devicecore_tools.conformance.device_plugin.kubelet import (
-    BareKubelet,
-    PluginConnection,
-    Registration,
-    path_problem,
-)
+from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, PluginConnection, Registration, path_problem
 
 _POLL_INTERVAL = 0.05  # seconds
 _MAX_CALLS = 8  # at once

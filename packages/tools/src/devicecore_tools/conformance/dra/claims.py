@@ -15,12 +15,7 @@ from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid
 from devicecore.domain.quantity import whole_quantity
 from devicecore.domain.text import foreign_text
-from devicecore_tools.conformance.dra.allocator import (
-    AllocationError,
-    Allocator,
-    UndecidableError,
-    matches,
-)
+from devicecore_tools.conformance.dra.allocator import AllocationError, Allocator, UndecidableError, matches
 from devicecore_tools.conformance.dra.environment import CLAIM_KINDS, DEVICE_CLASS, Environment
 from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings

@@ -35,11 +35,7 @@ class DriverProcess(SubjectProcess):
     """
 
     def __init__(
-        self,
-        environment: Environment,
-        kubelet: DriverKubelet,
-        command: Sequence[str],
-        settings: DriverTestSettings,
+        self, environment: Environment, kubelet: DriverKubelet, command: Sequence[str], settings: DriverTestSettings
     ) -> None:
         super().__init__(settings.budget)
         self.deadline = time.monotonic() + settings.budget

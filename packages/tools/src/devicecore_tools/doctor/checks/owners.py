@@ -10,15 +10,7 @@ from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.text import counted
 from devicecore_tools.doctor.findings import Evidence, Found, by_number, devices_of, name, names
 from devicecore_tools.doctor.look import Look, Source
-from devicecore_tools.doctor.precedence import (
-    AllocationSeen,
-    Holders,
-    Lists,
-    Missing,
-    Owner,
-    OwnerState,
-    api_omits,
-)
+from devicecore_tools.doctor.precedence import AllocationSeen, Holders, Lists, Missing, Owner, OwnerState, api_omits
 
 
 def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:

@@ -32,17 +32,8 @@ from devicecore_tools.doctor import (
     StateFileSeen,
 )
 from devicecore_tools.doctor.sources import record
-from devicecore_tools.doctor.sources.claims import (
-    allocations_in,
-    read_claims,
-    read_health,
-    slices_in,
-)
-from devicecore_tools.doctor.sources.kubelet_directory import (
-    KubeletDirectory,
-    read_checkpoint,
-    read_sockets,
-)
+from devicecore_tools.doctor.sources.claims import allocations_in, read_claims, read_health, slices_in
+from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
 from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
 from devicecore_tools.doctor.sources.names import LIST_NAME
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, read_running_pods
@@ -299,12 +290,7 @@ class NodeSources:
         return read_objects(self.node_name or "", self.kubeconfig)
 
     def _object(
-        self,
-        name: str,
-        given: str | None,
-        answers: dict[str, Any],
-        read: Callable[[Value], Seen],
-        option: str,
+        self, name: str, given: str | None, answers: dict[str, Any], read: Callable[[Value], Seen], option: str
     ) -> Reading[Seen]:
         """Return the objects of one kind: from the file that was named, the API server, or the root."""
         beside = self._beside(name)

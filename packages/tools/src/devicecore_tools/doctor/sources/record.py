@@ -268,11 +268,7 @@ _KEPT: Mapping[str, Any] = {
         ),
         "initContainerStatuses": kept_status,
         **dict.fromkeys(("capacity", "allocatable", "nodeInfo"), True),
-        "allocation": {
-            "devices": {"results": True},
-            "nodeSelector": True,
-            "allocationTimestamp": True,
-        },
+        "allocation": {"devices": {"results": True}, "nodeSelector": True, "allocationTimestamp": True},
         "reservedFor": True,
     },
     # events

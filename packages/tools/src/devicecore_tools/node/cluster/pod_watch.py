@@ -55,12 +55,7 @@ class KubeApiPods(HasLifecycle):
     """
 
     def __init__(
-        self,
-        handler: PodHandler,
-        access: Access = Access(),
-        *,
-        node: str | None = None,
-        backoff: Backoff = Backoff(),
+        self, handler: PodHandler, access: Access = Access(), *, node: str | None = None, backoff: Backoff = Backoff()
     ) -> None:
         if node is not None:
             check_node_name(node)

@@ -35,11 +35,7 @@ class TopologyPublisher:
     """
 
     def __init__(
-        self,
-        node: str,
-        topology: Topology,
-        writer: Writer,
-        uid: Callable[[], str | None] = lambda: None,
+        self, node: str, topology: Topology, writer: Writer, uid: Callable[[], str | None] = lambda: None
     ) -> None:
         self._node = node
         self._topology = topology

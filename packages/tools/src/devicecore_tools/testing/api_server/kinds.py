@@ -142,14 +142,7 @@ KINDS = (
     Kind("ConfigMap", "configmaps", short_names=("cm",), namespaced=True),
     Kind("Secret", "secrets", namespaced=True),
     Kind("ServiceAccount", "serviceaccounts", short_names=("sa",), namespaced=True),
-    Kind(
-        "Lease",
-        "leases",
-        "coordination.k8s.io",
-        namespaced=True,
-        needs_version=True,
-        causes=node_rules.lease_causes,
-    ),
+    Kind("Lease", "leases", "coordination.k8s.io", namespaced=True, needs_version=True, causes=node_rules.lease_causes),
     Kind("Event", "events", "events.k8s.io", namespaced=True, causes=node_rules.new_event_causes),
     DEFINITION,
 )

@@ -14,10 +14,7 @@ RESOURCE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 """The known versions, the newest first."""
 
 _OLD = "v1beta1"
-_EXACT = (
-    *("deviceClassName", "selectors", "allocationMode", "count", "adminAccess"),
-    *("tolerations", "capacity"),
-)
+_EXACT = ("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity")
 """The fields of a request that are in `exactly` since v1beta2."""
 
 

@@ -778,11 +778,7 @@ def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
     expected="no CDI file of the claim, and its device can be prepared for another claim",
     clause="A kubelet gives up a call after 45 seconds, and may unprepare the claim because its pod was deleted. A "
     "prepare that is still under way then must not take the device. (kubelet, DRA manager)",
-    found=(
-        "NVIDIA/k8s-dra-driver-gpu#1162",
-        "NVIDIA/k8s-dra-driver-gpu#1188",
-        "NVIDIA/k8s-dra-driver-gpu#1205",
-    ),
+    found=("NVIDIA/k8s-dra-driver-gpu#1162", "NVIDIA/k8s-dra-driver-gpu#1188", "NVIDIA/k8s-dra-driver-gpu#1205"),
 )
 def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
     """The API server is slow; a prepare is given up, the claim is unprepared, and then the API server answers."""

@@ -447,11 +447,6 @@ AT_START = (
     serves_what_it_announces,
 )
 AFTER_A_KILL = (replaces_stale_sockets, keeps_its_socket_names)
-CALM = (
-    answers_get_info_again,
-    survives_a_refused_registration,
-    protects_its_sockets,
-    serves_any_authority,
-)
+CALM = (answers_get_info_again, survives_a_refused_registration, protects_its_sockets, serves_any_authority)
 AFTER_A_KUBELET_RESTART = (registers_with_a_restarted_kubelet,)
 AT_THE_END = (waits_for_a_late_kubelet, removes_its_sockets, serves_before_it_registers)

@@ -232,10 +232,7 @@ def survives_the_crash_of_a_newer_instance(driver: DriverUnderTest) -> str:
         claim = driver.claims.new(1)
         prepare(two.old, claim)
         unprepare(two.old, claim)
-        require(
-            driver.slices.wait_complete(),
-            "the pools are not complete afterwards",
-        )
+        require(driver.slices.wait_complete(), "the pools are not complete afterwards")
     return "the older one goes on"
 
 

@@ -21,15 +21,7 @@ from devicecore_tools.conformance.dra.checks.events import (
 from devicecore_tools.conformance.dra.checks.registration import is_valid_name
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import (
-    Failure,
-    Severity,
-    Skip,
-    does_not_apply_if,
-    require,
-    skip_if,
-    some,
-)
+from devicecore_tools.conformance.model import Failure, Severity, Skip, does_not_apply_if, require, skip_if, some
 from devicecore_tools.testing.api_server import Answer, ApiError, Json
 from devicecore_tools.testing.api_server.shapes import wrong_types
 from devicecore_tools.testing.api_server.slice_rules import slice_causes
