@@ -48,11 +48,9 @@ def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple
     words = [word.strip() for word in text.split(",")] if text else []
     ranges = [_range(word) for word in words]
     if any(found is None or not found for found in ranges):
-        message = f"{text!r} is not a list of numbers such as 0,1 or 0-3."
-        raise click.BadParameter(message, context, option)
+        raise click.BadParameter(f"{text!r} is not a list of numbers such as 0,1 or 0-3.", context, option)
     if sum(len(found) for found in ranges if found) > _MAX_NUMBERS:
-        message = f"{text!r} has more than {_MAX_NUMBERS} numbers."
-        raise click.BadParameter(message, context, option)
+        raise click.BadParameter(f"{text!r} has more than {_MAX_NUMBERS} numbers.", context, option)
     return tuple(chain.from_iterable(found for found in ranges if found))
 
 

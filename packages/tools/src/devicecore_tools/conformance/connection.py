@@ -125,8 +125,7 @@ class SocketConnection:
         except TimeoutError:
             raise CallFailedError(method.name, "DEADLINE_EXCEEDED", "Deadline Exceeded") from None
         except grpc.RpcError as error:
-            details = foreign_text(error.details() or "")
-            raise CallFailedError(method.name, error.code().name, details) from None
+            raise CallFailedError(method.name, error.code().name, foreign_text(error.details() or "")) from None
         except ValueError:  # the channel was closed meanwhile
             raise CallFailedError(method.name, "CANCELLED", "the kubelet has closed the connection") from None
         if len(answer) > MAX_ANSWER:

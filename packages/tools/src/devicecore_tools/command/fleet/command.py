@@ -171,8 +171,7 @@ def shapes(name: str | None) -> int:
 
     known = known_shapes()
     if name is not None and name not in known:
-        message = f"expected one of {', '.join(known)}, got {name!r}."
-        raise click.BadParameter(message, param_hint="NAME")
+        raise click.BadParameter(f"expected one of {', '.join(known)}, got {name!r}.", param_hint="NAME")
     click.echo(known[name] if name is not None else "\n".join(known), nl=name is None)
     return 0
 

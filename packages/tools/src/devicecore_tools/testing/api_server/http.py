@@ -250,8 +250,7 @@ class Handler(BaseHTTPRequestHandler):
         request = Request(self.command, url.path, query, headers)
         accepted = headers.get("Accept", "*/*")
         if not any(part in accepted for part in ("json", "*/*", "application/*")):
-            message = "only the following media types are accepted: application/json"
-            raise ApiError(406, "NotAcceptable", message)
+            raise ApiError(406, "NotAcceptable", "only the following media types are accepted: application/json")
         try:
             target = None if is_discovery(url.path) else target_of(url.path, self.server.api.kinds)
         except ApiError:

@@ -46,8 +46,7 @@ def check_list(query: Mapping[str, str], current: int) -> None:
     if wanted > current:
         raise status.too_large_version(wanted, current)
     if match == "Exact" and wanted < current:
-        message = "The resourceVersion for the provided list is too old."
-        raise ApiError(410, "Expired", message)
+        raise ApiError(410, "Expired", "The resourceVersion for the provided list is too old.")
 
 
 def wants_initial_events(query: Mapping[str, str], *, is_served: bool) -> bool | None:

@@ -99,8 +99,7 @@ def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int
     operations = _ACTIONS.get(target.subresource, _ON_ONE) if target.name is not None else _ON_MANY
     is_spread = target.kind.namespaced and target.namespace is None and request.verb != "list"
     if request.verb not in operations or is_spread:
-        message = "the server does not allow this method on the requested resource"
-        raise ApiError(405, "MethodNotAllowed", message)
+        raise ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     options = mapping_of(request.body) if request.verb.startswith("delete") else {}
     dry = options.get("dryRun") or ([request.query["dryRun"]] if request.query.get("dryRun") else [])
     if dry not in ([], ["All"]):

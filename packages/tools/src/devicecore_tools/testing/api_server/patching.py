@@ -69,8 +69,7 @@ def json_patched(document: Json, operations: Any) -> Json:  # noqa: ANN401 - JSO
         TypeError,
         ValueError,
     ) as error:
-        problem = foreign_text(f"the server rejected our request: {error}")
-        raise ApiError(422, "Invalid", problem) from error
+        raise ApiError(422, "Invalid", foreign_text(f"the server rejected our request: {error}")) from error
     if not isinstance(result, dict):
         raise bad_request("the patch leaves no object")
     return result

@@ -182,8 +182,7 @@ class ObjectStore:
         value = {**copied(body), "apiVersion": kind.api_version, "kind": kind.kind}
         metadata = value["metadata"] = dict(value.get("metadata") or {})
         if metadata.get("resourceVersion"):
-            message = "resourceVersion should not be set on objects to be created"
-            raise ApiError(500, "InternalError", message)
+            raise ApiError(500, "InternalError", "resourceVersion should not be set on objects to be created")
         for name in _SERVER_FIELDS:
             metadata.pop(name, None)
         with self._changed:
