@@ -16,7 +16,7 @@ from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import MAX_VALUE, complain, print_json
 
 if TYPE_CHECKING:
-    from devicecore_tools.checkpoint.repair import Dropped, Repaired, SharedDevice
+    from devicecore_tools.checkpoint.repair import Dropped, Repaired
     from devicecore_tools.checkpoint.salvage import Salvaged
 
 _COMMAND = "devicecore checkpoint repair"
@@ -170,7 +170,8 @@ def _print(new_file: str, blob: bytes, found: "Salvaged", result: "Repaired", lo
     for field in lost:
         _echo(f"lost: {field}")
     for shared in result.undecided:
-        _echo(f"undecided: {_of_shared(shared)}")
+        held = f"{len(shared.pods)} pods hold {shared.device} of {shared.resource}"
+        _echo(f"undecided: {held}: {', '.join(shared.pods)}")
     if result.undecided:
         complain(_COMMAND, "nothing is written: name the pod that keeps each device with --keep UID")
         return
@@ -184,10 +185,6 @@ def _of_dropped(dropped: "Dropped") -> str:
     devices = ", ".join(dropped.devices) or "no devices"
     where = f"container {dropped.container} of pod {dropped.pod}"
     return f"{where}: {dropped.resource}: {devices}: {dropped.reason.value}"
-
-
-def _of_shared(shared: "SharedDevice") -> str:
-    return f"{len(shared.pods)} pods hold {shared.device} of {shared.resource}: {', '.join(shared.pods)}"
 
 
 def _echo(line: str) -> None:

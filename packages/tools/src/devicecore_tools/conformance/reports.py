@@ -84,14 +84,12 @@ def as_document(report: Report) -> dict[str, object]:
         "cannot_run": report.cannot_run,
         "notes": list(report.notes),
         "seconds": round(report.seconds, 3),
-        "checks": [_as_document(result) for result in report.results],
+        "checks": [
+            {**_CONVERTER.unstructure(result), "seconds": round(result.seconds, 3)} for result in report.results
+        ],
         "exits": _CONVERTER.unstructure(report.exits),
         "output": report.output,
     }
-
-
-def _as_document(result: Result) -> dict[str, object]:
-    return {**_CONVERTER.unstructure(result), "seconds": round(result.seconds, 3)}
 
 
 def check_document(check: Check[Any]) -> dict[str, object]:

@@ -16,7 +16,6 @@ from itertools import islice
 from devicecore.domain.text import counted
 from devicecore_tools.doctor.drawing import DEFINITIONS, STYLE, WIDTH, content_of, headline, key_of, signs, text_of
 from devicecore_tools.doctor.findings import NodeFinding
-from devicecore_tools.doctor.look import Source
 from devicecore_tools.doctor.picture import Box, Cell, NodePicture, kind_of, place_of
 from devicecore_tools.doctor.report import NodeReport
 
@@ -252,7 +251,7 @@ def _rows(cell: Cell) -> Iterator[str]:
             row.owner,
             row.pod_uid,
             row.container,
-            _sources_of(row.sources),
+            ", ".join(source.value for source in row.sources),
             row.state.value,
         )
         rest = "".join(f"<td>{text_of(value, _MAX_VALUE)}</td>" for value in values[1:])
@@ -266,10 +265,6 @@ def _numa_nodes(numa_nodes: tuple[int, ...] | None) -> str:
     if numa_nodes is None:
         return "unknown"
     return ", ".join(map(str, numa_nodes)) or "none"
-
-
-def _sources_of(sources: Iterable[Source]) -> str:
-    return ", ".join(source.value for source in sources)
 
 
 def _folded(report: NodeReport, shown: NodePicture) -> Iterator[str]:

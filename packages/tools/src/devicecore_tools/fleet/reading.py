@@ -283,10 +283,6 @@ def _pattern(
     return DevicePattern(name, count, _number(value["first"], 0, 10**6, 0), numa, known)
 
 
-def _truth(value: Value) -> object:
-    return value.boolean()
-
-
 def _texts(value: Value) -> object:
     return [one.text() for one in value.sequence()]
 
@@ -306,9 +302,9 @@ def _attributes(value: Value) -> object:
 
 
 _ATTRIBUTES: Mapping[str, Callable[[Value], AttributeValue]] = {
-    "bool": lambda value: value.boolean(),
-    "int": lambda value: value.integer(),
-    "string": lambda value: value.text(),
+    "bool": Value.boolean,
+    "int": Value.integer,
+    "string": Value.text,
     "version": lambda value: Version(value.text()),
     "bools": lambda value: tuple(one.boolean() for one in value.sequence()),
     "ints": lambda value: tuple(one.integer() for one in value.sequence()),
@@ -381,7 +377,7 @@ _FIELD_READERS: Mapping[str, Callable[[Value], object]] = {
     "capacity": _capacities,
     "consumesCounters": _consumed,
     "taints": _device_taints,
-    **dict.fromkeys(("allowMultipleAllocations", "bindsToNode"), _truth),
+    **dict.fromkeys(("allowMultipleAllocations", "bindsToNode"), Value.boolean),
     **dict.fromkeys(("bindingConditions", "bindingFailureConditions"), _texts),
 }
 

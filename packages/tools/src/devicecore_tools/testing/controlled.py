@@ -4,6 +4,7 @@ Law: after `close`, no thread, process or file of the kubelet is left.
 """
 
 import itertools
+import logging
 import os
 import time
 from abc import abstractmethod
@@ -78,7 +79,7 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
         Raises:
             SetUpError: the directory of sockets cannot be used.
         """
-        self._begin_log()
+        logging.getLogger("devicecore").addHandler(self._log)
         self.manager.start()
         self._running = True
 
@@ -86,7 +87,7 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
         """Stop the kubelet: close its sockets and connections. Plugins and drivers keep running."""
         self._running = False
         self.manager.stop()
-        self._end_log()
+        logging.getLogger("devicecore").removeHandler(self._log)
 
     def close(self) -> None:
         """Stop the kubelet and the plugins or drivers that it has started, and remove its files.

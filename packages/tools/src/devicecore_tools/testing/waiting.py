@@ -87,12 +87,6 @@ class Waiting(ABC):
         with self._changed:
             self._changed.notify_all()
 
-    def _begin_log(self) -> None:
-        logging.getLogger("devicecore").addHandler(self._log)
-
-    def _end_log(self) -> None:
-        logging.getLogger("devicecore").removeHandler(self._log)
-
     def _last_output(self) -> Iterator[str]:
         """The last warnings, and the last output of the processes."""
         if warnings := self._log.lines():

@@ -12,6 +12,7 @@ from devicecore_tools.testing.api_server.status import Json, bad_request
 Selector = Callable[[Json], bool]
 
 _FIELD = re.compile(r"(?P<path>[^=!]+)(?P<operator>==|=|!=)(?P<value>(?:[^\\,=]|\\.)*)")
+_COMMA = re.compile(r"(?<!\\),")  # one that no backslash precedes
 _LABEL = re.compile(r"(?:\([^()]*\)|[^,])+")  # up to a comma that is not in parentheses
 _SET = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s+\((?P<values>[^()]*)\)")
 _EQUAL = re.compile(r"(?P<key>[^=!\s]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^=!\s]*)")
@@ -23,7 +24,7 @@ def field_selector(kind: Kind, text: str, api_version: str) -> Selector:
     Raises ApiError if the text is no selector, or names a field that cannot be selected by.
     """
     terms: list[Selector] = []
-    for term in _split(text):
+    for term in filter(None, _COMMA.split(text)):
         matched = _FIELD.fullmatch(term)
         if matched is None:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
@@ -38,11 +39,6 @@ def label_selector(text: str) -> Selector:
     """Parse `a=b,c!=d,e,!f,g in (h, i)`. Raises ApiError if the text is no selector."""
     terms = [_label_term(term.strip(), text) for term in _LABEL.findall(text) if term.strip()]
     return lambda value: all(term(value["metadata"].get("labels") or {}) for term in terms)
-
-
-def _split(text: str) -> list[str]:
-    """The terms between commas that no backslash precedes."""
-    return [term for term in re.split(r"(?<!\\),", text) if term]
 
 
 def _compare(path: str, expected: str, *, equal: bool) -> Selector:
