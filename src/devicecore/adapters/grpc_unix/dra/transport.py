@@ -1,6 +1,7 @@
 """The `DriverTransport` over gRPC: its methods block, and an event loop in a thread of its own does the work.
 
-Law: a call to a driver blocks its caller no longer than its timeout. After `stop` the listener is not called.
+Law: a call to a driver blocks its caller at most one second longer than its timeout, whatever the driver does. After
+`stop` the listener is not called.
 """
 
 import itertools
