@@ -1,7 +1,5 @@
 """`devicecore kubelet` as a node of a cluster: a process that is killed and started again, its Node and its Lease."""
 
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ from devicecore_tools.node.settings import TAINT
 from devicecore_tools.testing.api_server import LocalApiServer
 from devicecore_tools.testing.api_server.faults import Answer
 from tests.cluster.cluster_node import GPU, NODE, PATIENCE, SOON, Json, a_pod
-from tests.e2e.world import environment
+from tests.forks import Fork
 
 from devicecore import NodeStatus, ResourceName
 from devicecore.adapters.file import CHECKPOINT_NAME
@@ -49,9 +47,8 @@ class Command:
         self.root.mkdir(exist_ok=True)
         kubeconfig = server.kubeconfig(directory / "kubeconfig", {"token": "token"})
         options = ["--root", self.root, "--kubeconfig", kubeconfig, "--node-name", NODE, "--register-node"]
-        command = [sys.executable, "-m", "devicecore_tools", "kubelet", *map(str, options)]
         with (directory / "log").open("a") as log:
-            self.process = subprocess.Popen(command, stderr=log, env=environment())
+            self.process = Fork(("kubelet", *map(str, options)), stderr=log)
 
     def kill(self) -> None:
         self.process.kill()

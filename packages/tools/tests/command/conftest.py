@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.command.forks import run_in_fork
+from tests.forks import Fork
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -22,7 +22,13 @@ def devicecore() -> Run:
 
     def run(*arguments: str, stdin: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
         if not environment:
-            return run_in_fork(arguments, stdin, timeout=60)
+            with Fork(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+                try:
+                    output, errors = process.communicate(stdin, timeout=60)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    raise
+            return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
         command = [sys.executable, "-m", "devicecore_tools", *arguments]
         return subprocess.run(
             command,

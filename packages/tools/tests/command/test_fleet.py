@@ -5,7 +5,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from devicecore_tools.command.fleet.view import render_fleet
 from devicecore_tools.command.main import main
 from devicecore_tools.fleet.views import DeviceCell, NodeView, ProviderView, Totals
 from devicecore_tools.testing.api_server import LocalApiServer
+from tests.forks import Fork
 
 from devicecore import DeviceId
 from devicecore.adapters.pod_resources import PodResourcesClient
@@ -35,8 +35,7 @@ nodes:
 
 @contextmanager
 def fleet(file: Path, *options: str) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-m", "devicecore_tools", "fleet", str(file), *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Fork(("fleet", str(file), *options), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             yield process
         finally:

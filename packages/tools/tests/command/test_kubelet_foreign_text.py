@@ -4,7 +4,6 @@ import http.server
 import json
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.command.terminal import Terminal
+from tests.forks import Fork
 
 from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.domain.checks import received
@@ -131,9 +131,7 @@ def test_foreign_text_is_bounded_and_escaped_in_all_output(devicecore: Run, shor
     served = [serve_plugin(plugin, root / "device-plugins", poll_interval=0.1) for plugin in plugins]
     log, lines = root / "log", root / "lines"
     with log.open("wb") as stderr, lines.open("wb") as stdout:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "devicecore_tools", *arguments, *api, "--json"], stdout=stdout, stderr=stderr
-        )
+        process = Fork((*arguments, *api, "--json"), stdout=stdout, stderr=stderr)
         words = ("given: Running", "refused: Pending", "start: ")
         wait_until(lambda: all(word in log.read_text() for word in words), log)
         wait_until(lambda: (state := last_line(lines)) is not None and state["sink_problem"], log)

@@ -13,6 +13,7 @@ from typing import IO
 import pytest
 from devicecore_tools.command.kubelet.command import END_WITHIN
 from tests.command.terminal import PATIENCE, Terminal
+from tests.forks import Fork
 
 from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
@@ -31,9 +32,9 @@ def arguments(root: Path) -> list[str]:
 
 
 @contextmanager
-def started(command: Sequence[str]) -> Iterator[tuple["subprocess.Popen[str]", IO[str]]]:
+def started(starting: "subprocess.Popen[str]") -> Iterator[tuple["subprocess.Popen[str]", IO[str]]]:
     """A process that has started, and its log from then on."""
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with starting as process:
         assert process.stderr is not None
         next(line for line in process.stderr if "started" in line)
         yield process, process.stderr
@@ -93,7 +94,7 @@ def test_a_dumb_terminal_gets_lines(root: Path, terminal: Open) -> None:
 
 def test_a_process_that_was_stopped_and_continued_goes_on(root: Path) -> None:
     """CPython's `sigtimedwait` returns a number without a signal, if its time is over when the process continues."""
-    with started([sys.executable, "-m", "devicecore_tools", *arguments(root)]) as (process, log):
+    with started(Fork(arguments(root), stderr=subprocess.PIPE)) as (process, log):
         for _ in range(2):
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED)
@@ -127,9 +128,8 @@ def test_sigterm_ends_it_when_a_reader_stalls(root: Path, stalled: str) -> None:
         (root / "pods" / f"{number:0100}.yaml").write_text("x")
     with (
         serve_plugin(plugin, root / "device-plugins", poll_interval=0.1),
-        subprocess.Popen(
-            [sys.executable, "-m", "devicecore_tools", *arguments(root), *more],
-            text=True,
+        Fork(
+            [*arguments(root), *more],
             stdout=subprocess.PIPE if stalled == "stdout" else subprocess.DEVNULL,
             stderr=subprocess.PIPE if stalled == "stderr" else subprocess.DEVNULL,
         ) as process,
@@ -145,9 +145,7 @@ def test_sigterm_ends_it_when_a_reader_stalls(root: Path, stalled: str) -> None:
 @pytest.mark.parametrize("name", ["pods_state", "state.json", ".state.json.new", "node.json"])
 def test_sigterm_ends_it_when_a_file_is_a_pipe(root: Path, name: str) -> None:
     os.mkfifo(root / name)
-    with subprocess.Popen(
-        [sys.executable, "-m", "devicecore_tools", *arguments(root)], stderr=subprocess.PIPE, text=True
-    ) as process:
+    with Fork(arguments(root), stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         os.set_blocking(process.stderr.fileno(), True)
         while Path(f"/proc/{process.pid}/status").read_text().count("SigBlk:\t0000000000000000"):
@@ -166,7 +164,7 @@ os.execv(sys.executable, [sys.executable, "-m", "devicecore_tools", *sys.argv[1:
 
 def test_a_terminal_that_is_closed_ends_it_and_leaves_no_socket(root: Path) -> None:
     command = [sys.executable, "-c", WITH_SIGHUP, *arguments(root)]
-    with started(command) as (process, _):
+    with started(subprocess.Popen(command, stderr=subprocess.PIPE, text=True)) as (process, _):
         process.send_signal(signal.SIGHUP)
         try:
             assert process.wait(timeout=60) == 0
@@ -191,7 +189,7 @@ def test_a_terminal_that_goes_away_while_sighup_is_ignored_does_not_end_it(root:
 
 
 def test_sigterm_ends_it_after_signals_that_mean_nothing(root: Path) -> None:
-    with started([sys.executable, "-m", "devicecore_tools", *arguments(root)]) as (process, log):
+    with started(Fork(arguments(root), stderr=subprocess.PIPE)) as (process, log):
         for number in (signal.SIGURG, signal.SIGIO, signal.SIGWINCH):
             process.send_signal(number)
         write_pod(root, "train")

@@ -4,11 +4,11 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.forks import Fork
 
 from devicecore.adapters.grpc_unix import GrpcUnixTransport
 from devicecore.domain.events import DevicesReported, Event
@@ -53,13 +53,8 @@ def devicecore_process() -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            [sys.executable, "-m", "devicecore_tools", *arguments],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            env={**os.environ, **environment},
+        process = Fork(
+            arguments, stdin=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=1, env={**os.environ, **environment}
         )
         started.append(process)
         return process

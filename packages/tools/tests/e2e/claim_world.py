@@ -3,14 +3,13 @@
 import json
 import re
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from tests.e2e.world import PATIENCE, Json, Kubelet, Plugin, environment
+from tests.e2e.world import PATIENCE, Json, Kubelet, Plugin
+from tests.forks import Fork
 
 _CALL = re.compile(r" (prepared|released) ResourceClaim (\S+)$", re.MULTILINE)
 
@@ -20,9 +19,8 @@ class Driver:
 
     def __init__(self, *arguments: str, log: Path) -> None:
         self._log = log
-        command = [sys.executable, "-m", "devicecore_tools", "dra-driver", "simulated", *arguments]
         with log.open("a") as stderr:
-            self.process = subprocess.Popen(command, stderr=stderr, env=environment())
+            self.process = Fork(("dra-driver", "simulated", *arguments), stderr=stderr)
 
     @property
     def calls(self) -> list[tuple[str, str]]:

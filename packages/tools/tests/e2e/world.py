@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from tests.forks import Fork
 from tests.node_server import NodeServer
 
 from devicecore.adapters.file import CHECKPOINT_NAME
@@ -32,19 +32,12 @@ PATIENCE = 60.0  # seconds for something that takes one or two, unless the machi
 _METRIC = re.compile(r'devicecore_devices\{resource_name="([^"]*)",state="([^"]*)"\} (\S+)')
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONUNBUFFERED": "1"}
-
-
 class Plugin:
     """`devicecore plugin`, as a process."""
 
     def __init__(self, *arguments: str, log: Path) -> None:
-        command = [sys.executable, "-m", "devicecore_tools", "plugin", *arguments]
         with log.open("a") as stderr:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stderr=stderr, text=True, bufsize=1, env=environment()
-            )
+            self.process = Fork(("plugin", *arguments), stdin=subprocess.PIPE, stderr=stderr, bufsize=1)
 
     def send(self, line: str) -> None:
         assert self.process.stdin is not None
@@ -65,13 +58,7 @@ class Kubelet:
         self._log = log
         self._changed = threading.Condition()
         with log.open("a") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "devicecore_tools", "kubelet", *arguments, "--json"],
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                env=environment(),
-            )
+            self.process = Fork(("kubelet", *arguments, "--json"), stdout=subprocess.PIPE, stderr=stderr)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
