@@ -64,7 +64,7 @@ LAYERS = {
     "devicecore.plugins": Layer(ANY | names("attrs .domain .ports .system.background")),
     # A driver keeps files that must survive a power cut, and shares them with its next instance.
     "devicecore.plugins.cdi_driver": Layer(ANY | names("attrs .domain .ports .system")),
-    "devicecore.wire": Layer(PURE | names("attrs google importlib .domain .ports")),
+    "devicecore.wire": Layer(PURE | names("attrs google pkgutil .domain .ports")),
     "devicecore.system": Layer(ANY | names("attrs cattrs .domain")),
     "devicecore.system.documents": Layer(ANY | names("attrs yaml .domain")),
     "devicecore.adapters": Layer(ADAPTER),

@@ -3,8 +3,8 @@
 Law: protobuf's default pool is not changed.
 """
 
+import pkgutil
 from functools import cache
-from importlib.resources import files
 
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
@@ -18,7 +18,8 @@ from google.protobuf.message_factory import GetMessageClass
 def _pool(package: str) -> DescriptorPool:
     # The default pool refuses a second `v1beta1.Device` or a second `api.proto`, and plugin authors have their own.
     pool = DescriptorPool()
-    blob = files(package).joinpath("descriptors.binpb").read_bytes()
+    blob = pkgutil.get_data(package, "descriptors.binpb")  # importlib.resources would load what makes temporary files
+    assert blob is not None, "only namespace packages have no data"  # noqa: S101 - for mypy
     for file in FileDescriptorSet.FromString(blob).file:
         pool.AddSerializedFile(file.SerializeToString())
     return pool
