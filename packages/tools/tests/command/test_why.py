@@ -199,6 +199,7 @@ def test_what_has_no_refusal_is_named_with_what_can_be_done(tmp_path: Path, caps
     event = {"kind": "Event", "message": "Pulled", "involvedObject": about}
     files = {"one": pods("Running"), "two": pods("Running", "Running"), "mixed": pods("Pending", "Running")}
     files |= {"waits": pods("Pending"), "events": json.dumps({"kind": "EventList", "items": [event]})}
+    files["empty"] = ""
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     for command, said in {
@@ -208,6 +209,7 @@ def test_what_has_no_refusal_is_named_with_what_can_be_done(tmp_path: Path, caps
         "{}/waits": "1 Pending pod without a message (its events may have one: add --events FILE",
         "{}/waits --events {}/events": "1 Pending pod with the message: Pulled (and no event of the pod was read",
         "{}/waits --events {}/one": "events at {}/one was not read: kind: expected a list of events",
+        "{}/empty": "got: an empty text\n",
         "{}/events": "got: 1 Event with the message: Pulled\n",
         "p0 --pods {}/mixed": "1 Pending pod without a message (its events may have one: add --events FILE",
         "p0 --pods {}/events": "pods at {}/events was not read: kind: expected a list of pods",

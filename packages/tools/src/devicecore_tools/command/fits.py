@@ -145,7 +145,7 @@ def _node(
     path = Path(place)
     if problem := missing_file(place):
         hint = "; name the node with --node" if place == DEFAULT_ROOT else ""
-        raise ValueError(f"{place}: {problem} or directory{hint}")
+        raise ValueError(f"{place}: {problem.replace('such file', 'such file or directory')}{hint}")
     if not path.is_dir():
         document = _description(path, pod)
         if document is not None:

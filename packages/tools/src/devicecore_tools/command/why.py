@@ -132,7 +132,7 @@ def why(*, as_json: bool, pod_file: str | None, message: str, topology: "Topolog
 
 
 def _not_understood(message: str, texts: Sequence[str], what: str, no_events: str) -> str:
-    said = foreign_text(texts[0]) if texts else ""
+    said = (foreign_text(texts[0]) if texts else "") or "an empty text"
     hint = "" if message == "-" or _is_file(message) else _HOW_TO_GET_IT
     if what:
         first = "the message: " if len(texts) == 1 else f"{len(texts)} messages, the first: "
@@ -264,7 +264,7 @@ def _refused_pods(document: "Value") -> "list[Value]":
 
 def _is_file(text: str) -> bool:
     try:
-        return Path(text).is_file()
+        return Path(text).exists()  # also a pipe, as `<(kubectl ...)` is one
     except PermissionError:  # opening it says so
         return True
     except (OSError, ValueError):  # no path can look like this
