@@ -421,6 +421,7 @@ def test_a_file_that_cannot_be_used_is_set_aside_and_reported(node: Node) -> Non
     assert manager.restored.set_aside == "aside[0]"
     assert node.store.aside == [b'{"Data":"x","Checksum":1}']
     assert not manager.claims.claims
+    assert manager.restored.problem.__traceback__ is None, "its frames hold the manager"
 
 
 def test_a_start_without_its_transport_leaves_the_file_as_it_is(node: Node) -> None:

@@ -17,7 +17,7 @@ from devicecore.domain.errors import CheckpointError, DeviceCoreError, StoreErro
 from devicecore.ports.store import CheckpointStore
 from devicecore.runtime.current_state import CurrentState
 from devicecore.runtime.run import Run
-from devicecore.runtime.saved_state import SavedState
+from devicecore.runtime.saved_state import SavedState, drop_frames
 
 _log = logging.getLogger(__name__)
 
@@ -91,6 +91,7 @@ class SavedClaims:
         except (StoreError, CheckpointError) as error:
             set_aside = self._saved.set_aside(run)
             _log.error("%s; it is kept as %s, and no claims are restored", error, set_aside)
+            drop_frames(error)
             return ClaimCache(), RestoredClaims(problem=error, set_aside=set_aside)
         return cache, RestoredClaims(len(cache.claims))
 

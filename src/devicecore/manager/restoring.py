@@ -13,7 +13,7 @@ from devicecore.domain.model import Receipt
 from devicecore.domain.node_state import NodeState
 from devicecore.manager.plugins import Plugins
 from devicecore.runtime.run import Run
-from devicecore.runtime.saved_state import SavedState
+from devicecore.runtime.saved_state import SavedState, drop_frames
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ def restored(run: Run, saver: SavedState[NodeState], plugins: Plugins, now: floa
     except (StoreError, CheckpointError) as error:
         found = Restored(problem=error, set_aside=_set_aside(run, saver, error))
         _log.error("%s; it is kept as %s, and nothing is restored", error, found.set_aside)
+        drop_frames(error)
         return NodeState(), found
     skipped = []
     entries = []

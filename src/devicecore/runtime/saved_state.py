@@ -50,6 +50,13 @@ PATIENCE = 1.0
 """Seconds for which a call waits until what it requested is saved."""
 
 
+def drop_frames(error: BaseException | None) -> None:
+    """Remove the frames from an error that is kept, and from its causes: they hold the manager that keeps it."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
+
+
 @define(eq=False)
 class _Commit(Generic[Value]):
     """A change that a call wants to have saved. When it is over, it is done or has the error that it failed with."""
