@@ -57,12 +57,11 @@ import sys
 from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
 from devicecore.domain.dra.drivers import DriverDisconnected, HealthReported
 from devicecore.testing.contracts.dra_drivers import DriverEvents
-first, second = GrpcDriverTransport(sys.argv[1]), GrpcDriverTransport(sys.argv[1])
-for transport in (first, second):
+for transport in (first := GrpcDriverTransport(sys.argv[1]), GrpcDriverTransport(sys.argv[1])):
     events = DriverEvents()
     transport.start(events)
     events.wait_for(HealthReported)
-    if transport is second:
+    if transport is not first:
         print("connected again", flush=True)
         events.wait_for(DriverDisconnected)
     transport.stop()
@@ -318,7 +317,6 @@ class TestConnections:
                 transport.prepare(old, [CLAIM])
 
     def test_a_process_that_starts_twice_says_nothing_when_its_driver_ends(self, directory: Path) -> None:
-        """What is left of the first start would be an event for a loop that is closed, which asyncio logs."""
         driver = served(directory, AnsweringDriver(), poll_interval=0.02)
         command = [sys.executable, "-c", STARTED_TWICE, str(directory)]
         with driver, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -130,9 +130,7 @@ def test_a_claim_may_stand_in_a_file_with_other_documents(place: Path, capsys: C
     assert run(place, "why", "two.yaml") == run(place, "why", "cut.yaml") == 2
     assert run(place, "fits", "pod.yaml", "--node", "node-1.yaml", "--slices", "two.yaml") == 2
     several, cut, wrong = capsys.readouterr().err.splitlines()
-    assert several.endswith(
-        "two.yaml: expected one ResourceClaim, got 2: train at line 5, second at line 8. Give one in a file of its own"
-    )
+    assert "two.yaml: expected one ResourceClaim, got 2: train at line 5, second at line 8. Give one" in several
     assert "cut.yaml:3: " in cut
     assert "two.yaml:11: spec.spec.devices.requests[0].exactly.count: expected a whole number" in wrong
 

@@ -153,9 +153,6 @@ def test_a_file_that_is_missing_is_named(place: Path, pod: str, node: str, capsy
     error = capsys.readouterr().err
     assert "nothing.yaml" in error
     assert "--node" not in error
-    (place / "link").symlink_to(place / "nothing.yaml")
-    assert fits(place, "one.yaml", "link") == 2
-    assert capsys.readouterr().err.endswith("link: its target does not exist\n")
 
 
 def test_of_a_node_the_name_is_enough_for_a_pod_without_devices_of_plugins(

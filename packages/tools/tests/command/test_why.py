@@ -198,8 +198,7 @@ def test_what_has_no_refusal_is_named_with_what_can_be_done(tmp_path: Path, caps
     about = {"kind": "Pod", "namespace": "default", "name": "p0"}
     event = {"kind": "Event", "message": "Pulled", "involvedObject": about}
     files = {"one": pods("Running"), "two": pods("Running", "Running"), "mixed": pods("Pending", "Running")}
-    files |= {"waits": pods("Pending"), "events": json.dumps({"kind": "EventList", "items": [event]})}
-    files["empty"] = ""
+    files |= {"waits": pods("Pending"), "events": json.dumps({"kind": "EventList", "items": [event]}), "empty": ""}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     for command, said in {
