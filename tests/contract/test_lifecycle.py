@@ -14,7 +14,7 @@ from typing import IO, ClassVar
 import httpx2
 import pytest
 from attrs import define
-from devicecore_tools.conformance.dra.directory_watch import WatchedDirectory
+from devicecore_tools.conformance.dra.checks.directory_watch import WatchedDirectory
 from devicecore_tools.node.cluster import endpoint, pod_watch, writer
 from devicecore_tools.node.cluster.pods import NodePods
 from devicecore_tools.node.cluster.requests import KubeApiRequests

@@ -1,4 +1,4 @@
-"""The checks for DRA drivers, one module for each group.
+"""The checks for DRA drivers, one module for each group, and the watches that one group alone needs.
 
 Law: the order below is that in which checks are made. An event in it begins there, so that its wait overlaps with the
 checks that follow; the other events happen at the first of their checks.

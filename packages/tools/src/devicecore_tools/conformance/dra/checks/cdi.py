@@ -13,9 +13,9 @@ from attrs import frozen
 from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.dra.cdi import UnresolvableError, cdi_files, problem_of, read_spec, resolve
+from devicecore_tools.conformance.dra.checks.directory_watch import WatchedDirectory
 from devicecore_tools.conformance.dra.checks.events import KILL
 from devicecore_tools.conformance.dra.claims import Claim
-from devicecore_tools.conformance.dra.directory_watch import WatchedDirectory
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, check
 from devicecore_tools.conformance.model import (

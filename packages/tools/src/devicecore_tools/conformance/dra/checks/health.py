@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.dra.checks.events import QUIET
+from devicecore_tools.conformance.dra.checks.health_watch import HealthWatch
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
-from devicecore_tools.conformance.dra.health_watch import HealthWatch
 from devicecore_tools.conformance.dra.steps import Parts, across, check
 from devicecore_tools.conformance.model import (
     DoesNotApply,
