@@ -45,13 +45,11 @@ STORE = resource_name("example.com/gpu"), resource_name("example.com/nic")
 # --- hashing ----------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.binary(max_size=20), max_size=4), st.lists(states, max_size=4), st.binary(max_size=9))
-def test_a_hashed_text_has_the_hash_of_its_text(parts: list[bytes], starts: list[int], more: bytes) -> None:
+@given(st.lists(st.binary(max_size=20), max_size=4), st.lists(states, max_size=4))
+def test_a_hashed_text_has_the_hash_of_its_text(parts: list[bytes], starts: list[int]) -> None:
     hashed = HashedText(tuple(parts))
-    longer = hashed.followed_by(more, OFFSET, checkpoint.fnv1a_32(b"".join(parts) + more))
     for start in (*starts, *starts, OFFSET, OFFSET ^ 0xABCD00):
         assert hashed.hash(start) == fnv1a_32_pure(b"".join(parts), start)
-        assert longer.hash(start) == fnv1a_32_pure(b"".join(parts) + more, start)
 
 
 @given(st.binary(max_size=9), states)

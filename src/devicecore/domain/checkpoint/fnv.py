@@ -99,8 +99,3 @@ class HashedText:
             self._effects[state & 0xFF] = (after - self._power * state) & _MASK
             return after
         return (self._power * state + effect) & _MASK
-
-    def followed_by(self, more: bytes, state: int, after: int) -> "HashedText":
-        """This and `more`, which together lead from `state` to `after`, so that this is remembered."""
-        power = self._power * _power(len(more)) & _MASK
-        return HashedText((*self.parts, more), power, {state & 0xFF: (after - power * state) & _MASK})

@@ -3,10 +3,9 @@
 Law: `CheckpointWriter().file(state) == encode(checkpoint_of(state))`; and one writer keeps this law for every state of
 any sequence of states. A file does not depend on what the writer wrote before.
 
-Entries are kept as text in blocks of several pods, in the order of the ledger. Each block remembers the effect of
-hashing it (`HashedText`). A new pod is appended to the last block. If pods are removed, only their blocks are joined
-again. The blocks after them are hashed again, because the hash of the text before them has changed, unless a block
-remembers its effect for the new hash.
+Entries are kept as text in blocks of several pods, in the order of the ledger. A new pod is appended to the last block.
+If pods are removed, only their blocks are joined again. The blocks after them are hashed again, because the hash of the
+text before them has changed, unless a block remembers its effect for the new hash (`HashedText`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -75,33 +74,34 @@ _DUMP: Callable[[_PodText], bytes] = attrgetter("dump")
 
 @define(eq=False)
 class _Block:
-    """The entries of at least one pod: the text of each pod, and the text of all together.
+    """The entries of at least one pod: the text of each pod, and the JSON of all together.
 
-    `start` is the hash of the dump in front of the block, and `end` the hash behind it.
+    `start` is the hash of the dump in front of the block, and `end` the hash behind it. `dump` is made when another
+    start needs it.
     """
 
     pods: tuple[_PodText, ...]
     json: bytes
-    dump: HashedText
     start: int
     end: int
+    dump: HashedText | None = None
 
     @classmethod
     def of(cls, pods: Iterable[_PodText], start: int) -> "_Block":
         pods = tuple(pods)
-        dump = HashedText(tuple(map(_DUMP, pods)))
-        return cls(pods, b"".join(map(_JSON, pods)), dump, start, dump.hash(start))
+        return cls(pods, b"".join(map(_JSON, pods)), start, fnv1a_32(b"".join(map(_DUMP, pods)), start))
 
     def followed_by(self, pods: Sequence[_PodText]) -> "_Block":
         """Return the block with `pods` appended. Only the text of these is hashed."""
         json = b"".join([self.json, *map(_JSON, pods)])
-        more = b"".join(map(_DUMP, pods))
-        end = fnv1a_32(more, self.end)
-        return _Block((*self.pods, *pods), json, self.dump.followed_by(more, self.start, end), self.start, end)
+        return _Block((*self.pods, *pods), json, self.start, fnv1a_32(b"".join(map(_DUMP, pods)), self.end))
 
     def starting_at(self, start: int) -> "_Block":
         """Return the same block behind other text."""
-        return self if start == self.start else _Block(self.pods, self.json, self.dump, start, self.dump.hash(start))
+        if start == self.start:
+            return self
+        dump = self.dump or HashedText(tuple(map(_DUMP, self.pods)))
+        return _Block(self.pods, self.json, start, dump.hash(start), dump)
 
 
 @define(eq=False)
