@@ -7,6 +7,7 @@ gives the same hash as its text.
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
+from typing import Protocol
 
 from attrs import define, field
 
@@ -28,6 +29,13 @@ _AFTER_ONE_BYTE = tuple((OFFSET ^ byte) * _PRIME & _MASK for byte in range(256))
 _BYTE_BEFORE = {state & 0xFF: (bytes((byte,)), state) for byte, state in enumerate(_AFTER_ONE_BYTE)}
 
 
+class Hashing(Protocol):
+    """An implementation of FNV-1a."""
+
+    def __call__(self, data: bytes, state: int = OFFSET) -> int:
+        """Return the hash of what was hashed up to `state`, followed by `data`."""
+
+
 @lru_cache(maxsize=1024)
 def _power(length: int) -> int:
     """Return the factor by which hashing `length` bytes multiplies a state. It is cached because lengths repeat."""
@@ -41,7 +49,7 @@ def fnv1a_32_pure(data: bytes, state: int = OFFSET) -> int:
     return state
 
 
-def resumable(unseeded: Callable[[bytes], int]) -> Callable[[bytes, int], int]:
+def resumable(unseeded: Callable[[bytes], int]) -> Hashing:
     """Return an FNV-1a that starts in any state, made of one that always starts at `OFFSET`.
 
     A byte changes only the low eight bits of the state before the multiplication. So if two states have the same low
@@ -60,12 +68,9 @@ def resumable(unseeded: Callable[[bytes], int]) -> Callable[[bytes, int], int]:
 
 # fnv-hash-fast before 1.6 stops at the first NUL, so it cannot be used.
 _is_fast = _installed is not None and _installed(b"\0") == _HASH_OF_NUL
-_fnv1a_32 = resumable(_installed) if _installed is not None and _is_fast else fnv1a_32_pure
 
-
-def fnv1a_32(data: bytes, state: int = OFFSET) -> int:
-    """Return the hash of what was hashed up to `state`, followed by `data`."""
-    return _fnv1a_32(data, state)
+fnv1a_32: Hashing = resumable(_installed) if _installed is not None and _is_fast else fnv1a_32_pure
+"""The fastest implementation that can be used here."""
 
 
 def before(data: bytes, state: int) -> int:
