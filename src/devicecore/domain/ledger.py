@@ -12,7 +12,7 @@ from functools import reduce
 from itertools import chain
 from operator import or_
 
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from devicecore.domain.device_set import DeviceIndex, DeviceSet
 from devicecore.domain.errors import DeviceHeldError
@@ -74,6 +74,10 @@ def _short(holding: Holding) -> str:
     return f"<{type(holding).__name__}: {devices} of {resource}, container {container} of pod {pod}>"
 
 
+_NO_ALLOCATIONS: Mapping[PodUid, tuple[Allocation, ...]] = {}
+_NO_DEVICES: Mapping[ResourceName, DeviceSet] = {}
+
+
 @frozen(repr=False, slots=False)  # made twice for each admission, and faster without slots
 class Ledger:
     """All reservations and allocations of a node.
@@ -81,10 +85,10 @@ class Ledger:
     `allocations` keeps pods, and within a pod its allocations, at least one, in the order in which they were confirmed.
     """
 
-    allocations: Mapping[PodUid, tuple[Allocation, ...]] = field(factory=dict)
+    allocations: Mapping[PodUid, tuple[Allocation, ...]] = _NO_ALLOCATIONS
     reservations: tuple[Reservation, ...] = ()
-    _in_use: Mapping[ResourceName, DeviceSet] = field(factory=dict)
-    _shared_by_error: Mapping[ResourceName, DeviceSet] = field(factory=dict)
+    _in_use: Mapping[ResourceName, DeviceSet] = _NO_DEVICES
+    _shared_by_error: Mapping[ResourceName, DeviceSet] = _NO_DEVICES
 
     @classmethod
     def of(cls, allocations: Iterable[Allocation]) -> "Ledger":
@@ -148,11 +152,11 @@ class Ledger:
         Raises DeviceHeldError if another pod holds one of them, if this pod does and it is not reusable, or if the
         container already holds devices of the resource.
         """
-        of_pod = self.held_by(key.pod, resource)
-        shared = (reusable & _union(of_pod.values())) - self.shared_by_error(resource) if reusable else _NONE
-        in_use = self.in_use(resource)
-        if devices.common(in_use - shared) or key.container in of_pod:
-            raise DeviceHeldError(resource, tuple(devices & (in_use - shared) or of_pod[key.container]))
+        taken = in_use = self.in_use(resource)
+        if of_pod := self.held_by(key.pod, resource):
+            taken -= (reusable & _union(of_pod.values())) - self.shared_by_error(resource)
+        if devices.common(taken) or key.container in of_pod:
+            raise DeviceHeldError(resource, tuple(devices & taken or of_pod[key.container]))
         return Ledger(
             self.allocations,
             (*self.reservations, Reservation(key, resource, devices)),
