@@ -46,8 +46,7 @@ class AdmissionTurns(Turns[PodUid]):
         seen = _Witness()
         with self._lock:
             seen.update(self._taken)
-            self._witnesses = [witness for witness in self._witnesses if witness() is not None]
-            self._witnesses.append(ref(seen))
+            self._witnesses.append(ref(seen, self._witnesses.remove))
         return seen
 
     def affinity(self, pod: PodUid, choose: Callable[[], Affinity], *, anew: bool) -> Affinity:
@@ -71,7 +70,7 @@ class AdmissionTurns(Turns[PodUid]):
                 del self._affinities[pod]
 
     def _begun(self, turn: Turn[PodUid]) -> None:
-        for witness in self._witnesses:
+        for witness in tuple(self._witnesses):  # a caller may drop its set meanwhile
             if (seen := witness()) is not None:
                 seen.update(turn.keys)
 
