@@ -111,11 +111,10 @@ def devices_to_allocate(
         raise DevicesNoLongerHealthyError(request.resource)
     if allocation or not request.size:
         return Chosen(_NONE)
-    taken = reusable.take(request.size)
-    if len(taken) == request.size:
-        return Chosen(taken)
+    if len(reusable) >= request.size:
+        return Chosen(reusable.take(request.size))
     available = report.healthy - ledger.in_use(request.resource)
-    return _choose(request, inventory, report, taken, available, always_asks=always_asks)
+    return _choose(request, inventory, report, reusable, available, always_asks=always_asks)
 
 
 def _choose(
@@ -187,9 +186,9 @@ def reusable_devices(pod: Pod, key: ContainerKey, resource: ResourceName, ledger
     Those are the devices of init containers that end, without those that a sidecar or an app container holds
     (kubelet.md 5.2).
     """
-    by_container = ledger.held_by(key.pod, resource)
-    if not by_container:
+    if not pod.init_containers:
         return _NONE
+    by_container = ledger.held_by(key.pod, resource)
     reusable = kept = _NONE
     is_before = True
     for container in pod.in_start_order:
