@@ -44,7 +44,12 @@ def json_text(value: object) -> bytes:
 
     Raises UnencodableCheckpointError for a lone surrogate.
     """
-    return with_escapes(_plain_json(value))
+    if _fast_dumps is not None:
+        try:
+            return with_escapes(_fast_dumps(value))
+        except TypeError:  # a lone surrogate; unlike orjson, `utf8` says where it is
+            pass
+    return with_escapes(utf8(_DUMPS(value)))
 
 
 def with_escapes(json: bytes) -> bytes:
@@ -54,15 +59,6 @@ def with_escapes(json: bytes) -> bytes:
         for char, escape in _SEPARATORS:
             json = json.replace(char, escape)
     return json
-
-
-def _plain_json(value: object) -> bytes:
-    if _fast_dumps is not None:
-        try:
-            return _fast_dumps(value)
-        except TypeError:  # a lone surrogate; unlike orjson, `utf8` says where it is
-            pass
-    return utf8(_DUMPS(value))
 
 
 def numa_json(device_ids: Mapping[int, Strings | None] | None) -> dict[str, Strings | None] | None:

@@ -68,8 +68,7 @@ class NodeState:
 
         A kubelet waits for the first list, and until then admits a pod without its devices.
         """
-        name = ResourceName(resource)
-        return name in self.inventory.resources or name in self.ledger.resources
+        return resource in self.inventory.resources or resource in self.ledger.resources
 
     def requests(self, pod: Pod, container: Container) -> tuple[tuple[ResourceName, int], ...]:
         """The device resources that a container requests, with the number of devices, by name (kubelet.md 5.3)."""

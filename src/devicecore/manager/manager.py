@@ -265,7 +265,8 @@ class DeviceManager(Runs):
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
         """
         checked(pod, Pod, "DeviceManager.admit")
-        _check_affinity(affinity, "DeviceManager.admit")
+        if affinity is not None:
+            tuple_of(affinity, int, "DeviceManager.admit: affinity")
         self._lifecycle.check_started()
         began = self._clock()
         verdict = self._admissions.admit(pod, pod.in_start_order, affinity)
@@ -284,7 +285,8 @@ class DeviceManager(Runs):
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
         """
         checked(pod, Pod, "DeviceManager.allocate")
-        _check_affinity(affinity, "DeviceManager.allocate")
+        if affinity is not None:
+            tuple_of(affinity, int, "DeviceManager.allocate: affinity")
         self._lifecycle.check_started()
         return self._admissions.admit(pod, (pod.container(container),), affinity)
 
@@ -383,11 +385,6 @@ class DeviceManager(Runs):
         if self._observers and isinstance(event, DevicesReported):
             old, new = (state.inventory.last_report(event.plugin.resource) for state in (before, after))
             self._observers.notify(changed_health(event.plugin.resource, old, new, after.ledger))
-
-
-def _check_affinity(affinity: Affinity, method: str) -> None:
-    if affinity is not None:
-        tuple_of(affinity, int, f"{method}: affinity")
 
 
 def _uids(pods: Iterable[object]) -> tuple[PodUid, ...]:
