@@ -214,9 +214,9 @@ def _write_new(path: str, blob: bytes, mode: int, *, durable: bool) -> _Identity
     opened: list[int] = []
     try:
         descriptor = open_into(opened, path, _NEW_FILE, mode)
-        written = 0
-        while written < len(blob):
-            written += os.write(descriptor, blob[written:])
+        rest = blob
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
         if durable:
             os.fsync(descriptor)
         found = os.fstat(descriptor)
