@@ -22,6 +22,7 @@ from attrs import evolve
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from devicecore import domain
 from devicecore.domain import checkpoint as fast_codec
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry
 from devicecore.domain.checkpoint.fnv import fnv1a_32_pure, resumable
@@ -52,6 +53,7 @@ def modules_set_aside(**instead: None) -> Iterator[None]:
         for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
             del sys.modules[name]
         sys.modules.update(kept)
+        domain.checkpoint = fast_codec  # an import has set this, too
 
 
 def without_the_accelerators() -> ModuleType:
