@@ -16,6 +16,7 @@ import click
 
 from devicecore.domain.text import foreign_text
 from devicecore_tools.command.claims import claim_in, explain_claim
+from devicecore_tools.command.inputs import read_input
 from devicecore_tools.command.node_sources import check_places, node_sources, source_options
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
@@ -205,8 +206,7 @@ def _read(message: str) -> tuple[list[str], "PodSeen | None", str]:
     if message == "-":
         data, place = sys.stdin.buffer.read(MAX_INPUT), "standard input"
     elif _is_file(message):
-        with Path(message).open("rb") as file:
-            data, place = file.read(MAX_INPUT), message
+        data, place = read_input(message, MAX_INPUT), message
     else:
         data, place = message.encode(errors="replace"), "MESSAGE"
     if len(data) > 4 * _MAX_TEXT and not data[:1_000].lstrip().startswith(b"{"):  # a character has at most 4 bytes
