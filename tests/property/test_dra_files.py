@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
+from attrs import evolve
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -41,6 +42,8 @@ claims = st.builds(
     st.frozensets(text.map(PodUid), max_size=3),
     st.dictionaries(text.map(DriverName), listed, max_size=2),
 )
+ONE = ClaimInfo(ClaimKey("ns", "one"), ClaimUid("1"), drivers={DriverName("d"): (PreparedDevice("p", "d"),)})
+TWICE = [ONE, evolve(ONE, drivers={})]
 caches = st.lists(claims, max_size=5).map(ClaimCache.of)
 moments = st.integers(-62_135_596_800 * SECOND, 253_402_300_799 * SECOND)
 healths = st.builds(DeviceHealth, text, text, st.sampled_from(DraHealth), moments, st.integers(1, 2**63 - 1), text)
@@ -93,7 +96,7 @@ def test_the_size_of_an_answer_is_at_least_that_in_the_file(answer: tuple[Prepar
     assert not answer or size_in_file(answer) >= sizes[0] - sizes[1] + len("null")
 
 
-@given(caches, st.lists(claims, max_size=3), st.data())
+@given(caches, st.lists(claims, max_size=3) | st.just(TWICE), st.data())
 def test_the_sizes_of_a_cache_are_those_of_its_claims(
     cache: ClaimCache, changed: Sequence[ClaimInfo], data: st.DataObject
 ) -> None:

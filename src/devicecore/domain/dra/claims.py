@@ -243,14 +243,18 @@ class ClaimCache:
         return self._sizes.get(driver, 0)
 
     def put(self, *changed: ClaimInfo) -> "ClaimCache":
-        """Return the cache with these claims added, or replacing the claims with their keys."""
+        """Return the cache with these claims added, or replacing the claims with their keys.
+
+        Of two claims with one key, the last counts.
+        """
         if not changed:
             return self
-        claims = self.claims.put(changed)
-        if all(claim.has_entry_of(self.claims.get(claim.key)) for claim in changed):
+        last = {claim.key: claim for claim in changed}.values()
+        claims = self.claims.put(last)
+        if all(claim.has_entry_of(self.claims.get(claim.key)) for claim in last):
             return ClaimCache(claims, self.entries, self._sizes)
         sizes = dict(self._sizes)
-        for claim in changed:
+        for claim in last:
             _resize(sizes, self.claims.get(claim.key), claim)
         return ClaimCache(claims, sizes=sizes)
 
