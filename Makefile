@@ -33,7 +33,7 @@ FAST_TESTS := tests/unit tests/property tests/contract tests/test_house_rules.py
 
 quick: $(VENV)/.dev ## lint, mypy, layers and the fast tests with few examples: what to run while you work, in half a minute
 	@echo "== pytest, the fast tests"
-	@$(call beside,$(BIN)/pytest --quiet --numprocesses=2 --hypothesis-profile=quick --ignore=tests/contract/test_lifecycle.py $(FAST_TESTS),lint mypy imports)
+	@$(call beside,$(BIN)/pytest --quiet --numprocesses=6 --hypothesis-profile=quick --ignore=tests/contract/test_lifecycle.py $(FAST_TESTS),lint mypy imports)
 
 matrix: $(VENV)/.dev ## the fast tests with each Python on this machine, lowest and newest dependencies; some minutes
 	@$(BIN)/python tools/matrix.py
