@@ -97,10 +97,9 @@ def check_places(options: Mapping[str, object]) -> None:
         place = options.get(option)
         if not isinstance(place, str) or (option in {"pods", "events"} and place == "-"):
             continue
-        problem = missing_file(place)
+        problem = missing_file(place, "directory" if option == "root" else "file")
         # Both functions of os.path say False if they cannot look.
         if option == "root":
-            problem = problem and problem.replace("file", "directory")
             is_wrong = os.path.isfile(place)  # noqa: PTH113 - see above
             wanted = f"it is a file, expected a directory. To read a checkpoint, use --checkpoint {place}"
         else:

@@ -91,12 +91,13 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 """Gives a command the option `--json`, and its function the argument `as_json`."""
 
 
-def missing_file(path: str) -> str | None:
-    """Return why there is nothing at `path`. Return None if there is something, or if nobody can tell."""
+def missing_file(path: str, wanted: str = "file") -> str | None:
+    """Return why `wanted` is not at `path`. Return None if something is there, or if nobody can tell."""
     try:
         Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):
-        return "its target does not exist" if os.path.islink(path) else "there is no such file"  # noqa: PTH114 - one call
+        is_link = os.path.islink(path)  # noqa: PTH114 - one call
+        return "its target does not exist" if is_link else f"there is no such {wanted}"
     except OSError as error:
         return "it is a symbolic link that leads back to itself" if error.errno == errno.ELOOP else None
     return None
