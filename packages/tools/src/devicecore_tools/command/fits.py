@@ -13,7 +13,7 @@ from devicecore_tools.command.claims import claims_of_pod, document_of, pairs_of
 from devicecore_tools.command.node_sources import DEFAULT_ROOT, given_pods, node_sources
 from devicecore_tools.command.options import PLACE, json_option, missing_file, path_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
-from devicecore_tools.command.trial_options import pod_in_file, topology_options
+from devicecore_tools.command.trial_options import pod_in_file, topology_options, wants_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,9 +143,9 @@ def _node(
     from devicecore_tools.doctor.trial import trial_node
 
     path = Path(place)
-    if problem := missing_file(place):
+    if problem := missing_file(place, "file or directory"):
         hint = "; name the node with --node" if place == DEFAULT_ROOT else ""
-        raise ValueError(f"{place}: {problem.replace('such file', 'such file or directory')}{hint}")
+        raise ValueError(f"{place}: {problem}{hint}")
     if not path.is_dir():
         document = _description(path, pod)
         if document is not None:
@@ -172,7 +172,6 @@ def _description(path: Path, pod: "Pod") -> "Value | None":
     """
     from devicecore.domain.documents import Value, described
     from devicecore.domain.errors import DocumentError
-    from devicecore.domain.model import is_extended_resource
     from devicecore_tools.doctor.sources.large_documents import read_document_file
 
     try:
@@ -182,8 +181,7 @@ def _description(path: Path, pod: "Pod") -> "Value | None":
     if not isinstance(document.data, dict):
         return None
     if kind := document.data.get("kind"):
-        wanted = {name for one in pod.in_start_order for name in one.limits if is_extended_resource(name)}
-        if kind == "Node" and not wanted:
+        if kind == "Node" and not wants_devices(pod):
             return Value({"name": document["metadata"]["name"].text(), "devices": []}, str(path))
         message = (
             f"{path}: expected a kubelet's directory, a checkpoint or a description, but its kind is "

@@ -76,3 +76,10 @@ def pod_in_file(place: str) -> "Pod":
     if len(pods) != 1:
         raise ValueError(f"{place}: expected one pod, got {len(pods)}")
     return pods[0]
+
+
+def wants_devices(pod: "Pod") -> bool:
+    """Return whether a container of the pod has a limit on a resource that device plugins serve."""
+    from devicecore.domain.model import is_extended_resource
+
+    return any(is_extended_resource(name) for one in pod.in_start_order for name in one.limits)

@@ -20,7 +20,7 @@ from devicecore_tools.command.inputs import read_input
 from devicecore_tools.command.node_sources import check_places, node_sources, source_options
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
-from devicecore_tools.command.trial_options import pod_in_file, topology_options
+from devicecore_tools.command.trial_options import pod_in_file, topology_options, wants_devices
 
 if TYPE_CHECKING:
     from devicecore.domain.documents import Value
@@ -153,10 +153,7 @@ def _about_events(pod: "Pod | None", facts: "Facts | None") -> str:
 
 def _shows_free_devices(facts: "Facts", pod: "Pod") -> bool:
     """Return whether the sources tell which devices are free. Of a plugin's, only the node's own files do."""
-    from devicecore.domain.model import is_extended_resource
-
-    limits = {name for one in (*pod.init_containers, *pod.containers) for name in one.limits}
-    return facts.look.is_enough or (facts.look.node.value is not None and not any(map(is_extended_resource, limits)))
+    return facts.look.is_enough or (facts.look.node.value is not None and not wants_devices(pod))
 
 
 def _tried_now(pod: "Pod", facts: "Facts", documents: dict[str, Any], topology: "TopologySettings") -> "Fit | None":
