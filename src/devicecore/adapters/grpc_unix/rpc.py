@@ -164,7 +164,8 @@ async def _answer(method: Method[Any, Response], call: Awaitable[bytes], seconds
             data = await call
     except TimeoutError:
         _keep_grpc()
-        raise grpc.aio.AioRpcError(grpc.StatusCode.DEADLINE_EXCEEDED, details="Deadline Exceeded") from None
+        late, nothing = grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata()
+        raise grpc.aio.AioRpcError(late, nothing, nothing, "Deadline Exceeded") from None
     except asyncio.CancelledError:
         _keep_grpc()
         raise
