@@ -1,7 +1,8 @@
 """What device plugins answer when they are asked for their options and one list. Nothing is allocated.
 
 Laws: each plugin is asked at most three things: GetInfo (in the plugin watcher's directory only), its options, and one
-list. The result is a `PluginSeen` for any answer, and also if there is none.
+list. The result is a `PluginSeen` for any answer, and also if there is none. A plugin whose socket went or was replaced
+while it was asked is left out, because a kubelet that starts deletes the sockets, and a plugin then serves a new one.
 """
 
 import time
@@ -60,7 +61,9 @@ def _ask_in_time(name: str, path: str, is_watched: bool, *, timeout: float) -> P
 
 def _ask(name: str, path: str, *, is_watched: bool, timeout: float) -> PluginSeen | None:
     began = time.monotonic()
-    resource = ""
+    listed, served, resource = path, socket_identity(path), ""
+    if served is None:
+        return None
     try:
         if is_watched:
             found = _info(path, timeout)
@@ -70,6 +73,8 @@ def _ask(name: str, path: str, *, is_watched: bool, timeout: float) -> PluginSee
         options, data = _options_and_list(path, timeout)
         devices = _parsed(read_devices, data)
     except _NoAnswerError as error:
+        if socket_identity(listed) != served:
+            return None
         return PluginSeen(name, resource, problem=str(error), seconds=time.monotonic() - began)
     seconds = time.monotonic() - began
     return PluginSeen(name, resource, to_options(options), devices, len(data), seconds)
