@@ -35,7 +35,7 @@ quick: $(VENV)/.dev ## lint, mypy, layers and the fast tests with few examples: 
 	@echo "== pytest, the fast tests"
 	@$(call beside,$(BIN)/pytest --quiet --numprocesses=6 --hypothesis-profile=quick --ignore=tests/contract/test_lifecycle.py $(FAST_TESTS),lint mypy imports)
 
-matrix: $(VENV)/.dev ## the fast tests with each Python on this machine, lowest and newest dependencies; some minutes
+matrix: $(VENV)/.dev ## the fast tests and those of the adapters with each Python on this machine, lowest and newest dependencies; some minutes
 	@$(BIN)/python tools/matrix.py
 
 lint: $(VENV)/.dev ## style: ruff

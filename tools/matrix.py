@@ -1,4 +1,4 @@
-"""Run the fast tests with each Python on this machine, with the lowest and the newest versions of each dependency.
+"""Run tests with each Python on this machine, with the lowest and the newest versions of each dependency.
 
 `make matrix` calls it. Environments are kept in `.matrix/`, so a second run only installs what has changed. A Python is
 found on PATH as `python3.N` or below pyenv's `versions` directory; `PYTHONS` names others, separated by spaces.
@@ -19,8 +19,8 @@ ROOT = Path(__file__).parent.parent
 PROJECTS = (ROOT, ROOT / "packages" / "tools")
 MINORS = range(11, 20)
 EXTRAS = "kubernetes,manifests,prometheus,testing"
-TOOLS = ("pytest", "sybil")  # the tools that the fast tests import, and no type checker
-FAST_TESTS = ("tests/unit", "tests/property", "tests/contract")
+TOOLS = ("pytest", "sybil")  # the tools that these tests import, and no type checker
+TESTS = ("tests/unit", "tests/property", "tests/contract", "tests/adapters")
 DEPENDENCIES = ("lowest", "newest")
 
 
@@ -67,7 +67,7 @@ def lowest() -> Iterator[str]:
 
 
 def check(python: str, version: str, dependencies: str) -> bool:
-    """Whether the fast tests pass in an environment of its own. Their output is shown."""
+    """Whether the tests pass in an environment of its own. Their output is shown."""
     home = ROOT / ".matrix" / f"{version}-{dependencies}"
     executable = str(home / "bin" / "python")
     constraints = home.with_suffix(".txt")
@@ -87,7 +87,7 @@ def check(python: str, version: str, dependencies: str) -> bool:
             f"{ROOT / 'packages' / 'tools'}[kubernetes,prometheus]",
             *TOOLS,
         ],
-        [executable, "-m", "pytest", "-qq", "--numprocesses=2", "-p", "no:cacheprovider", *FAST_TESTS],
+        [executable, "-m", "pytest", "-qq", "--numprocesses=2", "-p", "no:cacheprovider", *TESTS],
     )
     return all(subprocess.run(step, cwd=ROOT, check=False).returncode == 0 for step in steps)
 
