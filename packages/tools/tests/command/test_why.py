@@ -182,6 +182,21 @@ def test_what_is_no_text_and_no_file_has_status_2(message: str, said: str, capsy
     assert (said or "expected text, got other bytes") in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("encoding", "mark"), [("utf-16", ""), ("utf-16-be", "\ufeff"), ("utf-8", "\ufeff")])
+def test_a_file_of_windows_is_read_as_any_other(encoding: str, mark: str, tmp_path: Path, capsys: Capsys) -> None:
+    (file := tmp_path / "pod").write_bytes((mark + json.dumps(POD, indent=1).replace("\n", "\r\n")).encode(encoding))
+    assert why(str(file)) == 0
+    assert capsys.readouterr().out.startswith(f"{REFUSAL}\n")
+
+
+def test_a_log_in_json_is_a_text(tmp_path: Path, capsys: Capsys) -> None:
+    lines = [json.dumps({"ts": 1.5, "msg": text}) for text in ("Starting", REFUSAL)]
+    for number in (1, 2):
+        (file := tmp_path / "log").write_text("\n".join(lines[-number:]))
+        assert why(str(file)) == 0
+        assert "DM-05" in capsys.readouterr().out
+
+
 def test_a_source_that_cannot_be_read_is_named_and_the_rest_is_said(pod: str, tmp_path: Path, capsys: Capsys) -> None:
     assert why(pod, "--root", str(tmp_path)) == 0
     assert "DM-05" in capsys.readouterr().out

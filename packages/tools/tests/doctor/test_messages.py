@@ -50,10 +50,26 @@ def test_an_explanation_fills_in_the_numbers() -> None:
     assert found.change.startswith("Free or add 2 of a.b/gpu.")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "requested number of devices unavailable for a.b/gpu. Requested: 1, Available: 3",
+        "unexpectedly allocated less resources than required. Requested: 1, Got: 1",
+        "Node didn't have enough resource: a.b/gpu, requested: 1, used: 1, capacity: 2",
+    ],
+)
+def test_numbers_that_contradict_a_refusal_are_not_explained_away(text: str) -> None:
+    found = find(text if text.startswith("Node") else f"Allocate failed due to {text}, which is unexpected")
+    assert found is not None
+    assert "The numbers contradict that" in found.because
+    assert found.change.startswith("Read the message again")
+
+
 def test_an_explanation_has_no_braces_left() -> None:
     for recorded in EXAMPLES:
         found = find(str(recorded["message"]))
         assert found is not None
+        assert not found.contradicts_itself
         for sentence in (found.because, found.change):
             assert not re.search(r"\{\w+\}", sentence), sentence
 

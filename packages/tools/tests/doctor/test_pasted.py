@@ -1,7 +1,9 @@
 """A refusal is found in what people paste: with columns, quotes, line breaks, and among other lines."""
 
+import html
 import json
 import textwrap
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -58,6 +60,11 @@ PASTED = [
     DESCRIBED,
     f"\r\n{REFUSAL}\r\n",
     f"\ufeff{REFUSAL}",
+    json.dumps({"ts": 1.5, "msg": "Rejected", "err": REFUSAL}),
+    f"\x1b[31mWarning\x1b[0m  Failed  \x1b[1m{REFUSAL}\x1b[0m",
+    f"\u201c{REFUSAL}\u201d",
+    textwrap.indent(textwrap.fill(REFUSAL, 40), "> > "),
+    "\n".join([REFUSAL[:24], REFUSAL[24:63], REFUSAL[63:]]),
 ]
 
 
@@ -66,6 +73,12 @@ def test_a_refusal_is_found_in_what_is_around_it(pasted: str) -> None:
     (found,) = find_all(pasted)
     assert found.message.id == "DM-05"
     assert found.values == {"resource": GPU, "requested": "1", "available": "0"}
+
+
+@pytest.mark.parametrize("around", [html.escape, lambda text: json.dumps(json.dumps(text)), "\ufeff{}".format])
+def test_quotes_inside_of_a_sentence_are_found_in_any_form(around: Callable[[str], str]) -> None:
+    (found,) = find_all(around('Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'))
+    assert (found.message.id, found.values) == ("CM-09", {"policy": "static"})
 
 
 def test_a_refusal_without_what_a_kubelet_wraps_around_it_is_that_of_a_container() -> None:

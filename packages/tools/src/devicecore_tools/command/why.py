@@ -42,6 +42,9 @@ _NO_EVENTS = " (its events may have one: add --events FILE, or --kubeconfig FILE
 _NO_SUCH_EVENT = " (and no event of the pod was read that has one)"
 _NAME_ONE = " (its events may have one; name one of several pods: devicecore why NAME --pods FILE --events FILE)"
 _STANDING = re.compile(r"(?:[\d,]+ (?:Running|Succeeded) pods?(?: and )?)+")
+_LOG_LINE = re.compile(
+    r'\{"(?!kind"|apiVersion"|metadata"|spec"|status"|items")[^\n]*\}[ \t\r]*(?:\n\{|$)'
+)  # a log in JSON
 _LEADING_COMMENTS = re.compile(r"(?:#[^\n]*\n\s*)+")
 _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
 
@@ -198,6 +201,7 @@ def _standing(seen: "PodSeen | None", what: str) -> str:
 
 def _read(message: str) -> tuple[list[str], "PodSeen | None", str]:
     """Return the messages, the pod if it is known, and in words what a document has."""
+    from devicecore_tools.doctor.sources.large_documents import as_utf8, parse_document
     from devicecore_tools.doctor.sources.node import MAX_INPUT
 
     if message == "-":
@@ -206,18 +210,18 @@ def _read(message: str) -> tuple[list[str], "PodSeen | None", str]:
         data, place = read_input(message, MAX_INPUT), message
     else:
         data, place = message.encode(errors="replace"), "MESSAGE"
+    data = as_utf8(data)
     if len(data) > 4 * _MAX_TEXT and not data[:1_000].lstrip().startswith(b"{"):  # a character has at most 4 bytes
         problem = f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(data):,} bytes or more"
         raise ValueError(problem)
     if not _NOT_TEXT.isdisjoint(data[:1_000]):
         raise ValueError(f"{place}: expected text, got other bytes")
     text = data.decode(errors="replace").strip()
-    if not _LEADING_COMMENTS.sub("", text, 1).startswith(("{", "apiVersion:", "kind:", "metadata:", "---")):
+    is_document = _LEADING_COMMENTS.sub("", text, 1).startswith(("{", "apiVersion:", "kind:", "metadata:", "---"))
+    if not is_document or _LOG_LINE.match(text):
         if len(text) > _MAX_TEXT:
             raise ValueError(f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(text):,}")
         return [text], None, ""
-    from devicecore_tools.doctor.sources.large_documents import parse_document
-
     document = parse_document(data, place)
     if document["kind"].text("") == "Pod" and document["status"].data is None:
         raise ValueError(f"{place}: the pod has no status, so no kubelet has seen it. Run: devicecore fits {place}")

@@ -47,6 +47,8 @@ _NUMBERS = frozenset(
 _TEXTS = frozenset(
     "cause cdi_devices claim_uid endpoint json prefix response".split()  # noqa: SIM905 - as above
 )
+_CONTRADICTION = " The numbers contradict that: by them there is enough, so no kubelet wrote the text as it is."
+_READ_IT_AGAIN = "Read the message again where it was written: kubectl get pod NAME -o jsonpath='{.status.message}'."
 _NAME = r'[^\s"]{1,400}?'  # the longest, a resource's name, has 317; without a bound, two of them take quadratic time
 _WHOLE_WORD = re.compile(r"(?<= )[^ ]+(?= )")
 _TOKEN = re.compile(r"\[\[|\]\]|\{\{|\}\}|\[|\]|\{(\w+)\}|[^\[\]{}]+")
@@ -86,12 +88,21 @@ class Match:
     @property
     def because(self) -> str:
         """The decision, in a sentence."""
-        return self._filled(self.message.because)
+        return self._filled(self.message.because) + (_CONTRADICTION if self.contradicts_itself else "")
 
     @property
     def change(self) -> str:
         """What would have to change, in a sentence."""
-        return self._filled(self.message.change)
+        return _READ_IT_AGAIN if self.contradicts_itself else self._filled(self.message.change)
+
+    @property
+    def contradicts_itself(self) -> bool:
+        """Whether its numbers say that there was enough, so that no kubelet has written them."""
+        requested, capacity, used = map(self.number, ("requested", "capacity", "used"))
+        left = self.number("available") if "available" in self.values else self.number("got")
+        if capacity is not None and used is not None:
+            left = capacity - used
+        return requested is not None and left is not None and requested <= left
 
     def number(self, name: str) -> int | None:
         """Return a value that is a count. The result is None if the sentence has none of that name."""

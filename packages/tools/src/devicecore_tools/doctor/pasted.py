@@ -7,6 +7,8 @@ nothing.
 import re
 from collections.abc import Iterator
 from functools import cache
+from html import unescape
+from itertools import chain
 from operator import itemgetter
 
 from devicecore_tools.doctor.messages import MAX_MESSAGE, PREFIXES, Match, find, sentences_in
@@ -19,8 +21,13 @@ _RECORD = re.compile(
 """How a line begins that does not continue the one before: an event, a line of a log, or a field."""
 
 _START = r"(?:^|(?<=[\s:=\"'`(\[>|]))"
-_END = r"(?=[.,;:)\]\"'`]*(?:\s|$))"
-_AROUND = " \t\r\n\"'`>|\ufeff"
+_END = r"(?=[.,;:)\]}\"'`<]*(?:\s|$))"
+_AROUND = " \t\r\n\"'`>|"
+_DRESSING = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\ufeff|^[ \t]*>[> \t]*", re.MULTILINE)
+"""Colours, a byte-order mark, and what stands in front of a line that is quoted."""
+
+_ESCAPED = re.compile(r"\\+([\"n])")  # a JSON string, perhaps in another one
+_TYPOGRAPHIC = str.maketrans("\u201c\u201d\u2018\u2019\u00a0", "\"\"'' ")
 _SHORTEST = 15  # characters of the shortest refusal; a pasted text may have 600,000 lines that are shorter
 _UNEXPECTED = "which is unexpected"
 
@@ -45,10 +52,8 @@ def find_all(text: str) -> tuple[Match, ...]:
 
 def _records(text: str) -> Iterator[str]:
     """Return the lines of a text. A line that was broken is put together again, with its line breaks."""
-    if '\\"' in text or "\\n" in text:
-        text = text.replace('\\"', '"').replace("\\n", "\n")
     record: list[str] = []
-    for line in text.splitlines():
+    for line in _plain(text).splitlines():
         if record and (not line.strip() or _RECORD.match(line)):
             yield "\n".join(record)
             record = []
@@ -58,15 +63,23 @@ def _records(text: str) -> Iterator[str]:
         yield "\n".join(record)
 
 
+def _plain(text: str) -> str:
+    """Return a text without the marks that terminals, mail, web pages, word processors, JSON and YAML put into it."""
+    text = unescape(_DRESSING.sub("", text)).translate(_TYPOGRAPHIC).replace("''", "'")
+    return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else '"', text)
+
+
 def _find_in(record: str) -> Match | None:
     """Return the refusal in a record. The row for all other sentences is returned only if no other fits."""
     if len(record) < _SHORTEST:
         return None
-    broken_words = "".join(line.strip() for line in record.split("\n"))
-    readings = [" ".join(record.split())] + ([broken_words] if "\n" in record else [])
-    matches = [match for reading in readings for match in _readings(reading[:MAX_MESSAGE])]
-    better = (match for match in matches if not match.message.is_last_resort)
-    return next(better, matches[0] if matches else None)
+    readings = [" ".join(record.split())]
+    if "\n" in record:  # it may have been broken inside of words, with the spaces at the ends of lines or without them
+        readings += [" ".join(record.replace("\n", "").split()), "".join(map(str.strip, record.split("\n")))]
+    found = [[*_readings(reading[:MAX_MESSAGE])] for reading in readings]
+    better = [next((one for one in matches if not one.message.is_last_resort), None) for matches in found]
+    whole = max(filter(None, better), key=lambda match: len(match.text), default=None)  # not only its last words
+    return whole or next(chain.from_iterable(found), None)
 
 
 def _readings(text: str) -> Iterator[Match]:

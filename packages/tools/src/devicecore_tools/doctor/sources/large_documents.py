@@ -3,6 +3,7 @@
 Law: any bytes are read or refused with a `DocumentError`, in bounded time and memory.
 """
 
+import codecs
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -54,9 +55,16 @@ def parse_document(data: bytes, file: str) -> Value:
     return documents[0]
 
 
+def as_utf8(data: bytes) -> bytes:
+    """Return a text as UTF-8 without a byte-order mark. A redirection on Windows may write UTF-16, with such a mark."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", errors="replace").encode(errors="replace")
+    return data.removeprefix(codecs.BOM_UTF8)
+
+
 def _objects(data: bytes, file: str) -> list[Value]:
     whole = Value(None, file)
-    data = data.removeprefix(b"\xef\xbb\xbf").strip()
+    data = as_utf8(data).strip()
     values = [_json(data, whole)] if data.startswith(b"{") else _yaml(data, whole)
     for value in values:
         if not isinstance(value.data, dict):
