@@ -358,6 +358,100 @@ def test_a_node_that_differs_from_a_recorded_one_is_not_misjudged(
     assert said in "".join(answer["warnings"])
 
 
+def with_a_stopped_kubelet(root: Path) -> None:
+    listing = (root / "listing.txt").read_text()
+    (root / "listing.txt").write_text(listing.replace("kubelet.sock  listener", "kubelet.sock  no listener (refused)"))
+    for name in (LIST_NAME, ALLOCATABLE_NAME):
+        (root / name).unlink()
+
+
+def with_a_monitor(root: Path) -> None:
+    """The claim of p1 has admin access only: it leaves the devices to others."""
+    changed(
+        root,
+        "resourceclaims.json",
+        lambda claims: [
+            result.update(adminAccess=True)
+            for claim in claims["items"]
+            for result in claim["status"]["allocation"]["devices"]["results"]
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said", "not_said"),
+    [
+        ("03-plugin-ended", [with_a_stopped_kubelet], "is gone or has not registered since the", "less than five"),
+        ("03-plugin-ended", [with_a_stopped_kubelet], "Nothing until a kubelet runs again. Then: Pods that", ""),
+        ("03-plugin-ended", [], "its plugin is gone; it ended less than five minutes ago", "Nothing until"),
+        ("15-kubelet-just-started", [lambda root: (root / LIST_NAME).unlink()], "or has not registered", "gone:"),
+        ("15-kubelet-just-started", [], "it does not list the 2 pods of this node", ""),
+        (
+            "09-unhealthy-in-use",
+            [with_a_stopped_kubelet],
+            "did not count as healthy at its last write",
+            "does not count",
+        ),
+        ("13-pending-claim-events-only", [with_a_stopped_kubelet], "1 pod of this node runs on without it", "2 pods"),
+        (
+            "13-pending-claim-events-only",
+            [lambda root: (root / "pods.json").write_text(NOTHING)],
+            "1 pod holds its devices (team-13/p1)",
+            "2 pods",
+        ),
+        ("13-pending-claim-events-only", [], '"device": "dev-0", "numa_nodes": null, "health": "unknown"', "Healthy"),
+        ("17-plugin-and-driver-same-gpus", [with_a_monitor], '"findings": []', "ResourceClaim"),
+    ],
+    ids=range(10),
+)
+def test_a_sentence_says_no_more_than_the_sources(
+    name: str, changes: list[Callable[[Path], object]], said: str, not_said: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    root = Path(written(tmp_path, name))
+    for change in changes:
+        change(root)
+    _, document = report_of(capsys, str(root))
+    text = json.dumps({key: document[key] for key in ("findings", "devices")})
+    assert said in text
+    assert not not_said or not_said not in text
+
+
+def other_slice(slices: dict[str, Any], generation: int, devices: list[dict[str, Any]], **spec: object) -> None:
+    """Add a slice of the same driver to a list."""
+    of = slices["items"][0]["spec"]
+    pool = {**of["pool"], "generation": of["pool"]["generation"] + generation}
+    slices["items"].append({"spec": {"driver": of["driver"], "pool": pool, "devices": devices, **spec}})
+
+
+@pytest.mark.parametrize(
+    ("change", "owner"),
+    [
+        (lambda slices: slices["items"][0]["spec"]["devices"][3].update(taints=[{"effect": "NoExecute"}]), "none"),
+        (lambda slices: slices["items"][0]["spec"]["devices"][3].update(taints=[{"effect": "None"}]), "free"),
+        (
+            lambda slices: [
+                device.update(consumesCounters=[{"counterSet": "memory"}])
+                for device in slices["items"][0]["spec"]["devices"]
+            ],
+            "unknown",
+        ),
+        (lambda slices: other_slice(slices, -1, [{"name": "dev-9"}]), "free"),
+        (
+            lambda slices: other_slice(slices, 0, [{"name": "dev-9", "nodeName": "n"}], perDeviceNodeSelection=True),
+            "free",
+        ),
+    ],
+    ids=["tainted", "advised", "partition", "older", "elsewhere"],
+)
+def test_a_device_of_a_driver_is_free_only_if_a_claim_can_get_it(
+    change: Callable[[Any], object], owner: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    root = Path(written(tmp_path, "14-dra-healthy"))
+    changed(root, "resourceslices.json", change)
+    _, document = report_of(capsys, str(root))
+    assert {row["device"]: row["owner"] for row in document["devices"] if not row["container"]} == {"dev-3": owner}
+
+
 @pytest.mark.parametrize(("count", "reason"), [(1, ""), (2, "request example.com/gpu: 1 of 2 devices fit")])
 @pytest.mark.parametrize("resource", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu.example.com"])
 def test_fits_takes_an_extended_resource_from_the_driver_whose_class_serves_it(

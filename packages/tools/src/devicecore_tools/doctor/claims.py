@@ -164,14 +164,17 @@ def pci_address(text: str) -> str | None:
 
 def _prepared(look: Look) -> Iterator[tuple[PreparedDeviceSeen, tuple[Source, ...]]]:
     """Return the devices of claims, from the kubelet's file first."""
+    watched = {(one.claim, device) for one in look.allocations.value or () for device in one.only_watched}
     seen: set[Device] = set()
     in_api = {(one.driver, one.pool, one.device): one for one in _claimed(look)}
     for one in look.claims.value.devices if look.claims.value else ():
+        if (one.claim, _key(one)) in watched:
+            continue  # a claim with admin access leaves the device to others
         seen.add(_key(one))
         yield one, (Source.CLAIMS, *((Source.POD_RESOURCES,) if _key(one) in in_api else ()))
     for key, claimed in in_api.items():
-        if key not in seen:
-            claim = f"{claimed.namespace}/{claimed.claim}"
+        claim = f"{claimed.namespace}/{claimed.claim}"
+        if key not in seen and (claim, key) not in watched:
             yield PreparedDeviceSeen(claim, *key, claimed.cdi_devices), (Source.POD_RESOURCES,)
 
 

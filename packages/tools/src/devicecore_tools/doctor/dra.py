@@ -11,7 +11,7 @@ from functools import cached_property
 
 from attrs import field, frozen
 
-from devicecore_tools.doctor.look import ClaimedDeviceSeen, EventSeen, Look, PodSeen, Source
+from devicecore_tools.doctor.look import ClaimedDeviceSeen, EventSeen, Look, PodSeen, PublishedDeviceSeen, Source
 from devicecore_tools.doctor.precedence import CLAIM, KubeletNow, Owner, OwnerState, Pods
 
 Device = tuple[str, str, str]
@@ -34,6 +34,7 @@ class DraDevice:
     """A device of a driver: who holds it, for which claims, and its health as the kubelet last wrote it.
 
     `pending` names the claims that have it at the API server and for which the kubelet has not prepared it.
+    `shares_with` names a device in use that consumes the same counters, so that too little may be left for this one.
     """
 
     owners: tuple[Owner, ...] = ()
@@ -42,6 +43,8 @@ class DraDevice:
     health: str = "unknown"
     sources: tuple[Source, ...] = ()
     numa_nodes: tuple[int, ...] | None = None
+    is_tainted: bool = False
+    shares_with: str = ""
 
 
 @frozen
@@ -129,8 +132,8 @@ def _why_not_free(look: Look, kubelet: KubeletNow, pods: Pods) -> str:
 
 def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
     in_api: dict[Device, list[ClaimedDeviceSeen]] = {}
-    for one in look.pod_resources.value.claimed if look.pod_resources.value else ():
-        in_api.setdefault((one.driver, one.pool, one.device), []).append(one)
+    for listed in look.pod_resources.value.claimed if look.pod_resources.value else ():
+        in_api.setdefault((listed.driver, listed.pool, listed.device), []).append(listed)
     file = look.claims.value
     in_file: dict[Device, list[str]] = {}
     cdi: dict[Device, str] = {}
@@ -142,29 +145,39 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
     allocated: dict[Device, list[str]] = {}
     for allocation in look.allocations.value or ():
         for key in allocation.devices:
-            allocated.setdefault(key, []).append(allocation.claim)
-    published = {(one.driver, one.pool, one.device): one.numa_nodes for one in look.slices.value or ()}
+            if key not in allocation.only_watched:
+                allocated.setdefault(key, []).append(allocation.claim)
+    published = {(one.driver, one.pool, one.device): one for one in look.slices.value or ()}
+    taken_counters: dict[tuple[str, str, str], str] = {}
+    for key in (*allocated, *in_api, *in_file):
+        for counter_set in published[key].counter_sets if key in published else ():
+            taken_counters.setdefault((*key[:2], counter_set), key[2])
     here = {key[:2] for key in (*published, *in_api, *in_file)}
     health = look.health.value or {}
     for key in sorted({*published, *in_api, *in_file, *(key for key in allocated if key[:2] in here)}):
         claims = dict.fromkeys(in_file.get(key, ())) | dict.fromkeys(
-            f"{one.namespace}/{one.claim}" for one in in_api.get(key, ())
+            f"{listed.namespace}/{listed.claim}" for listed in in_api.get(key, ())
         )
         owners = tuple(_owners(look, pods, in_api.get(key, ()), in_file.get(key, ())))
         sources = (
             *((Source.SLICES,) if key in published else ()),
             *((Source.ALLOCATIONS,) if key in allocated else ()),
         )
-        pending = tuple(one for one in dict.fromkeys(allocated.get(key, ())) if one not in claims)
+        pending = tuple(claim for claim in dict.fromkeys(allocated.get(key, ())) if claim not in claims)
+        one = published.get(key, PublishedDeviceSeen(*key))
         yield (
             key,
             DraDevice(
                 owners,
                 tuple(claims),
                 pending,
-                health.get(key) or _told(owners, (cdi.get(key, ""), "/".join(key))),
+                health.get(key, "unknown")
+                if look.health.value is not None  # the kubelet clears it when the driver ends, before pods are told
+                else _told(owners, (cdi.get(key, ""), "/".join(key))),
                 sources,
-                published.get(key),
+                one.numa_nodes,
+                one.is_tainted,
+                next((taken_counters[*key[:2], of] for of in one.counter_sets if (*key[:2], of) in taken_counters), ""),
             ),
         )
 
@@ -195,13 +208,14 @@ def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims:
         names.add((one.namespace, one.pod))
         yield Owner(uid, one.namespace, one.pod, one.container, sources, OwnerState.LIVE, pod)
     for claim in claims:
-        of_namespace = {name for namespace, name in names if namespace == claim.partition("/")[0]}
+        unread = [name for name in names if name[0] == claim.partition("/")[0] and name not in pods.by_name]
         uids = prepared.pods.get(claim, ()) if prepared else ()
+        are_listed = len(unread) >= sum(uid not in pods.by_uid for uid in uids)
         for uid in uids:
             found = pods.by_uid.get(uid)
             if found is None:
-                if not pods.was_read and len(of_namespace) >= len(uids):
-                    continue  # the kubelet lists as many pods as the file: they are the same
+                if are_listed:
+                    continue  # the kubelet lists as many pods of unknown UID as the file has: they are the same
                 state = OwnerState.STALE if pods.is_complete else OwnerState.UNKNOWN
                 yield Owner(uid, "", "", "", (Source.CLAIMS,), state)
             elif (found.pod.namespace, found.pod.name) not in names:

@@ -101,4 +101,5 @@ def by_number(things: Collection[object], one: str, several: str) -> str:
 
 def devices_of(ids: Collection[str], resource: str) -> str:
     """`2 devices of example.com/gpu (gpu-0, gpu-1)`."""
-    return f"{counted(len(ids), 'device')} of {foreign_text(resource, _MAX_NAME)} ({names(ids)})"
+    which = f" ({names(ids)})" if ids else ""
+    return f"{counted(len(ids), 'device')} of {foreign_text(resource, _MAX_NAME)}{which}"

@@ -162,12 +162,14 @@ class AllocatedClaimSeen:
     """A ResourceClaim at the API server that has devices: driver, pool and name of each.
 
     `is_local` says that the allocation is for one node by its name, so that its devices are that node's own.
+    `only_watched` are those of the devices to which the claim has no more than admin access.
     """
 
     claim: str
     devices: tuple[tuple[str, str, str], ...] = ()
     pods: tuple[str, ...] = ()
     is_local: bool = False
+    only_watched: frozenset[tuple[str, str, str]] = frozenset()
 
 
 @frozen
@@ -194,7 +196,8 @@ class StateFileSeen:
 class PublishedDeviceSeen:
     """A device that a DRA driver has published, with its attributes that are texts.
 
-    `numa_nodes` is what an attribute `numaNode` says, None if there is none.
+    `numa_nodes` is what an attribute `numaNode` says, None if there is none. `counter_sets` names what it shares with
+    other devices of its pool. `is_tainted` says that only claims which tolerate its taint get it.
     """
 
     driver: str
@@ -202,6 +205,8 @@ class PublishedDeviceSeen:
     device: str
     attributes: Mapping[str, str] = field(factory=dict)
     numa_nodes: tuple[int, ...] | None = None
+    counter_sets: frozenset[str] = frozenset()
+    is_tainted: bool = False
 
 
 @frozen

@@ -15,7 +15,7 @@ from devicecore_tools.doctor.dra import DraDevice, DraDevices, DriverPresence
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.findings import NodeFinding
 from devicecore_tools.doctor.look import Source
-from devicecore_tools.doctor.precedence import OwnerState
+from devicecore_tools.doctor.precedence import KubeletNow, OwnerState
 
 FREE = "free"
 """The owner of a device that no container holds and that a pod can get, as every source says that could deny it."""
@@ -25,6 +25,8 @@ NOBODY = "none"
 
 UNKNOWN = "unknown"
 """The text for a value that no source names."""
+
+_NO_KUBELET = "Nothing until a kubelet runs again. Then: "
 
 
 @frozen
@@ -94,13 +96,14 @@ def check(facts: Facts) -> tuple[NodeFinding, ...]:
     named = {node.name} if node and node.name else {one.node for one in facts.look.pods.value or () if one.node}
     name = named.pop() if len(named) == 1 else ""
     name = name if re.fullmatch(r"[a-z0-9.-]{1,253}", name) else "NODE"  # it goes into a command
+    is_stopped = facts.kubelet is KubeletNow.STOPPED
     return tuple(
         NodeFinding(
             one.code,
             one.title,
             found.sentence,
             found.evidence,
-            found.next or one.next,
+            _NO_KUBELET * (is_stopped and not one.code.startswith("kubelet-")) + (found.next or one.next),
             re.sub(r"\bNODE\b", name, one.confirm),
             one.issue,
             found.resource,
@@ -206,6 +209,7 @@ def _of_driver(dra: DraDevices, driver: str, pool: str, name: str, claimed: DraD
     owner_text, state = UNKNOWN, OwnerState.UNKNOWN
     if claims := (*claimed.claims, *claimed.pending):
         owner_text, state = f"claim {claims[0]}", OwnerState.LIVE
-    elif not dra.why_not_free and dra.drivers.get(driver) is not DriverPresence.UNKNOWN:
-        owner_text, state = FREE if dra.drivers.get(driver) is DriverPresence.ALIVE else NOBODY, OwnerState.LIVE
+    elif not dra.why_not_free and dra.drivers.get(driver) is not DriverPresence.UNKNOWN and not claimed.shares_with:
+        is_given = dra.drivers.get(driver) is DriverPresence.ALIVE and not claimed.is_tainted
+        owner_text, state = FREE if is_given else NOBODY, OwnerState.LIVE
     yield DeviceRow(driver, name, numa, claimed.health, owner_text, "", "", claimed.sources, state, pool)

@@ -40,7 +40,9 @@ def offered_and_claimed(holders: Holders, lists: Lists, claimed: ClaimedHardware
     """A plugin offers a device that no container holds, and that is prepared for a ResourceClaim."""
     for resource in lists.resources if claimed else ():
         for device in lists.devices[resource]:
-            if device not in lists.healthy.get(resource, ()) or device in holders.in_use.get(resource, ()):
+            if resource not in lists.is_confirmed | lists.left_out or device not in lists.healthy[resource]:
+                continue
+            if device in holders.in_use.get(resource, ()):
                 continue
             same = claimed.find(resource, device)
             if same is not None:

@@ -46,7 +46,12 @@ def held_device_unhealthy(
             sentence = f"Containers hold {what}, which the plugin reports as unhealthy."
             why = Evidence(Source.PLUGINS, f"{_sockets(lists, resource)}: Unhealthy")
         else:
-            sentence = f"Containers hold {what}, which the kubelet does not count as healthy."
+            counts = (
+                "did not count as healthy at its last write"
+                if lists.allocatable is None
+                else "does not count as healthy"
+            )
+            sentence = f"Containers hold {what}, which the kubelet {counts}."
             if not lists.healthy.get(resource):
                 sentence += " It has no healthy one left, so no pod gets any."
             source = Source.CHECKPOINT if lists.allocatable is None else Source.POD_RESOURCES

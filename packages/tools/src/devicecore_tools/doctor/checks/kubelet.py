@@ -15,9 +15,10 @@ from devicecore_tools.doctor.precedence import KUBELET_SOCKETS, Holders, Kubelet
 
 def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
     """No kubelet runs, or it does not answer."""
+    running = [one for one in pods.here if one.phase == "Running"]
     pods_run = (
-        f" {counted(len(pods.here), 'pod')} of this node {by_number(pods.here, 'runs', 'run')} on without it."
-        if pods.here
+        f" {counted(len(running), 'pod')} of this node {by_number(running, 'runs', 'run')} on without it."
+        if running
         else ""
     )
     if kubelet is KubeletNow.STOPPED and look.sockets.value is not None:
@@ -48,7 +49,7 @@ def kubelet_starting(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holde
     """The kubelet has just started, and does not know its pods and plugins yet."""
     if kubelet is not KubeletNow.STARTING:
         return
-    running = [one.identity for one in pods.here]
+    begun = [one.identity for one in pods.here]
     wanted = wanted_resources(pods, holders)
     awaited = [one for one in sorted({*wanted, *lists.registered}) if not (lists.allocatable or {}).get(one)]
     waits = (
@@ -58,13 +59,13 @@ def kubelet_starting(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holde
         else ""
     )
     sentence = (
-        f"The kubelet has just started: it lists none of the {counted(len(running), 'pod')} that "
-        f"{by_number(running, 'runs', 'run')} on this node ({names(running)}).{waits}"
+        f"The kubelet has just started: it does not list the {counted(len(begun), 'pod')} of this node "
+        f"({names(begun)}).{waits}"
     )
     evidence = (
         (
             Evidence(Source.POD_RESOURCES, f"{counted(len(look.pod_resources.value.pods), 'pod')}"),
-            Evidence(Source.PODS, f"{name(running[0])} runs here"),
+            Evidence(Source.PODS, f"{name(begun[0])} is on this node"),
         )
         if look.pod_resources.value
         else ()

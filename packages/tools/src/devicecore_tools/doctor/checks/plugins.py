@@ -69,19 +69,25 @@ def plugin_gone(
         while_ = f", while {counted(len(holding), 'pod')} {hold} it ({names(holding)})" if holding else ""
         is_told = Source.POD_RESOURCES in reasons
         nothing = "The kubelet has no healthy device of" if is_told else "The Node has nothing allocatable of"
-        sentence = f"{nothing} {name(resource)}, so no pod gets any{while_}: {_cause(look, pods, sockets, resource)}."
+        sentence = (
+            f"{nothing} {name(resource)}, so no pod gets any{while_}: {_cause(look, kubelet, pods, sockets, resource)}."
+        )
         evidence = tuple(Evidence(source, text) for source, text in reasons.items())
         yield Found(sentence, evidence, resource, tuple(lists.devices.get(resource, ())), pods=holding)
 
 
-def _cause(look: Look, pods: Pods, sockets: PluginSockets, resource: str) -> str:
+def _cause(look: Look, kubelet: KubeletNow, pods: Pods, sockets: PluginSockets, resource: str) -> str:
     cause = absence(pods, sockets, resource)
     if cause is not WhyAbsent.GONE:
         return str(cause.value)
     node = look.node.value
-    since = "; it ended less than five minutes ago" if node is not None and node.capacity.get(resource) else ""
-    dead = f", and nobody listens at {names(sockets.dead)}" if sockets.dead else ""
-    return f"{cause.value}{since}: no socket of it is left in the kubelet's directories{dead}"
+    was_here = node is not None and node.capacity.get(resource) and node.allocatable.get(resource) == 0
+    if kubelet is KubeletNow.ANSWERS and was_here:  # a kubelet counts the devices for five minutes after their plugin
+        since = "; it ended less than five minutes ago"
+    else:  # a kubelet removes all sockets when it starts, also those of plugins that run on
+        since = " or has not registered since the kubelet started"
+    dead = f"; nobody listens at {names(sockets.dead)}" if sockets.dead else ""
+    return f"{cause.value}{since}: no process serves a socket of it in the kubelet's directories{dead}"
 
 
 def _without_devices(

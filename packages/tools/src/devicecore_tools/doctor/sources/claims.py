@@ -70,23 +70,43 @@ def slices_in(document: Value, node: str = "") -> tuple[PublishedDeviceSeen, ...
 
     Raises DocumentError if it is not a complete list of ResourceSlices.
     """
-    items = items_of(document, "ResourceSlices", "ResourceSliceList")
-    return tuple(device for item in items for device in _published(item, node))
+    newest: dict[tuple[str, str], int] = {}
+    slices = []
+    for item in items_of(document, "ResourceSlices", "ResourceSliceList"):
+        if (kind := item["kind"].text("ResourceSlice")) != "ResourceSlice":
+            item["kind"].refuse(f"expected a ResourceSlice, got {described(kind)}")
+        spec = item["spec"]
+        if not node or spec["nodeName"].text(node) == node:
+            key, generation = (spec["driver"].text(), spec["pool"]["name"].text()), _generation(spec)
+            newest[key] = max(generation, newest.get(key, 0))
+            slices.append((key, generation, spec))
+    current = ((key, spec) for key, generation, spec in slices if generation == newest[key])
+    return tuple(device for key, spec in current for device in _published(*key, spec, node))
 
 
-def _published(item: Value, node: str) -> Iterator[PublishedDeviceSeen]:
-    if (kind := item["kind"].text("ResourceSlice")) != "ResourceSlice":
-        item["kind"].refuse(f"expected a ResourceSlice, got {described(kind)}")
-    spec = item["spec"]
-    if node and spec["nodeName"].text(node) != node:
-        return
-    driver, pool = spec["driver"].text(), spec["pool"]["name"].text()
+def _generation(spec: Value) -> int:
+    """Return the generation of a pool. Slices of an older one do not count any more."""
+    generation = spec["pool"]["generation"]
+    return 0 if generation.data is None else generation.integer()
+
+
+def _published(driver: str, pool: str, spec: Value, node: str) -> Iterator[PublishedDeviceSeen]:
     for device in spec["devices"].sequence():
         # Until v1beta1, the fields of a device are one level lower.
         fields = device if device["basic"].data is None else device["basic"]
+        if node and fields["nodeName"].text(node) != node:
+            continue
         attributes = fields["attributes"].mapping()
         texts = {name: text for name, one in attributes.items() if (text := one["string"].text(""))}
-        yield PublishedDeviceSeen(driver, pool, device["name"].text(), texts, _numa_nodes(attributes, driver))
+        yield PublishedDeviceSeen(
+            driver,
+            pool,
+            device["name"].text(),
+            texts,
+            _numa_nodes(attributes, driver),
+            frozenset(one["counterSet"].text("") for one in fields["consumesCounters"].sequence()),
+            any(one["effect"].text("") in {"NoSchedule", "NoExecute"} for one in fields["taints"].sequence()),
+        )
 
 
 def _numa_nodes(attributes: Mapping[str, Value], driver: str) -> tuple[int, ...] | None:
@@ -115,14 +135,16 @@ def _allocated(item: Value) -> AllocatedClaimSeen:
         for term in allocation["nodeSelector"]["nodeSelectorTerms"].sequence()
         for field in term["matchFields"].sequence()
     ]
+    results = [
+        ((one["driver"].text(), one["pool"].text(), one["device"].text()), one["adminAccess"].data is True)
+        for one in allocation["devices"]["results"].sequence()
+    ]
     return AllocatedClaimSeen(
         f"{metadata['namespace'].text('default')}/{metadata['name'].text()}",
-        tuple(
-            (one["driver"].text(), one["pool"].text(), one["device"].text())
-            for one in allocation["devices"]["results"].sequence()
-        ),
+        tuple(device for device, _ in results),
         tuple(one["uid"].text("") for one in status["reservedFor"].sequence()),
         "metadata.name" in fields,
+        frozenset(device for device, is_watched in results if is_watched),
     )
 
 
