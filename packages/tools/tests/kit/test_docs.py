@@ -51,13 +51,13 @@ def test_the_tests_in_the_guide_pass(tmp_path: Path, name: str, number: int) -> 
     assert f"{number} passed" in ran.stdout, ran.stdout
 
 
-def test_the_guides_pass_mypy_with_its_defaults(tmp_path: Path) -> None:
+def test_the_guides_pass_mypy_strict(tmp_path: Path) -> None:
     """As a reader has them who copies every block of a guide into one file."""
     for name in GUIDES:
         blocks = PYTHON.findall((DOCS / f"{name}.md").read_text(encoding="utf-8"))
         (tmp_path / f"{name.replace('-', '_')}.py").write_text("\n".join(blocks))
     kept = DOCS.parent / ".mypy_cache" / "guides"  # what mypy knows of devicecore
-    command = [sys.executable, "-m", "mypy", "--config-file=", f"--cache-dir={kept}", str(tmp_path)]
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={kept}", str(tmp_path)]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
     assert ran.stdout == f"Success: no issues found in {len(GUIDES)} source files\n"
 
