@@ -134,7 +134,7 @@ def of_main(**fields: object) -> Json:
     return {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0, **fields}
 
 
-ILL = {"name": "acme.io/gpu", "resources": [{"health": "Ill"}]}
+NIC, ILL = {"name": "acme.io/nic"}, {"name": "acme.io/gpu", "resources": [{"health": "Ill"}]}
 
 
 @pytest.mark.parametrize(
@@ -143,10 +143,7 @@ ILL = {"name": "acme.io/gpu", "resources": [{"health": "Ill"}]}
         ({"qosClass": "Guaranteed"}, "status.qosClass: Invalid value"),
         ({"conditions": [{"type": "Ready", "status": "True", "observedGeneration": -1}]}, "must be non-negative"),
         ({"containerStatuses": [{"name": "main"}]}, "status.containerStatuses[0].image: Required value"),
-        (
-            {"containerStatuses": [of_main(allocatedResourcesStatus=[{"name": "acme.io/nic"}])]},
-            "must match one of the con",
-        ),
+        ({"containerStatuses": [of_main(allocatedResourcesStatus=[NIC])]}, "must match one of the container's"),
         ({"containerStatuses": [of_main(allocatedResourcesStatus=[ILL])]}, "Unsupported value"),
         ({"containerStatuses": [of_main(state={"running": {}})]}, "may not be transitioned to non-terminated state"),
     ],
@@ -222,7 +219,7 @@ CONDITIONS = [{"type": "A", "status": "1"}, {"type": "X", "status": "2"}, {"type
     [
         pytest.param({"a": None, "b": {"c": None, "d": 1}}, {"conditions": CONDITIONS, "b": {"d": 1}}, id="nulls"),
         pytest.param(
-            {"conditions": [{"type": kind, "status": new, "reason": None} for kind, new in ("B4", "C5")]},
+            {"conditions": [{"type": kind, "status": new, "reason": None} for kind, new in (("B", "4"), ("C", "5"))]},
             {"conditions": [*CONDITIONS[:2], {"type": "B", "status": "4"}, {"type": "C", "status": "5"}]},
             id="items are merged by their key, and new ones come last",
         ),
@@ -301,7 +298,7 @@ def test_a_new_node_is_tainted_and_keeps_its_status(server: LocalApiServer) -> N
 @pytest.mark.parametrize(
     ("kind", "path", "body", "problem"),
     [
-        ("Lease", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", {"leaseDurationSeconds": 0}, "gr"),
+        ("Lease", LEASES, {"leaseDurationSeconds": 0}, "must be greater than 0"),
         ("Lease", LEASES, {"renewTime": "2026-11-22T05:01:57Z"}, "microseconds"),
         ("Event", "/api/v1/namespaces/default/events", {}, "does not match event.namespace"),
     ],
