@@ -8,7 +8,7 @@ from devicecore.testing.faults import FaultySink, FaultyStore, Script
 
 
 class MemoryManager(DeviceManager):
-    """Keeps its adapters, connects `plugins` when a `with` begins, and a script may have store and sink fail."""
+    """It keeps its adapters, and connects `plugins` when a `with` begins. `script` lets store and sink fail."""
 
     def __init__(self, *plugins: DevicePlugin, store: MemoryStore | None = None, **options: Any) -> None:  # noqa: ANN401 - those of a manager
         self.transport, self.store, self.sink = MemoryTransport(), store or MemoryStore(), MemorySink()

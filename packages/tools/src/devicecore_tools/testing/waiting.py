@@ -22,7 +22,7 @@ DEFAULT_TIMEOUT = 30.0
 """Seconds that a wait may take, unless the caller gives another timeout."""
 
 _LOG_LINES = 5
-_LOOK_AGAIN = 0.05  # seconds: what a driver writes to an API server is no event
+_LOOK_AGAIN = 0.05  # seconds, because what a driver writes to an API server is no event
 
 
 @frozen
@@ -54,7 +54,9 @@ class Waiting(ABC):
     def wait_until(
         self, expected: str, look: Callable[[], T | None], *, timeout: float | None = None, allow_exits: bool = False
     ) -> T:
-        """Wait until `look` returns something true, and return that. `look` is called after every event, and again.
+        """Wait until `look` returns something true, and return that.
+
+        `look` is called after every event, and every 0.05 seconds.
 
         Args:
             expected: what the test waits for, for the error message: "a second list".
