@@ -136,7 +136,6 @@ class RawPlugin:
         self.lists: SimpleQueue[deviceplugin.ListAndWatchResponse | None] = SimpleQueue()
         for ids in lists:
             self.report(*ids)
-        self.authorities: list[str] = []
         self._open = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(threads))
         answers: dict[str, tuple[Callable[..., Any], Any]] = {
@@ -176,9 +175,8 @@ class RawPlugin:
         self.lists.put(None)
 
     def get_device_plugin_options(
-        self, _: deviceplugin.Empty, context: grpc.ServicerContext
+        self, _: deviceplugin.Empty, __: grpc.ServicerContext
     ) -> deviceplugin.DevicePluginOptions:
-        self.authorities.extend(str(value) for key, value in context.invocation_metadata() if key == ":authority")
         return deviceplugin.DevicePluginOptions()
 
     def list_and_watch(

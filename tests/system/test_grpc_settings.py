@@ -1,8 +1,12 @@
-"""What gRPC says of failed calls."""
+"""What gRPC says of failed calls, and to servers."""
 
+import socket
+from pathlib import Path
+
+import grpc
 import pytest
 
-from devicecore.system.grpc_settings import own_details
+from devicecore.system.grpc_settings import channel_options, own_details, target
 
 
 @pytest.mark.parametrize(
@@ -17,3 +21,18 @@ from devicecore.system.grpc_settings import own_details
 )
 def test_the_words_around_a_reason_are_left_out(details: str, own: str) -> None:
     assert own_details(details) == own
+
+
+def test_a_server_is_called_by_the_name_localhost(directory: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(directory / "p.sock"))
+        listener.listen()
+        with grpc.insecure_channel(target(str(directory / "p.sock")), channel_options(1000)) as channel:
+            method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/service/Method")
+            call, connection, received = method.future(b""), listener.accept()[0], b""
+            connection.sendall(bytes.fromhex("000000040000000000"))  # settings, without which no call is sent
+            while b"/service/Method" not in received:
+                received += connection.recv(4096)
+            call.cancel()
+            connection.close()
+    assert b":authority\x09localhost" in received
