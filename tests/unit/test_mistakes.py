@@ -116,6 +116,7 @@ VALUES: list[tuple[Try, str]] = [
     (lambda: API.Container("c", [GPU]), "Container.limits: expected a mapping of resource names to counts, got ['exa"),
     (lambda: API.Container("c", {1: 1}), "Container.limits: expected str, got 1"),
     (lambda: API.Container("c", {GPU: True}), "limit of example.com/gpu: expected a whole number of at least 0, got T"),
+    (lambda: API.Container("c", {GPU: 1.5}), "limit of example.com/gpu: expected a whole number of at least 0, got 1"),
     (lambda: API.Container("c", {GPU: -3}), "limit of example.com/gpu: expected a whole number of at least 0, got -3"),
     (lambda: API.Container("c", {GPU: "1"}), "limit of example.com/gpu: expected a whole number of at least 0, got"),
     (lambda: API.Container("c", {}, "Always"), "Container.restartable: expected bool, got 'Always'"),
