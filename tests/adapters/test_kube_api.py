@@ -351,7 +351,7 @@ class TestTrouble:
             (Answer(200, []), "expected a Node"),
             (Answer(200, {"kind": "Pod"}), "expected a Node, got an answer with KeyError 'metadata'"),
             (Answer(200, {"metadata": {"name": NODE}}), "expected a Node, got an answer with KeyError 'resourceVer"),
-            (Answer(200, {"metadata": {"resourceVersion": "1"}, "status": {"capacity": 3}}), "expected a Node"),
+            (Answer(200, {"metadata": {"resourceVersion": "1"}, "status": {"capacity": 3}}), "with TypeError 'int'"),
             (Answer(200, None), "malformed|expected a Node"),
             (Drop(), "no connection: Remote end closed connection"),
             (Drop(after=True), ""),  # the second time it finds the node as it should be
