@@ -71,7 +71,7 @@ def test_an_answer_survives_the_wire(answer: dict[ClaimUid, PrepareResult]) -> N
 
 
 @given(st.dictionaries(uids, text.map(UnprepareResult), max_size=3), claims)
-def test_claims_and_release_survive_wires(answer: dict[ClaimUid, UnprepareResult], asked: tuple[ClaimRef, ...]) -> None:
+def test_a_release_survives_the_wire(answer: dict[ClaimUid, UnprepareResult], asked: tuple[ClaimRef, ...]) -> None:
     data = conversion.from_unprepared(answer).SerializeToString()
     assert conversion.to_unprepared(dra_v1beta1.NodeUnprepareResourcesResponse.FromString(data)) == answer
     request = dra_v1beta1.NodeUnprepareResourcesRequest(claims=conversion.from_claims(asked)).SerializeToString()

@@ -313,7 +313,7 @@ class TestCalls:
         assert receipt == b"\xfa\x01\x03new"
         assert transport.read(receipt).envs == {}
 
-    def test_no_container_is_an_error(self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport) -> None:
+    def test_no_answer_is_an_error(self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport) -> None:
         with RawPlugin(directory / "p.sock"):
             assert register(directory, "p.sock") == OK
             with pytest.raises(errors.EmptyAllocateResponseError):

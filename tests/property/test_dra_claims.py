@@ -67,7 +67,7 @@ resource_claims = st.builds(
 
 
 @given(caches(), pods, st.lists(resource_claims, max_size=3))
-def test_entering_adds_the_pod_and_no_more(cache: ClaimCache, pod: PodUid, wanted: Sequence[ResourceClaim]) -> None:
+def test_entering_only_adds(cache: ClaimCache, pod: PodUid, wanted: Sequence[ResourceClaim]) -> None:
     after = enter(cache, pod, wanted)
     for key, claim in cache.claims.items():
         assert evolve(after.cache.claims[key], pods=claim.pods) == claim

@@ -29,7 +29,7 @@ def test_no_period_has_more_calls_than_burst_and_rate_allow(per_second: float, b
 
 
 @given(rates, bursts, pauses)
-def test_a_refused_caller_succeeds_just_after_that_time(per_second: float, burst: int, pauses: list[float]) -> None:
+def test_a_refused_caller_succeeds_after_the_told_time(per_second: float, burst: int, pauses: list[float]) -> None:
     """Calls meanwhile do not change that time."""
     time = ManualClock()
     bucket = TokenBucket(per_second, burst, time)
