@@ -32,7 +32,6 @@ from devicecore.adapters.kube_api.requests import CLAIMS, NODES, PODS, SLICES, A
 HERE = Path(__file__).parent
 NAMESPACE = ApiResource("", "v1", "namespaces")
 PLACE = "devicecore-bench"
-TOLERATIONS = [{"operator": "Exists"}]
 GPUS, NICS = 8, 4
 NODE = f"""
 nodes:

@@ -22,7 +22,6 @@ from workload import Size
 HERE = Path(__file__).parent
 KUBELET = json.loads((HERE / "kubelet.json").read_text(encoding="utf-8"))
 SIZES = tuple(Size(*size) for size in KUBELET["sizes"])
-LARGEST = SIZES[-1]
 SIZED = (
     "admit",
     "admit_after_a_pod_has_gone",
