@@ -47,10 +47,12 @@ class Quantity(NamedTuple):
 
         Raises InvalidQuantityError if `text` is no quantity.
         """
-        # Kubernetes caps quantities at 2**63-1, and so do we, before the number gets its 200 digits.
-        magnitude = min(_magnitude(text), Decimal(MAX_QUANTITY))
+        magnitude, (has_few_digits, is_whole) = _magnitude(text), _kept_as(text)
+        if not has_few_digits:
+            magnitude = min(magnitude, Decimal(MAX_QUANTITY))  # Go does this with those that it keeps as decimals
         nanos = int(_EXACT.multiply(magnitude, _NANO).to_integral_value(ROUND_CEILING))
-        return cls(-nanos if text.startswith("-") else nanos, text.endswith("i"), _is_int64(text, nanos))
+        is_int64 = has_few_digits and is_whole and nanos <= MAX_QUANTITY * _NANO
+        return cls(-nanos if text.startswith("-") else nanos, text.endswith("i"), is_int64)
 
     @classmethod
     def of(cls, whole: int, *, binary: bool) -> "Quantity":
@@ -104,17 +106,17 @@ def is_integer(text: str) -> bool:
     return value == value.to_integral_value()
 
 
-def _is_int64(text: str, nanos: int) -> bool:
-    """Return whether Go parses the text of a quantity to a whole number of 64 bits (Go: `ParseQuantity`, `AsInt64`)."""
+def _kept_as(text: str) -> tuple[bool, bool]:
+    """Return whether Go keeps a quantity without a decimal (Go: `ParseQuantity`), and whether it is written whole."""
     matched = _QUANTITY.fullmatch(text)
     assert matched is not None  # noqa: S101 - the quantity was parsed
     number, exponent, suffix = matched.groups(default="")
     whole, _, part = number.lstrip("+-").partition(".")
     digits = len(whole.lstrip("0") or "0") + len(part)
     if suffix in _TWOS:
-        return not part and digits + _TWOS[suffix] * 3 // 10 <= _MOST_BINARY_DIGITS
-    tens = int(exponent[:_INT_DIGITS]) if exponent else _TENS[suffix]
-    return digits <= _MOST_DIGITS and tens >= len(part) and nanos <= MAX_QUANTITY * _NANO
+        return not part and digits + _TWOS[suffix] * 3 // 10 <= _MOST_BINARY_DIGITS, True
+    tens = (int(exponent[:_INT_DIGITS]) if exponent else _TENS[suffix]) - len(part)
+    return digits <= _MOST_DIGITS and tens >= _TENS["n"], tens >= 0
 
 
 def _magnitude(text: str) -> Decimal:

@@ -8,9 +8,8 @@ The library visits at most 10,000 elements for one expression; Kubernetes allows
 """
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable
 from functools import lru_cache
-from itertools import pairwise
 
 from attrs import field, frozen
 
@@ -22,6 +21,20 @@ except ModuleNotFoundError as _error:
     raise missing_extra(_error, "cel") from None
 
 from devicecore.adapters.cel.functions import POOL, QUANTITY, VALUE, extensions, quantity_message, version_message
+from devicecore.adapters.cel.rewriting import (
+    Pieces,
+    constant_parts,
+    for_evaluation,
+    formatted,
+    is_unknown_type,
+    pieces,
+    reads,
+    solid_tokens,
+    tokens_of,
+    with_literals_apart,
+    with_mixed_numbers,
+    written_out,
+)
 from devicecore.domain.allocation import Features, PoolDevice, SelectorError
 from devicecore.domain.allocation.model import Attribute
 from devicecore.domain.text import foreign_text
@@ -41,29 +54,15 @@ extensions:
 - {name: two-var-comprehensions}
 - {name: strings, version: 2}
 """
-_TOKEN = re.compile(
-    r"""(?s)//[^\n]*|[rRbB]{0,2}(?:\"\"\".*?\"\"\"|'''.*?''')|[bB]?[rR][bB]?(?:"[^"\n]*"|'[^'\n]*')"""
-    r"""|[bB]?(?:"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|[A-Za-z_]\w*|[0-9][\w.]*|\s+|."""
-)
-_LITERAL = re.compile(r"""(?s)[0-9].*|[rRbB]{0,2}["'].*""")
-_PLAIN_TEXT = re.compile(r"""(["'])([^"'\\\n]*)\1""")
+_MIXED_NUMBERS = re.compile(r"'_[<>]=?_' applied to '\((int|uint|double), (int|uint|double)\)'")
 _PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ")
-_MAPS = ("attributes", "capacity")
-_RENAMED = {"replace": "bounded_replace", "join": "bounded_join"}
 _MAX_VALUES = 10_000
 """Values of one expression that are remembered."""
 
 _TOO_LONG = "Iteration budget exceeded"
 """What the library says of an expression that visits too many elements. It is evaluated in pieces then."""
 
-_GROUPS = 10
-"""Groups into which a list is split."""
-
-_MAX_PARTS = 50
 _PLAIN_KINDS = frozenset({"int", "bool", "string"})
-_VARIABLES = frozenset({"driver", "allowMultipleAllocations"})
-_ENDS_BEFORE = ([], *([token] for token in "([&|?:,"))
-_ENDS_AFTER = ([], *([token] for token in ")]&|?:,"))
 
 _SCOPES = frozenset(
     (
@@ -80,14 +79,6 @@ def _sentence(error: Exception) -> str:
     return foreign_text(_PLACE.sub(r"line \1, column \2: ", text))
 
 
-@frozen
-class _Pieces:
-    """Expressions that together say what `[a, b].all(x, ...)` or `[a, b].exists(x, ...)` says."""
-
-    texts: tuple[str, ...]
-    is_exists: bool
-
-
 @frozen(eq=False)
 class _Compiled:
     """An expression ready for use, with what is known of it.
@@ -99,7 +90,7 @@ class _Compiled:
     """
 
     expression: "cel.Expression"
-    pieces: _Pieces | None
+    pieces: Pieces | None
     reads: tuple[tuple[str, str, str], ...] | None
     values: dict[Hashable, "bool | SelectorError"] = field(factory=dict)
 
@@ -123,7 +114,7 @@ class CelSelectors:
 
     def __init__(self, features: Features = Features()) -> None:
         self._features = features
-        checked, evaluated = extensions(lists=features.list_attributes)
+        checked, evaluated = extensions()
         self._checking = self._make_environment(QUANTITY, checked)
         self._environment = self._make_environment(VALUE, evaluated)
         self._compiled = lru_cache(maxsize=1000)(self._compile)
@@ -181,7 +172,7 @@ class CelSelectors:
             raise SelectorError(foreign_text(problem))
         return value
 
-    def _evaluate_pieces(self, pieces: _Pieces, device: PoolDevice) -> bool:
+    def _evaluate_pieces(self, pieces: Pieces, device: PoolDevice) -> bool:
         """Return what pieces of `all` or `exists` say together: an error counts only if no other piece decides.
 
         Raises:
@@ -216,9 +207,8 @@ class CelSelectors:
             "device.driver": text,
             "device.attributes": cel.Type.Map(text, cel.Type.Map(text, cel.Type.DYN)),
             "device.capacity": cel.Type.Map(text, cel.Type.Map(text, quantity)),
+            "device.allowMultipleAllocations": cel.Type.BOOL,  # whatever the feature gates of a scheduler are
         }
-        if self._features.consumable_capacity:
-            variables["device.allowMultipleAllocations"] = cel.Type.BOOL
         libraries = cel.NewEnvConfigFromYaml(_LIBRARIES)
         return cel.NewEnv(POOL, config=libraries, variables=variables, extensions=[functions])
 
@@ -227,32 +217,51 @@ class CelSelectors:
         if len(expression) > MAX_EXPRESSION:
             problem = f"expected at most {MAX_EXPRESSION} characters, got {len(expression)}"
             return SelectorError(problem, at_run_time=False)
-        tokens = _TOKEN.findall(expression)
+        tokens = written_out(tokens_of(expression))
         scopes, additions = sum(token in _SCOPES for token in tokens), tokens.count("+")
         if additions and (additions / max(scopes, 1) + 1) ** scopes > MAX_GROWTH:
             return SelectorError("it could make values without a bound", at_run_time=False)
         try:
-            result = self._checking.compile(expression).return_type()
-            if problem := self._unlike(tokens):
+            result, tokens = self._checked(tokens)
+            if problem := self._unlike(tokens) or self._failing_constant(tokens):
                 return SelectorError(problem, at_run_time=False)
-            if result not in (cel.Type.BOOL, cel.Type.DYN):
+            is_known = self._features.list_attributes or not is_unknown_type(tokens)
+            if result not in (cel.Type.BOOL, cel.Type.DYN) or not is_known:
                 problem = f"must evaluate to bool or the unknown type, not {result.name()}"
                 return SelectorError(problem, at_run_time=False)
-            written = "".join(_with_defaults(_with_comparable_values(tokens)))
-            return _Compiled(self._environment.compile(written), _pieces(_solid(tokens)), _reads(tokens))
+            written = self._environment.compile(for_evaluation(tokens))
+            return _Compiled(written, pieces(solid_tokens(tokens)), reads(tokens))
         except (RuntimeError, TypeError) as error:  # the second for texts that are no Unicode
             return SelectorError(_sentence(error), at_run_time=False)
 
+    def _checked(self, tokens: list[str]) -> "tuple[cel.Type, list[str]]":
+        """Return the type of an expression, and the expression with numbers that can be compared."""
+        try:
+            return self._checking.compile("".join(tokens)).return_type(), tokens
+        except RuntimeError as error:
+            if not _MIXED_NUMBERS.search(str(error)):
+                raise
+        mixed = with_mixed_numbers(tokens)
+        return self._checking.compile("".join(mixed)).return_type(), mixed
+
+    def _failing_constant(self, tokens: list[str]) -> str:
+        """Return what is wrong with a conversion or a regular expression that Kubernetes evaluates beforehand."""
+        for part in constant_parts(tokens):
+            value = self._environment.compile(part).eval(data={})
+            if value.type() == cel.Type.ERROR:
+                return foreign_text(f"{part}: {value.value()}")
+        return ""
+
     def _unlike(self, tokens: list[str]) -> str:
         """Return what Kubernetes refuses in literals and the library does not: mixed types, and formats of any type."""
-        apart = "".join(_with_literals_apart(tokens))
+        apart = "".join(with_literals_apart(tokens))
         try:
             if apart != "".join(tokens):
                 self._checking.compile(apart)
         except RuntimeError as error:
             if "'_+_'" in str(error):
                 return "the elements of a list or a map have different types"
-        for argument in _formatted(tokens):
+        for argument in formatted(tokens):
             try:
                 if self._checking.compile(argument).return_type() == cel.Type.DYN:
                     return f"the type of what is formatted is not known: {foreign_text(argument)}"
@@ -274,9 +283,8 @@ class CelSelectors:
             "device.driver": driver,
             "device.attributes": attributes,
             "device.capacity": capacity,
+            "device.allowMultipleAllocations": device.is_shared,
         }
-        if self._features.consumable_capacity:
-            variables["device.allowMultipleAllocations"] = device.is_shared
         return self._environment.Activation(variables)
 
     def _has_sound_attributes(self, device: PoolDevice) -> bool:
@@ -298,172 +306,3 @@ class CelSelectors:
                 message = f"attribute {name}: parse semantic version: {error}"
                 raise SelectorError(message) from None
         return values if attribute.is_list else values[0]
-
-
-def _reads(tokens: Sequence[str]) -> tuple[tuple[str, str, str], ...] | None:
-    """Return map, domain and name of what an expression reads of a device. Return None if that cannot be told.
-
-    It can if each of its uses of the device is `device.driver`, `device.attributes["domain"].name`, or the like.
-    """
-    solid = _solid(tokens)
-    found = []
-    for index in (index for index, token in enumerate(solid) if token == "device"):  # noqa: S105 - no password
-        following = [token for token in solid[index + 1 : index + 10] if token != "?"]  # noqa: S105 - as above
-        dot, what, opening, domain, closing, second, name, after, *_ = [*following, *[""] * 8]
-        if dot == "." and what in _VARIABLES:
-            continue
-        text = _PLAIN_TEXT.fullmatch(domain)
-        is_field = (dot, opening, closing, second) == (".", "[", "]", ".") and what in _MAPS and after != "("
-        if not (is_field and text and name.isidentifier()):
-            return None
-        found.append((what, text[2], name))
-    return tuple(dict.fromkeys(found))
-
-
-def _solid(tokens: Iterable[str]) -> list[str]:
-    return [token for token in tokens if not token.isspace() and not token.startswith("//")]
-
-
-def _joined(solid: Iterable[str]) -> str:
-    return "".join(" in " if token == "in" else token for token in solid)  # noqa: S105 - no password
-
-
-def _pieces(tokens: list[str], depth: int = 2) -> _Pieces | None:
-    """Return the pieces of `[a, b].all(x, ...)` or `[a, b].exists(x, ...)`. Return None of anything else."""
-    end = _closing(tokens, 0) if tokens[:1] == ["["] and depth else None
-    name, variable, *body = [*tokens[end + 2 : end + 3], *tokens[end + 4 : -1]] if end else ["", ""]
-    is_whole = end and tokens[end + 3 : end + 4] == ["("] and _closing(tokens, end + 3) == len(tokens) - 1
-    if name not in ("all", "exists") or not is_whole or end is None or body[:1] != [","]:
-        return None
-    edges = [0, *_commas(tokens, 0, end), end]
-    elements = [_joined(tokens[a + 1 : b]) for a, b in pairwise(edges)]
-    size = -(-len(elements) // _GROUPS)
-    groups = [", ".join(elements[start : start + size]) for start in range(0, len(elements), size)]
-    is_exists = name == "exists"
-    inner = _pieces(body[1:], depth - 1)
-    wanted = inner.texts if inner and inner.is_exists == is_exists else (_joined(body[1:]),)
-    return _Pieces(tuple(f"[{group}].{name}({variable}, {one})" for group in groups for one in wanted), is_exists)
-
-
-def _with_comparable_values(tokens: list[str]) -> list[str]:
-    """Rewrite comparisons of an attribute with a literal so that a version beside a text is an error."""
-    written = list(tokens)
-    solid = [index for index, token in enumerate(tokens) if not token.isspace() and not token.startswith("//")]
-    text = [tokens[index] for index in solid]
-    for middle in range(1, len(text) - 2):
-        if text[middle + 1] != "=" or text[middle] not in ("=", "!"):
-            continue
-        before = next((middle - size for size in (8, 11, 1) if _operand_size(text, middle - size) == size), None)
-        size = _operand_size(text, middle + 2)
-        after = middle + 2 + size
-        if before is None or not size or "device" not in (text[before], text[middle + 2]):
-            continue
-        if text[before - 1 : before] in _ENDS_BEFORE and text[after : after + 1] in _ENDS_AFTER:
-            left, right = "".join(text[before:middle]), "".join(text[middle + 2 : after])
-            if text[middle + 2] == "[":
-                value = "true" if text[middle] == "=" else "false"
-                written[solid[before]] = f"(unlike_versions({left}, {right}) ? {value} : {written[solid[before]]}"
-                written[solid[after - 1]] += ")"
-            else:
-                written[solid[before]] = f"(comparable({left}, {right}) ? {written[solid[before]]}"
-                written[solid[after - 1]] += " : false)"
-    return [part for token in written for part in (_TOKEN.findall(token) if "(" in token[1:] else [token])]
-
-
-def _operand_size(text: Sequence[str], start: int) -> int:
-    """Return of how many tokens an attribute, an element of one, or a literal is that begins here; 0 if none does."""
-    if start < 0:
-        return 0
-    if _LITERAL.fullmatch(text[start]):
-        return 1
-    if text[start] == "[" and (end := _closing(text, start)) is not None:
-        return end - start + 1
-    dot, what, opening, domain, closing, second, name, *more = [*text[start + 1 : start + 11], *[""] * 10]
-    found = text[start], dot, what, opening, closing, second
-    if found != ("device", ".", "attributes", "[", "]", ".") or not _PLAIN_TEXT.fullmatch(domain):
-        return 0
-    if more[0] == "[" and more[1].isdigit() and more[2] == "]":
-        return 11
-    return 8 if name.isidentifier() and more[0] not in ("(", "[", ".") else 0
-
-
-def _with_defaults(tokens: list[str]) -> list[str]:
-    """Rewrite an expression so that a missing domain is an empty map, and that what texts can grow to is bounded."""
-    written = [_RENAMED.get(token, token) if tokens[index - 1] == "." else token for index, token in enumerate(tokens)]
-    solid = [index for index, token in enumerate(tokens) if not token.isspace() and not token.startswith("//")]
-    for position, first in enumerate(solid):
-        following = solid[position : position + 5]
-        found = [tokens[index] for index in following]
-        is_lookup = found[:2] == ["device", "."] and len(found) > 3 and found[2] in _MAPS and found[3] == "["  # noqa: PLR2004 - four tokens
-        if not is_lookup or (position and tokens[solid[position - 1]] == "."):
-            continue
-        opening = following[3]
-        closing = _closing(tokens, opening)
-        if closing is None:
-            continue
-        if found[4:] == ["?"]:
-            written[first] = "optional.of(" + written[first]
-            written[closing] += ".orValue({}))"
-        else:
-            written[opening] += "?"
-            written[closing] += ".orValue({})"
-    return written
-
-
-def _with_literals_apart(tokens: list[str]) -> list[str]:
-    """Rewrite `[a, b]` as `([a] + [b])`, and maps alike, so that elements of two types are an error."""
-    written = list(tokens)
-    for opening, closing, before in _brackets(tokens):
-        commas = list(_commas(tokens, opening, closing))
-        parts = ["".join(tokens[a + 1 : b]).strip() for a, b in pairwise([opening, *commas, closing])]
-        is_call = before.isidentifier() and before != "in"
-        if is_call or before in (")", "]", "}") or _LITERAL.fullmatch(before) or not commas:
-            continue
-        if any(not part or part.startswith("?") for part in parts) or "".join(tokens[:opening]).endswith(".format("):
-            continue
-        first, between, last = ("([", "] + [", "])") if tokens[opening] == "[" else ("([{", "}] + [{", "}])[0]")
-        written[opening], written[closing] = first, last
-        known = {parts[0]}
-        for comma, end, part in zip(commas, [*commas[1:], closing], parts[1:], strict=True):
-            if part not in known and len(known) < _MAX_PARTS:
-                written[comma] = between
-            else:
-                written[comma:end] = [""] * (end - comma)  # which has a type that was seen
-            known.add(part)
-    return written
-
-
-def _formatted(tokens: list[str]) -> Iterator[str]:
-    """Return what is formatted in lists that are arguments of `format`."""
-    for opening, closing, _ in _brackets(tokens):
-        if tokens[opening] == "[" and "".join(tokens[:opening]).endswith(".format("):
-            edges = [opening, *_commas(tokens, opening, closing), closing]
-            yield from filter(None, ("".join(tokens[a + 1 : b]).strip() for a, b in pairwise(edges)))
-
-
-def _brackets(tokens: list[str]) -> Iterator[tuple[int, int, str]]:
-    """Return where each `[` and `{` is, where it ends, and the token before it."""
-    before = ""
-    for opening, token in enumerate(tokens):
-        if token in ("[", "{") and (closing := _closing(tokens, opening)) is not None:
-            yield opening, closing, before
-        if not token.isspace() and not token.startswith("//"):
-            before = token
-
-
-def _commas(tokens: list[str], opening: int, closing: int) -> Iterator[int]:
-    depth = 0
-    for index in range(opening + 1, closing):
-        depth += (tokens[index] in ("[", "(", "{")) - (tokens[index] in ("]", ")", "}"))
-        if tokens[index] == "," and depth == 0:
-            yield index
-
-
-def _closing(tokens: Sequence[str], opening: int) -> int | None:
-    """Return where the bracket ends that begins at `opening`."""
-    depth = 0
-    for index in range(opening, len(tokens)):
-        depth += (tokens[index] in ("[", "(", "{")) - (tokens[index] in ("]", ")", "}"))
-        if depth == 0:
-            return index
-    return None

@@ -7,7 +7,7 @@ not know are messages with one text, which is the same for equal values. What a 
 import ipaddress
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ MAX_MADE = 64 * 1024
 
 _NANO = 10**9
 _MAX_FOUND = 1000
+_MAX_INCLUDED = 48
 
 TYPES = ("Quantity", "Semver", "URL", "IP", "CIDR")
 
@@ -189,12 +190,22 @@ def _join(texts: Sequence[str], between: str = "") -> str:
 
 def _includes(values: Any, value: object) -> bool:  # noqa: ANN401 - a list, or one value
     elements = values if isinstance(values, list) else [values]
-    return any(type(one) is type(value) and one == value for one in elements)
+    if any(_is_same(one, value) for one in elements[:_MAX_INCLUDED]):
+        return True
+    if len(elements) > _MAX_INCLUDED:
+        message = f"'includes' function cannot be applied to lists longer than {_MAX_INCLUDED} values"
+        raise ValueError(message)
+    return False
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Return whether two values are equal in CEL: numbers of two types may be, a number and a bool are not."""
+    return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
 def _comparable(left: object, right: object) -> bool:
-    """Return true for what Kubernetes compares, because it has no way to compare a version with something else."""
-    if (getattr(left, "type", None) is None) != (getattr(right, "type", None) is None):
+    """Return true for what Kubernetes compares: a version on the left has no way to compare itself with others."""
+    if getattr(left, "type", None) is not None and getattr(right, "type", None) is None:
         problem = "no such overload"
         raise ValueError(problem)
     return True
@@ -208,6 +219,17 @@ def _are_unlike_versions(left: object, right: list[object]) -> bool:
         and all(getattr(one, "type", None) for one in left)
         and not any(getattr(one, "type", None) for one in right)
     )
+
+
+def _merged(maps: Sequence[Mapping[object, object]]) -> Mapping[object, object]:
+    """Return one map of several. Raises ValueError if a key is there twice."""
+    merged: dict[object, object] = {}
+    for one in maps:
+        if not merged.keys().isdisjoint(one):
+            message = "insert failed: a key is there already"
+            raise ValueError(message)
+        merged.update(one)
+    return merged
 
 
 def _index(elements: Sequence[object], wanted: object, *, last: bool = False) -> int:
@@ -229,7 +251,7 @@ class _Row:
 _member = partial(_Row, is_member=True)
 
 
-def _rows(*, lists: bool) -> Iterator[_Row]:
+def _rows() -> Iterator[_Row]:
     """Yield each overload."""
     yield from _conversions()
     yield from _numbers()
@@ -237,8 +259,9 @@ def _rows(*, lists: bool) -> Iterator[_Row]:
     yield from _texts_and_lists()
     yield _Row("comparable", _BOOL, [_ANY, _ANY], _comparable)
     yield _Row("unlike_versions", _BOOL, [_ANY, _LIST], _are_unlike_versions)
-    if lists:
-        yield _member("includes", _BOOL, [_ANY, _ANY], _includes)
+    yield _member("includes", _BOOL, [_ANY, _ANY], _includes)
+    for name, does in (("made_map", dict), ("merged_map", _merged)):
+        yield _member(name, cel.Type.Map(_ANY, _ANY), [_LIST], does)
 
 
 def _conversions() -> Iterator[_Row]:
@@ -344,13 +367,9 @@ def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     return found[: _MAX_FOUND if limit < 0 else limit]
 
 
-def extensions(*, lists: bool) -> tuple["cel.CelExtension", "cel.CelExtension"]:
-    """Return the functions as two extensions of CEL: one to check the types of an expression, and one to evaluate it.
-
-    Args:
-        lists: whether those for attributes that are lists are included.
-    """
-    rows = list(_rows(lists=lists))
+def extensions() -> tuple["cel.CelExtension", "cel.CelExtension"]:
+    """Return the functions as two extensions of CEL: to check the types of an expression, and to evaluate it."""
+    rows = list(_rows())
     merged: dict[tuple[object, ...], list[_Row]] = {}
     for row in rows:
         key = (row.name, row.is_member, *(str(_at_run_time(one).name()) for one in row.arguments))

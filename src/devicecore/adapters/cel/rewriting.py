@@ -1,0 +1,323 @@
+"""Rewriting of CEL expressions: the library has other functions and another equality than Kubernetes.
+
+Law: a rewritten expression has the value that Kubernetes gives to the one that was written. Expressions are lists of
+tokens here, because the library shows nobody the tree of an expression.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from attrs import frozen
+
+_TOKEN = re.compile(
+    r"""(?s)//[^\n]*|[rRbB]{0,2}(?:\"\"\".*?\"\"\"|'''.*?''')|[bB]?[rR][bB]?(?:"[^"\n]*"|'[^'\n]*')"""
+    r"""|[bB]?(?:"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|[A-Za-z_]\w*|[0-9][\w.]*|\s+|."""
+)
+_LITERAL = re.compile(r"""(?s)[0-9].*|[rRbB]{0,2}["'].*""")
+_PLAIN_TEXT = re.compile(r"""(["'])([^"'\\\n]*)\1""")
+_MAPS = ("attributes", "capacity")
+_RENAMED = {"replace": "bounded_replace", "join": "bounded_join"}
+_GROUPS = 10
+"""Groups into which a list is split."""
+
+_MAX_PARTS = 50
+_VARIABLES = ("driver", "allowMultipleAllocations")
+_FIELDS = (*_MAPS, *_VARIABLES)
+_BIND = ["cel", ".", "bind", "("]
+_DEVICE_PATH = re.compile(r"""device(\.\w+(\[("[^"\\]*"|'[^'\\]*')\](\.\w+)?)?)?""")
+_CONVERSIONS = ("bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint")
+_PATTERNS = ("matches", "find", "findAll")
+_ENDS_BEFORE = ([], *([token] for token in "([&|?:,"))
+_ENDS_AFTER = ([], *([token] for token in ")]&|?:,"))
+
+
+@frozen
+class Pieces:
+    """Expressions that together say what `[a, b].all(x, ...)` or `[a, b].exists(x, ...)` says."""
+
+    texts: tuple[str, ...]
+    is_exists: bool
+
+
+def tokens_of(expression: str) -> list[str]:
+    """Return the tokens of an expression, white space and comments among them."""
+    return _TOKEN.findall(expression)
+
+
+def written_out(tokens: list[str]) -> list[str]:
+    """Rewrite what the library does not know: the device as a value, `device.?driver`, and `existsOne(x, ...)`."""
+    solid = solid_tokens(tokens)
+    found = _with_bound_names(solid)
+    for index in reversed(range(len(found))):
+        one = found[index : index + 6]
+        if one[:3] == ["device", ".", "?"] and one[3:4] and one[3] in _FIELDS:
+            found[index : index + 4] = ["optional", ".", "of", "(", "device", ".", one[3], ")"]
+        elif one[:4] == ["has", "(", "device", "."] and one[5:] == [")"] and one[4] in _FIELDS:
+            found[index : index + 6] = ["true"]
+        elif one[:2] == ["existsOne", "("] and len(_arguments(found, index + 1)) == len(("x", "condition")):
+            found[index] = "exists_one"
+    return tokens if found == solid else tokens_of(_joined(found))
+
+
+def _with_bound_names(solid: list[str]) -> list[str]:
+    """Write the device, or a part of it, where a name of `cel.bind` is: a missing domain stays an empty map then."""
+    found, index = list(solid), 0
+    while index < len(found):
+        arguments = _arguments(found, index + 3) if found[index : index + 4] == _BIND else []
+        if len(arguments) == len(("name", "value", "body")) and _DEVICE_PATH.fullmatch(_joined(arguments[1])):
+            (name, *_), value, body = arguments
+            end = index + 3 + sum(map(len, arguments)) + len(arguments)
+            uses = [at for at, token in enumerate(body) if token == name and body[at - 1 : at] != ["."]]
+            if not any(body[at - 1 : at] == ["("] and body[at + 1 : at + 2] == [","] for at in uses):  # of a macro
+                for at in reversed(uses):
+                    body[at : at + 1] = value
+                found[index : end + 1] = ["(", *body, ")"]
+        index += 1
+    return found
+
+
+def _arguments(tokens: list[str], opening: int) -> list[list[str]]:
+    """Return the arguments of a call. The result is empty if the bracket at `opening` is never closed."""
+    end = _closing(tokens, opening)
+    if end is None:
+        return []
+    return [tokens[a + 1 : b] for a, b in pairwise([opening, *_commas(tokens, opening, end), end])]
+
+
+def with_mixed_numbers(tokens: list[str]) -> list[str]:
+    """Rewrite literals in comparisons such as `1 < 2.0`, so that numbers of two types are compared as in Kubernetes."""
+    written = list(tokens)
+    solid = [index for index, token in enumerate(tokens) if not token.isspace() and not token.startswith("//")]
+    for place, index in enumerate(solid):
+        around = {tokens[other] for other in (*solid[max(place - 2, 0) : place], *solid[place + 1 : place + 2])}
+        if tokens[index][0].isdigit() and not around.isdisjoint("<>"):
+            written[index] = f"dyn({tokens[index]})"
+    return [part for token in written for part in tokens_of(token)]
+
+
+def for_evaluation(tokens: list[str]) -> str:
+    """Rewrite an expression whose types were checked, so that the library gives it the value that it has in Go."""
+    return "".join(_with_defaults(_with_comparable_values(_with_pairs(tokens))))
+
+
+def constant_parts(tokens: list[str]) -> list[str]:
+    """Return the parts of an expression that Kubernetes evaluates when it compiles: `int("1")`, `"".matches("a+")`."""
+    solid, found = solid_tokens(tokens), []
+    for before, name, opening, literal, closing in zip(["", *solid], *(solid[at:] for at in range(4)), strict=False):
+        if opening == "(" and closing == ")" and _LITERAL.fullmatch(literal):
+            if name in _CONVERSIONS and before != ".":
+                found.append(f"{name}({literal})")
+            elif name in _PATTERNS and before == ".":
+                found.append(f"''.{name}({literal})")
+    return list(dict.fromkeys(found))
+
+
+def is_unknown_type(tokens: list[str]) -> bool:
+    """Return whether the whole expression is `dyn(...)`. Kubernetes refuses it, but not an attribute."""
+    solid = solid_tokens(tokens)
+    return solid[:2] == ["dyn", "("] and _closing(solid, 1) == len(solid) - 1
+
+
+def _with_pairs(tokens: list[str]) -> list[str]:
+    """Rewrite macros that make a map, which the library cannot evaluate, as a list of pairs of which a map is made."""
+    found = list(tokens)
+    for index in reversed(range(len(found))):
+        if found[index] in ("transformMap", "transformMapEntry") and found[index + 1 : index + 2] == ["("]:
+            end = _closing(found, index + 1)
+            commas = [] if end is None else list(_commas(found, index + 1, end))
+            if end is None or not commas:
+                continue
+            last = commas[-1]
+            if found[index] == "transformMap":
+                key = "".join(found[index + 2 : last]).partition(",")[0]
+                pair = ["[", key, ",", *found[last + 1 : end], "]"]
+                found[last + 1 : end + 1] = [*pair, *tokens_of(").made_map()")]
+            else:
+                found[end : end + 1] = tokens_of(").merged_map()")
+            found[index] = "transformList"
+    return found
+
+
+def reads(tokens: Sequence[str]) -> tuple[tuple[str, str, str], ...] | None:
+    """Return map, domain and name of what an expression reads of a device. Return None if that cannot be told.
+
+    It can if each of its uses of the device is `device.driver`, `device.attributes["domain"].name`, or the like.
+    """
+    solid = solid_tokens(tokens)
+    found = []
+    for index in (index for index, token in enumerate(solid) if token == "device"):  # noqa: S105 - no password
+        following = [token for token in solid[index + 1 : index + 10] if token != "?"]  # noqa: S105 - as above
+        dot, what, opening, domain, closing, second, name, after, *_ = [*following, *[""] * 8]
+        if dot == "." and what in _VARIABLES:
+            continue
+        text = _PLAIN_TEXT.fullmatch(domain)
+        is_field = (dot, opening, closing, second) == (".", "[", "]", ".") and what in _MAPS and after != "("
+        if not (is_field and text and name.isidentifier()):
+            return None
+        found.append((what, text[2], name))
+    return tuple(dict.fromkeys(found))
+
+
+def solid_tokens(tokens: Iterable[str]) -> list[str]:
+    """Return the tokens that are no white space and no comment."""
+    return [token for token in tokens if not token.isspace() and not token.startswith("//")]
+
+
+def _joined(solid: Iterable[str]) -> str:
+    return "".join(" in " if token == "in" else token for token in solid)  # noqa: S105 - no password
+
+
+def pieces(tokens: list[str], depth: int = 2) -> Pieces | None:
+    """Return the pieces of `[a, b].all(x, ...)` or `[a, b].exists(x, ...)`. Return None of anything else."""
+    end = _closing(tokens, 0) if tokens[:1] == ["["] and depth else None
+    called = tokens[end + 2 : end + 3] + tokens[end + 4 : -1] if end else []
+    name, variable, *body = called if len(called) > 1 else ["", ""]
+    is_whole = end and tokens[end + 3 : end + 4] == ["("] and _closing(tokens, end + 3) == len(tokens) - 1
+    if name not in ("all", "exists") or not is_whole or end is None or body[:1] != [","]:
+        return None
+    edges = [0, *_commas(tokens, 0, end), end]
+    elements = [_joined(tokens[a + 1 : b]) for a, b in pairwise(edges)]
+    size = -(-len(elements) // _GROUPS)
+    groups = [", ".join(elements[start : start + size]) for start in range(0, len(elements), size)]
+    is_exists = name == "exists"
+    inner = pieces(body[1:], depth - 1)
+    wanted = inner.texts if inner and inner.is_exists == is_exists else (_joined(body[1:]),)
+    return Pieces(tuple(f"[{group}].{name}({variable}, {one})" for group in groups for one in wanted), is_exists)
+
+
+def _with_comparable_values(tokens: list[str]) -> list[str]:
+    """Rewrite comparisons of an attribute so that a version beside something else is the error that it is in Go.
+
+    That is `version == text`, and `version in [text]`. With `text == version` and `!=`, they are just different.
+    """
+    written = list(tokens)
+    solid = [index for index, token in enumerate(tokens) if not token.isspace() and not token.startswith("//")]
+    text = [tokens[index] for index in solid]
+    for middle in range(1, len(text) - 2):
+        is_in, is_unequal = text[middle] == "in", text[middle] == "!"
+        start = middle + (1 if is_in else 2)
+        if not is_in and (text[middle + 1] != "=" or text[middle] not in ("=", "!")):
+            continue
+        before = next((middle - size for size in (8, 11) if _operand_size(text, middle - size) == size), None)
+        size = _operand_size(text, start)
+        after = start + size
+        if before is None or not size or text[before - 1 : before] not in _ENDS_BEFORE:
+            continue
+        if text[after : after + 1] not in _ENDS_AFTER:
+            continue
+        left, right = "".join(text[before:middle]), "".join(text[start:after])
+        is_list = text[start] == "["
+        if is_list and not is_in:
+            value = "false" if is_unequal else "true"
+            written[solid[before]] = f"(unlike_versions({left}, {right}) ? {value} : {written[solid[before]]}"
+            written[solid[after - 1]] += ")"
+        elif not is_unequal and (not is_in or (is_list and _is_plain(text[start + 1 : after - 1]))):
+            compared = '""' if is_in else right
+            written[solid[before]] = f"(comparable({left}, {compared}) ? {written[solid[before]]}"
+            written[solid[after - 1]] += " : false)"
+    return [part for token in written for part in (tokens_of(token) if "(" in token[1:] else [token])]
+
+
+def _is_plain(elements: Sequence[str]) -> bool:
+    """Return whether there are elements, and all are literals: Go looks them up in a set, which versions are not in."""
+    return bool(elements) and all(one in (",", "-", "true", "false") or _LITERAL.fullmatch(one) for one in elements)
+
+
+def _operand_size(text: Sequence[str], start: int) -> int:
+    """Return of how many tokens an attribute, an element of one, or a literal is that begins here; 0 if none does."""
+    if start < 0:
+        return 0
+    if _LITERAL.fullmatch(text[start]):
+        return 1
+    if text[start] == "[" and (end := _closing(text, start)) is not None:
+        return end - start + 1
+    dot, what, opening, domain, closing, second, name, *more = [*text[start + 1 : start + 11], *[""] * 10]
+    found = text[start], dot, what, opening, closing, second
+    if found != ("device", ".", "attributes", "[", "]", ".") or not _PLAIN_TEXT.fullmatch(domain):
+        return 0
+    if more[0] == "[" and more[1].isdigit() and more[2] == "]":
+        return 11
+    return 8 if name.isidentifier() and more[0] not in ("(", "[", ".") else 0
+
+
+def _with_defaults(tokens: list[str]) -> list[str]:
+    """Rewrite an expression so that a missing domain is an empty map, and that what texts can grow to is bounded."""
+    written = [_RENAMED.get(token, token) if tokens[index - 1] == "." else token for index, token in enumerate(tokens)]
+    solid = [index for index, token in enumerate(tokens) if not token.isspace() and not token.startswith("//")]
+    for position, first in enumerate(solid):
+        following = solid[position : position + 5]
+        found = [tokens[index] for index in following]
+        is_lookup = found[:2] == ["device", "."] and len(found) > 3 and found[2] in _MAPS and found[3] == "["  # noqa: PLR2004 - four tokens
+        if not is_lookup or (position and tokens[solid[position - 1]] == "."):
+            continue
+        opening = following[3]
+        closing = _closing(tokens, opening)
+        if closing is None:
+            continue
+        if found[4:] == ["?"]:
+            written[first] = "optional.of(" + written[first]
+            written[closing] += ".orValue({}))"
+        else:
+            written[opening] += "?"
+            written[closing] += ".orValue({})"
+    return written
+
+
+def with_literals_apart(tokens: list[str]) -> list[str]:
+    """Rewrite `[a, b]` as `([a] + [b])`, and maps alike, so that elements of two types are an error."""
+    written = list(tokens)
+    for opening, closing, before in _brackets(tokens):
+        commas = list(_commas(tokens, opening, closing))
+        parts = ["".join(tokens[a + 1 : b]).strip() for a, b in pairwise([opening, *commas, closing])]
+        is_call = before.isidentifier() and before != "in"
+        if is_call or before in (")", "]", "}") or _LITERAL.fullmatch(before) or not commas:
+            continue
+        if any(not part or part.startswith("?") for part in parts) or "".join(tokens[:opening]).endswith(".format("):
+            continue
+        first, between, last = ("([", "] + [", "])") if tokens[opening] == "[" else ("([{", "}] + [{", "}])[0]")
+        written[opening], written[closing] = first, last
+        known = {parts[0]}
+        for comma, end, part in zip(commas, [*commas[1:], closing], parts[1:], strict=True):
+            if part not in known and len(known) < _MAX_PARTS:
+                written[comma] = between
+            else:
+                written[comma:end] = [""] * (end - comma)  # which has a type that was seen
+            known.add(part)
+    return written
+
+
+def formatted(tokens: list[str]) -> Iterator[str]:
+    """Return what is formatted in lists that are arguments of `format`."""
+    for opening, closing, _ in _brackets(tokens):
+        if tokens[opening] == "[" and "".join(tokens[:opening]).endswith(".format("):
+            edges = [opening, *_commas(tokens, opening, closing), closing]
+            yield from filter(None, ("".join(tokens[a + 1 : b]).strip() for a, b in pairwise(edges)))
+
+
+def _brackets(tokens: list[str]) -> Iterator[tuple[int, int, str]]:
+    """Return where each `[` and `{` is, where it ends, and the token before it."""
+    before = ""
+    for opening, token in enumerate(tokens):
+        if token in ("[", "{") and (closing := _closing(tokens, opening)) is not None:
+            yield opening, closing, before
+        if not token.isspace() and not token.startswith("//"):
+            before = token
+
+
+def _commas(tokens: list[str], opening: int, closing: int) -> Iterator[int]:
+    depth = 0
+    for index in range(opening + 1, closing):
+        depth += (tokens[index] in ("[", "(", "{")) - (tokens[index] in ("]", ")", "}"))
+        if tokens[index] == "," and depth == 0:
+            yield index
+
+
+def _closing(tokens: Sequence[str], opening: int) -> int | None:
+    """Return where the bracket ends that begins at `opening`."""
+    depth = 0
+    for index in range(opening, len(tokens)):
+        depth += (tokens[index] in ("[", "(", "{")) - (tokens[index] in ("]", ")", "}"))
+        if depth == 0:
+            return index
+    return None
