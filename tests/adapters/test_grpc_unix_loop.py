@@ -1,11 +1,13 @@
 """The one event loop, and its callers in other threads."""
 
 import asyncio
+import gc
 import inspect
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from types import FrameType
 
@@ -109,13 +111,16 @@ def test_a_loop_that_has_ended_runs_nothing() -> None:
         thread.run(answer)
 
 
-def test_a_caller_that_waits_when_the_loop_stops_gets_an_error() -> None:
+def test_a_caller_that_waits_when_the_loop_stops_gets_an_error_and_keeps_nothing() -> None:
     begun = threading.Event()
     heard: list[LoopStoppedError] = []
+    events: list[weakref.ref[asyncio.Event]] = []
 
     async def hang() -> None:
         begun.set()
-        await asyncio.Event().wait()
+        event = asyncio.Event()
+        events.append(weakref.ref(event))
+        await event.wait()
 
     def wait() -> None:
         try:
@@ -129,7 +134,9 @@ def test_a_caller_that_waits_when_the_loop_stops_gets_an_error() -> None:
     assert begun.wait(60)
     thread.release(nothing)
     waiting.join(60)
+    gc.collect()
     assert len(heard) == 1
+    assert events[0]() is None
 
 
 IN_A_FORK = """

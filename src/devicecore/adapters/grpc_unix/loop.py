@@ -133,6 +133,7 @@ class LoopThread:
         if results:
             return results[0]
         if isinstance(errors[0], asyncio.CancelledError):
+            errors.clear()  # it has the frames of the coroutine, with a server of gRPC in one, and ours has `errors`
             raise LoopStoppedError from None
         raise errors[0]
 
