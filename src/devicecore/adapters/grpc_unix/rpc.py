@@ -80,6 +80,8 @@ NOTIFY_REGISTRATION_STATUS = Method(
     pluginregistration.RegistrationStatusResponse,
 )
 
+_ALWAYS_WRITTEN = 65_536  # bytes: a unix socket holds more than twice as many
+
 Behaviour = Callable[[Any, Any], Any]
 """A coroutine function of request and context, or for a method that streams an asynchronous generator function."""
 
@@ -155,10 +157,13 @@ def unary(
         method.path, request_serializer=method.request.SerializeToString
     )
     # grpc.aio takes 0 for no limit at all, and a negative number for a deadline that is over.
-    return _answer(method, call(request, timeout=seconds if seconds > 0 else -1.0), max(seconds, 0.0) + NOTICED)
+    answer = call(request, timeout=seconds if seconds > 0 else -1.0)
+    return _answer(method, request, answer, max(seconds, 0.0) + NOTICED)
 
 
-async def _answer(method: Method[Any, Response], call: Awaitable[bytes], seconds: float) -> Response:
+async def _answer(
+    method: Method[Request, Response], request: Request, call: Awaitable[bytes], seconds: float
+) -> Response:
     try:
         async with asyncio.timeout(seconds):  # see `in_time`: gRPC's own deadline may not end the call
             data = await call
@@ -167,7 +172,8 @@ async def _answer(method: Method[Any, Response], call: Awaitable[bytes], seconds
         late, nothing = grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata()
         raise grpc.aio.AioRpcError(late, nothing, nothing, "Deadline Exceeded") from None
     except asyncio.CancelledError:
-        _keep_grpc()
+        if request.ByteSize() > _ALWAYS_WRITTEN:
+            _keep_grpc()
         raise
     return parse(method.response.FromString, data)
 
