@@ -108,7 +108,7 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         status = main(arguments)
     except SystemExit as error:
-        status = error.code if isinstance(error.code, int) else 0
+        status = int(error.code or 0)
     except BaseException:  # noqa: BLE001 - as Python ends
         sys.excepthook(*sys.exc_info())
         status = 1
