@@ -307,7 +307,7 @@ def flood_of_pings(path: Path) -> AbstractContextManager[None]:
 
 
 def plugin_that_reads_no_more(path: Path, then: str) -> AbstractContextManager[None]:
-    """A plugin that answers GetDevicePluginOptions and reads nothing after it. `then` is what it sends, or nothing."""
+    """A plugin that answers one call, and then reads nothing. If `then` is pings, it sends PING without end."""
     return _process_at(path, READS_NO_MORE, then)
 
 

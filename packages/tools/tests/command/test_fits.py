@@ -155,9 +155,7 @@ def test_a_file_that_is_missing_is_named(place: Path, pod: str, node: str, capsy
     assert "--node" not in error
 
 
-def test_of_a_node_the_name_is_enough_for_a_pod_without_devices_of_plugins(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_a_node_the_name_is_enough_for_a_pod_without_devices_of_plugins(place: Path, capsys: Capsys) -> None:
     (place / "node.yaml").write_text("kind: Node\nmetadata: {name: node-1}")
     (place / "none.yaml").write_text((POD % 1).replace("example.com/gpu", "cpu"))
     assert fits(place, "none.yaml", "node.yaml") == 0

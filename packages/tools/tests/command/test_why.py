@@ -202,7 +202,7 @@ def test_a_source_that_cannot_be_read_is_named_and_the_rest_is_said(pod: str, tm
     assert "DM-05" in capsys.readouterr().out
 
 
-def test_what_has_no_refusal_is_named_with_what_can_be_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_has_no_refusal_is_named_with_what_can_be_done(tmp_path: Path, capsys: Capsys) -> None:
     def pods(*phases: str) -> str:
         items = [
             {"metadata": {"name": f"p{n}", "uid": f"u{n}"}, "spec": POD["spec"], "status": {"phase": phase}}
