@@ -11,7 +11,10 @@ from devicecore_tools.conformance.device_plugin import CHECKS, Settings
 from tests.kit.faults import RESTARTS
 
 DOCS = Path(__file__).parents[4] / "docs"
-GUIDES = ("test-your-plugin", "dra-fixtures", "faults", "write-an-adapter", "write-a-driver", "write-a-plugin")
+GUIDES = (
+    *("test-your-plugin", "dra-fixtures", "faults", "kube-api", "policies", "simulation"),
+    *("write-an-adapter", "write-a-driver", "write-a-plugin"),
+)
 GUIDE = (DOCS / "test-your-plugin.md").read_text(encoding="utf-8")
 SHELL = re.compile(r"<!-- shell: (\w+) -->\n```console\n\$ (.+)\n((?:.+\n)*)```")
 QUICK = " ".join(f"--skip={name}" for name in RESTARTS)
