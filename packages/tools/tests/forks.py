@@ -4,7 +4,6 @@ Law: a fork is a child of the process that asked for it. Streams, environment, d
 its own; only the imported modules are shared.
 """
 
-import ctypes
 import gc
 import json
 import os
@@ -20,6 +19,7 @@ from typing import Any
 
 from devicecore_tools.command.commands import PLACES
 from devicecore_tools.command.main import main
+from devicecore_tools.conformance.processes import orphans_come_here
 
 _PRELOADED = (
     *(place.partition(":")[0] for place in PLACES.values()),
@@ -30,8 +30,6 @@ _PRELOADED = (
     "devicecore.system.documents",
 )
 _MAX_ORDER = 1_000_000  # bytes
-_SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # of prctl(2)
-_LIBC = ctypes.CDLL(None)
 _LOCK = threading.Lock()
 
 
@@ -56,15 +54,9 @@ class Fork(subprocess.Popen[str]):
         order = json.dumps([list(args), os.fspath(cwd or Path.cwd()), dict(os.environ if env is None else env)])
         streams = [own if own >= 0 else number for number, own in enumerate((pipes[0], pipes[3], pipes[5]))]
         server, _ = _server(os.getpid())
-        with _LOCK:
-            before = ctypes.c_int()
-            _LIBC.prctl(_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
-            _LIBC.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # a process whose parent has ended becomes our child
-            try:
-                socket.send_fds(server, [order.encode()], streams)
-                self.pid = int(server.recv(20))
-            finally:
-                _LIBC.prctl(_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
+        with _LOCK, orphans_come_here():
+            socket.send_fds(server, [order.encode()], streams)
+            self.pid = int(server.recv(20))
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]  # as above
 
