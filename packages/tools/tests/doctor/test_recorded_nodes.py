@@ -365,6 +365,24 @@ def with_a_stopped_kubelet(root: Path) -> None:
         (root / name).unlink()
 
 
+def with_objects_only(root: Path) -> None:
+    """What an API server alone says of the node."""
+    for path in root.iterdir():
+        if path.name not in {"pods.json", "node.json", "events.json", "resourceclaims.json", "resourceslices.json"}:
+            path.unlink()
+
+
+def without_a_checkpoint(root: Path) -> None:
+    (root / FILE).unlink()
+    changed(root, "sources.json", lambda reasons: reasons.update({FILE: "missing on the node"}))
+
+
+def with_a_request_of_something_unknown(root: Path) -> None:
+    """A claim of a DeviceClass serves it, and the pods were listed before the status said so."""
+    limits = {"limits": {"example.com/dongle": "1"}}
+    changed(root, "pods.json", lambda pods: pods["items"][0]["spec"]["containers"][0].update(resources=limits))
+
+
 def with_a_monitor(root: Path) -> None:
     """The claim of p1 has admin access only: it leaves the devices to others."""
     changed(
@@ -401,8 +419,13 @@ def with_a_monitor(root: Path) -> None:
         ),
         ("13-pending-claim-events-only", [], '"device": "dev-0", "numa_nodes": null, "health": "unknown"', "Healthy"),
         ("17-plugin-and-driver-same-gpus", [with_a_monitor], '"findings": []', "ResourceClaim"),
+        ("09-unhealthy-in-use", [with_objects_only], "holds 1 device of acme.io/gpu (gpu-3), not healthy", "gpu-0)"),
+        ("10-unhealthy-free", [with_objects_only], "1 device of 'acme.io/gpu' is not healthy, and no pod of", "held"),
+        ("21-dra-unhealthy", [with_objects_only], "holds 1 device of claim 'k1' (gpu.example.com/device=", "claim 'k2"),
+        ("01-healthy", [without_a_checkpoint], "and there is no checkpoint.", "takes its state from"),
+        ("14-dra-healthy", [with_a_request_of_something_unknown], '"findings": []', ""),
     ],
-    ids=range(10),
+    ids=range(15),
 )
 def test_a_sentence_says_no_more_than_the_sources(
     name: str, changes: list[Callable[[Path], object]], said: str, not_said: str, tmp_path: Path, capsys: Capsys
@@ -554,7 +577,11 @@ OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
     "no slices": ("resourceslices.json", lambda _: NOTHING, {"slices-missing"}),
     "the claims before the last one": ("resourceclaims.json", lambda text: without_last(text, "items"), set()),
     "no prepared claims": ("dra_manager_state", lambda _: NODES["01-healthy"]["dra_manager_state"], set()),
-    "a Node with fewer devices": ("node.json", node_with(-1, "allocatable"), {"node-status-differs", "over-allocated"}),
+    "a Node with fewer devices": (
+        "node.json",
+        node_with(-1, "allocatable"),
+        {"node-status-differs", "over-allocated", "unhealthy"},  # the last if no other source counts the devices
+    ),
     "a Node with more devices": ("node.json", node_with(1, "allocatable"), {"node-status-differs"}),
     "a Node before the plugin": (
         "node.json",

@@ -29,13 +29,15 @@ _BASE64 = re.compile("[A-Za-z0-9+/]*={0,2}")
 class Decoded:
     """The content of a file, and whether its checksum is right.
 
-    `stored` and `computed` are None in format 0, which has no checksum.
+    `stored` and `computed` are None in format 0, which has no checksum. `is_foreign` says that the file has no member
+    of a checkpoint, which a kubelet reads as one without data.
     """
 
     format: int
     data: CheckpointData
     stored: int | None = None
     computed: int | None = None
+    is_foreign: bool = False
 
     @property
     def valid(self) -> bool:
@@ -47,6 +49,8 @@ class Decoded:
         """The probable cause of a wrong checksum, if the file shows one; else empty."""
         if self.valid or self.stored is None:
             return ""
+        if self.is_foreign:
+            return "this is no checkpoint: expected the members Data and Checksum"
         if not self.stored:
             return "the file has no checksum"
         if self.stored >> 32:
@@ -78,7 +82,9 @@ def decode(blob: bytes) -> Decoded:
         if isinstance(value, list):
             return _decode_list(value)
         found = _decode_file(value)
-        return evolve(found, data=evolve(found.data, extra=extra_fields(value)))
+        names = [name for name, _ in value] if isinstance(value, Object) else []
+        is_foreign = not any(go.attribute_called(_File, name) for name in names)
+        return evolve(found, data=evolve(found.data, extra=extra_fields(value)), is_foreign=is_foreign)
     except go.RefusedError as refusal:
         raise MalformedCheckpointError(problem=str(refusal)) from None
 

@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from devicecore.domain.device_set import natural_key
 from devicecore.domain.text import counted, foreign_text
-from devicecore_tools.doctor.look import Source
+from devicecore_tools.doctor.look import PodSeen, Source
 
 _MAX_NAMES = 5
 _MAX_NAME = 100  # characters of a device id or of the name of a pod or container
@@ -81,6 +81,13 @@ class NodeFinding:
     measured: str = field(default="", eq=False)
     number: int = field(default=0, eq=False)
     pods: tuple[str, ...] = ()
+
+
+def as_told(pod: PodSeen, container: str, what: str, resource: str, devices: Collection[str]) -> Found:
+    """Return what the status of a pod says of devices of a container, if no source nearer to the kubelet was read."""
+    sentence = f"The status of pod {name(pod.identity)} says that container {name(container)} holds {what}."
+    evidence = (Evidence(Source.PODS, f"allocatedResourcesStatus, {names(devices)}: Unhealthy"),)
+    return Found(sentence, evidence, resource, tuple(devices), pods=(pod.identity,))
 
 
 def name(text: str) -> str:

@@ -122,6 +122,14 @@ class Pods:
     here: tuple[PodSeen, ...]
     perhaps_here: tuple[PodSeen, ...]
 
+    def told_unhealthy(self, *, of_claims: bool) -> Iterator[tuple[PodSeen, str, str, list[str]]]:
+        """Yield the unhealthy devices in statuses: the pod, the container, the resource or claim, and the ids."""
+        for pod in self.here:
+            for (container, resource), devices in pod.statuses.items():
+                told = [device for device, health in devices.items() if health == Health.UNHEALTHY.value]
+                if told and resource.startswith(CLAIM) is of_claims:
+                    yield pod, container, resource, told
+
     @classmethod
     def of(cls, look: Look) -> "Pods":
         """Return the pods of a look."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.claims import ClaimedHardware, SameDevice
 from devicecore_tools.doctor.dra import DraDevices, DriverPresence
-from devicecore_tools.doctor.findings import Evidence, Found, by_number, devices_of, name, names
+from devicecore_tools.doctor.findings import Evidence, Found, as_told, by_number, devices_of, name, names
 from devicecore_tools.doctor.look import EventSeen, Look, PodSeen, Source
-from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods
+from devicecore_tools.doctor.precedence import CLAIM, Holders, KubeletNow, Lists, OwnerState, Pods
 
 _MAX_MESSAGE = 300  # characters of an event that are shown
 
@@ -142,22 +142,27 @@ def pod_cannot_end(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
                 yield Found(sentence, evidence, gone[0], pods=(pod.identity,))
 
 
-def claimed_device_unhealthy(look: Look, dra: DraDevices) -> Iterator[Found]:
+def claimed_device_unhealthy(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
     """A container holds a device of a driver that reports it as unhealthy."""
     for (driver, pool, device), one in dra.devices.items():
         owners = [owner for owner in one.owners if owner.state is OwnerState.LIVE]
         if one.health == "Unhealthy" and owners:
-            pods = list(dict.fromkeys(owner.identity for owner in owners))
+            holding = list(dict.fromkeys(owner.identity for owner in owners))
             sentence = (
-                f"Device {name(device)} of {driver} is unhealthy, and {counted(len(pods), 'pod')} "
-                f"{by_number(pods, 'holds', 'hold')} it ({names(pods)}) through ResourceClaim {names(one.claims)}."
+                f"Device {name(device)} of {driver} is unhealthy, and {counted(len(holding), 'pod')} "
+                f"{by_number(holding, 'holds', 'hold')} it ({names(holding)}) "
+                f"through ResourceClaim {names(one.claims)}."
             )
             source = Source.HEALTH if (driver, pool, device) in (look.health.value or {}) else Source.PODS
             evidence = (
                 Evidence(source, f"{name(f'{driver}/{pool}/{device}')}: Unhealthy"),
-                Evidence(owners[0].sources[0], f"{name(pods[0])} holds it"),
+                Evidence(owners[0].sources[0], f"{name(holding[0])} holds it"),
             )
-            yield Found(sentence, evidence, driver, (device,), pods=tuple(pods))
+            yield Found(sentence, evidence, driver, (device,), pods=tuple(holding))
+    if look.claims.value is None and look.pod_resources.value is None:
+        for pod, container, claim, told in pods.told_unhealthy(of_claims=True):
+            what = f"{counted(len(told), 'device')} of claim {name(claim.removeprefix(CLAIM))} ({names(told)})"
+            yield as_told(pod, container, f"{what}, not healthy", "", told)
 
 
 def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:

@@ -3,15 +3,16 @@
 Law: a holder counts only if it is certain. What the checkpoint lists as healthy is no evidence of what is healthy now.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from devicecore.domain.model import Health
 from devicecore.domain.text import counted
 from devicecore_tools.doctor.facts import all_numa_nodes
-from devicecore_tools.doctor.findings import Evidence, Found, by_number, devices_of, name
-from devicecore_tools.doctor.look import Look, Source
+from devicecore_tools.doctor.findings import Evidence, Found, as_told, by_number, devices_of, name
+from devicecore_tools.doctor.look import Look, NodeSeen, PodSeen, Source
 from devicecore_tools.doctor.plugins import PluginSockets, WhyAbsent, absence, wanted_resources
-from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, Pods, believed_file
+from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, Pods, believed_file, is_requested
 
 NumaNodes = Mapping[str, Mapping[str, tuple[int, ...]]]
 
@@ -57,6 +58,13 @@ def held_device_unhealthy(
             source = Source.CHECKPOINT if lists.allocatable is None else Source.POD_RESOURCES
             why = Evidence(source, f"healthy: {devices_of(lists.healthy.get(resource, ()), resource)}")
         yield Found(sentence, (*_holders(holders, resource, sick), why), resource, tuple(sick))
+    if lists.allocatable is not None:
+        return
+    for pod, container, resource, told in pods.told_unhealthy(of_claims=False):
+        known = {*found.get(resource, ()), *lists.in_file.get(resource, ())}
+        sick = [device for device in told if device not in known]
+        if sick and resource not in lists.listed:
+            yield as_told(pod, container, f"{devices_of(sick, resource)}, not healthy", resource, sick)
 
 
 def _all_sick(pods: Pods, holders: Holders, lists: Lists, sockets: PluginSockets) -> Mapping[str, list[str]]:
@@ -90,9 +98,13 @@ def _held_and_sick(holders: Holders, lists: Lists, numa_nodes: NumaNodes) -> Map
     return found
 
 
-def unhealthy_device(look: Look, holders: Holders, lists: Lists, not_free: Mapping[str, str]) -> Iterator[Found]:
+def unhealthy_device(
+    look: Look, pods: Pods, holders: Holders, lists: Lists, not_free: Mapping[str, str]
+) -> Iterator[Found]:
     """A device that no container holds is not healthy."""
     node = look.node.value
+    if node is not None and pods.is_complete and look.pod_resources.value is None and look.plugins.value is None:
+        yield from _counted_unhealthy(node, pods, lists)
     for resource in lists.resources:
         if "" in not_free or resource in not_free:
             continue  # a container may hold it
@@ -126,6 +138,34 @@ def unhealthy_device(look: Look, holders: Holders, lists: Lists, not_free: Mappi
                 healthy = f"healthy: {devices_of(lists.healthy[resource], resource)}"
                 evidence = (Evidence(Source.NODE, text), Evidence(Source.POD_RESOURCES, healthy))
                 yield Found(sentence, evidence, resource)
+
+
+def _counted_unhealthy(node: NodeSeen, pods: Pods, lists: Lists) -> Iterator[Found]:
+    """Devices that the Node does not count as healthy, if the statuses of its pods name all that they hold."""
+    sick = Counter[str]()
+    for _, _, resource, told in pods.told_unhealthy(of_claims=False):
+        sick[resource] += len(told)
+    for resource, allocatable in node.allocatable.items():
+        count = node.capacity.get(resource, 0) - allocatable - sick[resource]
+        if len(lists.in_file.get(resource, ())) > allocatable:
+            continue  # one of both is older
+        if allocatable and count > 0 and all(_names_all(pod, resource) for pod in (*pods.here, *pods.perhaps_here)):
+            are = "is" if count == 1 else "are"
+            sentence = (
+                f"{counted(count, 'device')} of {name(resource)} {are} not healthy, and no pod of the Node holds "
+                f"{'it' if count == 1 else 'them'}, as the statuses of all pods say."
+            )
+            text = f"status.capacity: {node.capacity[resource]:,}, status.allocatable: {allocatable:,}"
+            yield Found(sentence, (Evidence(Source.NODE, text),), resource)
+
+
+def _names_all(pod: PodSeen, resource: str) -> bool:
+    """Whether the status of a pod names each device of a resource that the pod requests."""
+    return all(
+        len(pod.statuses.get((one.name, resource), ())) == one.limits[resource]
+        for one in pod.pod.in_start_order
+        if resource in one.limits and is_requested(pod, one.name, resource, one.limits[resource])
+    )
 
 
 def more_allocated_than_allocatable(

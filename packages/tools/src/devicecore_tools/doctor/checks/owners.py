@@ -67,11 +67,14 @@ def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Fou
         owner = allocation.owner
         if owner.sources == (Source.POD_RESOURCES,):
             what = devices_of([*allocation.devices], allocation.resource)
-            sentence = f"The kubelet lists {what} for {_described(owner)}, and the checkpoint does not."
-            missing = "there is no checkpoint" if file.data is None else "no such entry"
+            is_absent = file.data is None
+            and_ = "there is no checkpoint" if is_absent else "the checkpoint does not"
+            sentence = f"The kubelet lists {what} for {_described(owner)}, and {and_}."
+            missing = "there is no such file" if is_absent else "no such entry"
             in_api = Evidence(Source.POD_RESOURCES, f"{_described(owner)}: {names([*allocation.devices])}")
             evidence = (in_api, Evidence(Source.CHECKPOINT, missing))
-            yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices))
+            next_ = _FORGETS if is_absent else ""
+            yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices), next=next_)
         elif allocation.resource in lists.left_out:
             continue  # the answer leaves its devices out
         elif allocation.devices and _is_missing_in_the_answer(look, owner):
@@ -79,6 +82,12 @@ def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Fou
             sentence = f"The checkpoint gives {what} to {_described(owner)}, and the kubelet lists no such container."
             evidence = (_in_checkpoint(allocation), Evidence(Source.POD_RESOURCES, "no container with these devices"))
             yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices))
+
+
+_FORGETS = (
+    "The kubelet writes the file when it next allocates devices or a plugin reports. If it restarts before, it starts "
+    "without any allocation, so devices that containers use may be allocated again."
+)
 
 
 def _is_missing_in_the_answer(look: Look, owner: Owner) -> bool:

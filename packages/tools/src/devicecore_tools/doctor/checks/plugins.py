@@ -56,6 +56,8 @@ def plugin_gone(
     for resource in sorted({*wanted, *lost}):
         if (lists.allocatable or {}).get(resource) or resource in lists.listed:
             continue
+        if node is not None and resource not in node.capacity and resource not in lists.devices:
+            continue  # no source has ever known a plugin of it: a driver may serve it, or nobody
         held = [numa_nodes.get(resource, {}).get(device, ()) for device in holders.in_use.get(resource, ())]
         reasons = dict(_without_devices(look, lists, sockets, held, resource))
         if (published.get(resource) and not sockets.none_is_left) or not reasons:
