@@ -115,6 +115,7 @@ class RegistrationServer:
         if self._server is not None:
             self._socket.remove()
             await self._server.stop(STOP_GRACE)
+            self._server = None  # gRPC ends its thread when the last server and channel have gone
 
     @property
     def plugins(self) -> int:
