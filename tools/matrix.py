@@ -4,6 +4,7 @@
 found on PATH as `python3.N` or below pyenv's `versions` directory; `PYTHONS` names others, separated by spaces.
 """
 
+import argparse
 import os
 import re
 import shutil
@@ -94,6 +95,7 @@ def check(python: str, version: str, dependencies: str) -> bool:
 
 def main() -> int:
     """Check every combination; 1 if one of them fails."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     results = {}
     for version, python in pythons().items():
         for dependencies in DEPENDENCIES:

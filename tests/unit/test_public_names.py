@@ -26,7 +26,7 @@ from tests.guides import forbid_private_modules
 
 ROOT = Path(__file__).parent.parent.parent
 LIST = ROOT / "tests" / "data" / "public_names.txt"
-_ROOM = re.compile(r"\bdevicecore(?:_tools)?\.[a-z_.]+(?=[A-Z])|\bcollections\.abc\.|\btyping\.|\'")
+_ROOM = re.compile(r"\bdevicecore(?:_tools)?\.[a-z_.]+(?=[A-Z])|\bcollections\.abc\.|\btyping\.|\b_local\.|\'")
 _OPTIONAL = re.compile(r"\bOptional\[((?:[^][]|\[(?:[^][]|\[[^][]*\])*\])*)\]")  # before Python 3.14
 _RAISED = re.compile(r"^ +(\w+): ", re.MULTILINE)
 _RAISES = re.compile(r"^ *Raises:\n(.*?)(?:\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
