@@ -1,5 +1,10 @@
 """A refusal is explained with what the node's sources say."""
 
+import json
+import textwrap
+from collections.abc import Callable
+
+import pytest
 from attrs import evolve
 from devicecore_tools.doctor import CheckpointSeen, ClaimsSeen, Facts, Look, PodResourcesSeen, PodSeen, Reading
 from devicecore_tools.doctor.explanation import ResourceNow, explain
@@ -69,3 +74,26 @@ def test_a_container_that_two_sources_name_in_part_holds_all_its_devices() -> No
     checkpoint = CheckpointSeen(judge(encode(data)), data)
     found = Facts(Look(Reading.of("checkpoint", checkpoint), pod_resources=Reading.of("socket", api)))
     assert not fit(trial_node("this node", found), Pod(PodUid("new"), containers=(Container("app", {GPU: 1}),))).fits
+
+
+@pytest.mark.parametrize(
+    "around",
+    [lambda text: textwrap.fill(text, 60), "\x1b[31m{}\x1b[0m".format, json.dumps, "message: '{}'\nphase: x".format],
+    ids=["broken", "coloured", "json", "yaml"],
+)
+def test_a_sentence_of_the_scheduler_loses_no_reason_in_any_form(around: Callable[[str], str]) -> None:
+    (found,) = explain(
+        around(f"0/4 nodes are available: 1 Insufficient {GPU}, 3 Insufficient memory. preemption: 0/4 no.")
+    )
+    assert found.because.endswith(
+        f"of 4 nodes. 1 node: the pods there leave fewer {GPU} than this pod requests; "
+        "3 nodes: the pods there leave less memory than this pod requests."
+    )
+    assert "see whether the plugin runs" in found.change
+    assert "or request less." in found.change
+
+
+def test_a_reason_of_the_scheduler_without_a_number_is_that_of_all_nodes() -> None:
+    (found,) = explain("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: no")
+    assert found.because.endswith("of 3 nodes. 3 nodes: pod has unbound immediate PersistentVolumeClaims.")
+    assert found.change

@@ -42,7 +42,7 @@ def find_all(text: str) -> tuple[Match, ...]:
     if known is not None and not known.message.is_last_resort:
         return (known,)
     found: dict[object, Match] = {}
-    for record in _records(text):
+    for record in records(text):
         match = _find_in(record)
         if match is not None:
             found.setdefault((match.message.id, tuple(sorted(match.values.items()))), match)
@@ -50,7 +50,7 @@ def find_all(text: str) -> tuple[Match, ...]:
     return tuple(better or found.values()) or ((known,) if known else ())
 
 
-def _records(text: str) -> Iterator[str]:
+def records(text: str) -> Iterator[str]:
     """Return the lines of a text. A line that was broken is put together again, with its line breaks."""
     record: list[str] = []
     for line in _plain(text).splitlines():

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
+from devicecore.domain.model import is_extended_resource
 from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.pasted import records
 
 NEXT = (
     "No kubelet has seen the pod. The scheduler tries again when something changes that could help: a pod ends, a "
@@ -18,8 +20,8 @@ NEXT = (
 
 _MAX_REASONS = 20
 _SENTENCE = re.compile(r"\b(\d{1,7})/(\d{1,7}) nodes are available: (.{1,8000})", re.DOTALL)
-_END = re.compile(r"\.(?:\s|$)|,? preemption: |,? still not schedulable|,? no new claims to deallocate")
-_PART = re.compile(r"(?:^|, )(?:(\d{1,7}) )(.+?)(?=, \d{1,7} |$)", re.DOTALL)
+_END = re.compile(r"\.(?:[\s\"'`}|<]|$)|,? preemption: |,? still not schedulable|,? no new claims to deallocate")
+_PART = re.compile(r"(?:^|, )(?:(\d{1,7}) )(.+?)(?=, \d{1,7} |$)|^(.+)", re.DOTALL)  # the last is said of all nodes
 _INSUFFICIENT = re.compile(r"Insufficient (\S{1,400})")
 _REASONS = (
     (
@@ -57,7 +59,8 @@ _REASONS = (
         "Delete the pods that use the claim there, or use another claim.",
     ),
 )
-_CLAIM_MISSING = re.compile(r'resourceclaims?(?:\.resource\.k8s\.io)? \\?"([^"\\]{1,300})\\?" not found')
+_DEVICES = " see whether the plugin runs and its devices are healthy (kubectl describe node NODE),"
+_CLAIM_MISSING = re.compile(r'resourceclaims?(?:\.resource\.k8s\.io)? "([^"]{1,300})" not found')
 _DEVICE_TAINT = re.compile(r"Device Taint manager: [^\n]{1,400}", re.IGNORECASE)
 
 
@@ -72,7 +75,12 @@ class Unscheduled:
 
 
 def find_unscheduled(text: str) -> Iterator[Unscheduled]:
-    """Find each sentence of the scheduler, or of the controller of device taints, in a text."""
+    """Find each sentence of the scheduler, or of the controller of device taints, in what users paste."""
+    for record in records(text):
+        yield from _in_record(" ".join(record.split()))
+
+
+def _in_record(text: str) -> Iterator[Unscheduled]:
     for found in _DEVICE_TAINT.finditer(text):
         yield Unscheduled(
             found[0],
@@ -93,13 +101,14 @@ def _explained(found: re.Match[str]) -> Unscheduled:
     reasons = _END.split(found[3], maxsplit=1)[0]
     because, changes, resources = [], [], []
     for part in list(_PART.finditer(reasons))[:_MAX_REASONS]:
-        count, reason = int(part[1]), part[2]
+        count, reason = int(part[1] or found[2]), part[2] or part[3]
         on = f"{counted(count, 'node')}: "
         if insufficient := _INSUFFICIENT.fullmatch(reason.strip()):
             resource = foreign_text(insufficient[1], 330)
             resources.append(insufficient[1])
-            because.append(f"{on}the pods there leave fewer {resource} than this pod requests")
-            changes.append(f"End pods that hold {resource}, add devices, or request fewer.")
+            less, devices = ("fewer", _DEVICES) if is_extended_resource(insufficient[1]) else ("less", "")
+            because.append(f"{on}the pods there leave {less} {resource} than this pod requests")
+            changes.append(f"End pods that request {resource},{devices} or request {less}.")
             continue
         for known, meaning, change in _REASONS:
             if known in reason:
@@ -110,4 +119,9 @@ def _explained(found: re.Match[str]) -> Unscheduled:
             because.append(on + foreign_text(reason, 300))
     of_all = f"The scheduler found no node for the pod, of {counted(int(found[2]), 'node')}. "
     text = f"{found[1]}/{found[2]} nodes are available: {reasons}"
-    return Unscheduled(text, of_all + "; ".join(because) + ".", " ".join(dict.fromkeys(changes)), tuple(resources))
+    return Unscheduled(
+        text,
+        of_all + "; ".join(because) + ".",
+        " ".join(dict.fromkeys(changes)) or "What the reason says.",
+        tuple(resources),
+    )
