@@ -372,7 +372,7 @@ UNREADABLE: Mapping[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize(("make", "problem"), UNREADABLE.values(), ids=UNREADABLE)
-def test_a_manifest_that_is_away_for_a_while_keeps_its_pod(
+def test_a_manifest_that_is_unreadable_for_a_while_keeps_its_pod(
     place: Path, make: Callable[[Path], None], problem: str
 ) -> None:
     file = place / "a.json"
