@@ -141,7 +141,12 @@ def differences(old: str, new: str) -> list[tuple[str, str, str, str]]:
     nothing = (NOT_MADE, "")
     rows = [(name, before.get(name, nothing), after.get(name, nothing)) for name in sorted({*before, *after})]
     changed = [(name, now[1] or was[1], was[0], now[0]) for name, was, now in rows if was[0] != now[0]]
-    return sorted(changed, key=lambda one: (one[3] != "failed", one[1::2] != ("must", NOT_MADE), NOT_MADE in one[2:]))
+    return sorted(changed, key=_rank)
+
+
+def _rank(change: tuple[str, str, str, str]) -> tuple[bool, ...]:
+    _, severity, was, now = change
+    return now != "failed", (severity, now) != ("must", NOT_MADE), NOT_MADE in (was, now), severity != "must"
 
 
 # --- the badge --------------------------------------------------------------------------------------------------------
