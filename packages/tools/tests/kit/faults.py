@@ -88,6 +88,7 @@ HEALTH_FAULTS: list[tuple[str, str, list[str]]] = [
 # Faults and habits that show when the kubelet or the plugin restarts.
 RESTART_FAULTS: list[tuple[str, str, list[str]]] = [
     ("short-stream", "keeps-its-stream-open", ["serves-before-it-registers", "keeps-its-stream-open"]),
+    ("odd-bytes", f"keeps-its-stream-open {EMPTIED}", ["answers-options", "keeps-its-stream-open", EMPTIED]),
     ("never-returns", EMPTIED, [EMPTIED]),
     ("watches-its-socket", "returns-after-kubelet-sock-is-recreated", ["returns-after-kubelet-sock-is-recreated"]),
     ("watches-files", "returns-after-its-stream-is-cut", ["returns-after-its-stream-is-cut"]),

@@ -81,6 +81,8 @@ class Plugin:
         return api.DevicePluginOptions(**OPTIONS)
 
     def lists(self, _: object, context: grpc.ServicerContext) -> Iterator[api.ListAndWatchResponse]:
+        if FAULT == "odd-bytes":
+            context.abort(grpc.StatusCode.INTERNAL, "string field contains invalid UTF-8")  # as gRPC's library for Go
         ended = threading.Event()
         if not context.add_callback(ended.set):
             ended.set()  # the stream had ended before

@@ -545,7 +545,12 @@ def answers_pre_start_container(plugin: PluginUnderTest) -> str:
 )
 def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
     """The stream of lists is watched for a second after it was opened."""
-    connection = plugin.registration.connected()
+    try:
+        connection = plugin.registration.connected()
+    except Skip:
+        lost_stream = plugin.registration.lost_stream
+        require(not lost_stream, f"the stream ended ({lost_stream})")
+        raise
     plugin.registration.wait_for_stream(connection)
     require(not connection.ended, f"the stream ended ({connection.ended})")
     open_for = time.monotonic() - connection.opened
@@ -694,6 +699,7 @@ def starts_where_it_was_killed(plugin: PluginUnderTest) -> str:
 )
 def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
     """The kubelet restarts: streams end, all sockets in the directory are deleted, kubelet.sock is made anew."""
+    plugin.registration.require_return()
     actual = plugin.registration.see_it_return(plugin.registration.restart_kubelet(wipe=True))
     plugin.seen.returned = plugin.kubelet.connection
     return actual

@@ -1,7 +1,7 @@
 """The registrations of a plugin: its connection to the kubelet, and how it comes back after restarts.
 
 Law: a check finds the plugin registered, even if the check before it has ended the plugin. If the plugin cannot be
-brought back, the check is skipped.
+brought back, the check is skipped, but a check of that fails, so that a plugin that was lost never passes.
 """
 
 import time
@@ -27,7 +27,9 @@ class PluginRegistration:
     kubelet: BareKubelet
     process: ProcessUnderTest
     settings: Settings
-    _is_lost: bool = False
+    lost_stream: str = ""
+    """Why the stream of lists ended of a plugin that was started again. The text is empty if it has come back."""
+    _lost: str = ""  # what such a plugin did
     _waited_for: PluginConnection | None = None
     _waited_for_first: bool = False
     _slowest_return: float = 0.0
@@ -76,7 +78,7 @@ class PluginRegistration:
         self.wait_for_first()
         connection = self.kubelet.connection
         if connection is not None and not self.process.has_exited:  # gRPC does not always notice the end of the process
-            self._is_lost = False
+            self._lost = self.lost_stream = ""
             return connection
         if not any(registration.answered for registration in self.kubelet.registrations):
             raise Skip("the plugin did not register successfully")
@@ -89,7 +91,7 @@ class PluginRegistration:
         Raises Skip if the plugin did not register again, or has not done so after the last such restart.
         """
         reason = "the plugin is not registered any more and did not register again"
-        if self._is_lost:
+        if self._lost:
             raise Skip(reason)
         self.process.stop()
         number = len(self.kubelet.registrations)
@@ -98,10 +100,21 @@ class PluginRegistration:
         self.kubelet.serve()
         self.process.start()
         connection = self.wait_registered(number, self.after_a_start)
-        self._is_lost = connection is None
         if connection is None:
+            self._lost = self._last_try(number)
+            self.lost_stream = self._ended_stream(number)
             raise Skip(reason)
+        self._lost = self.lost_stream = ""
         return connection
+
+    def require_return(self) -> None:
+        """Raise Failure if the plugin is lost, and Skip if it never registered successfully."""
+        try:
+            self.connected()
+        except Skip:
+            if not self._lost:
+                raise
+            raise Failure(f"it and the kubelet were started again, and it was not back: {self._lost}") from None
 
     def streaming(self) -> PluginConnection:
         """Return the connection after its first list. A plugin can notice the end of a stream only after that.
@@ -162,11 +175,17 @@ class PluginRegistration:
     def _last_try(self, number: int) -> str:
         tries = self.kubelet.registrations[number:]
         refused = [registration.problem for registration in tries if registration.problem]
+        if ended := self._ended_stream(number):
+            return f"it registered, but its stream of lists ended ({ended})"
         if any(registration.answered for registration in tries):
-            return "it registered, but sent no list of its devices or closed its stream"
+            return "it registered, but sent no list of its devices"
         if refused:
             return f"its last registration was refused: {refused[-1]}"
         return f"it made no {self.kubelet.attempt}"
+
+    def _ended_stream(self, number: int) -> str:
+        connections = [one.connection for one in self.kubelet.registrations[number:] if one.answered and one.connection]
+        return connections[-1].ended if connections else ""
 
     def wait_for_stream(self, connection: PluginConnection) -> None:
         """Wait until the stream of lists has been open long enough to be believed to stay open."""
