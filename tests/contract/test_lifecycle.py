@@ -128,8 +128,9 @@ def device_managers() -> Iterator[LifecycleHarness]:
 
 @contextmanager
 def dra_managers() -> Iterator[LifecycleHarness]:
-    transport = MemoryDriverTransport
-    yield Harness(lambda: DraManager(transport(), MemoryClaims(), MemoryStore()), [dra_manager], DraManager.tick)
+    yield Harness(
+        lambda: DraManager(MemoryDriverTransport(), MemoryClaims(), MemoryStore()), [dra_manager], DraManager.tick
+    )
 
 
 # --- device plugins and DRA drivers over gRPC -------------------------------------------------------------------------
@@ -270,8 +271,9 @@ def pod_resources_clients() -> Iterator[LifecycleHarness]:
         directory = Path(path)
         socket = directory / "kubelet.sock"
         with PodResourcesServer(socket, lambda: Snapshot(NodeState(), ()), requests_per_second=1e6, burst=1000):
-            client = PodResourcesClient
-            yield Harness(lambda: client(socket, timeout=PATIENCE), [pod_resources_client], client.list)
+            yield Harness(
+                lambda: PodResourcesClient(socket, timeout=PATIENCE), [pod_resources_client], PodResourcesClient.list
+            )
 
 
 @contextmanager
