@@ -144,6 +144,10 @@ class TestBothKubelets:
         with pytest.raises(InvalidResourceNameError):
             any_kubelet.wait_for_resource("gpu")
 
+    def test_a_wait_looks_again_without_an_event(self, any_kubelet: BaseKubelet) -> None:
+        looks = iter((False, False, True))
+        assert any_kubelet.wait_until("a third look", lambda: next(looks), timeout=10)
+
     def test_it_can_be_stopped_and_started_again(self, any_kubelet: BaseKubelet) -> None:
         serve(any_kubelet, gpus())
         any_kubelet.stop()
