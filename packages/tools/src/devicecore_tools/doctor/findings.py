@@ -29,7 +29,7 @@ class Evidence:
 class Found:
     """What a check found. If `next` is not empty, it replaces the `next` of the check.
 
-    `pods` names the pods that cannot start, run or end because of it.
+    `pods` names the pods that cannot start, run well or end because of it.
     """
 
     sentence: str

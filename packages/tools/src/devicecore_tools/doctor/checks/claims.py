@@ -33,7 +33,7 @@ def plugin_and_claim(holders: Holders, claimed: ClaimedHardware) -> Iterator[Fou
                 f"{name(same.prepared.claim)}, for which {same.prepared.driver} has prepared it: {same.because}."
             )
             evidence = (Evidence(owner.sources[0], f"{holder}: {name(device)}"), *_of_claim(same))
-            yield Found(sentence, evidence, allocation.resource, (device,))
+            yield Found(sentence, evidence, allocation.resource, (device,), pods=(owner.identity,))
 
 
 def offered_and_claimed(holders: Holders, lists: Lists, claimed: ClaimedHardware) -> Iterator[Found]:

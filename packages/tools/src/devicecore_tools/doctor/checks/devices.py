@@ -12,7 +12,7 @@ from devicecore_tools.doctor.facts import all_numa_nodes
 from devicecore_tools.doctor.findings import Evidence, Found, as_told, by_number, devices_of, name
 from devicecore_tools.doctor.look import Look, NodeSeen, PodSeen, Source
 from devicecore_tools.doctor.plugins import PluginSockets, WhyAbsent, absence, wanted_resources
-from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, Pods, believed_file, is_requested
+from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, believed_file, is_requested
 
 NumaNodes = Mapping[str, Mapping[str, tuple[int, ...]]]
 
@@ -31,7 +31,7 @@ def held_device_not_listed(holders: Holders, lists: Lists) -> Iterator[Found]:
                 *_holders(holders, resource, missing),
                 Evidence(Source.PLUGINS, f"{_sockets(lists, resource)}: {devices_of([*listed], resource)}"),
             )
-            yield Found(sentence, evidence, resource, tuple(missing))
+            yield Found(sentence, evidence, resource, tuple(missing), pods=_pods(holders, resource, missing))
 
 
 def held_device_unhealthy(
@@ -57,7 +57,8 @@ def held_device_unhealthy(
                 sentence += " It has no healthy one left, so no pod gets any."
             source = Source.CHECKPOINT if lists.allocatable is None else Source.POD_RESOURCES
             why = Evidence(source, f"healthy: {devices_of(lists.healthy.get(resource, ()), resource)}")
-        yield Found(sentence, (*_holders(holders, resource, sick), why), resource, tuple(sick))
+        evidence = (*_holders(holders, resource, sick), why)
+        yield Found(sentence, evidence, resource, tuple(sick), pods=_pods(holders, resource, sick))
     if lists.allocatable is not None:
         return
     for pod, container, resource, told in pods.told_unhealthy(of_claims=False):
@@ -242,6 +243,12 @@ def _holders(holders: Holders, resource: str, devices: list[str]) -> tuple[Evide
     others = f", and the holders of {len(devices) - 1:,} more" if len(devices) > 1 else ""
     text = f"{name(devices[0])}: container {name(owner.container)} of pod {name(owner.identity)}{others}"
     return (Evidence(owner.sources[0], text),)
+
+
+def _pods(holders: Holders, resource: str, devices: list[str]) -> tuple[str, ...]:
+    """The pods that hold some of `devices`."""
+    owners = (owner for device in devices for owner in holders.by_device[resource][device])
+    return tuple(dict.fromkeys(owner.identity for owner in owners if owner.state is not OwnerState.STALE))
 
 
 def _sockets(lists: Lists, resource: str) -> str:

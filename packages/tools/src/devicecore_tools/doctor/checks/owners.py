@@ -55,7 +55,9 @@ def two_owners(holders: Holders) -> Iterator[Found]:
             for owner in owners
             for source in owner.sources[:1]
         )
-        yield Found(sentence, evidence, resource, tuple(devices))
+        yield Found(
+            sentence, evidence, resource, tuple(devices), pods=tuple(dict.fromkeys(one.identity for one in owners))
+        )
 
 
 def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:
