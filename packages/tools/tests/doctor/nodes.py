@@ -313,6 +313,14 @@ def claim_not_prepared(look: Look) -> Look:
     return evolve(look, events=Reading.of("events.json", (event,)))
 
 
+def claim_without_record(look: Look) -> Look:
+    containers = (Container("main", claims=[ContainerClaim("link")]),)
+    spec = Pod(PodUid("uid-forgot"), name="forgot", containers=containers, claims=[PodClaim("link", claim="lost")])
+    seen = api_of(look)
+    look = with_api(look, evolve(seen, pods=seen.pods | {("default", "forgot")}))
+    return with_pods(look, *pods_of(look), PodSeen(spec, "Running", is_acknowledged=True))
+
+
 def pod_cannot_end(look: Look) -> Look:
     look = driver_gone(look)
     prepared = PreparedDeviceSeen("default/card", "gone.other.org", "n1", "card-0")
@@ -476,6 +484,7 @@ PLANTS: Mapping[str, Plant] = {
     "request-without-device": request_without_device,
     "driver-gone": driver_gone,
     "claim-not-prepared": claim_not_prepared,
+    "claim-without-record": claim_without_record,
     "pod-cannot-end": pod_cannot_end,
     "claimed-unhealthy": claimed_unhealthy,
     "slices-missing": slices_missing,

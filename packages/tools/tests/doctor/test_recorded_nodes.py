@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devicecore.domain.checkpoint import CheckpointData, decode, encode
+from devicecore.domain.dra.state_file import ClaimEntry, entries_of
+from devicecore.domain.dra.state_file import encode as encode_claims
 
 Capsys = pytest.CaptureFixture[str]
 DATA = Path(__file__).parent.parent / "data" / "nodes"
@@ -383,6 +385,47 @@ def with_a_request_of_something_unknown(root: Path) -> None:
     changed(root, "pods.json", lambda pods: pods["items"][0]["spec"]["containers"][0].update(resources=limits))
 
 
+def with_a_claim_that_was_entered(root: Path) -> None:
+    """The driver crashed and left its socket: the kubelet entered the claim of p9, and the call failed."""
+    (uid,) = [
+        one["metadata"]["uid"]
+        for one in NODES["13-pending-claim-events-only"]["pods.json"]["items"]
+        if one["metadata"]["name"] == "p9"
+    ]
+    entry = ClaimEntry("k9-uid", "k9", "team-13", (uid,), {"gpu.example.com": None})
+    state = root / "dra_manager_state"
+    state.write_bytes(encode_claims((*entries_of(state.read_bytes()), entry)))
+    events = (root / "events.json").read_text()
+    (root / "events.json").write_text(events.replace("DRA driver gpu.example.com is not registered", "server preface"))
+    with (root / "listing.txt").open("a") as listing:
+        listing.write("plugins_registry/gpu.example.com-reg.sock  no listener (refused)\n")
+
+
+def with_a_sandbox(root: Path) -> None:
+    """The claim of p9 was prepared after the event: now it waits for an image."""
+    changed(
+        root,
+        "pods.json",
+        lambda pods: [
+            one.update(status="True")
+            for pod in pods["items"]
+            for one in pod["status"]["conditions"]
+            if one["type"] == "PodReadyToStartContainers"
+        ],
+    )
+
+
+def without_records_of_claims(root: Path) -> None:
+    (root / "dra_manager_state").write_text(NODES["01-healthy"]["dra_manager_state"])
+    changed(
+        root,
+        LIST_NAME,
+        lambda answer: [
+            one.pop("dynamic_resources", None) for pod in answer["pod_resources"] for one in pod["containers"]
+        ],
+    )
+
+
 def with_a_monitor(root: Path) -> None:
     """The claim of p1 has admin access only: it leaves the devices to others."""
     changed(
@@ -424,8 +467,17 @@ def with_a_monitor(root: Path) -> None:
         ("21-dra-unhealthy", [with_objects_only], "holds 1 device of claim 'k1' (gpu.example.com/device=", "claim 'k2"),
         ("01-healthy", [without_a_checkpoint], "and there is no checkpoint.", "takes its state from"),
         ("14-dra-healthy", [with_a_request_of_something_unknown], '"findings": []', ""),
+        (
+            "13-pending-claim-events-only",
+            [with_a_claim_that_was_entered],
+            "cannot be prepared: server preface.",
+            "not reg",
+        ),
+        ("13-pending-claim-events-only", [with_objects_only], "claim-not-prepared", "driver-gone"),
+        ("13-pending-claim-events-only", [with_objects_only, with_a_sandbox], '"findings": []', "team-13/p9"),
+        ("14-dra-healthy", [without_records_of_claims], "'team-14/p2' runs with ResourceClaim 'team-14/k2', of", ""),
     ],
-    ids=range(15),
+    ids=range(19),
 )
 def test_a_sentence_says_no_more_than_the_sources(
     name: str, changes: list[Callable[[Path], object]], said: str, not_said: str, tmp_path: Path, capsys: Capsys
@@ -576,7 +628,11 @@ OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
     ),
     "no slices": ("resourceslices.json", lambda _: NOTHING, {"slices-missing"}),
     "the claims before the last one": ("resourceclaims.json", lambda text: without_last(text, "items"), set()),
-    "no prepared claims": ("dra_manager_state", lambda _: NODES["01-healthy"]["dra_manager_state"], set()),
+    "no prepared claims": (
+        "dra_manager_state",
+        lambda _: NODES["01-healthy"]["dra_manager_state"],
+        {"claim-without-record"},  # if the kubelet's answer was not read
+    ),
     "a Node with fewer devices": (
         "node.json",
         node_with(-1, "allocatable"),

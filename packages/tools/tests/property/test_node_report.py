@@ -84,7 +84,7 @@ class CleanSteps(Steps):
             doctor.Reading.of("", pods),
             doctor.Reading.of("", doctor.NodeSeen("n", "v1.36.2", counts(status.capacity), counts(status.allocatable))),
             doctor.Reading.of("", tuple(self._plugins())),
-            claims=doctor.Reading.of("", doctor.ClaimsSeen()),
+            claims=doctor.Reading.of("", doctor.ClaimsSeen(pods={"default/extended": tuple(map(str, world.specs))})),
         )
 
     def _has_its_devices(self, pod: Pod) -> bool:

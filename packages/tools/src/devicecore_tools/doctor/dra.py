@@ -58,6 +58,7 @@ class DraDevices:
         allocated: the drivers of each claim that the API server has allocated.
         waiting: the pods that have begun here and have a claim that is not prepared, with these claims.
         last_event: the last event of each pod, by namespace and name, that says why its claims are not prepared.
+        ended: the drivers whose registration sockets are left without a process. A kubelet counts them as registered.
     """
 
     devices: Mapping[Device, DraDevice]
@@ -66,6 +67,7 @@ class DraDevices:
     allocated: Mapping[str, tuple[str, ...]]
     waiting: tuple[tuple[PodSeen, tuple[str, ...]], ...]
     last_event: Mapping[tuple[str, str], EventSeen] = field(factory=dict)
+    ended: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, look: Look, kubelet: KubeletNow, pods: Pods) -> "DraDevices":
@@ -82,19 +84,26 @@ class DraDevices:
         last_event = dict(_last_events(look.events.value or ()))
         for pod in pods.here if prepared is None or not prepared.problem else ():
             claims = tuple(dict.fromkeys(claim for of in pod.claims.values() for claim in of))
-            missing = tuple(claim for claim in claims if pod.pod.uid not in of_claims.get(claim, ()))
+            entered = prepared.unanswered if prepared else {}
+            missing = tuple(one for one in claims if pod.pod.uid not in of_claims.get(one, ()) or entered.get(one))
             told = prepared is not None or (pod.pod.namespace, pod.pod.name) in last_event
-            if missing and told and pod.phase == "Pending":
+            if missing and told and pod.phase == "Pending" and not pod.has_sandbox:
                 waiting.append((pod, missing))
                 drivers.update(driver for claim in missing for driver in allocated.get(claim, ()))
+        states, ended = _driver_states(look, drivers)
         return cls(
             dict(_devices(look, pods)),
-            _driver_states(look, drivers),
+            states,
             _why_not_free(look, kubelet, pods),
             allocated,
             tuple(waiting),
             last_event,
+            ended,
         )
+
+    def why_gone(self, driver: str) -> str:
+        """Return what is known of a driver that is gone, as the end of a sentence about it."""
+        return "has ended" if driver in self.ended else "is not registered with the kubelet"
 
     @cached_property
     def by_driver(self) -> Mapping[str, Mapping[Device, DraDevice]]:
@@ -225,12 +234,15 @@ def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims:
                     yield Owner(uid, *place, container, (Source.CLAIMS, Source.PODS), state, found)
 
 
-def _driver_states(look: Look, drivers: Iterable[str]) -> Mapping[str, DriverPresence]:
-    """Return the state of each driver. A socket is a driver's if its name begins with the driver's."""
+def _driver_states(look: Look, drivers: Iterable[str]) -> tuple[Mapping[str, DriverPresence], frozenset[str]]:
+    """Return the state of each driver, and those that have ended and left a socket.
+
+    A socket is a driver's if its name begins with the driver's.
+    """
     known = sorted(drivers)
     sockets = look.sockets.value
     if sockets is None or not sockets.kubelet:
-        return dict.fromkeys(known, DriverPresence.UNKNOWN)
+        return dict.fromkeys(known, DriverPresence.UNKNOWN), frozenset()
     own: dict[str, list[bool | None]] = {driver: [] for driver in known}
     anybodys = False
     for name in sockets.registry:
@@ -241,7 +253,8 @@ def _driver_states(look: Look, drivers: Iterable[str]) -> Mapping[str, DriverPre
             own[driver].append(served)
         elif _SHORT_NAME.fullmatch(base) or not base.endswith(_REGISTRATION):
             anybodys = anybodys or served is not False
-    return {driver: _state(served, anybodys=anybodys) for driver, served in own.items()}
+    states = {driver: _state(served, anybodys=anybodys) for driver, served in own.items()}
+    return states, frozenset(one for one, state in states.items() if state is DriverPresence.GONE and own[one])
 
 
 def _prefixes(name: str) -> Iterator[str]:

@@ -148,12 +148,15 @@ class ClaimsSeen:
         devices: the devices that are prepared.
         drivers: the drivers that are called to release each claim, which is named `namespace/name`.
         pods: the UIDs of the pods of each claim.
+        unanswered: the drivers of each claim of which the file has no device. A kubelet enters a claim before it calls
+            the drivers, and a driver may answer without devices.
         problem: why a kubelet cannot start with the file; empty if it is what the kubelet wrote.
     """
 
     devices: tuple[PreparedDeviceSeen, ...] = ()
     drivers: Mapping[str, tuple[str, ...]] = field(factory=dict)
     pods: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    unanswered: Mapping[str, tuple[str, ...]] = field(factory=dict)
     problem: str = ""
 
 
@@ -235,6 +238,7 @@ class PodSeen:
         node: the node that it is bound to; empty if none is named.
         is_acknowledged: whether a kubelet has written its status.
         is_deleting: whether it has a deletionTimestamp.
+        has_sandbox: whether its status says so, so that its claims have been prepared.
         statuses: the health of each device in its status, by container and resource, as the kubelet last wrote it.
     """
 
@@ -244,6 +248,7 @@ class PodSeen:
     node: str = ""
     is_acknowledged: bool = False
     is_deleting: bool = False
+    has_sandbox: bool = False
     statuses: Mapping[tuple[str, str], Mapping[str, str]] = field(factory=dict)
 
     @cached_property

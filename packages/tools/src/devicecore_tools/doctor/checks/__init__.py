@@ -4,6 +4,7 @@ Law: a check uses one look only. A comparison of looks decides whether a finding
 """
 
 from devicecore_tools.doctor.checks.claims import (
+    claim_without_record,
     claimed_device_unhealthy,
     driver_gone,
     offered_and_claimed,
@@ -140,6 +141,16 @@ CHECKS: tuple[NodeCheck, ...] = (
         confirm="kubectl describe pod POD lists the event FailedPrepareDynamicResources; the pod's status does not "
         "have it.",
         issue=f"{_KUBERNETES}129402",
+    ),
+    NodeCheck(
+        "claim-without-record",
+        "the kubelet has no record of a ResourceClaim of a running pod",
+        find=claim_without_record,
+        next="The containers run on. One that has to start again cannot ('unable to get claim info'), and when the pod "
+        "ends, no driver is asked to release the claim.",
+        confirm="devicecore checkpoint show dra_manager_state. Delete the pod, so that a new one prepares its claim.",
+        issue=f"{_KUBERNETES}123552",
+        patience=_POD_STATUS,
     ),
     NodeCheck(
         "pod-cannot-end",

@@ -79,9 +79,7 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
             else ""
         )
         waits = f" {counted(len(waiting), 'pod')} cannot start ({names(waiting)})." if waiting else ""
-        sentence = (
-            f"DRA driver {name(driver)} is not registered with the kubelet: no socket of it is served.{holds}{waits}"
-        )
+        sentence = f"DRA driver {name(driver)} {dra.why_gone(driver)}: no socket of it is served.{holds}{waits}"
         evidence = [Evidence(Source.SOCKETS, "no registration socket of the driver at which a process listens")]
         if devices:
             evidence.append(Evidence(Source.SLICES, f"{devices_of(devices, driver)} still published"))
@@ -97,8 +95,34 @@ def pod_waits_for_claim(dra: DraDevices) -> Iterator[Found]:
         if event is not None and event.pod_uid in {"", str(pod.pod.uid)}:
             yield _waits(pod, claims, foreign_text(_cause(event), _MAX_MESSAGE), Evidence(Source.EVENTS, _event(event)))
         elif gone:
-            problem = f"DRA driver {gone[0]} is not registered"
+            problem = f"DRA driver {gone[0]} {dra.why_gone(gone[0])}"
             yield _waits(pod, claims, problem, Evidence(Source.SOCKETS, f"no registration socket of {name(gone[0])}"))
+
+
+def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
+    """A running pod uses a ResourceClaim, and neither the kubelet nor its file names the claim for the pod."""
+    file, api = look.claims.value, look.pod_resources.value
+    if file is None or file.problem or not (api is not None or kubelet is KubeletNow.STOPPED):
+        return
+    if api is not None and (api.version != "v1" or kubelet is not KubeletNow.ANSWERS):
+        return
+    listed = {(one.namespace, one.pod, f"{one.namespace}/{one.claim}") for one in api.claimed} if api else set()
+    for pod in pods.here:
+        place = pod.pod.namespace, pod.pod.name
+        if pod.phase != "Running" or pod.is_deleting or (api is not None and place not in api.pods):
+            continue
+        for claim in dict.fromkeys(one for of in pod.claims.values() for one in of):
+            if pod.pod.uid in file.pods.get(claim, ()) or (*place, claim) in listed:
+                continue
+            sentence = (
+                f"Pod {name(pod.identity)} runs with ResourceClaim {name(claim)}, of which the kubelet has no record "
+                "for this pod."
+            )
+            evidence = [Evidence(Source.PODS, f"{name(pod.identity)} runs and uses {name(claim)}")]
+            evidence.append(Evidence(Source.CLAIMS, "no such entry with this pod"))
+            if api is not None:
+                evidence.append(Evidence(Source.POD_RESOURCES, "lists the pod without the claim"))
+            yield Found(sentence, tuple(evidence), pods=(pod.identity,))
 
 
 def _waits(pod: PodSeen, claims: tuple[str, ...], why: str, evidence: Evidence) -> Found:
@@ -133,7 +157,7 @@ def pod_cannot_end(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
             if [*uids] == [pod.pod.uid] and gone:  # for another pod of the claim, the kubelet asks no driver
                 sentence = (
                     f"Pod {name(pod.identity)} is being deleted and cannot end: DRA driver {name(gone[0])}, which has "
-                    f"to release its ResourceClaim {name(claim)}, is not registered with the kubelet."
+                    f"to release its ResourceClaim {name(claim)}, {dra.why_gone(gone[0])}."
                 )
                 evidence = (
                     Evidence(Source.PODS, f"{name(pod.identity)} has a deletionTimestamp"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.documents import Value, described
 from devicecore.domain.dra import health_file
-from devicecore.domain.dra.answers import UNPREPARE
+from devicecore.domain.dra.answers import PREPARE, UNPREPARE
 from devicecore.domain.dra.claims import ALL_CALLS
 from devicecore.domain.dra.state_file import ClaimEntry, entries_of
 from devicecore.domain.dra.state_verdict import judge
@@ -157,11 +157,21 @@ def _seen(entries: tuple[ClaimEntry, ...], problem: str) -> ClaimsSeen:
     )
     drivers = {f"{entry.namespace}/{entry.name}": tuple(_called(entry)) for entry in entries}
     pods = {f"{entry.namespace}/{entry.name}": tuple(entry.pods or ()) for entry in entries}
-    return ClaimsSeen(devices, drivers, pods, problem)
+    unanswered = {
+        f"{entry.namespace}/{entry.name}": missing for entry in entries if (missing := tuple(_unanswered(entry)))
+    }
+    return ClaimsSeen(devices, drivers, pods, unanswered, problem)
 
 
 def _called(entry: ClaimEntry) -> Iterator[str]:
     """Yield the drivers that a kubelet calls to release the claim."""
     for driver in entry.drivers or ():
         if {ALL_CALLS, UNPREPARE}.isdisjoint(entry.skips.get(driver, ())):
+            yield driver
+
+
+def _unanswered(entry: ClaimEntry) -> Iterator[str]:
+    """Yield the drivers that a kubelet calls to prepare the claim, and of which the file has no device."""
+    for driver, listed in (entry.drivers or {}).items():
+        if not listed and {ALL_CALLS, PREPARE}.isdisjoint(entry.skips.get(driver, ())):
             yield driver

@@ -135,6 +135,10 @@ def _pod(item: Value) -> PodSeen:
         item["spec"].text_at("nodeName", ""),
         status["startTime"].data is not None or bool(status["containerStatuses"].data),
         metadata["deletionTimestamp"].data is not None,
+        any(
+            (one["type"].data, one["status"].data) == ("PodReadyToStartContainers", "True")
+            for one in status["conditions"].sequence()
+        ),
         dict(_statuses(status)),
     )
 
