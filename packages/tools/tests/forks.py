@@ -1,12 +1,15 @@
-"""`devicecore` in forks of a process that has imported it, because importing it takes longer than most of what it does.
+"""Programs of the tests as forks of a process that has imported what they need, because that takes them longest.
 
-Law: a fork is a child of the process that asked for it. Streams, environment, directory, signals and exit status are
-its own; only the imported modules are shared.
+Law: a fork is a child of the process that asked for it. Streams, environment, directory, session, signals and exit
+status are its own, also in /proc; only the imported modules are shared.
 """
 
+import ctypes
+import fcntl
 import gc
 import json
 import os
+import runpy
 import socket
 import subprocess
 import sys
@@ -21,8 +24,15 @@ from devicecore_tools.command.commands import PLACES
 from devicecore_tools.command.main import main
 from devicecore_tools.conformance.processes import orphans_come_here
 
+_HERE = Path(__file__).parent
+_NAMES = ("conformance/run_driver", "interop/stranger_driver", "interop/stranger_plugin", "interop/wild_plugin")
+_SCRIPTS = {str(_HERE / f"{name}.py") for name in (*_NAMES, "kit/faulty_plugin")}
+_COMMAND = ("-m", "devicecore_tools")
 _PRELOADED = (
     *(place.partition(":")[0] for place in PLACES.values()),
+    "http.client",
+    "devicecore.wire.dra_health_v1alpha1",
+    "devicecore.wire.dra_v1",
     "devicecore_tools.node.assembly",  # which imports gRPC, but does not use it, so that a fork may
     "devicecore_tools.command.kubelet.view",
     "devicecore.domain.checkpoint",
@@ -30,35 +40,50 @@ _PRELOADED = (
     "devicecore.system.documents",
 )
 _MAX_ORDER = 1_000_000  # bytes
+_MAX_STREAMS = 10
+_MAX_ENVIRONMENT = 100_000  # bytes
 _LOCK = threading.Lock()
 
 
-class Fork(subprocess.Popen[str]):
-    """`subprocess.Popen`, with the arguments of `devicecore` in place of a command. Its streams are text."""
-
-    def __init__(self, arguments: Sequence[str], **options: Any) -> None:  # noqa: ANN401 - those of Popen
-        super().__init__(arguments, text=True, **options)
+class Start(subprocess.Popen[Any]):
+    """`subprocess.Popen`, which starts `python -m devicecore_tools` and some scripts of the tests as forks."""
 
     def _execute_child(  # the name and the order of the arguments are those of Python 3.11 to 3.14
         self,
-        args: Sequence[str],
-        _executable: None,
-        _preexec_fn: None,
-        _close_fds: bool,
-        _pass_fds: Sequence[int],
+        args: Any,  # noqa: ANN401 - those of Popen
+        executable: Any,  # noqa: ANN401 - as above
+        preexec_fn: Any,  # noqa: ANN401 - as above
+        close_fds: bool,
+        pass_fds: Sequence[int],
         cwd: str | None,
         env: dict[str, str] | None,
         *more: Any,  # noqa: ANN401 - as above
     ) -> None:
-        pipes = more[3:9]
-        order = json.dumps([list(args), os.fspath(cwd or Path.cwd()), dict(os.environ if env is None else env)])
+        words = [] if isinstance(args, str) else [os.fspath(word) for word in args]
+        is_known = words[1:2] and (words[1] in _SCRIPTS or tuple(words[1:3]) == _COMMAND)
+        has_session, group = more[-2:]
+        if not is_known or words[0] != sys.executable or preexec_fn or group >= 0:
+            super()._execute_child(  # type: ignore[misc]  # it has a name of its own
+                args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *more
+            )
+            return
+        pipes, numbers = more[3:9], [*range(3), *pass_fds]
+        variables = dict(os.environ if env is None else env)
+        order = [words[1:], os.fspath(cwd or Path.cwd()), variables, has_session, numbers]
         streams = [own if own >= 0 else number for number, own in enumerate((pipes[0], pipes[3], pipes[5]))]
-        server, _ = _server(os.getpid())
         with _LOCK, orphans_come_here():
-            socket.send_fds(server, [order.encode()], streams)
+            server, _ = _server(os.getpid())
+            socket.send_fds(server, [json.dumps(order).encode()], [*streams, *pass_fds])
             self.pid = int(server.recv(20))
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]  # as above
+
+
+class Fork(Start):
+    """A fork with the arguments of `devicecore` in place of a command. Its streams are text."""
+
+    def __init__(self, arguments: Sequence[str], **options: Any) -> None:  # noqa: ANN401 - those of Popen
+        super().__init__([sys.executable, *_COMMAND, *arguments], text=True, **options)
 
 
 @cache
@@ -67,36 +92,53 @@ def _server(_pid: int) -> "tuple[socket.socket, subprocess.Popen[bytes]]":
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, __file__, str(theirs.fileno())]
-        return ours, subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.DEVNULL)
+        room = {**os.environ, "ROOM": "." * _MAX_ENVIRONMENT}
+        return ours, subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.DEVNULL, env=room)
 
 
-def _serve(requests: socket.socket) -> tuple[list[str], str, dict[str, str]]:
-    """Make a fork for each order, until nobody can send any more. Return the order in each fork."""
+def _serve(requests: socket.socket) -> list[str]:
+    """Make a fork for each order, until nobody can send any more. Return the words of the order in each fork."""
     gc.freeze()
     while True:
-        order, streams, _, _ = socket.recv_fds(requests, _MAX_ORDER, 3)
+        order, streams, _, _ = socket.recv_fds(requests, _MAX_ORDER, _MAX_STREAMS)
         if not order:
             os._exit(0)
         told, tells = os.pipe()
         between = os.fork()
         if not between:
-            pid = os.fork()
-            if pid:
-                os.write(tells, str(pid).encode())
+            if os.fork():
                 os._exit(0)
-            for number, stream in enumerate(streams):
-                os.dup2(stream, number)
-            os.closerange(3, max(told, tells, requests.fileno(), *streams) + 1)
+            words, directory, environment, has_session, numbers = json.loads(order)
+            if has_session:
+                os.setsid()
+            os.chdir(directory)
+            os.environ.clear()
+            _show(environment)
+            os.environ.update(environment)
+            given = [fcntl.fcntl(stream, fcntl.F_DUPFD, 1000) for stream in (*streams, tells)]  # above all numbers
             requests.detach()
-            return tuple(json.loads(order))
+            os.closerange(3, 1000)
+            for number, stream in zip(numbers, given, strict=False):
+                os.dup2(stream, number)
+            os.write(given[-1], str(os.getpid()).encode())
+            os.closerange(1000, given[-1] + 1)
+            return list(words)
         os.waitpid(between, 0)  # so that the fork has its new parent before that parent waits for it
         requests.send(os.read(told, 20))
         for descriptor in (told, tells, *streams):
             os.close(descriptor)
 
 
+def _show(environment: dict[str, str]) -> None:
+    """Have /proc show this environment, because there the conformance checks look for processes."""
+    numbers = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    begin, end = int(numbers[47]), int(numbers[48])
+    shown = b"".join(os.fsencode(f"{name}={value}\0") for name, value in environment.items())
+    assert len(shown) <= end - begin, "the environment of a fork must fit into that of its server"
+    ctypes.memmove(begin, shown.ljust(end - begin, b"\0"), end - begin)
+
+
 def _run(arguments: Sequence[str]) -> int:
-    sys.stdin, sys.stdout, sys.stderr = (open(number, mode, 1, closefd=False) for number, mode in enumerate("rww"))  # noqa: SIM115 - as Python opens them
     try:
         status = main(arguments)
     except SystemExit as error:
@@ -115,8 +157,10 @@ def _run(arguments: Sequence[str]) -> int:
 if __name__ == "__main__":
     for module in _PRELOADED:
         import_module(module)
-    arguments, directory, environment = _serve(socket.socket(fileno=int(sys.argv[1])))
-    os.chdir(directory)
-    os.environ.clear()
-    os.environ.update(environment)
-    os._exit(_run(arguments))
+    words = _serve(socket.socket(fileno=int(sys.argv[1])))
+    sys.stdin, sys.stdout, sys.stderr = (open(number, mode, 1, closefd=False) for number, mode in enumerate("rww"))  # noqa: SIM115 - as Python opens them
+    if words[0] not in _SCRIPTS:
+        os._exit(_run(words[2:]))
+    sys.argv = words
+    sys.path[:1] = [str(Path(words[0]).parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    runpy.run_path(words[0], run_name="__main__")

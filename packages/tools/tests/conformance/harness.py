@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from attrs import evolve
 from devicecore_tools.conformance import Check, Report, Severity, Verdict
 from devicecore_tools.conformance.dra import CHECKS, DriverTestSettings, DriverUnderTest, run
 from devicecore_tools.conformance.dra.steps import TwoParts
+from devicecore_tools.conformance.processes import orphans_come_here
 from tests.conformance.good_driver import GoodDriver
 
 DRIVER = Path(__file__).with_name("run_driver.py")
@@ -90,6 +92,8 @@ class Findings:
     """The reports on faulty drivers, which are made at the same time, because most of it is waiting."""
 
     def __init__(self, faults: Iterable[Fault], stubs: Path | None) -> None:
+        self._ending = ExitStack()
+        self._ending.enter_context(orphans_come_here())  # else the first that ends would end it for all
         self._pool = ThreadPoolExecutor(_AT_ONCE)
         self._reports = {
             fault: self._pool.submit(report_on, fault, stubs if number % 2 else None)
@@ -99,6 +103,7 @@ class Findings:
     def close(self) -> None:
         """Wait for the reports that were begun."""
         self._pool.shutdown(cancel_futures=True)
+        self._ending.close()
 
     def assert_found(self, fault: Fault) -> None:
         """Assert that the checks of this fault fail, and no others."""
