@@ -1,4 +1,4 @@
-"""The README says what its examples print."""
+"""README and guides say what their examples print."""
 
 import re
 import tomllib
@@ -11,13 +11,15 @@ import pytest
 README = Path(__file__).parent.parent / "README.md"
 
 
-def test_the_examples_of_the_readme_print_what_it_says() -> None:
-    code = "\n".join(re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL))
+@pytest.mark.parametrize(("page", "prints"), [("README.md", 3), ("docs/tutorial.md", 11), ("docs/faults.md", 2)])
+def test_the_examples_of_a_page_print_what_it_says(page: str, prints: int) -> None:
+    text = (README.parent / page).read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     expected = re.findall(r"print\(.*\)  # (.*)", code)
     printed = StringIO()
     with redirect_stdout(printed):
-        exec(compile(code, README, "exec"), {})  # noqa: S102 - the README of this repository
-    assert len(expected) == 3
+        exec(compile(code, page, "exec"), {})  # noqa: S102 - a page of this repository
+    assert len(expected) == prints
     assert printed.getvalue().splitlines() == expected
 
 
