@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from devicecore.domain.allocation import capacity, pools, search
-from devicecore.testing.allocation_cases import allocation_cases
+from devicecore.testing.allocation_cases import CLASSES, allocation_cases
 from tests.allocation.judging import disagreement, disagreements
 from tests.recorded import Json
 
@@ -26,6 +26,23 @@ def test_the_allocation_and_the_judge_agree(case: Json) -> None:
 
 def test_the_allocation_and_the_judge_agree_on_many_cases() -> None:
     assert set(disagreements(200)) == {""}
+
+
+@pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"])
+@pytest.mark.parametrize("part", ["matchExpressions", "matchFields"])
+def test_the_judge_reads_each_operator_of_a_node_selector(operator: str, part: str) -> None:
+    keys = ("zone", "rank", "none") if part == "matchExpressions" else ("metadata.name",)
+    values = {"In": ["a", "n1"], "NotIn": ["a", "n1"], "Gt": ["4"], "Lt": ["6"]}.get(operator, [])
+    node = {"metadata": {"name": "n1", "labels": {"zone": "a", "rank": "5"}}}
+    request = {"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1}}
+    claim = {"metadata": {"name": "c", "namespace": "default"}, "spec": {"devices": {"requests": [request]}}}
+    allocated: Json = {"devices": [], "shared": [], "capacity": []}
+    case = {"node": node, "classes": CLASSES, "claims": [claim], "allocated": allocated}
+    for key in keys:
+        selector = {"nodeSelectorTerms": [{part: [{"key": key, "operator": operator, "values": values}]}]}
+        pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "gpu.example.com", "pool": pool, "nodeSelector": selector, "devices": [{"name": "d0"}]}
+        assert disagreement({**case, "slices": [{"metadata": {"name": "s"}, "spec": spec}]}) == ""
 
 
 ROOT = Path(__file__).parent.parent.parent

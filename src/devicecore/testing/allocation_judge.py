@@ -270,12 +270,28 @@ def _accepts(place: Json, node: Json) -> bool:
         return bool(place["nodeName"] == node["metadata"]["name"])
     if place.get("allNodes"):
         return True
-    labels = node["metadata"].get("labels", {})
+    labels, fields = node["metadata"].get("labels", {}), {"metadata.name": node["metadata"]["name"]}
     for term in place.get("nodeSelector", {}).get("nodeSelectorTerms", ()):
-        expressions = term.get("matchExpressions", ())
-        if expressions and all(labels.get(one["key"]) in one["values"] for one in expressions):  # `In` only
+        wanted = [(labels, one) for one in term.get("matchExpressions", ())]
+        wanted += [(fields, one) for one in term.get("matchFields", ())]
+        if wanted and all(_is_met(found.get(one["key"]), one) for found, one in wanted):
             return True
     return False
+
+
+def _is_met(value: str | None, wanted: Json) -> bool:
+    """Whether a label, None if there is none, is what a requirement of a NodeSelector wants."""
+    operator: str = wanted["operator"]
+    values: Sequence[str] = wanted.get("values", ())
+    if operator in ("In", "NotIn"):
+        return (value in values) == (operator == "In")
+    if operator in ("Exists", "DoesNotExist"):
+        return (value is not None) == (operator == "Exists")
+    try:
+        number, limit = int(value or ""), int(values[0])
+    except ValueError:
+        return False
+    return number > limit if operator == "Gt" else number < limit
 
 
 def _uses(device: Json) -> Iterator[tuple[tuple[str, str], int]]:
