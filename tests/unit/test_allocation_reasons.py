@@ -22,6 +22,8 @@ HOLDER = {
     "metadata": {"namespace": "ml", "name": "train"},
     "status": {"reservedFor": [{"name": "pod-a"}], "allocation": {"devices": {"results": [RESULT]}}},
 }
+SHARED_RESULT = RESULT | {"shareID": "a", "consumedCapacity": {"memory": "10Gi"}}
+SHARE: Json = {"metadata": {"name": "share"}, "status": {"allocation": {"devices": {"results": [SHARED_RESULT]}}}}
 
 
 def _refuses(_expression: str, _device: allocation.PoolDevice) -> bool:
@@ -81,6 +83,7 @@ REASONS = {
         _first_reason(GPU, request=IS_H100, matches=_fails)
     ),
     "is held by claim ml/train of pod pod-a": lambda: _first_reason(GPU, holder=HOLDER),
+    "would have to give 40Gi of memory, and has 30Gi": lambda: _first_reason(GPU, holder=SHARE),  # shared no more
     "is taken by request r of claim c": lambda: _first_reason(GPU, second=True),
     "has the taint example.com/broken=yes:NoSchedule": lambda: _first_reason(GPU | {"taints": [BROKEN]}),
     "needs 3 of counter card/slots, and 2 is free": lambda: _first_reason(COUNTED, counters=CARD),
@@ -110,3 +113,48 @@ def _wants(**capacity: str) -> Json:
 @pytest.mark.parametrize(("text", "reason"), REASONS.items(), ids=range(len(REASONS)))
 def test_a_reason_names_what_is_in_the_way_in_one_line(text: str, reason: Callable[[], str]) -> None:
     assert reason() == text
+
+
+def _slice(name: str, count: int, *devices: Json, **more: object) -> allocation.PoolSlice:
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": count}
+    spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": list(devices), **more}
+    return allocation.slice_of({"metadata": {"name": name}, "spec": spec})
+
+
+@pytest.mark.parametrize(("selectors", "found"), [([], ["d1", "d2"]), (["first"], None)])
+def test_an_expression_without_a_value_is_no_error_where_kubernetes_never_evaluates_it(
+    selectors: list[str], found: list[str] | None
+) -> None:
+    """Kubernetes does not try d0 for admin access, because its counters are exhausted, and so never comes to d3."""
+
+    def matches(expression: str, device: allocation.PoolDevice) -> bool:
+        is_first = device.key.device == "d0" or expression != "first"
+        return _fails(expression, device) if device.key.device == "d3" and is_first else is_first
+
+    def device(name: str, node: int) -> dict[str, object]:
+        return {"name": name, "attributes": {"numa": {"int": node}}}
+
+    first = device("d0", 0) | {"consumesCounters": COUNTED["consumesCounters"]}
+    devices = [first, device("d1", 1), device("d2", 1), device("d3", 0)]
+    slices = [_slice("a", 2, *devices), _slice("b", 2, sharedCounters=CARD)]
+    admin = {"adminAccess": True, "selectors": [{"cel": {"expression": one}} for one in selectors]}
+    requests: list[Json] = [
+        {"name": "r", "exactly": {"deviceClassName": "gpu", **admin}},
+        {"name": "s", "exactly": {"deviceClassName": "gpu", **IS_H100}},
+    ]
+    constraints = [{"matchAttribute": "gpu.example.com/numa"}]
+    claim = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests, "constraints": constraints}}}
+    wanted, node = [allocation.claim_of(claim)], allocation.TargetNode("n1")
+    answer = allocation.allocate(wanted, node, slices, [], [allocation.DeviceClass("gpu")], matches=matches)
+    if isinstance(answer, allocation.DeviceAllocation):
+        assert [one.key.device for one in answer.devices()] == found
+    else:
+        assert found is None
+        assert not answer.is_error
+
+
+@pytest.mark.parametrize(("counts", "is_complete"), [((1, 2), False), ((2, 1), True)])
+def test_of_different_counts_the_first_that_is_known_counts(counts: tuple[int, int], *, is_complete: bool) -> None:
+    slices = [_slice("b", counts[0], GPU), _slice("a", counts[1], H100)]
+    (pool,) = allocation.Slices(slices).pools(allocation.TargetNode("n1"), allocation.Features())
+    assert pool.is_incomplete is not is_complete

@@ -19,7 +19,7 @@ claim two, request gpus: 0 of 2 devices fit; of 2 devices on the node 2 taken by
 from collections.abc import Iterable, Mapping, Sequence
 
 from devicecore.domain.allocation.errors import SearchGivenUpError, SelectorError, UndecidedError
-from devicecore.domain.allocation.kubernetes import as_kubernetes, exclusion
+from devicecore.domain.allocation.kubernetes import as_kubernetes, despite_error, exclusion
 from devicecore.domain.allocation.model import (
     DeviceClass,
     DeviceKey,
@@ -106,7 +106,11 @@ def allocate(
         problem = problem_of(search, reasons)
         return NoAllocation(problem or str(error), reasons, is_error=not problem)
     except UndecidedError as error:
-        return NoAllocation(str(error), is_error=True)
+        instead = despite_error(situation)
+        if instead is None:
+            return NoAllocation(str(error), is_error=True)
+        if instead:
+            return DeviceAllocation(tuple(claims), node, by_name, features, instead)
     reasons = verdicts(search)
     for pool in pools:
         if pool.problem and not pool.is_incomplete and not excluded:

@@ -47,8 +47,9 @@ class KubernetesSearch(Search):
         super().__init__(situation)
         self._faults = faults
         self._charged: set[Candidate] = set()
-        self._leaked: list[Candidate] = []
+        self._leaked: dict[object, dict[Use, int]] = defaultdict(lambda: defaultdict(int))
         self._in_use_for_ever: set[DeviceKey] = set()
+        self._paid_for_ever: set[DeviceKey] = set()
         self._first_of_name: dict[str, Pool] = {}
         self._values: dict[tuple[int, int], dict[str, Attribute]] = defaultdict(dict)
         self._never_given_back: list[Taken] = []
@@ -69,7 +70,7 @@ class KubernetesSearch(Search):
         if reason is not None and candidate in self._charged:
             late = KubernetesFault.CAPACITY_REJECT if is_late else KubernetesFault.REJECT
             if late in self._faults:
-                self._leaked.append(candidate)
+                self._leak(candidate)
         return reason
 
     def _take(self, claim: int, request: DeviceRequest, candidate: Candidate) -> bool:
@@ -88,10 +89,13 @@ class KubernetesSearch(Search):
             and device.counters
             and self._is_shared(device)
             and self._consumes_counters(taken.request)
+            and taken.key not in self._paid_for_ever
             and not any(one.key == taken.key for one in self.taken)
             and not any(one.consumed for one in self._held.get(taken.key, ()))
         ):
-            self._leaked.append(taken.candidate)
+            self._leak(taken.candidate)
+            if not device.capacity:
+                self._paid_for_ever.add(taken.key)
         for index, _ in self._distinct(taken.claim, taken.request):
             self._values[taken.claim, index].pop(taken.request.names[0], None)
         return taken
@@ -133,22 +137,23 @@ class KubernetesSearch(Search):
         else:
             known = super()._available(pool)
         free: dict[Use, int] = defaultdict(lambda: _UNLIMITED, known)
-        for leaked in self._leaked:
-            if self._is_same_pool(leaked.pool, pool):
-                for use, amount in leaked.device.uses.items():
-                    free[use] -= amount.nanos
+        for use, amount in self._leaked[self._ledger(pool)].items():
+            free[use] -= amount
         return free
 
-    def _paying(self, pool: Pool) -> Iterator[PoolDevice]:
-        if KubernetesFault.POOL_NAMES not in self._faults:
-            yield from super()._paying(pool)
-            return
-        for one in {id(taken.candidate.pool): taken.candidate.pool for taken in self.taken}.values():
-            if self._is_same_pool(one, pool):
-                yield from super()._paying(one)
+    def _leak(self, candidate: Candidate) -> None:
+        for use, amount in candidate.device.uses.items():
+            self._leaked[self._ledger(candidate.pool)][use] += amount.nanos
 
-    def _is_same_pool(self, one: Pool, other: Pool) -> bool:
-        return one is other or (KubernetesFault.POOL_NAMES in self._faults and one.key[1] == other.key[1])
+    def _paying(self, pool: Pool) -> Iterator[PoolDevice]:
+        pools = {id(taken.candidate.pool): taken.candidate.pool for taken in self.taken}.values()
+        for one in pools:
+            if self._ledger(one) == self._ledger(pool):
+                yield from (device for device in super()._paying(one) if device.key not in self._paid_for_ever)
+
+    def _ledger(self, pool: Pool) -> object:
+        """Return the same for pools whose counters are counted together."""
+        return pool.key[1] if KubernetesFault.POOL_NAMES in self._faults else pool.key
 
     # --- constraints --------------------------------------------------------------------------------------------------
 
@@ -227,6 +232,23 @@ def exclusion(situation: Situation) -> str:
         except UndecidedError:
             return ""  # the search without faults has decided
     return ""
+
+
+def despite_error(situation: Situation) -> tuple[Taken, ...] | None:
+    """Return the right devices that Kubernetes finds although our search could not evaluate an expression.
+
+    A fault may keep Kubernetes from trying the device for which the expression has no value. The result is empty if it
+    finds no devices then, and None if it cannot decide either, or finds wrong ones.
+    """
+    if not _may_differ(situation):
+        return None
+    search = KubernetesSearch(situation)
+    try:
+        if not search.run():
+            return ()
+        return tuple(search.taken) if Search(situation).allows(search.taken) else None
+    except UndecidedError:
+        return None
 
 
 def _may_differ(situation: Situation) -> bool:

@@ -48,7 +48,10 @@ class Slices:
     def __init__(self, slices: Iterable[PoolSlice]) -> None:
         self._pools: dict[PoolKey, list[PoolSlice]] = defaultdict(list)
         nodes: dict[PoolKey, set[str]] = defaultdict(set)
-        for one in sorted(slices, key=lambda one: (one.driver, one.pool, one.name)):
+        known = list(slices)
+        # If slices say different counts, the first of them counts; those of a node come before those of several.
+        self._rank = {one: (not (one.place and one.place.node), number) for number, one in enumerate(known)}
+        for one in sorted(known, key=lambda one: (one.driver, one.pool, one.name)):
             self._pools[one.driver, one.pool].append(one)
             nodes[one.driver, one.pool].add(one.place.node if one.place else "")
         self._of_node: dict[str, list[PoolKey]] = defaultdict(list)
@@ -62,11 +65,17 @@ class Slices:
         Pools with devices that bind late, because they have binding conditions, come last.
         """
         keys = sorted(self._of_node.get(node.name, []) + self._of_node.get("", []))
-        pools = [pool for key in keys if (pool := _pool(key, self._pools[key], node, features))]
+        pools = [pool for key in keys if (pool := _pool(key, self._pools[key], node, features, self._rank))]
         return sorted(pools, key=lambda pool: pool.binds_late)
 
 
-def _pool(key: PoolKey, slices: Sequence[PoolSlice], node: TargetNode, features: Features) -> Pool | None:
+def _pool(
+    key: PoolKey,
+    slices: Sequence[PoolSlice],
+    node: TargetNode,
+    features: Features,
+    rank: Mapping[PoolSlice, tuple[bool, int]],
+) -> Pool | None:
     """Return what a node sees of a pool, None if it is nothing, or if newer slices are on their way."""
     known = [one for one in slices if features.partitionable_devices or (one.place is not None and not one.counters)]
     here = [one for one in known if (one.counters and one.is_visible(node)) or one.targets(node)]
@@ -74,13 +83,15 @@ def _pool(key: PoolKey, slices: Sequence[PoolSlice], node: TargetNode, features:
     here = [one for one in here if one.generation == generation]
     if not here:
         return None
-    current = here
-    if len(here) != here[0].count:
+    current, count = here, here[0].count
+    if any(one.count != count for one in here):
+        count = min(here, key=rank.__getitem__).count
+    if len(here) != count:
         if any(one.generation > generation for one in slices):
             return None
         current = [one for one in slices if one.generation == generation]
-        if len(current) != here[0].count:
-            problem = f"{len(current)} of {here[0].count} slices of generation {generation} are there"
+        if len(current) != count:
+            problem = f"{len(current)} of {count} slices of generation {generation} are there"
             return Pool(key, problem=problem, is_incomplete=True)
     counters = {name: values for one in here for name, values in one.counters}
     return Pool(

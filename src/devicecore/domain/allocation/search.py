@@ -436,7 +436,7 @@ class Search:
         if not self.features.consumable_capacity or not (candidate.device.capacity or request.capacity):
             return None
         used: dict[str, int] = defaultdict(int)
-        if self._is_shared(candidate.device) and consumes:
+        if consumes:
             for consumed in self._shares(candidate.key):
                 for name, amount in consumed.items():
                     used[name] += amount.nanos
