@@ -77,6 +77,9 @@ all of them."""
 _WAITING = {"command", "conformance", "e2e", "interop", "kit", "reliability"}
 """The folders whose tests start processes: a file with few of these tests takes longer than one with many."""
 
+_LONGEST = {"test_good_driver.py"}
+"""Files that take longest of all, although they have many tests."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Know the marker of pytest-cov also where it is not installed."""
@@ -106,7 +109,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("no_cover")
     waiting = [tests for path, tests in files.items() if path.parent.name in _WAITING]
     computing = [tests for path, tests in files.items() if path.parent.name not in _WAITING]
-    turns = zip_longest(sorted(waiting, key=len), sorted(computing, key=len, reverse=True), fillvalue=())
+    waiting.sort(key=lambda tests: (tests[0].path.name not in _LONGEST, len(tests)))
+    turns = zip_longest(waiting, sorted(computing, key=len, reverse=True), fillvalue=())
     items[:] = [item for turn in turns for tests in turn for item in tests]
 
 
