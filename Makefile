@@ -47,6 +47,9 @@ lint: $(VENV)/.dev ## style: ruff
 mypy: $(VENV)/.dev ## types: mypy, strict
 	@echo "== mypy"
 	@$(BIN)/mypy
+	@# As a reader has them who copies every block of a guide into one file.
+	@rm -rf build/guides && mkdir -p build/guides && $(BIN)/python -m tests.guides build/guides
+	@$(BIN)/mypy build/guides
 
 types: mypy ## types: mypy, strict; and pyright on what users see
 	@echo "== pyright"

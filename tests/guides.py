@@ -2,15 +2,28 @@
 
 Law: an import of a block that `tests/data/public_names.txt` does not list fails. What the library and the tools import
 by themselves is not looked at.
+
+Run with a directory, it writes the guides there as programs, for mypy.
 """
 
 import builtins
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 _LIST = Path(__file__).parent / "data" / "public_names.txt"
+_DOCS = Path(__file__).parents[1] / "docs"
+
+GUIDES = (
+    *("test-your-plugin", "dra-fixtures", "faults", "kube-api", "policies", "simulation"),
+    *("write-an-adapter", "write-a-driver", "write-a-plugin"),
+)
+"""The guides whose blocks make one program each."""
+
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 @cache
@@ -42,3 +55,9 @@ def _import(
             message = f"a guide imports {', '.join(private) or 'what is not public'} of {name}; README.md says what is"
             raise ImportError(message)
     return __import__(name, globals, locals, fromlist or (), level)
+
+
+if __name__ == "__main__":
+    for name in GUIDES:
+        blocks = PYTHON.findall((_DOCS / f"{name}.md").read_text(encoding="utf-8"))
+        Path(sys.argv[1], f"{name.replace('-', '_')}.py").write_text("\n".join(blocks), encoding="utf-8")

@@ -10,16 +10,13 @@ import pytest
 from devicecore_tools.conformance.device_plugin import CHECKS, Settings
 from tests.kit.faults import RESTARTS
 
+from tests.guides import GUIDES, PYTHON
+
 DOCS = Path(__file__).parents[4] / "docs"
-GUIDES = (
-    *("test-your-plugin", "dra-fixtures", "faults", "kube-api", "policies", "simulation"),
-    *("write-an-adapter", "write-a-driver", "write-a-plugin"),
-)
 GUIDE = (DOCS / "test-your-plugin.md").read_text(encoding="utf-8")
 SHELL = re.compile(r"<!-- shell: (\w+) -->\n```console\n\$ (.+)\n((?:.+\n)*)```")
 QUICK = " ".join(f"--skip={name}" for name in RESTARTS)
 QUICK_BUT_ONE = QUICK.replace("--skip=returns-after-the-directory-is-emptied ", "")
-PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 def assert_prints_what_is_shown(guide: str, name: str, status: int, directory: Path, sooner: tuple[str, str]) -> None:
@@ -52,17 +49,6 @@ def test_the_tests_in_the_guide_pass(tmp_path: Path, name: str, number: int) -> 
     command = [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", "-pno:hypothesispytest", "-pno:pytest_cov"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert f"{number} passed" in ran.stdout, ran.stdout
-
-
-def test_the_guides_pass_mypy_strict(tmp_path: Path) -> None:
-    """As a reader has them who copies every block of a guide into one file."""
-    for name in GUIDES:
-        blocks = PYTHON.findall((DOCS / f"{name}.md").read_text(encoding="utf-8"))
-        (tmp_path / f"{name.replace('-', '_')}.py").write_text("\n".join(blocks))
-    kept = DOCS.parent / ".mypy_cache" / "guides"  # what mypy knows of devicecore
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={kept}", str(tmp_path)]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
-    assert ran.stdout == f"Success: no issues found in {len(GUIDES)} source files\n"
 
 
 def test_the_guides_import_nothing_from_the_tests() -> None:

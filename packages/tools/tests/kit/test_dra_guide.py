@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
-from tests.kit.test_docs import DOCS, PYTHON, assert_prints_what_is_shown
+from tests.kit.test_docs import DOCS, assert_prints_what_is_shown
+
+from tests.guides import PYTHON
 
 GUIDE = (DOCS / "test-your-dra-driver.md").read_text(encoding="utf-8")
 GO = re.compile(r"```go\n(.*?)```", re.DOTALL)
