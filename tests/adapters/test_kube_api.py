@@ -549,6 +549,8 @@ class TestCredentials:
             with KubeApiSink(NODE, Access(service_account=directory)) as sink:
                 published(sink, status(4))
             assert server.status(NODE) == with_gpus("4", "4")
+            with pytest.raises(ApiAccessError, match="No such file"):  # a file that is named counts more
+                KubeApiSink(NODE, Access(directory / "none", service_account=directory))
 
     def test_missing_credentials_are_an_error_at_once(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("KUBECONFIG", str(directory / "none"))
