@@ -30,7 +30,7 @@ class Decoded:
     """The content of a file, and whether its checksum is right.
 
     `stored` and `computed` are None in format 0, which has no checksum. `is_foreign` says that the file has no member
-    of a checkpoint, which a kubelet reads as one without data.
+    Data, as each checkpoint has; a kubelet reads it as one without data.
     """
 
     format: int
@@ -82,8 +82,8 @@ def decode(blob: bytes) -> Decoded:
         if isinstance(value, list):
             return _decode_list(value)
         found = _decode_file(value)
-        names = [name for name, _ in value] if isinstance(value, Object) else []
-        is_foreign = not any(go.attribute_called(_File, name) for name in names)
+        known = [go.attribute_called(_File, name) for name, _ in value] if isinstance(value, Object) else []
+        is_foreign = all(one is None or one[0] != "data" for one in known)
         return evolve(found, data=evolve(found.data, extra=extra_fields(value)), is_foreign=is_foreign)
     except go.RefusedError as refusal:
         raise MalformedCheckpointError(problem=str(refusal)) from None

@@ -61,6 +61,8 @@ def parse(blob: bytes) -> Json:
         raise MalformedCheckpointError(problem="it is empty")
     if problem := size_problem(blob):
         raise MalformedCheckpointError(problem)
+    if blob.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+        raise MalformedCheckpointError(problem="not JSON: it begins with a byte-order mark")
     text = _decoded(blob)
     try:
         value = _parsed(text)

@@ -190,7 +190,7 @@ def _examined(blob: bytes | None) -> "tuple[FileReport, CheckpointData | None, t
     from devicecore_tools.command.checkpoint_holders import warnings_about
 
     report, data = examine(blob)
-    return report, data, () if data is None else warnings_about(data)
+    return report, data, () if data is None else warnings_about(data, report)
 
 
 def _sentence(report: "FileReport") -> str:

@@ -5,10 +5,14 @@ Law: all of this is computed from the file's data. A checksum that fits does not
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from devicecore.domain.checkpoint import CheckpointData
+from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict
 from devicecore.domain.device_set import natural_key
 from devicecore_tools.checkpoint.repair import devices_of, shared_devices
 
+_LAST_READERS: dict[int | None, str] = {
+    0: "1.9",
+    1: "1.29",
+}  # the last kubelets that read a format; newer ones write format 2
 _MAX_NAMED = 10  # devices or pods in one warning
 
 
@@ -21,13 +25,15 @@ def free_devices(data: CheckpointData) -> dict[str, list[str]]:
     }
 
 
-def warnings_about(data: CheckpointData) -> tuple[str, ...]:
-    """Sentences about devices that two pods hold, and about devices that are held and not registered.
+def warnings_about(data: CheckpointData, report: FileReport) -> tuple[str, ...]:
+    """Sentences about an old format, devices that two pods hold, and devices that are held and not registered.
 
     A kubelet accepts such a file. It registers only healthy devices, so a device that has turned unhealthy while a pod
     holds it is not registered either.
     """
-    return (*_shared(data), *_unregistered(data))
+    last = _LAST_READERS.get(report.format) if report.verdict is FileVerdict.OK else None
+    old = f"kubelets after {last} cannot read format {report.format}, and start without any allocation"
+    return (*([old] if last else ()), *_shared(data), *_unregistered(data))
 
 
 def _shared(data: CheckpointData) -> Iterator[str]:

@@ -52,7 +52,7 @@ def document(file: str, report: FileReport, data: CheckpointData, shown: Filter)
         "entries": None if data.entries is None else [_entry(entry) for entry in shown.entries(data)],
         "registered": registered and {name: ids for name, ids in registered.items() if shown.has_resource(name)},
         "free": {name: ids for name, ids in free_devices(data).items() if shown.has_resource(name)},
-        "warnings": warnings_about(data),
+        "warnings": warnings_about(data, report),
     }
 
 

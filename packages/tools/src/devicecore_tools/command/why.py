@@ -137,7 +137,7 @@ def why(*, as_json: bool, pod_file: str | None, message: str, topology: "Topolog
 
 def _not_understood(message: str, texts: Sequence[str], what: str, no_events: str) -> str:
     said = (foreign_text(texts[0]) if texts else "") or "an empty text"
-    hint = "" if message == "-" or _is_file(message) else _HOW_TO_GET_IT
+    hint = "" if message == "-" or _exists(message) else _HOW_TO_GET_IT
     if what:
         first = "the message: " if len(texts) == 1 else f"{len(texts)} messages, the first: "
         said = f"{what} with {first}{said}" if texts else f"{what} without a message"
@@ -206,7 +206,7 @@ def _read(message: str) -> tuple[list[str], "PodSeen | None", str]:
 
     if message == "-":
         data, place = sys.stdin.buffer.read(MAX_INPUT), "standard input"
-    elif _is_file(message):
+    elif _exists(message):
         data, place = read_input(message, MAX_INPUT), message
     else:
         data, place = message.encode(errors="replace"), "MESSAGE"
@@ -263,7 +263,7 @@ def _refused_pods(document: "Value") -> "list[Value]":
     return pods if len(pods) == 1 else [pod for pod in pods if any(find_all(text) for text in _messages(pod))]
 
 
-def _is_file(text: str) -> bool:
+def _exists(text: str) -> bool:
     try:
         return Path(text).exists()  # also a pipe, as `<(kubectl ...)` is one
     except PermissionError:  # opening it says so
