@@ -99,6 +99,24 @@ def test_a_claim_that_fits_gets_its_devices_named(place: Path, capsys: Capsys) -
     assert "claim ml/train on node-1: gets its devices\n  request r  gpu.example.com/node-1/gpu-0\n" in printed
 
 
+@pytest.mark.parametrize(
+    ("selector", "tainted"), [({"device": "gpu-0", "driver": DRIVER}, 2), ({}, 4), (None, 0), ({"pool": "node-2"}, 2)]
+)
+def test_a_device_taint_rule_taints_what_it_selects(
+    selector: object, tainted: int, place: Path, capsys: Capsys
+) -> None:
+    taint = {"key": "example.com/off", "effect": "NoExecute"}
+    rule = {
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "off"},
+        "spec": {"taint": taint, "deviceSelector": selector},
+    }
+    (place / "rules.json").write_text(json.dumps(rule))
+    (place / "claim.json").write_text(json.dumps(claim("train", 4)).replace(WANTS_H100.replace('"', '\\"'), "true"))
+    run(place, "why", "claim.json", "--slices", "slices.json", "--claims", "rules.json", "--json")
+    assert capsys.readouterr().out.count("has the taint example.com/off:NoExecute") == tainted
+
+
 def test_a_file_that_is_given_twice_counts_once(place: Path, capsys: Capsys) -> None:
     outcomes = []
     for more in ([], ["--claims", "slices.json"]):

@@ -82,6 +82,7 @@ LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
 CLAIMS = ApiResource("resource.k8s.io", "v1", "resourceclaims")
 CLASSES = ApiResource("resource.k8s.io", "v1", "deviceclasses")
 SLICES = ApiResource("resource.k8s.io", "v1", "resourceslices")
+TAINT_RULES = ApiResource("resource.k8s.io", "v1", "devicetaintrules")
 
 
 class ApiServers(HasLifecycle):

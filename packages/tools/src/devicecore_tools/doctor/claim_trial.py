@@ -17,6 +17,7 @@ from devicecore.domain.allocation import (
     DeviceKey,
     Held,
     NoAllocation,
+    PoolDevice,
     PoolSlice,
     Slices,
     TargetNode,
@@ -103,8 +104,9 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
         Value({"metadata": one["metadata"].data, "spec": one["spec"]["spec"].data}, one, "spec")
         for one in of_kind.get("ResourceClaimTemplate", ())
     ]
+    rules = tuple(map(_taint_rule, of_kind.get("DeviceTaintRule", ())))
     return ClusterObjects(
-        tuple(map(slice_of, of_kind.get("ResourceSlice", ()))),
+        tuple(_tainted(slice_of(one), rules) for one in of_kind.get("ResourceSlice", ())),
         tuple(map(class_of, classes)),
         tuple(map(node_of, of_kind.get("Node", ()))),
         tuple(held for one in claims for held in held_by(one)),
@@ -112,6 +114,36 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
         {_name(one): one for one in claims},
         {_name(one): claim_of(one) for one in templates},
     )
+
+
+TaintRule = tuple[tuple[str, str, str] | None, Taint]
+"""Driver, pool and device of a rule, empty if any will do, or None if the rule selects no device; and the taint."""
+
+
+def _taint_rule(rule: Value) -> TaintRule:
+    selector, taint = rule["spec"]["deviceSelector"], rule["spec"]["taint"]
+    for name in ("deviceClassName", "selectors"):
+        if selector[name].data:
+            selector[name].refuse(
+                "expected a rule of Kubernetes 1.35 or newer, which selects by driver, pool or device"
+            )
+    driver, pool, device = (selector.text_at(name, "") for name in ("driver", "pool", "device"))
+    selected = None if selector.data is None else (driver, pool, device)
+    return selected, Taint(*(taint.text_at(name, "") for name in ("key", "value", "effect")))
+
+
+def _tainted(one: PoolSlice, rules: Sequence[TaintRule]) -> PoolSlice:
+    """Return a slice with the taints that rules add to its devices."""
+
+    def with_taints(device: PoolDevice) -> PoolDevice:
+        added = [
+            taint
+            for selected, taint in rules
+            if selected is not None and all(want in ("", has) for want, has in zip(selected, device.key, strict=True))
+        ]
+        return evolve(device, taints=(*device.taints, *added)) if added else device
+
+    return evolve(one, devices=tuple(map(with_taints, one.devices))) if rules else one
 
 
 @frozen

@@ -10,7 +10,7 @@ from os import PathLike
 from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.access import ApiRequest, ApiServer, Problem, check_node_name
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.adapters.kube_api.requests import CLAIMS, CLASSES, EVENTS, NODES, PODS, SLICES, all_of
+from devicecore.adapters.kube_api.requests import CLAIMS, CLASSES, EVENTS, NODES, PODS, SLICES, TAINT_RULES, all_of
 
 _SECONDS = 30.0  # for a request
 _PODS_AT_ONCE = 100  # so that no answer comes near the limit of one
@@ -21,12 +21,13 @@ _RESOURCES = {
     "ResourceSlice": SLICES,
     "ResourceClaim": CLAIMS,
     "DeviceClass": CLASSES,
+    "DeviceTaintRule": TAINT_RULES,
 }
 
 OF_NODES = ("Node", "Pod", "Event", "ResourceSlice", "ResourceClaim", "DeviceClass")
 """The kinds that say what happens on nodes."""
 
-OF_CLAIMS = ("ResourceSlice", "DeviceClass", "ResourceClaim", "Node")
+OF_CLAIMS = ("ResourceSlice", "DeviceClass", "ResourceClaim", "DeviceTaintRule", "Node")
 """The kinds that decide which devices claims get."""
 
 PREPARE_FAILED = "reason=FailedPrepareDynamicResources"
