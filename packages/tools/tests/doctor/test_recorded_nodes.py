@@ -475,9 +475,15 @@ def with_a_monitor(root: Path) -> None:
         ),
         ("13-pending-claim-events-only", [with_objects_only], "claim-not-prepared", "driver-gone"),
         ("13-pending-claim-events-only", [with_objects_only, with_a_sandbox], '"findings": []', "team-13/p9"),
+        (
+            "01-healthy",
+            [lambda root: (root / ALLOCATABLE_NAME).unlink()],
+            '"device": "gpu-3", "numa_nodes": null, "health": "Healthy", "owner": "unknown"',
+            '"none"',
+        ),
         ("14-dra-healthy", [without_records_of_claims], "'team-14/p2' runs with ResourceClaim 'team-14/k2', of", ""),
     ],
-    ids=range(19),
+    ids=range(20),
 )
 def test_a_sentence_says_no_more_than_the_sources(
     name: str, changes: list[Callable[[Path], object]], said: str, not_said: str, tmp_path: Path, capsys: Capsys

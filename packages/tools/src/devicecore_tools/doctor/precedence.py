@@ -660,7 +660,9 @@ def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, 
         return {"": "the list of pods lacks pods that the kubelet lists"}
     if kubelet is KubeletNow.STARTING:
         return {"": "the kubelet has just started, and lists no pods yet"}
+    unsaid = [one for one in lists.devices if lists.allocatable is None and one not in lists.listed]
     return {
+        **dict.fromkeys(unsaid, "neither the kubelet nor a plugin has said which devices of it there are"),
         **dict.fromkeys(lists.left_out, "the kubelet's answer has no device of it, and the Node counts some"),
         **{
             one.resource: f"no source names all devices that pod {one.pod.identity} requests" for one in holders.missing
