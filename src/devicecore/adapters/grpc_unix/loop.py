@@ -10,11 +10,13 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from typing import Any, ClassVar, TypeVar
+from contextvars import Context
+from typing import Any, ClassVar, TypeVar, TypeVarTuple
 
 from devicecore.domain.errors import ForkedError
 
 Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
 Close = Callable[[], Coroutine[Any, Any, None]]
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -22,6 +24,24 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 class LoopStoppedError(Exception):
     """The loop stopped before the call had ended."""
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop that forgets what it is given after its end, where others raise RuntimeError.
+
+    If a call was given up, gRPC gives it to the loop of that call when the plugin ends. It would raise the error on the
+    loop of a later run, which then gets no more events for a while.
+    """
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Arguments], object], *args: *Arguments, context: Context | None = None
+    ) -> asyncio.Handle:
+        try:
+            return super().call_soon_threadsafe(callback, *args, context=context)
+        except RuntimeError:
+            if not self.is_closed():
+                raise
+            return asyncio.Handle(callback, args, self, context)
 
 
 class LoopThread:
@@ -84,8 +104,7 @@ class LoopThread:
                 return
             with self._submitting:
                 self._stopping = True
-                with suppress(RuntimeError):  # it has ended with the program
-                    self._loop.call_soon_threadsafe(self._stop.set)
+                self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
             if LoopThread._shared is self:
                 LoopThread._shared = None
@@ -149,8 +168,7 @@ class LoopThread:
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Have `callback` called on the loop, from any thread. This does nothing if the loop has stopped."""
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(callback)
+        self._loop.call_soon_threadsafe(callback)
 
     async def in_worker(self, function: Callable[..., Result], *arguments: object) -> Result:
         """Run `function`, which may block, in a worker thread."""
@@ -163,7 +181,7 @@ class LoopThread:
 
     def _run(self) -> None:
         try:
-            with asyncio.Runner() as runner:
+            with asyncio.Runner(loop_factory=_Loop) as runner:
                 runner.get_loop()  # before there is a coroutine, which would have to be closed
                 runner.run(self._main())
         except OSError as error:
