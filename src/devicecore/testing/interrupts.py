@@ -43,6 +43,7 @@ class Interrupts:
     def interrupt(self, action: Callable[[], object]) -> bool:
         """Call `action` and return whether it was interrupted. An interrupt is not raised again."""
         before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # noqa: SLF001 - else Python 3.12.1 tells none the first time
         sys.settrace(self._enter)
         try:
             action()
