@@ -222,6 +222,7 @@ def test_convert_says_which_fields_are_lost(devicecore: Run, tmp_path: Path) -> 
     ran = devicecore("checkpoint", "convert", "--to", "2", str(file))
     assert (ran.returncode, ran.stdout) == (0, sound.decode())
     assert "lost: the field 'Claim' of entry 1, which this version does not know" in ran.stderr
+    assert "Missing option '--to'. Choose from: 1, 2" in devicecore("checkpoint", "convert", str(file)).stderr
 
 
 # --- diff -------------------------------------------------------------------------------------------------------------

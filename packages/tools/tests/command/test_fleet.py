@@ -130,7 +130,9 @@ def test_commands_go_to_one_fleet_by_its_socket(tmp_path: Path, capsys: pytest.C
             FleetSocket(path, order).start()
     assert orders == [("a*", ["heal"]), ("a*", ["unhealthy", "x"])]
     assert main(["fleet", "do", "--control", str(path), "a*", "heal"]) == 2
-    assert "no fleet answers at" in capsys.readouterr().err
+    path.touch()
+    assert main(["fleet", "do", "--control", str(path), "a*", "heal"]) == 2
+    assert capsys.readouterr().err.splitlines()[1:] == [f"devicecore: no fleet answers at {path}: it is not a socket"]
 
 
 def test_a_client_that_sends_byte_after_byte_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +164,9 @@ def test_a_fleet_outside_of_a_pod_never_takes_the_kubeconfig_of_its_user(
 def test_a_shape_is_printed_to_start_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fleet", "shapes"]) == 0
     assert "dgx-h100" in capsys.readouterr().out.split()
+    assert main(["fleet", "shapes", "--json"]) == 0
+    assert "dgx-h100" in json.loads(capsys.readouterr().out)
+    assert main(["fleet", "shapes", "mig", "--json"]) == 2
     assert main(["fleet", "shapes", "mig"]) == 0
     assert "sharedCounters" in capsys.readouterr().out
     assert main(["fleet", "shapes", "cray"]) == 2

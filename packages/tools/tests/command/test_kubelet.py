@@ -36,6 +36,7 @@ def busy_port() -> Iterator[int]:
         pytest.param("", "Missing option '--root'.", id="no root"),
         pytest.param("--root {root}/missing", "Directory '{root}/missing' does not exist.", id="missing root"),
         pytest.param("--root {root} --manifests {root}/no", "Directory '{root}/no' does not exist.", id="no manifests"),
+        pytest.param("--root {root} --manifests {root}/.", "name another directory than --root", id="one for both"),
         pytest.param(
             "--root {root} --numa-nodes 0,x", "'0,x' is not a list of numbers such as 0,1 or 0-3.", id="numa nodes"
         ),

@@ -102,6 +102,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 128 + signal.SIGINT
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
-        complain(context.command_path if context else "devicecore", error.format_message())
+        text = error.format_message().replace("\n\t", " ")  # click lists choices in lines of their own
+        complain(context.command_path if context else "devicecore", text)
         return UNUSABLE
     return status or 0

@@ -16,7 +16,8 @@ import click
 from attrs import define, field, frozen
 
 from devicecore_tools.command.kubelet import screen as screens
-from devicecore_tools.command.options import ExistingDirectory, address
+from devicecore_tools.command.options import ExistingDirectory, address, json_option
+from devicecore_tools.command.output import print_json
 from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:
@@ -161,7 +162,8 @@ def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
 
 @fleet.command()
 @click.argument("name", required=False)
-def shapes(name: str | None) -> int:
+@json_option
+def shapes(name: str | None, *, as_json: bool) -> int:
     """Print a file to start from, or the names of those that there are.
 
     \b
@@ -172,7 +174,12 @@ def shapes(name: str | None) -> int:
     known = known_shapes()
     if name is not None and name not in known:
         raise click.BadParameter(f"expected one of {', '.join(known)}, got {name!r}.", param_hint="NAME")
-    click.echo(known[name] if name is not None else "\n".join(known), nl=name is None)
+    if name is not None and as_json:
+        raise click.UsageError("--json is for the names: a file is YAML.")
+    if as_json:
+        print_json(list(known))
+    else:
+        click.echo(known[name] if name is not None else "\n".join(known), nl=name is None)
     return 0
 
 

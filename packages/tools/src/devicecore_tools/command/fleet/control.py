@@ -115,7 +115,9 @@ def send_command(path: Path, nodes: str, words: Sequence[str]) -> tuple[list[str
             answer = json.loads(_line(connection, _MAX_ANSWER, 4 * PATIENCE))
             return [foreign_text(str(one)) for one in answer["sentences"]], int(answer["obeyed"])
         except OSError as error:
-            problem = f"no fleet answers at {foreign_text(str(path))}: {error.strerror or error}"
+            is_other = path.exists() and not path.is_socket()
+            cause = "it is not a socket" if is_other else error.strerror or error
+            problem = f"no fleet answers at {foreign_text(str(path))}: {cause}"
             raise FleetSocketError(problem) from error
         except (ValueError, KeyError, TypeError) as error:
             raise FleetSocketError(f"the process that listens at {foreign_text(str(path))} is no fleet") from error

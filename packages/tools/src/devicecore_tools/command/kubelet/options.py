@@ -178,6 +178,8 @@ def node_settings(
     found = _server(name, **server)
     if found is not None and found.runs_pods and manifests is not None:
         raise click.UsageError("pods come from --manifests or from the API server, not from both.")
+    if manifests is not None and manifests.samefile(root):
+        raise click.UsageError("--manifests: name another directory than --root, which has files of this command.")
     if len(set(numa_nodes)) != len(numa_nodes) or not numa_nodes:
         raise click.UsageError("--numa-nodes: name at least one node, and each node once.")
     return NodeSettings(
