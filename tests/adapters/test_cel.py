@@ -73,6 +73,8 @@ def test_what_kubernetes_refuses_when_it_compiles_is_refused(expression: str) ->
         '"ab(1)".find("(b)([(])(?P<n>[0-9])") == "b(1" && "a[1] b2".findAll("([a-z])([[]?)[0-9]") == ["a[1", "b2"]',
         f'"{"a" * 60}!".find("(a+)+$") == "" && "{"a" * 60}!".findAll("(a+)+$").size() == 0',
         'url("https://a.b/a b").getEscapedPath() == "/a%20b"',
+        '["a.b/c_D", "e"].all(x, !format.qualifiedName().validate(x).hasValue())',
+        'format.dns1123Label().validate("a-").hasValue() && !format.dns1035LabelPrefix().validate("a-").hasValue()',
         'has(device.driver) && device.?driver.orValue("x") == "a.example.com" && !device.allowMultipleAllocations',
         'cel.bind(d, device, cel.bind(a, d.attributes["none"], a.size() == 0 && d.driver == "a.example.com"))',
         "1 < 2.5 && 3u > -2.5 && [1].existsOne(x, x == 1) && [1, 2].isSorted()",

@@ -259,9 +259,38 @@ def _rows() -> Iterator[_Row]:
     yield from _texts_and_lists()
     yield _Row("comparable", _BOOL, [_ANY, _ANY], _comparable)
     yield _Row("unlike_versions", _BOOL, [_ANY, _LIST], _are_unlike_versions)
+    yield _Row("format_errors", _TEXTS, [_TEXT, _TEXT], _format_errors)
     yield _member("includes", _BOOL, [_ANY, _ANY], _includes)
     for name, does in (("made_map", dict), ("merged_map", _merged)):
         yield _member(name, cel.Type.Map(_ANY, _ANY), [_LIST], does)
+
+
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAMED = r"[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_FORMATS = {  # how long a text may be, and what it must look like
+    "dns1123Label": (63, _LABEL),
+    "dns1123Subdomain": (253, _SUBDOMAIN),
+    "dns1035Label": (63, r"[a-z]([-a-z0-9]*[a-z0-9])?"),
+    "qualifiedName": (317, rf"((?=[^/]{{1,253}}/){_SUBDOMAIN}/)?(?=[^/]{{1,63}}\Z){_NAMED}"),
+    "labelValue": (63, rf"({_NAMED})?"),
+    "uuid": (36, r"(?i:[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12})"),
+    "byte": (MAX_MADE, r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"),
+}
+
+
+def _format_errors(name: str, text: str) -> list[str]:
+    """Return why a text has not a format. Raises ValueError if there is no such format here."""
+    if name == "uri":
+        return [] if _succeeds(_parse_url)(text) else ["invalid URI for request"]
+    plain = name.removesuffix("Prefix")
+    if plain not in _FORMATS or (plain != name and not plain.startswith("dns")):
+        message = f"unknown format {name[:100]}"
+        raise ValueError(message)
+    if plain != name and len(text) > 1 and text.endswith("-"):
+        text = text[:-2] + "a"  # more is to follow
+    longest, pattern = _FORMATS[plain]
+    return [] if len(text) <= longest and re.fullmatch(pattern, text, re.ASCII) else [f"is no {plain}"]
 
 
 def _conversions() -> Iterator[_Row]:

@@ -26,6 +26,7 @@ _VARIABLES = ("driver", "allowMultipleAllocations")
 _FIELDS = (*_MAPS, *_VARIABLES)
 _BIND = ["cel", ".", "bind", "("]
 _DEVICE_PATH = re.compile(r"""device(\.\w+(\[("[^"\\]*"|'[^'\\]*')\](\.\w+)?)?)?""")
+_VALIDATE = ["(", ")", ".", "validate", "("]
 _CONVERSIONS = ("bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint")
 _PATTERNS = ("matches", "find", "findAll")
 _ENDS_BEFORE = ([], *([token] for token in "([&|?:,"))
@@ -46,7 +47,7 @@ def tokens_of(expression: str) -> list[str]:
 
 
 def written_out(tokens: list[str]) -> list[str]:
-    """Rewrite what the library does not know: the device as a value, `device.?driver`, and `existsOne(x, ...)`."""
+    """Rewrite what the library does not know: the device as a value, `device.?driver`, `existsOne(x, ...)`, formats."""
     solid = solid_tokens(tokens)
     found = _with_bound_names(solid)
     for index in reversed(range(len(found))):
@@ -57,6 +58,11 @@ def written_out(tokens: list[str]) -> list[str]:
             found[index : index + 6] = ["true"]
         elif one[:2] == ["existsOne", "("] and len(_arguments(found, index + 1)) == len(("x", "condition")):
             found[index] = "exists_one"
+        elif one[:2] == ["format", "."] and found[index + 3 : index + 8] == _VALIDATE:
+            start = ["optional", ".", "ofNonZeroValue", "(", "format_errors", "(", f'"{one[2]}"', ","]
+            end = _closing(found, index + 7)
+            if end is not None:
+                found[index : end + 1] = [*start, *found[index + 8 : end], ")", ")"]
     return tokens if found == solid else tokens_of(_joined(found))
 
 
