@@ -497,6 +497,14 @@ def test_a_sentence_says_no_more_than_the_sources(
     assert not not_said or not_said not in text
 
 
+def test_the_node_of_another_kubelet_is_not_believed(tmp_path: Path, capsys: Capsys) -> None:
+    root = Path(written(tmp_path, "01-healthy"))
+    changed(root, "node.json", lambda node: node.update(NODES["03-plugin-ended"]["node.json"]))
+    status, document = report_of(capsys, str(root))
+    (problem,) = (one["problem"] for one in document["sources"] if one["source"] == "node")
+    assert (status, problem.partition(",")[0]) == (0, "it is Node node-3")
+
+
 def other_slice(slices: dict[str, Any], generation: int, devices: list[dict[str, Any]], **spec: object) -> None:
     """Add a slice of the same driver to a list."""
     of = slices["items"][0]["spec"]

@@ -16,11 +16,8 @@ from devicecore_tools.doctor.precedence import KUBELET_SOCKETS, Holders, Kubelet
 def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
     """No kubelet runs, or it does not answer."""
     running = [one for one in pods.here if one.phase == "Running"]
-    pods_run = (
-        f" {counted(len(running), 'pod')} of this node {by_number(running, 'runs', 'run')} on without it."
-        if running
-        else ""
-    )
+    run_on = f" {counted(len(running), 'pod')} of this node {by_number(running, 'runs', 'run')} on without it."
+    pods_run = run_on if running else ""
     if kubelet is KubeletNow.STOPPED and look.sockets.value is not None:
         dead = [one for one in KUBELET_SOCKETS if look.sockets.value.served.get(one) is False]
         sentence = f"No kubelet runs on this node: no process listens at {' and '.join(dead)}.{pods_run}"

@@ -15,6 +15,7 @@ from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.domain.documents import Value
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import DocumentError
+from devicecore.domain.text import foreign_text
 from devicecore_tools.doctor import (
     AllocatedClaimSeen,
     CdiSeen,
@@ -125,6 +126,7 @@ class NodeSources:
         pod_resources = self._read_pod_resources()
         objects = self._read_objects()
         plugins = self._read_plugins(sockets)
+        objects["node"] = _of_this_node(pod_resources.value, objects["pods"].value, objects["node"])
         return Look(
             checkpoint,
             sockets,
@@ -335,3 +337,15 @@ def _add(*options: str) -> str:
 
 def _needs(error: ModuleNotFoundError, package: str) -> str:
     return f"it is skipped, because {package} is not installed ({error.name} is missing)"
+
+
+def _of_this_node(
+    api: PodResourcesSeen | None, pods: tuple[PodSeen, ...] | None, node: Reading[NodeSeen]
+) -> Reading[NodeSeen]:
+    """Return the Node, or why it is another one: the pods that the kubelet lists are bound to the kubelet's Node."""
+    listed = api.pods if api else frozenset()
+    bound = {one.node for one in pods or () if one.node and (one.pod.namespace, one.pod.name) in listed}
+    if node.value is None or not node.value.name or not bound or node.value.name in bound:
+        return node
+    other = f"it is Node {foreign_text(node.value.name)}, and the pods that the kubelet lists are bound to another one"
+    return Reading(node.place, problem=other)
