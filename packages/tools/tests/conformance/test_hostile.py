@@ -147,8 +147,9 @@ def test_each_file_that_is_no_registration_socket_is_named_with_the_reason(tmp_p
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("nothing")
     (tmp_path / "directory").mkdir()
-    with socket.socket(socket.AF_UNIX) as hidden:
+    with socket.socket(socket.AF_UNIX) as hidden, socket.socket(socket.AF_UNIX) as left_behind:
         hidden.bind(str(tmp_path / ".reg.sock"))
+        left_behind.bind(str(tmp_path / "reg.sock"))
         found = no_sockets_in(tmp_path)
     assert found == (
         ".reg.sock there has a name that begins with a dot, which a kubelet ignores, file there is a regular file, "

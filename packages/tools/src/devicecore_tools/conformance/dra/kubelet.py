@@ -57,14 +57,16 @@ def no_sockets_in(registry: Path) -> str:
 
 
 def _description(path: Path) -> str:
-    """Return why a kubelet takes this file for no registration socket. The text is empty if it is a directory."""
+    """Return why a kubelet takes this file for no registration socket. The text is empty otherwise."""
     try:
         mode = path.stat().st_mode
     except OSError:
         return "is a symbolic link to a path without a file" if path.is_symlink() else ""
     if stat.S_ISSOCK(mode):
         too_long = len(os.fsencode(path)) > MAX_SOCKET_PATH
-        return "has too long a path" if too_long else "has a name that begins with a dot, which a kubelet ignores"
+        if too_long:
+            return "has too long a path"
+        return "has a name that begins with a dot, which a kubelet ignores" if path.name.startswith(".") else ""
     return next((f"is {kind}" for is_it, kind in _KINDS.items() if is_it(mode)), "")
 
 
