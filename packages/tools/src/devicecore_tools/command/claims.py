@@ -112,8 +112,8 @@ def claims_of_pod(pod: "Pod", node: str, slices: str | None, claims: str | None)
     target = trial.node(node)
     if target is None:
         raise ValueError(f"no slice and no Node is of {node}; give a description of the node that has its name")
-    if elsewhere := trial.elsewhere(claims_of(pod), target):
-        return ClaimAnswer(target, NoAllocation(elsewhere))
+    if problem := trial.unusable(claims_of(pod), target, pod.name):
+        return ClaimAnswer(target, NoAllocation(problem))
     return _answers(trial, wanted, target.name)[0]
 
 

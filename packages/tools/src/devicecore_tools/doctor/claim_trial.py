@@ -250,10 +250,11 @@ class ClaimTrial:
         """Return the DeviceClass that serves an extended resource if no plugin does. Of several it is the newest."""
         return self._objects.extended.get(resource)
 
-    def decide(self, names: Iterable[str], extended: UnallocatedClaim | None = None) -> ClaimsAnswer:
+    def decide(self, pod: str, names: Iterable[str], extended: UnallocatedClaim | None = None) -> ClaimsAnswer:
         """Return what the node of a record says of the claims of one pod.
 
         Args:
+            pod: its name.
             names: of its ResourceClaims, `namespace/name`.
             extended: the claim that a scheduler makes for the extended resources that DeviceClasses serve.
         """
@@ -269,8 +270,8 @@ class ClaimTrial:
             asked = (*asked, extended.name)
         if node is None:
             return ClaimsAnswer(undecided=asked)
-        if elsewhere := self.elsewhere((name for name, claim in found if claim is None), node):
-            return ClaimsAnswer(elsewhere)
+        if problem := self.unusable((name for name, _ in found), node, pod):
+            return ClaimsAnswer(problem)
         if not wanted:
             return ClaimsAnswer(undecided=missing)
         answer = self._allocate([*wanted.values()], node, self._objects)
@@ -291,12 +292,16 @@ class ClaimTrial:
         """Whether a DeviceClass is known, without which no claim can be decided."""
         return bool(self._objects.classes)
 
-    def elsewhere(self, names: Iterable[str], node: TargetNode) -> str:
-        """Return why a pod with these allocated claims cannot run on a node. Empty means that no reason is known."""
-        for name in names if node in self._objects.nodes else ():
-            claim = self._objects.claims.get(name)
-            allocated = allocated_claim(claim, [node]) if claim is not None else None
-            if allocated is not None and allocated.nodes is not None and node.name not in allocated.nodes:
+    def unusable(self, names: Iterable[str], node: TargetNode, pod: str) -> str:
+        """Return why the pod called so cannot run on a node with these claims. Empty means that no reason is known."""
+        for name, claim in ((name, self._objects.claims.get(name)) for name in names):
+            if claim is None:
+                continue
+            allocated = allocated_claim(claim, [node])
+            if claim["metadata"]["deletionTimestamp"].data is not None and (not allocated or pod not in allocated.pods):
+                return f"ResourceClaim {name} is being deleted"
+            is_here = not allocated or allocated.nodes is None or node.name in allocated.nodes
+            if node in self._objects.nodes and not is_here:
                 return f"ResourceClaim {name} is allocated, and its devices cannot be used on this node"
         return ""
 

@@ -135,7 +135,7 @@ class TrialNode:
         names = claims_of(pod)
         if self.pod_claims is None:
             return ClaimsAnswer(undecided=tuple(names))
-        return self.pod_claims.decide(names, self._extended_claim(self.pod_claims, pod))
+        return self.pod_claims.decide(pod.name, names, self._extended_claim(self.pod_claims, pod))
 
     def with_claims(self, pod: Pod) -> Pod:
         """Return the pod as a kubelet gets it: a claim has the extended resources that a DeviceClass serves here.
