@@ -145,7 +145,9 @@ class PluginProcess(HasLifecycle):
         self.command: tuple[str, ...] = tuple(with_texts(os.fspath(word), texts) for word in command)
         self._changed = changed
         self._cwd = cwd
-        self._environment = {**os.environ, "DEVICE_PLUGIN_PATH": where, "KUBELET_SOCKET": socket, **(environment or {})}
+        # Not `**os.environ`, which fails if another thread takes a variable away meanwhile, as pytest does for each test.
+        inherited = {name: os.environ.get(name, "") for name in tuple(os.environ)}
+        self._environment = {**inherited, "DEVICE_PLUGIN_PATH": where, "KUBELET_SOCKET": socket, **(environment or {})}
         self._keep_open = tuple(keep_open)
         self._lifecycle = Lifecycle(f"`{shlex.join(self.command)}`")
         self._lines: deque[str] = deque()
