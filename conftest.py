@@ -77,7 +77,7 @@ all of them."""
 _WAITING = {"command", "conformance", "e2e", "interop", "kit", "reliability"}
 """The folders whose tests start processes: a file with few of these tests takes longer than one with many."""
 
-_LONGEST = {"test_good_driver.py"}
+_LONGEST = {"test_good_driver.py", "test_conformance_restarts.py", "test_conformance_health.py", "test_wild.py"}
 """Files that take longest of all, although they have many tests."""
 
 
