@@ -145,7 +145,7 @@ class PluginProcess(HasLifecycle):
         self.command: tuple[str, ...] = tuple(with_texts(os.fspath(word), texts) for word in command)
         self._changed = changed
         self._cwd = cwd
-        # Not `**os.environ`, which fails if another thread takes a variable away meanwhile, as pytest does for each test.
+        # `{**os.environ}` fails if another thread takes a variable away meanwhile, as pytest does for each test.
         inherited = {name: os.environ.get(name, "") for name in tuple(os.environ)}
         self._environment = {**inherited, "DEVICE_PLUGIN_PATH": where, "KUBELET_SOCKET": socket, **(environment or {})}
         self._keep_open = tuple(keep_open)
