@@ -73,6 +73,14 @@ def test_repair_keeps_the_devices_of_the_pod_that_is_named(devicecore: Run, two_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "two-owners"]
 
 
+def test_repair_takes_off_a_byte_order_mark(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
+    """An editor on Windows has written it, and a kubelet reads nothing of such a file."""
+    (marked := tmp_path / "marked").write_bytes(b"\xef\xbb\xbf" + Path(two_owners).read_bytes())
+    ran = devicecore("checkpoint", "repair", "--keep", "uid-1", str(marked), str(tmp_path / "new"))
+    assert (ran.returncode, "lost: a byte-order mark" in ran.stdout, "byte-order" in ran.stderr) == (0, True, True)
+    assert len(decode((tmp_path / "new").read_bytes()).data.entries or ()) == 2
+
+
 def test_repair_refuses_a_pod_that_is_not_in_the_file(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
     ran = devicecore("checkpoint", "repair", "--keep", "uid-9", two_owners, str(tmp_path / "new"))
     assert (ran.returncode, "--keep uid-9: no entry of" in ran.stderr) == (2, True)

@@ -4,6 +4,7 @@ Law: everything that is dropped is listed. If the file does not say which of two
 written.
 """
 
+import codecs
 from typing import TYPE_CHECKING
 
 import click
@@ -86,6 +87,7 @@ def repair(
     blob = load(file)
     if blob is None:
         return _refused(file, "there is no checkpoint", as_json=as_json)
+    blob, marked = blob.removeprefix(codecs.BOM_UTF8), blob
     if is_claims_file(file, blob):
         return _refused(file, "it has ResourceClaims, and only checkpoints of devices are repaired", as_json=as_json)
     try:
@@ -100,14 +102,14 @@ def repair(
     if unknown := sorted(set(keep) - known):
         given = "" if pods is None else ", or the pod is not in --pods or has ended"
         raise click.UsageError(f"--keep {unknown[0]}: no entry of {file} is of a pod with this UID{given}.")
-    lost = lost_fields(blob)
+    lost = ["a byte-order mark, with which a kubelet reads nothing"] * (blob != marked) + lost_fields(blob)
     result = repaired(found.data, _is_readable, pods=pods, keep=keep)
     if not result.undecided:
         write_new(new_file, encode(result.data, max(found.format, 1)))
     if as_json:
         print_json(_document(file, new_file, found, result, lost))
     else:
-        _print(new_file, blob, found, result, lost)
+        _print(new_file, marked, found, result, lost)
     return _UNDECIDED if result.undecided else 0
 
 
