@@ -1,5 +1,6 @@
 """`devicecore why` and `fits` with ResourceClaims: which devices they get, and what is in the way."""
 
+import io
 import json
 from collections.abc import Mapping
 from itertools import chain
@@ -92,6 +93,17 @@ def test_each_proposed_change_helps(place: Path, capsys: Capsys) -> None:
         "claim ml/train tolerates the taint example.com/xid:NoSchedule",
         f"request r of claim ml/train does not want {WANTS_H100}",
     ]
+
+
+def test_a_claim_is_read_once_also_from_standard_input(
+    place: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "both.json").write_text("---\n" + json.dumps(CLASS) + "\n---\n" + json.dumps(claim("train", 1)))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((place / "both.json").read_bytes())))
+    slices = json.loads((place / "slices.json").read_text())
+    (place / "slices.json").write_text(json.dumps({**slices, "items": slices["items"][1:]}))  # the class is piped, too
+    assert run(place, "why", "-", "--slices", "slices.json") == 0
+    assert "claim ml/train on node-1: gets its devices\n" in capsys.readouterr().out
 
 
 def test_a_claim_that_fits_gets_its_devices_named(place: Path, capsys: Capsys) -> None:

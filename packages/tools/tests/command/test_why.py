@@ -79,6 +79,20 @@ def test_every_message_of_an_event_list_is_explained(tmp_path: Path, capsys: Cap
     assert [one["id"] for one in json.loads(capsys.readouterr().out)["explanations"]] == ["DM-05", "DC-01"]
 
 
+def test_the_refusal_inside_of_a_resize_is_explained(capsys: Capsys) -> None:
+    """The condition of a running pod has only what is inside of the event, and its pod does not fail."""
+    inner = REFUSAL.removeprefix("Pod was rejected: ")
+    event = {"kind": "Event", "message": f"Pod resize UnexpectedAdmissionError: {json.dumps({'error': inner})}"}
+    condition = {"type": "PodResizePending", "reason": "Deferred", "message": inner}
+    for document in (event, POD | {"status": {"phase": "Running", "conditions": [condition]}}):
+        assert why(json.dumps(document), "--json") == 0
+        (one,) = json.loads(capsys.readouterr().out)["explanations"]
+        assert (one["id"], ["resource", GPU] in one["values"]) == ("RZ-01", True)
+        assert "still needs 2, and 1 are healthy and free" in one["because"]
+        assert (one["change"][:13], one["next"][:8]) == ("Free or add 1", "The pod ")
+        assert "keeps running" in one["next"]
+
+
 def forms(message: str) -> list[str]:
     """A refusal as `kubectl` prints it."""
     event = {"kind": "Event", "reason": "Failed", "message": message, "involvedObject": {"kind": "Pod", "name": "big"}}

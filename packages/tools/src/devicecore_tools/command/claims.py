@@ -4,7 +4,6 @@ Law: what is printed of a claim comes from a trial (`devicecore_tools.doctor.cla
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -25,13 +24,17 @@ _NO_CLASSES = (
 )
 
 
-def _claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "ClaimTrial":
-    """Return a trial with the objects of files and of an API server. Raises ValueError if one cannot be read."""
+def _claim_trial(places: Sequence[str | None], kubeconfig: str | None, read: "Sequence[Value]" = ()) -> "ClaimTrial":
+    """Return a trial with the objects of files, of an API server, and those that were read already.
+
+    Raises ValueError if one cannot be read.
+    """
     from devicecore.domain.documents import Value
     from devicecore_tools.doctor.claim_trial import ClaimTrial, objects_of
     from devicecore_tools.doctor.sources.large_documents import read_all_documents
 
     documents = [document for place in places if place is not None for document in read_all_documents(place)]
+    documents += read
     if kubeconfig is not None:
         try:
             from devicecore_tools.doctor.sources.api_server import OF_CLAIMS, read_objects
@@ -44,30 +47,35 @@ def _claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "Claim
     return ClaimTrial(objects_of(documents))
 
 
-def claim_in(place: str) -> "Value | None":
-    """Return the ResourceClaim in a file. Return None if `place` is no file, or something else is in it.
+def claim_in(data: bytes, place: str) -> "tuple[Value, Sequence[Value]] | None":
+    """Return the ResourceClaim in what was read of a place, and all documents there. Return None if there is none.
 
     Raises ValueError if there are several claims.
     """
     from devicecore.domain.errors import DocumentError
-    from devicecore_tools.doctor.sources.large_documents import read_all_documents
+    from devicecore_tools.doctor.sources.large_documents import parse_documents
 
+    if b"ResourceClaim" not in data:
+        return None
     try:
-        documents = read_all_documents(place) if not place.startswith("-") and Path(place).is_file() else []
-    except (DocumentError, OSError, ValueError):
-        return None  # it is read again as a message, which says what is wrong
+        documents = parse_documents(data, place)
+    except DocumentError:
+        return None  # as a message, it may be understood, or is refused with a sentence
     claims = [one for one in documents if one["kind"].data == "ResourceClaim"]
     if len(claims) > 1:
         lines = ", ".join(f"{one['metadata']['name'].text('?')} at line {one.line}" for one in claims[:10])
         message = f"{place}: expected one ResourceClaim, got {len(claims)}: {lines}. Give one in a file of its own"
         raise ValueError(message)
-    return claims[0] if claims else None
+    return (claims[0], documents) if claims else None
 
 
-def explain_claim(document: "Value", sources: Mapping[str, object], *, as_json: bool) -> None:
+def explain_claim(
+    document: "Value", others: "Sequence[Value]", sources: Mapping[str, object], *, as_json: bool
+) -> None:
     """Print what the ResourceClaim in a document has, or what the nodes say of it if it has nothing.
 
-    `sources` has the options `slices`, `claims`, `kubeconfig` and `node_name`. Raises ValueError if one cannot be read.
+    `others` are the documents that were read with it. `sources` has the options `slices`, `claims`, `kubeconfig` and
+    `node_name`. Raises ValueError if one cannot be read.
     """
     from devicecore.domain.allocation import claim_of
     from devicecore_tools.doctor.claim_trial import allocated_claim
@@ -79,7 +87,7 @@ def explain_claim(document: "Value", sources: Mapping[str, object], *, as_json: 
     if (allocated := allocated_claim(document, ())) is not None:
         _print_devices(allocated, as_json=as_json)
         return
-    trial = _claim_trial((slices, claims, document.file), kubeconfig)  # other documents of the file count, too
+    trial = _claim_trial((slices, claims), kubeconfig, others)
     if (allocated := trial.allocated(document)) is not None:
         _print_devices(allocated, as_json=as_json)
     else:

@@ -95,11 +95,12 @@ def why(*, as_json: bool, pod_file: str | None, message: str, topology: "Topolog
 
     try:
         check_message(message)
-        if (claim := claim_in(message)) is not None:
+        data, place = _content(message)
+        if (claim := claim_in(data, place)) is not None:
             check_places(sources)
-            explain_claim(claim, sources, as_json=as_json)
+            explain_claim(*claim, sources, as_json=as_json)
             return 0
-        texts, seen, what = _read(message)
+        texts, seen, what = _read(data, place)
         pod = pod_in_file(pod_file) if pod_file else seen.pod if seen else None
     except OSError as error:
         complain("devicecore why", f"{error.filename}: {error.strerror}")
@@ -109,7 +110,7 @@ def why(*, as_json: bool, pod_file: str | None, message: str, topology: "Topolog
         return _UNUSABLE
     facts, documents = _facts(sources, pod)
     if pod is None and (item := _named(message, facts, documents)) is not None:
-        texts, seen, what = _read(json.dumps({"kind": "Pod", **item}))
+        texts, seen, what = _read(json.dumps({"kind": "Pod", **item}).encode(), message)
         pod = seen.pod if seen else None
     found = texts if pod is None or facts is None else [*texts, *_events_of(pod, facts)]
     explained = list({one.text: one for text in found for one in explain(text, pod, facts)}.values())
@@ -199,9 +200,9 @@ def _standing(seen: "PodSeen | None", what: str) -> str:
     return f"pod {foreign_text(f'{seen.pod.namespace}/{seen.pod.name}')} is {seen.phase}: no kubelet has refused it"
 
 
-def _read(message: str) -> tuple[list[str], "PodSeen | None", str]:
-    """Return the messages, the pod if it is known, and in words what a document has."""
-    from devicecore_tools.doctor.sources.large_documents import as_utf8, parse_document
+def _content(message: str) -> tuple[bytes, str]:
+    """Return what MESSAGE stands for, and where it was read. A file is read once, because it may change meanwhile."""
+    from devicecore_tools.doctor.sources.large_documents import as_utf8
     from devicecore_tools.doctor.sources.node import MAX_INPUT
 
     if message == "-":
@@ -210,7 +211,13 @@ def _read(message: str) -> tuple[list[str], "PodSeen | None", str]:
         data, place = read_input(message, MAX_INPUT), message
     else:
         data, place = message.encode(errors="replace"), "MESSAGE"
-    data = as_utf8(data)
+    return as_utf8(data), place
+
+
+def _read(data: bytes, place: str) -> tuple[list[str], "PodSeen | None", str]:
+    """Return the messages, the pod if it is known, and in words what a document has."""
+    from devicecore_tools.doctor.sources.large_documents import parse_document
+
     if len(data) > 4 * _MAX_TEXT and not data[:1_000].lstrip().startswith(b"{"):  # a character has at most 4 bytes
         problem = f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(data):,} bytes or more"
         raise ValueError(problem)
@@ -279,8 +286,12 @@ def _messages(document: "Value") -> Iterator[str]:
             yield from _messages(item)
         return
     places = [document["message"], document["note"], document["status"]["message"]]
-    places += [one["message"] for one in document["status"]["conditions"].sequence()]
     yield from (text for place in places if (text := place.text("")))
+    for condition in document["status"]["conditions"].sequence():
+        if text := condition["message"].text(""):  # of a resize, the condition has only what is inside of its event
+            is_resize = condition["type"].data == "PodResizePending"
+            reason = condition["reason"].text("")
+            yield f"Pod resize {reason}: {json.dumps({'error': text})}" if is_resize else text
     for statuses in ("initContainerStatuses", "containerStatuses"):
         for waiting in (one["state"]["waiting"] for one in document["status"][statuses].sequence()):
             if text := waiting["message"].text(""):

@@ -3,6 +3,7 @@
 Law: the explanation of a sentence is the same for every node. Every statement about the node comes from its sources.
 """
 
+import json
 from collections.abc import Iterable
 
 from attrs import frozen
@@ -10,7 +11,7 @@ from attrs import frozen
 from devicecore.domain.model import Health, Pod
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.findings import NodeFinding
-from devicecore_tools.doctor.messages import NEXT, Match
+from devicecore_tools.doctor.messages import NEXT, Match, find
 from devicecore_tools.doctor.pasted import find_all
 from devicecore_tools.doctor.precedence import OwnerState
 from devicecore_tools.doctor.report import FREE, UNKNOWN, DeviceRow, check, report
@@ -95,20 +96,30 @@ def _unscheduled(found: Unscheduled, facts: Facts | None) -> Explanation:
 
 
 def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanation:
-    names = _resources(found, pod, facts)
+    inner = _of_resize(found) or found
+    names = _resources(inner, pod, facts)
     rows = tuple(row for row in report(facts, ()).devices if row.resource in names) if facts else ()
     return Explanation(
         found.text,
         found.message.id,
         found.message.manager,
-        found.because,
+        found.because if inner is found else f"{found.because} {inner.because}",
         NEXT[found.message.next],
-        found.change,
-        found.message.issues,
-        tuple(sorted(found.values.items())),
+        inner.change,
+        inner.message.issues,
+        tuple(sorted({**found.values, **inner.values}.items())),
         tuple(_now(name, rows) for name in names) if facts else (),
         rows,
     )
+
+
+def _of_resize(found: Match) -> Match | None:
+    """Return the refusal inside of the event of a resize."""
+    try:
+        error = json.loads(f"{{{found.values.get('json', '')}}}").get("error")
+    except ValueError:
+        return None
+    return find(error) if isinstance(error, str) else None
 
 
 def _resources(found: Match, pod: Pod | None, facts: Facts | None) -> tuple[str, ...]:

@@ -25,6 +25,10 @@ NEXT: Mapping[str, str] = {
     "container": "The kubelet tries again every 10 to 15 seconds, without end.",
     "prepare": "The kubelet tries again every 60 to 90 seconds, and whenever the pod changes.",
     "resize": "The pod keeps running with its old size. A deferred resize is tried again, an infeasible one is not.",
+    "claim": (
+        "The pod stays Pending, and no kubelet has seen it. The controller manager tries again with pauses that become "
+        "longer. The scheduler waits for the claim."
+    ),
     "unknown": (
         "A pod that is refused stays Failed. If a container waits (CreateContainerConfigError), the kubelet tries "
         "again every 10 to 15 seconds."

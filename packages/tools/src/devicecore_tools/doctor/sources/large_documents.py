@@ -34,7 +34,7 @@ def read_all_documents(path: str) -> list[Value]:
 
     Raises DocumentError if the file cannot be used.
     """
-    return _objects(_content(path), path)
+    return parse_documents(_content(path), path)
 
 
 def _content(path: str) -> bytes:
@@ -49,7 +49,7 @@ def parse_document(data: bytes, file: str) -> Value:
 
     Raises DocumentError if it is neither JSON nor YAML, or too large, or not one object.
     """
-    documents = _objects(data, file)
+    documents = parse_documents(data, file)
     if len(documents) != 1:
         Value(None, file).refuse(f"expected one document, got {len(documents) or 'nothing'}")
     return documents[0]
@@ -62,7 +62,8 @@ def as_utf8(data: bytes) -> bytes:
     return data.removeprefix(codecs.BOM_UTF8)
 
 
-def _objects(data: bytes, file: str) -> list[Value]:
+def parse_documents(data: bytes, file: str) -> list[Value]:
+    """Return the documents in `data`. Raises DocumentError if it cannot be used."""
     whole = Value(None, file)
     data = as_utf8(data).strip()
     values = [_json(data, whole)] if data.startswith(b"{") else _yaml(data, whole)
