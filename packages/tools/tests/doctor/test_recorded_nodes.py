@@ -401,6 +401,27 @@ def with_a_claim_that_was_entered(root: Path) -> None:
         listing.write("plugins_registry/gpu.example.com-reg.sock  no listener (refused)\n")
 
 
+def test_fits_knows_a_driver_that_ended_and_a_claim_that_no_more_pods_may_use(tmp_path: Path, capsys: Capsys) -> None:
+    """A kubelet takes a driver whose socket it still has for registered."""
+    root = Path(written(tmp_path, "13-pending-claim-events-only"))
+    with_a_claim_that_was_entered(root)
+    spec = {"containers": [{"name": "main"}], "resourceClaims": [{"name": "k", "resourceClaimName": "k1"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": "team-13"}, "spec": spec}
+    (tmp_path / "pod.json").write_text(json.dumps(pod))
+    claims = json.loads((root / "resourceclaims.json").read_text())
+    said = []
+    for number in (0, 256):
+        pods = [{"resource": "pods", "name": f"p{n}", "uid": f"u{n}"} for n in range(number)]
+        claims["items"][0]["status"]["reservedFor"] = pods
+        (root / "resourceclaims.json").write_text(json.dumps(claims))
+        assert main(["fits", str(tmp_path / "pod.json"), "--root", str(root), "--json"]) == 1
+        said.append(json.loads(capsys.readouterr().out)["nodes"][0]["reason"])
+    assert said == [
+        "ResourceClaim team-13/k1 cannot be prepared: DRA driver gpu.example.com has ended",
+        "ResourceClaim team-13/k1 is reserved for 256 pods already, and no more may use it",
+    ]
+
+
 def with_a_sandbox(root: Path) -> None:
     """The claim of p9 was prepared after the event: now it waits for an image."""
     changed(
@@ -556,6 +577,15 @@ def test_fits_takes_an_extended_resource_from_the_driver_whose_class_serves_it(
     (answer,) = json.loads(capsys.readouterr().out)["nodes"]
     assert answer["unhandled"] == []
     assert reason.replace("example.com/gpu", resource) in (answer["reason"] or "")
+
+
+def test_a_device_that_only_a_status_names_is_not_said_to_be_named_by_no_source(tmp_path: Path, capsys: Capsys) -> None:
+    root = Path(written(tmp_path, "23-kubelet-stopped"))
+    (root / FILE).write_text(checkpoint_with(lambda data: evolve(data, entries=()))((root / FILE).read_text()))
+    _, document = report_of(capsys, str(root))
+    (lost,) = [one["sentence"] for one in document["findings"] if one["code"] == "request-without-device"]
+    assert "that the kubelet has no record of: team-15/infer 1, team-15/train 2" in lost
+    assert [row["sources"] for row in document["devices"] if row["container"]] == [["pods"]] * 3
 
 
 # --- nodes that are taken apart ---------------------------------------------------------------------------------------

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 MAX_TRIALS = 60
 """Changes that are tried, which bounds the time."""
 
+MAX_PODS = 256
+"""Consumers for which an API server accepts the reservation of a claim."""
+
 _STEPS_OF_TRIAL = 20_000
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
@@ -301,6 +304,10 @@ class ClaimTrial:
             if claim["metadata"]["deletionTimestamp"].data is not None and (not allocated or pod not in allocated.pods):
                 return f"ResourceClaim {name} is being deleted"
             is_here = not allocated or allocated.nodes is None or node.name in allocated.nodes
+            if allocated and len(allocated.pods) >= MAX_PODS and pod not in allocated.pods:
+                return (
+                    f"ResourceClaim {name} is reserved for {len(allocated.pods)} pods already, and no more may use it"
+                )
             if node in self._objects.nodes and not is_here:
                 return f"ResourceClaim {name} is allocated, and its devices cannot be used on this node"
         return ""

@@ -200,7 +200,7 @@ KUBELET_SOCKETS = ("device-plugins/kubelet.sock", "pod-resources/kubelet.sock")
 
 @frozen
 class Missing:
-    """A container that runs and requests devices of which no source names enough."""
+    """A container that runs and requests devices of which neither the kubelet nor its checkpoint names enough."""
 
     pod: PodSeen
     container: str
@@ -221,7 +221,7 @@ class Holders:
         by_device: the owners of each device, by resource.
         shared: the devices of each resource that have more than one owner.
         in_use: the devices of each resource that owners hold, in order, without owners whose pods are gone.
-        missing: the containers whose devices no source names.
+        missing: the containers whose devices neither the kubelet nor its checkpoint names.
     """
 
     entries: Mapping[tuple[ContainerKey, ResourceName], Allocation]
@@ -664,7 +664,5 @@ def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, 
     return {
         **dict.fromkeys(unsaid, "neither the kubelet nor a plugin has said which devices of it there are"),
         **dict.fromkeys(lists.left_out, "the kubelet's answer has no device of it, and the Node counts some"),
-        **{
-            one.resource: f"no source names all devices that pod {one.pod.identity} requests" for one in holders.missing
-        },
+        **{one.resource: f"no record has all devices that pod {one.pod.identity} requests" for one in holders.missing},
     }

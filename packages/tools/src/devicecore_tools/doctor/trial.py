@@ -82,7 +82,7 @@ class TrialNode:
         requests: what the pods on the node request, by pod and resource.
         allocatable: how many devices of a resource the Node has; a resource that is not in it is not counted.
         stopped: why no pod is admitted at all now; empty if pods are.
-        drivers_gone: the DRA drivers that are not registered.
+        drivers_gone: the DRA drivers that are gone, and what is known of each, as the end of a sentence.
         claims: the drivers of claims that have been allocated, by `namespace/name` of the claim.
         pod_claims: decides about the claims of a pod; None if no objects for that were read.
         why_absent: the reason for each resource in `absent`.
@@ -102,7 +102,7 @@ class TrialNode:
     requests: Mapping[PodUid, Mapping[str, int]] = field(factory=dict)
     allocatable: Mapping[str, int] = field(factory=dict)
     stopped: str = ""
-    drivers_gone: Collection[str] = ()
+    drivers_gone: Mapping[str, str] = field(factory=dict)
     claims: Mapping[str, Sequence[str]] = field(factory=dict)
     pod_claims: ClaimTrial | None = None
     unknown: Mapping[str, str] = field(factory=dict)
@@ -121,7 +121,8 @@ class TrialNode:
             drivers = self.claims.get(claim) or decision.drivers.get(claim, ())
             gone = [driver for driver in drivers if driver in self.drivers_gone]
             if gone:
-                return NotNow(f"ResourceClaim {claim} cannot be prepared: DRA driver {gone[0]} is not registered")
+                why = self.drivers_gone[gone[0]]
+                return NotNow(f"ResourceClaim {claim} cannot be prepared: DRA driver {gone[0]} {why}")
         verdict = self.admit(pod)
         if isinstance(
             verdict, Admitted
@@ -390,7 +391,7 @@ def _recovery(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
         devices = {**node.devices, **returned}
         counts: dict[str, int] = {name: len(of) for name, of in returned.items()}
         allocatable = {**node.allocatable, **counts}
-        healed = evolve(node, devices=devices, absent=left, allocatable=allocatable, stopped="", drivers_gone=())
+        healed = evolve(node, devices=devices, absent=left, allocatable=allocatable, stopped="", drivers_gone={})
         yield Change(" and ".join(parts), len(parts)), healed, pod
 
 
@@ -515,7 +516,7 @@ def trial_node(
         {uid: requests_of(pod.pod) for uid, pod in here.items()},
         _counts(facts, listed),
         _stopped(facts),
-        [driver for driver, of in facts.dra.drivers.items() if of is DriverPresence.GONE],
+        {one: facts.dra.why_gone(one) for one, of in facts.dra.drivers.items() if of is DriverPresence.GONE},
         facts.dra.allocated,
         pod_claims,
         dict(_unknown(facts)),
@@ -573,7 +574,7 @@ def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
             continue
         yield (
             one.resource,
-            f"no source names the devices that pod {one.pod.identity} uses: the kubelet can give them to this pod too",
+            f"no record has the devices that pod {one.pod.identity} requests: the kubelet can give them to this pod",
         )
     for resource in facts.lists.resources:
         for device in facts.lists.devices[resource]:

@@ -86,7 +86,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "request-without-device",
-        "a running pod requests devices that no source names",
+        "a running pod requests devices that the kubelet has no record of",
         find=request_without_device,
         next="The kubelet counts the devices of these pods as free and gives them to other pods. Only the requests of "
         "the pods still limit how many it gives.",

@@ -14,7 +14,7 @@ from devicecore_tools.doctor.precedence import AllocationSeen, Holders, Lists, M
 
 
 def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """A running pod requests devices, and no source names those that it holds."""
+    """A running pod requests devices, and neither the kubelet nor its checkpoint names those that it holds."""
     node = look.node.value
     by_resource: dict[str, list[Missing]] = {}
     for one in holders.missing:
@@ -27,8 +27,8 @@ def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterat
         requests = names([f"{one.pod.identity} {one.requested - one.named:,}" for one in missing])
         sentence = (
             f"{counted(len(pods), 'pod')} that {by_number(pods, 'runs', 'run')} here "
-            f"{by_number(pods, 'requests', 'request')} devices of {resource} of which no source names the ids: "
-            f"{requests}. Either the kubelet has lost its record, so it can give devices that they use to other pods, "
+            f"{by_number(pods, 'requests', 'request')} devices of {resource} that the kubelet has no record of: "
+            f"{requests}. Either it has lost the record, so it can give devices that they use to other pods, "
             "or it admitted them before it knew the resource, so that they run without devices."
         )
         first = missing[0]
