@@ -20,21 +20,7 @@ try:
 except ModuleNotFoundError as _error:
     raise missing_extra(_error, "cel") from None
 
-from devicecore.adapters.cel.functions import POOL, QUANTITY, VALUE, extensions, quantity_message, version_message
-from devicecore.adapters.cel.rewriting import (
-    Pieces,
-    constant_parts,
-    for_evaluation,
-    formatted,
-    is_unknown_type,
-    pieces,
-    reads,
-    solid_tokens,
-    tokens_of,
-    with_literals_apart,
-    with_mixed_numbers,
-    written_out,
-)
+from devicecore.adapters.cel import functions, rewriting
 from devicecore.domain.allocation import Features, PoolDevice, SelectorError
 from devicecore.domain.allocation.model import Attribute
 from devicecore.domain.text import foreign_text
@@ -61,6 +47,8 @@ _MAX_VALUES = 10_000
 
 _TOO_LONG = "Iteration budget exceeded"
 """What the library says of an expression that visits too many elements. It is evaluated in pieces then."""
+
+_TYPE_NAMES = frozenset(("kubernetes", ".", name) for name in (*functions.TYPES, "Value"))
 
 _PLAIN_KINDS = frozenset({"int", "bool", "string"})
 
@@ -90,7 +78,7 @@ class _Compiled:
     """
 
     expression: "cel.Expression"
-    pieces: Pieces | None
+    pieces: rewriting.Pieces | None
     reads: tuple[tuple[str, str, str], ...] | None
     values: dict[Hashable, "bool | SelectorError"] = field(factory=dict)
 
@@ -114,9 +102,9 @@ class CelSelectors:
 
     def __init__(self, features: Features = Features()) -> None:
         self._features = features
-        checked, evaluated = extensions()
-        self._checking = self._make_environment(QUANTITY, checked)
-        self._environment = self._make_environment(VALUE, evaluated)
+        checked, evaluated = functions.extensions()
+        self._checking = self._make_environment(functions.QUANTITY, checked)
+        self._environment = self._make_environment(functions.VALUE, evaluated)
         self._compiled = lru_cache(maxsize=1000)(self._compile)
         # A device is usually asked about several expressions, one after the other.
         self._activation = lru_cache(maxsize=1)(self._make_activation)
@@ -172,15 +160,15 @@ class CelSelectors:
             raise SelectorError(foreign_text(problem))
         return value
 
-    def _evaluate_pieces(self, pieces: Pieces, device: PoolDevice) -> bool:
+    def _evaluate_pieces(self, pieces: rewriting.Pieces, device: PoolDevice) -> bool:
         """Return what pieces of `all` or `exists` say together: an error counts only if no other piece decides.
 
         Raises:
             SelectorError: it cannot be told.
         """
         failed = None
-        for piece in pieces.texts:
-            compiled = self._compile(piece)
+        for piece in pieces.parts:
+            compiled = self._compile_tokens(piece, " ".join(piece))
             if isinstance(compiled, SelectorError):
                 raise compiled
             try:
@@ -201,7 +189,7 @@ class CelSelectors:
         if isinstance(compiled := self._compiled(expression), SelectorError):
             raise compiled
 
-    def _make_environment(self, quantity: "cel.Type", functions: "cel.CelExtension") -> "cel.Env":
+    def _make_environment(self, quantity: "cel.Type", extension: "cel.CelExtension") -> "cel.Env":
         text = cel.Type.STRING
         variables = {
             "device.driver": text,
@@ -210,61 +198,69 @@ class CelSelectors:
             "device.allowMultipleAllocations": cel.Type.BOOL,  # whatever the feature gates of a scheduler are
         }
         libraries = cel.NewEnvConfigFromYaml(_LIBRARIES)
-        return cel.NewEnv(POOL, config=libraries, variables=variables, extensions=[functions])
+        return cel.NewEnv(functions.POOL, config=libraries, variables=variables, extensions=[extension])
 
     def _compile(self, expression: str) -> "_Compiled | SelectorError":
         """Return an expression ready for use, or what is wrong with it. Both are remembered."""
         if len(expression) > MAX_EXPRESSION:
             problem = f"expected at most {MAX_EXPRESSION} characters, got {len(expression)}"
             return SelectorError(problem, at_run_time=False)
-        tokens = written_out(tokens_of(expression))
+        tokens = rewriting.tokens_of(expression)
+        written = rewriting.written_out(tokens)
+        return self._compile_tokens(written, expression if written == tokens else " ".join(written))
+
+    def _compile_tokens(self, tokens: list[str], text: str) -> "_Compiled | SelectorError":
+        """Compile tokens. Errors name places in `text`."""
         scopes, additions = sum(token in _SCOPES for token in tokens), tokens.count("+")
         if additions and (additions / max(scopes, 1) + 1) ** scopes > MAX_GROWTH:
             return SelectorError("it could make values without a bound", at_run_time=False)
         try:
-            result, tokens = self._checked(tokens)
+            result, tokens = self._checked(tokens, text)
             if problem := self._unlike(tokens) or self._failing_constant(tokens):
                 return SelectorError(problem, at_run_time=False)
-            is_known = self._features.list_attributes or not is_unknown_type(tokens)
+            is_known = self._features.list_attributes or not rewriting.is_unknown_type(tokens)
             if result not in (cel.Type.BOOL, cel.Type.DYN) or not is_known:
                 problem = f"must evaluate to bool or the unknown type, not {result.name()}"
                 return SelectorError(problem, at_run_time=False)
-            written = self._environment.compile(for_evaluation(tokens))
-            return _Compiled(written, pieces(solid_tokens(tokens)), reads(tokens))
+            expression = self._environment.compile(rewriting.for_evaluation(tokens))
+            return _Compiled(expression, rewriting.pieces(tokens), rewriting.reads(tokens))
         except (RuntimeError, TypeError) as error:  # the second for texts that are no Unicode
             return SelectorError(_sentence(error), at_run_time=False)
 
-    def _checked(self, tokens: list[str]) -> "tuple[cel.Type, list[str]]":
+    def _checked(self, tokens: list[str], text: str) -> "tuple[cel.Type, list[str]]":
         """Return the type of an expression, and the expression with numbers that can be compared."""
         try:
-            return self._checking.compile("".join(tokens)).return_type(), tokens
+            return self._checking.compile(text).return_type(), tokens
         except RuntimeError as error:
             if not _MIXED_NUMBERS.search(str(error)):
                 raise
-        mixed = with_mixed_numbers(tokens)
-        return self._checking.compile("".join(mixed)).return_type(), mixed
+        mixed = rewriting.with_mixed_numbers(tokens)
+        return self._checking.compile(" ".join(mixed)).return_type(), mixed
 
     def _failing_constant(self, tokens: list[str]) -> str:
         """Return what is wrong with a conversion or a regular expression that Kubernetes evaluates beforehand."""
-        for part in constant_parts(tokens):
+        for part in rewriting.constant_parts(tokens):
             value = self._environment.compile(part).eval(data={})
             if value.type() == cel.Type.ERROR:
                 return foreign_text(f"{part}: {value.value()}")
         return ""
 
     def _unlike(self, tokens: list[str]) -> str:
-        """Return what Kubernetes refuses in literals and the library does not: mixed types, and formats of any type."""
-        apart = "".join(with_literals_apart(tokens))
+        """Return what Kubernetes refuses and the library does not: unlike types in a literal, names."""
+        named = zip(tokens, tokens[1:], tokens[2:], strict=False)
+        if "`" in tokens or not _TYPE_NAMES.isdisjoint(named):
+            return "names in backquotes, and of types such as kubernetes.Semver, are not known"
+        apart = rewriting.with_literals_apart(tokens)
         try:
-            if apart != "".join(tokens):
-                self._checking.compile(apart)
+            if apart != tokens:
+                self._checking.compile(" ".join(apart))
         except RuntimeError as error:
             if "'_+_'" in str(error):
                 return "the elements of a list or a map have different types"
-        for argument in formatted(tokens):
+        for argument in rewriting.formatted(tokens):
             try:
-                if self._checking.compile(argument).return_type() == cel.Type.DYN:
-                    return f"the type of what is formatted is not known: {foreign_text(argument)}"
+                if self._checking.compile(" ".join(argument)).return_type() == cel.Type.DYN:
+                    return f"the type of what is formatted is not known: {foreign_text(''.join(argument))}"
             except RuntimeError:
                 continue  # it has a variable of a macro
         return ""
@@ -278,7 +274,7 @@ class CelSelectors:
         capacity: dict[str, dict[str, object]] = {}
         for name, one in device.capacity.items():
             domain, _, identifier = name.rpartition("/")
-            capacity.setdefault(domain or driver, {})[identifier] = quantity_message(one.value)
+            capacity.setdefault(domain or driver, {})[identifier] = functions.quantity_message(one.value)
         variables: dict[str, object] = {
             "device.driver": driver,
             "device.attributes": attributes,
@@ -301,7 +297,7 @@ class CelSelectors:
         values: list[object] = list(attribute.values)
         if attribute.kind.startswith("version"):
             try:
-                values = [version_message(str(value)) for value in values]
+                values = [functions.version_message(str(value)) for value in values]
             except ValueError as error:
                 message = f"attribute {name}: parse semantic version: {error}"
                 raise SelectorError(message) from None

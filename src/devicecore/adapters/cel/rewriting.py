@@ -5,14 +5,14 @@ tokens here, because the library shows nobody the tree of an expression.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from attrs import frozen
 
 _TOKEN = re.compile(
     r"""(?s)//[^\n]*|[rRbB]{0,2}(?:\"\"\".*?\"\"\"|'''.*?''')|[bB]?[rR][bB]?(?:"[^"\n]*"|'[^'\n]*')"""
-    r"""|[bB]?(?:"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|[A-Za-z_]\w*|[0-9][\w.]*|\s+|."""
+    r"""|[bB]?(?:"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|[A-Za-z_]\w*|\.?[0-9](?:[eE][+-](?=[0-9])|[\w.])*|[=!<>]=|&&|\|\||\s+|."""
 )
 _LITERAL = re.compile(r"""(?s)[0-9].*|[rRbB]{0,2}["'].*""")
 _PLAIN_TEXT = re.compile(r"""(["'])([^"'\\\n]*)\1""")
@@ -29,27 +29,26 @@ _DEVICE_PATH = re.compile(r"""device(\.\w+(\[("[^"\\]*"|'[^'\\]*')\](\.\w+)?)?)?
 _VALIDATE = ["(", ")", ".", "validate", "("]
 _CONVERSIONS = ("bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint")
 _PATTERNS = ("matches", "find", "findAll")
-_ENDS_BEFORE = ([], *([token] for token in "([&|?:,"))
-_ENDS_AFTER = ([], *([token] for token in ")]&|?:,"))
+_ENDS = ([], *([token] for token in ("&&", "||", "?", ":", ",")))
+_UNWRAP = ".filter(o, o.hasValue()).map(o, o.value())"
 
 
 @frozen
 class Pieces:
     """Expressions that together say what `[a, b].all(x, ...)` or `[a, b].exists(x, ...)` says."""
 
-    texts: tuple[str, ...]
+    parts: tuple[list[str], ...]
     is_exists: bool
 
 
 def tokens_of(expression: str) -> list[str]:
-    """Return the tokens of an expression, white space and comments among them."""
-    return _TOKEN.findall(expression)
+    """Return the tokens of an expression without white space and comments."""
+    return [token for token in _TOKEN.findall(expression) if not token.isspace() and not token.startswith("//")]
 
 
 def written_out(tokens: list[str]) -> list[str]:
-    """Rewrite what the library does not know: the device as a value, `device.?driver`, `existsOne(x, ...)`, formats."""
-    solid = solid_tokens(tokens)
-    found = _with_bound_names(solid)
+    """Rewrite what the library does not know: the device as a value, `device.?driver`, `existsOne`, `unwrapOpt` ..."""
+    found = _with_bound_names(tokens)
     for index in reversed(range(len(found))):
         one = found[index : index + 6]
         if one[:3] == ["device", ".", "?"] and one[3:4] and one[3] in _FIELDS:
@@ -58,20 +57,23 @@ def written_out(tokens: list[str]) -> list[str]:
             found[index : index + 6] = ["true"]
         elif one[:2] == ["existsOne", "("] and len(_arguments(found, index + 1)) == len(("x", "condition")):
             found[index] = "exists_one"
+        elif one[:4] == [".", "unwrapOpt", "(", ")"]:
+            found[index : index + 4] = tokens_of(_UNWRAP)
+        elif one[:4] == ["optional", ".", "unwrap", "("] and (end := _closing(found, index + 3)) is not None:
+            found[index : end + 1] = found[index + 3 : end + 1] + tokens_of(_UNWRAP)
         elif one[:2] == ["format", "."] and found[index + 3 : index + 8] == _VALIDATE:
             start = ["optional", ".", "ofNonZeroValue", "(", "format_errors", "(", f'"{one[2]}"', ","]
-            end = _closing(found, index + 7)
-            if end is not None:
+            if (end := _closing(found, index + 7)) is not None:
                 found[index : end + 1] = [*start, *found[index + 8 : end], ")", ")"]
-    return tokens if found == solid else tokens_of(_joined(found))
+    return found
 
 
-def _with_bound_names(solid: list[str]) -> list[str]:
+def _with_bound_names(tokens: list[str]) -> list[str]:
     """Write the device, or a part of it, where a name of `cel.bind` is: a missing domain stays an empty map then."""
-    found, index = list(solid), 0
+    found, index = list(tokens), 0
     while index < len(found):
         arguments = _arguments(found, index + 3) if found[index : index + 4] == _BIND else []
-        if len(arguments) == len(("name", "value", "body")) and _DEVICE_PATH.fullmatch(_joined(arguments[1])):
+        if len(arguments) == len(("name", "value", "body")) and _DEVICE_PATH.fullmatch("".join(arguments[1])):
             (name, *_), value, body = arguments
             end = index + 3 + sum(map(len, arguments)) + len(arguments)
             uses = [at for at, token in enumerate(body) if token == name and body[at - 1 : at] != ["."]]
@@ -93,24 +95,23 @@ def _arguments(tokens: list[str], opening: int) -> list[list[str]]:
 
 def with_mixed_numbers(tokens: list[str]) -> list[str]:
     """Rewrite literals in comparisons such as `1 < 2.0`, so that numbers of two types are compared as in Kubernetes."""
-    written = list(tokens)
-    solid = [index for index, token in enumerate(tokens) if not token.isspace() and not token.startswith("//")]
-    for place, index in enumerate(solid):
-        around = {tokens[other] for other in (*solid[max(place - 2, 0) : place], *solid[place + 1 : place + 2])}
-        if tokens[index][0].isdigit() and not around.isdisjoint("<>"):
-            written[index] = f"dyn({tokens[index]})"
-    return [part for token in written for part in tokens_of(token)]
+    written: list[str] = []
+    for index, token in enumerate(tokens):
+        around = {*tokens[max(index - 2, 0) : index], *tokens[index + 1 : index + 2]}
+        is_compared = token[0].isdigit() and not around.isdisjoint(("<", ">", "<=", ">="))
+        written += ["dyn", "(", token, ")"] if is_compared else [token]
+    return written
 
 
 def for_evaluation(tokens: list[str]) -> str:
     """Rewrite an expression whose types were checked, so that the library gives it the value that it has in Go."""
-    return "".join(_with_defaults(_with_comparable_values(_with_pairs(tokens))))
+    return " ".join(_with_defaults(_with_comparable_values(_with_pairs(tokens))))
 
 
 def constant_parts(tokens: list[str]) -> list[str]:
     """Return the parts of an expression that Kubernetes evaluates when it compiles: `int("1")`, `"".matches("a+")`."""
-    solid, found = solid_tokens(tokens), []
-    for before, name, opening, literal, closing in zip(["", *solid], *(solid[at:] for at in range(4)), strict=False):
+    found = []
+    for before, name, opening, literal, closing in zip(["", *tokens], *(tokens[at:] for at in range(4)), strict=False):
         if opening == "(" and closing == ")" and _LITERAL.fullmatch(literal):
             if name in _CONVERSIONS and before != ".":
                 found.append(f"{name}({literal})")
@@ -121,8 +122,7 @@ def constant_parts(tokens: list[str]) -> list[str]:
 
 def is_unknown_type(tokens: list[str]) -> bool:
     """Return whether the whole expression is `dyn(...)`. Kubernetes refuses it, but not an attribute."""
-    solid = solid_tokens(tokens)
-    return solid[:2] == ["dyn", "("] and _closing(solid, 1) == len(solid) - 1
+    return tokens[:2] == ["dyn", "("] and _closing(tokens, 1) == len(tokens) - 1
 
 
 def _with_pairs(tokens: list[str]) -> list[str]:
@@ -136,8 +136,7 @@ def _with_pairs(tokens: list[str]) -> list[str]:
                 continue
             last = commas[-1]
             if found[index] == "transformMap":
-                key = "".join(found[index + 2 : last]).partition(",")[0]
-                pair = ["[", key, ",", *found[last + 1 : end], "]"]
+                pair = ["[", found[index + 2], ",", *found[last + 1 : end], "]"]
                 found[last + 1 : end + 1] = [*pair, *tokens_of(").made_map()")]
             else:
                 found[end : end + 1] = tokens_of(").merged_map()")
@@ -150,10 +149,9 @@ def reads(tokens: Sequence[str]) -> tuple[tuple[str, str, str], ...] | None:
 
     It can if each of its uses of the device is `device.driver`, `device.attributes["domain"].name`, or the like.
     """
-    solid = solid_tokens(tokens)
     found = []
-    for index in (index for index, token in enumerate(solid) if token == "device"):  # noqa: S105 - no password
-        following = [token for token in solid[index + 1 : index + 10] if token != "?"]  # noqa: S105 - as above
+    for index in (index for index, token in enumerate(tokens) if token == "device"):  # noqa: S105 - no password
+        following = [token for token in tokens[index + 1 : index + 10] if token != "?"]  # noqa: S105 - as above
         dot, what, opening, domain, closing, second, name, after, *_ = [*following, *[""] * 8]
         if dot == "." and what in _VARIABLES:
             continue
@@ -165,15 +163,6 @@ def reads(tokens: Sequence[str]) -> tuple[tuple[str, str, str], ...] | None:
     return tuple(dict.fromkeys(found))
 
 
-def solid_tokens(tokens: Iterable[str]) -> list[str]:
-    """Return the tokens that are no white space and no comment."""
-    return [token for token in tokens if not token.isspace() and not token.startswith("//")]
-
-
-def _joined(solid: Iterable[str]) -> str:
-    return "".join(" in " if token == "in" else token for token in solid)  # noqa: S105 - no password
-
-
 def pieces(tokens: list[str], depth: int = 2) -> Pieces | None:
     """Return the pieces of `[a, b].all(x, ...)` or `[a, b].exists(x, ...)`. Return None of anything else."""
     end = _closing(tokens, 0) if tokens[:1] == ["["] and depth else None
@@ -183,13 +172,13 @@ def pieces(tokens: list[str], depth: int = 2) -> Pieces | None:
     if name not in ("all", "exists") or not is_whole or end is None or body[:1] != [","]:
         return None
     edges = [0, *_commas(tokens, 0, end), end]
-    elements = [_joined(tokens[a + 1 : b]) for a, b in pairwise(edges)]
-    size = -(-len(elements) // _GROUPS)
-    groups = [", ".join(elements[start : start + size]) for start in range(0, len(elements), size)]
+    size = -(-(len(edges) - 1) // _GROUPS)
+    groups = [tokens[a + 1 : b] for a, b in pairwise([*edges[:-1:size], end])]
     is_exists = name == "exists"
     inner = pieces(body[1:], depth - 1)
-    wanted = inner.texts if inner and inner.is_exists == is_exists else (_joined(body[1:]),)
-    return Pieces(tuple(f"[{group}].{name}({variable}, {one})" for group in groups for one in wanted), is_exists)
+    wanted = inner.parts if inner and inner.is_exists == is_exists else (body[1:],)
+    call = ["]", ".", name, "(", variable, ","]
+    return Pieces(tuple(["[", *group, *call, *one, ")"] for group in groups for one in wanted), is_exists)
 
 
 def _with_comparable_values(tokens: list[str]) -> list[str]:
@@ -198,31 +187,27 @@ def _with_comparable_values(tokens: list[str]) -> list[str]:
     That is `version == text`, and `version in [text]`. With `text == version` and `!=`, they are just different.
     """
     written = list(tokens)
-    solid = [index for index, token in enumerate(tokens) if not token.isspace() and not token.startswith("//")]
-    text = [tokens[index] for index in solid]
-    for middle in range(1, len(text) - 2):
-        is_in, is_unequal = text[middle] == "in", text[middle] == "!"
-        start = middle + (1 if is_in else 2)
-        if not is_in and (text[middle + 1] != "=" or text[middle] not in ("=", "!")):
+    for middle, operator in enumerate(tokens):
+        if operator not in ("==", "!=", "in"):
             continue
-        before = next((middle - size for size in (8, 11) if _operand_size(text, middle - size) == size), None)
-        size = _operand_size(text, start)
-        after = start + size
-        if before is None or not size or text[before - 1 : before] not in _ENDS_BEFORE:
+        start = middle + 1
+        before = next((middle - size for size in (8, 11) if _operand_size(tokens, middle - size) == size), None)
+        after = start + _operand_size(tokens, start)
+        if before is None or after == start or tokens[before - 1 : before] not in (*_ENDS, ["("], ["["]):
             continue
-        if text[after : after + 1] not in _ENDS_AFTER:
+        if tokens[after : after + 1] not in (*_ENDS, [")"], ["]"]):
             continue
-        left, right = "".join(text[before:middle]), "".join(text[start:after])
-        is_list = text[start] == "["
-        if is_list and not is_in:
-            value = "false" if is_unequal else "true"
-            written[solid[before]] = f"(unlike_versions({left}, {right}) ? {value} : {written[solid[before]]}"
-            written[solid[after - 1]] += ")"
-        elif not is_unequal and (not is_in or (is_list and _is_plain(text[start + 1 : after - 1]))):
-            compared = '""' if is_in else right
-            written[solid[before]] = f"(comparable({left}, {compared}) ? {written[solid[before]]}"
-            written[solid[after - 1]] += " : false)"
-    return [part for token in written for part in (tokens_of(token) if "(" in token[1:] else [token])]
+        left, right = " ".join(tokens[before:middle]), " ".join(tokens[start:after])
+        is_list = tokens[start] == "["
+        if is_list and operator != "in":
+            value = "false" if operator == "!=" else "true"
+            written[before] = f"(unlike_versions({left}, {right}) ? {value} : {written[before]}"
+            written[after - 1] += ")"
+        elif operator == "==" or (is_list and operator == "in" and _is_plain(tokens[start + 1 : after - 1])):
+            compared = '""' if operator == "in" else right
+            written[before] = f"(comparable({left}, {compared}) ? {written[before]}"
+            written[after - 1] += " : false)"
+    return tokens_of(" ".join(written))
 
 
 def _is_plain(elements: Sequence[str]) -> bool:
@@ -250,22 +235,18 @@ def _operand_size(text: Sequence[str], start: int) -> int:
 def _with_defaults(tokens: list[str]) -> list[str]:
     """Rewrite an expression so that a missing domain is an empty map, and that what texts can grow to is bounded."""
     written = [_RENAMED.get(token, token) if tokens[index - 1] == "." else token for index, token in enumerate(tokens)]
-    solid = [index for index, token in enumerate(tokens) if not token.isspace() and not token.startswith("//")]
-    for position, first in enumerate(solid):
-        following = solid[position : position + 5]
-        found = [tokens[index] for index in following]
-        is_lookup = found[:2] == ["device", "."] and len(found) > 3 and found[2] in _MAPS and found[3] == "["  # noqa: PLR2004 - four tokens
-        if not is_lookup or (position and tokens[solid[position - 1]] == "."):
+    for first in range(len(tokens) - 4):
+        device, dot, name, opening, following = tokens[first : first + 5]
+        if (device, dot, opening) != ("device", ".", "[") or name not in _MAPS or tokens[first - 1 : first] == ["."]:
             continue
-        opening = following[3]
-        closing = _closing(tokens, opening)
+        closing = _closing(tokens, first + 3)
         if closing is None:
             continue
-        if found[4:] == ["?"]:
+        if following == "?":
             written[first] = "optional.of(" + written[first]
             written[closing] += ".orValue({}))"
         else:
-            written[opening] += "?"
+            written[first + 3] += "?"
             written[closing] += ".orValue({})"
     return written
 
@@ -273,42 +254,44 @@ def _with_defaults(tokens: list[str]) -> list[str]:
 def with_literals_apart(tokens: list[str]) -> list[str]:
     """Rewrite `[a, b]` as `([a] + [b])`, and maps alike, so that elements of two types are an error."""
     written = list(tokens)
-    for opening, closing, before in _brackets(tokens):
+    for opening, closing in _brackets(tokens):
+        before = tokens[opening - 1] if opening else ""
         commas = list(_commas(tokens, opening, closing))
-        parts = ["".join(tokens[a + 1 : b]).strip() for a, b in pairwise([opening, *commas, closing])]
+        parts = [tokens[a + 1 : b] for a, b in pairwise([opening, *commas, closing])]
         is_call = before.isidentifier() and before != "in"
         if is_call or before in (")", "]", "}") or _LITERAL.fullmatch(before) or not commas:
             continue
-        if any(not part or part.startswith("?") for part in parts) or "".join(tokens[:opening]).endswith(".format("):
+        if any(not part or part[0] == "?" for part in parts) or _is_formatted(tokens, opening):
             continue
         first, between, last = ("([", "] + [", "])") if tokens[opening] == "[" else ("([{", "}] + [{", "}])[0]")
         written[opening], written[closing] = first, last
-        known = {parts[0]}
+        known = [parts[0]]
         for comma, end, part in zip(commas, [*commas[1:], closing], parts[1:], strict=True):
             if part not in known and len(known) < _MAX_PARTS:
                 written[comma] = between
+                known.append(part)
             else:
                 written[comma:end] = [""] * (end - comma)  # which has a type that was seen
-            known.add(part)
     return written
 
 
-def formatted(tokens: list[str]) -> Iterator[str]:
+def formatted(tokens: list[str]) -> Iterator[list[str]]:
     """Return what is formatted in lists that are arguments of `format`."""
-    for opening, closing, _ in _brackets(tokens):
-        if tokens[opening] == "[" and "".join(tokens[:opening]).endswith(".format("):
+    for opening, closing in _brackets(tokens):
+        if tokens[opening] == "[" and _is_formatted(tokens, opening):
             edges = [opening, *_commas(tokens, opening, closing), closing]
-            yield from filter(None, ("".join(tokens[a + 1 : b]).strip() for a, b in pairwise(edges)))
+            yield from filter(None, (tokens[a + 1 : b] for a, b in pairwise(edges)))
 
 
-def _brackets(tokens: list[str]) -> Iterator[tuple[int, int, str]]:
-    """Return where each `[` and `{` is, where it ends, and the token before it."""
-    before = ""
+def _is_formatted(tokens: list[str], opening: int) -> bool:
+    return tokens[max(opening - 3, 0) : opening] == [".", "format", "("]
+
+
+def _brackets(tokens: list[str]) -> Iterator[tuple[int, int]]:
+    """Return where each `[` and `{` is, and where it ends."""
     for opening, token in enumerate(tokens):
         if token in ("[", "{") and (closing := _closing(tokens, opening)) is not None:
-            yield opening, closing, before
-        if not token.isspace() and not token.startswith("//"):
-            before = token
+            yield opening, closing
 
 
 def _commas(tokens: list[str], opening: int, closing: int) -> Iterator[int]:
