@@ -53,6 +53,10 @@ def test_expressions_have_the_values_that_they_have_in_kubernetes() -> None:
         'true || int("a") == 1 || "a".matches("(")',
         'true || "a".find("(") == ""',
         "dyn(true)",
+        '[quantity("1")].sum() == quantity("1")',
+        '[[1]].isSorted() || [semver("1.0.0")].max() == semver("1.0.0")',
+        'type(semver("1.0.0")) == kubernetes.Semver',
+        '{"n": 1}.`n` == 1',
     ],
 )
 def test_what_kubernetes_refuses_when_it_compiles_is_refused(expression: str) -> None:
@@ -73,6 +77,10 @@ def test_what_kubernetes_refuses_when_it_compiles_is_refused(expression: str) ->
         '"ab(1)".find("(b)([(])(?P<n>[0-9])") == "b(1" && "a[1] b2".findAll("([a-z])([[]?)[0-9]") == ["a[1", "b2"]',
         f'"{"a" * 60}!".find("(a+)+$") == "" && "{"a" * 60}!".findAll("(a+)+$").size() == 0',
         'url("https://a.b/a b").getEscapedPath() == "/a%20b"',
+        '["2020-02-30", "2020-1-1"].all(x, format.date().validate(x).hasValue())',
+        '["2020-02-29T23:59:59.5+01:00"].all(x, !format.datetime().validate(x).hasValue())',
+        "optional.unwrap([optional.of(1), optional.none()]) == [1] && [optional.of(1)].unwrapOpt() == [1]",
+        '["b", "a"].min() == "a" && [dyn(1), dyn(2)].max() == 2 && [2.5].sum() == 2.5 && [].sum() == 0',
         '["a.b/c_D", "e"].all(x, !format.qualifiedName().validate(x).hasValue())',
         'format.dns1123Label().validate("a-").hasValue() && !format.dns1035LabelPrefix().validate("a-").hasValue()',
         'has(device.driver) && device.?driver.orValue("x") == "a.example.com" && !device.allowMultipleAllocations',

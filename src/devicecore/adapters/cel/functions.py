@@ -8,6 +8,7 @@ import ipaddress
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Protocol
@@ -57,6 +58,8 @@ class CelValue(Protocol):
 VALUE = cel.Type("kubernetes.Value")
 QUANTITY, SEMVER, URL, IP, CIDR = (cel.Type(f"kubernetes.{name}") for name in TYPES)
 _BOOL, _INT, _TEXT, _FLOAT, _ANY = cel.Type.BOOL, cel.Type.INT, cel.Type.STRING, cel.Type.DOUBLE, cel.Type.DYN
+_NUMBERS = (_INT, cel.Type.UINT, _FLOAT)
+_PLAIN = (*_NUMBERS, _BOOL, _TEXT, cel.Type.BYTES)
 _LIST, _TEXTS = cel.Type.List(_ANY), cel.Type.List(_TEXT)
 
 
@@ -268,6 +271,7 @@ def _rows() -> Iterator[_Row]:
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NAMED = r"[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_DATE = r"\d{4}-\d\d-\d\d"
 _FORMATS = {  # how long a text may be, and what it must look like
     "dns1123Label": (63, _LABEL),
     "dns1123Subdomain": (253, _SUBDOMAIN),
@@ -275,6 +279,8 @@ _FORMATS = {  # how long a text may be, and what it must look like
     "qualifiedName": (317, rf"((?=[^/]{{1,253}}/){_SUBDOMAIN}/)?(?=[^/]{{1,63}}\Z){_NAMED}"),
     "labelValue": (63, rf"({_NAMED})?"),
     "uuid": (36, r"(?i:[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12})"),
+    "date": (10, _DATE),
+    "datetime": (MAX_MADE, rf"{_DATE}[tT]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(.\d+)?([zZ]|[+-]\d\d:\d\d)"),
     "byte": (MAX_MADE, r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"),
 }
 
@@ -290,7 +296,10 @@ def _format_errors(name: str, text: str) -> list[str]:
     if plain != name and len(text) > 1 and text.endswith("-"):
         text = text[:-2] + "a"  # more is to follow
     longest, pattern = _FORMATS[plain]
-    return [] if len(text) <= longest and re.fullmatch(pattern, text, re.ASCII) else [f"is no {plain}"]
+    is_valid = len(text) <= longest and re.fullmatch(pattern, text, re.ASCII) is not None
+    if is_valid and plain.startswith("date"):
+        is_valid = _succeeds(date.fromisoformat)(text[:10])
+    return [] if is_valid else [f"is no {plain}"]
 
 
 def _conversions() -> Iterator[_Row]:
@@ -360,10 +369,13 @@ def _texts_and_lists() -> Iterator[_Row]:
         yield _member("bounded_replace", _TEXT, [_TEXT, _TEXT, _TEXT, *more], _replace)
     yield _member("bounded_join", _TEXT, [_TEXTS], _join)
     yield _member("bounded_join", _TEXT, [_TEXTS, _TEXT], _join)
-    yield _member("isSorted", _BOOL, [_LIST], lambda a: all(x <= y for x, y in pairwise(a)))
-    yield _member("sum", _ANY, [_LIST], lambda a: sum(a[1:], start=a[0]) if a else 0)
-    yield _member("min", _ANY, [_LIST], min)
-    yield _member("max", _ANY, [_LIST], max)
+    for kind in (*_PLAIN, cel.Type.DURATION, cel.Type.TIMESTAMP):
+        yield _member("isSorted", _BOOL, [cel.Type.List(kind)], lambda a: all(x <= y for x, y in pairwise(a)))
+    for kind in _PLAIN:  # the library has no way to return a duration or a time
+        yield _member("min", kind, [cel.Type.List(kind)], min)
+        yield _member("max", kind, [cel.Type.List(kind)], max)
+    for kind in _NUMBERS:
+        yield _member("sum", kind, [cel.Type.List(kind)], lambda a: sum(a[1:], start=a[0]) if a else 0)
     yield _member("indexOf", _INT, [_LIST, _ANY], _index)
     yield _member("lastIndexOf", _INT, [_LIST, _ANY], lambda a, b: _index(a, b, last=True))
 
@@ -407,12 +419,13 @@ def extensions() -> tuple["cel.CelExtension", "cel.CelExtension"]:
     for group in merged.values():
         first, types = group[0], [_at_run_time(one) for one in group[0].arguments]
         does = _by_type(group) if VALUE in types else first.does
-        evaluated.append(evolve(first, result=_at_run_time(first.result), arguments=types, does=does))
+        result = _at_run_time(first.result) if all(one.result == first.result for one in group) else _ANY
+        evaluated.append(evolve(first, result=result, arguments=types, does=does))
     return _extension(rows), _extension(evaluated)
 
 
 def _at_run_time(kind: "cel.Type") -> "cel.Type":
-    return VALUE if kind.is_message() else kind
+    return VALUE if kind.is_message() else _LIST if kind.name().startswith("LIST<") else kind
 
 
 def _extension(rows: Sequence[_Row]) -> "cel.CelExtension":
