@@ -482,18 +482,23 @@ def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
 
 
 class _EndlessPages(BaseHTTPRequestHandler):
-    """Answers each list with a page that is not the last one."""
+    """Answers each list with a page that is not the last one. DeviceTaintRules are there only as v1alpha3."""
 
     def do_GET(self) -> None:
         pod = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "main"}]}}
         body = json.dumps({"items": [pod] * 50, "metadata": {"name": "n1", "continue": "more"}}).encode()
-        self.send_response(200)
+        if is_missing := self.path.startswith(_NEWER_RULES):
+            body = b"404 page not found\n"
+        self.send_response(404 if is_missing else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+_NEWER_RULES = tuple(f"/apis/resource.k8s.io/{version}/devicetaintrules" for version in ("v1", "v1beta2"))
 
 
 def kubeconfig_of(server: str, path: Path, user: object) -> Path:
@@ -514,12 +519,14 @@ def test_a_list_that_the_server_never_ends_is_given_up(tmp_path: Path, monkeypat
         thread.start()
         try:
             url = f"http://127.0.0.1:{server.server_port}"
-            node, pods, _, slices, *_ = read_objects("n1", kubeconfig_of(url, tmp_path / "config", {})).values()
+            kinds = ("Node", "Pod", "ResourceSlice", "DeviceTaintRule")
+            config = kubeconfig_of(url, tmp_path / "config", {})
+            node, pods, slices, rules = read_objects("n1", config, kinds).values()
         finally:
             server.shutdown()
             thread.join()
     assert not isinstance(node, str)
-    assert pods == slices == "the answer has more than 10,000 values, or too many pages"
+    assert pods == slices == rules == "the answer has more than 10,000 values, or too many pages"
 
 
 def test_without_credentials_the_api_server_is_asked_once(tmp_path: Path) -> None:

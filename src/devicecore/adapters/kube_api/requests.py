@@ -82,7 +82,6 @@ LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
 CLAIMS = ApiResource("resource.k8s.io", "v1", "resourceclaims")
 CLASSES = ApiResource("resource.k8s.io", "v1", "deviceclasses")
 SLICES = ApiResource("resource.k8s.io", "v1", "resourceslices")
-TAINT_RULES = ApiResource("resource.k8s.io", "v1", "devicetaintrules")
 
 
 class ApiServers(HasLifecycle):
@@ -174,7 +173,7 @@ def all_of(server: ApiServer, resource: ApiResource, fields: str = "", *, page: 
             raise ValueError(str(error)) from error
         return found, version
 
-    return server.ask(f"list {resource.plural}", answer)
+    return server.ask(f"list {resource.plural}", answer, is_core=not resource.group)
 
 
 def pages(

@@ -10,18 +10,19 @@ from os import PathLike
 from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.access import ApiRequest, ApiServer, Problem, check_node_name
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.adapters.kube_api.requests import CLAIMS, CLASSES, EVENTS, NODES, PODS, SLICES, TAINT_RULES, all_of
+from devicecore.adapters.kube_api.requests import CLAIMS, CLASSES, EVENTS, NODES, PODS, SLICES, ApiResource, all_of
 
 _SECONDS = 30.0  # for a request
 _PODS_AT_ONCE = 100  # so that no answer comes near the limit of one
+_VERSIONS_OF_RULES = ("v1", "v1beta2", "v1alpha3")  # since Kubernetes 1.37, 1.36 and 1.33
 _RESOURCES = {
-    "Node": NODES,
-    "Pod": PODS,
-    "Event": EVENTS,
-    "ResourceSlice": SLICES,
-    "ResourceClaim": CLAIMS,
-    "DeviceClass": CLASSES,
-    "DeviceTaintRule": TAINT_RULES,
+    "Node": [NODES],
+    "Pod": [PODS],
+    "Event": [EVENTS],
+    "ResourceSlice": [SLICES],
+    "ResourceClaim": [CLAIMS],
+    "DeviceClass": [CLASSES],
+    "DeviceTaintRule": [ApiResource("resource.k8s.io", one, "devicetaintrules") for one in _VERSIONS_OF_RULES],
 }
 
 OF_NODES = ("Node", "Pod", "Event", "ResourceSlice", "ResourceClaim", "DeviceClass")
@@ -45,12 +46,13 @@ def _objects(server: ApiServer, kind: str, node: str) -> Json:
     fields = PREPARE_FAILED if kind == "Event" else ""
     if node and kind in {"Pod", "ResourceSlice"}:
         fields = f"spec.nodeName={node}"
-    try:
-        return all_of(server, _RESOURCES[kind], fields, page=_PODS_AT_ONCE)[0]
-    except Problem as problem:
-        if problem.kind == HTTPStatus.NOT_FOUND and kind not in {"Node", "Pod", "Event"}:
-            return []
-        raise
+    for resource in _RESOURCES[kind]:
+        try:
+            return all_of(server, resource, fields, page=_PODS_AT_ONCE)[0]
+        except Problem as problem:
+            if problem.kind != HTTPStatus.NOT_FOUND or kind in {"Node", "Pod", "Event"}:
+                raise
+    return []
 
 
 def read_objects(
