@@ -16,6 +16,7 @@ from typing import IO
 from attrs import field, frozen
 
 from devicecore.adapters.kube_api.client_config import CredentialError, Program
+from devicecore.system.environment import inherited_environment
 
 _MAX_OUTPUT = 1024 * 1024  # bytes
 _INTERVAL = 0.2  # seconds between two looks whether the program is still needed
@@ -46,7 +47,7 @@ def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Cre
     if program.cluster is not None:
         spec["cluster"] = program.cluster
     info = json.dumps({"apiVersion": program.version, "kind": "ExecCredential", "spec": spec})
-    environment = {**os.environ, **program.environment, "KUBERNETES_EXEC_INFO": info}
+    environment = {**inherited_environment(), **program.environment, "KUBERNETES_EXEC_INFO": info}
     try:
         process = subprocess.Popen(  # noqa: S603 - the kubeconfig says so
             program.command,

@@ -21,6 +21,7 @@ from attrs import frozen
 
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
+from devicecore.system.environment import inherited_environment
 
 POD_UID = "11111111-1111-4111-8111-111111111111"
 """The UID of the pod in which a DRA driver is said to run, unless a test gives another."""
@@ -145,9 +146,8 @@ class PluginProcess(HasLifecycle):
         self.command: tuple[str, ...] = tuple(with_texts(os.fspath(word), texts) for word in command)
         self._changed = changed
         self._cwd = cwd
-        # `{**os.environ}` fails if another thread takes a variable away meanwhile, as pytest does for each test.
-        inherited = {name: os.environ.get(name, "") for name in tuple(os.environ)}
-        self._environment = {**inherited, "DEVICE_PLUGIN_PATH": where, "KUBELET_SOCKET": socket, **(environment or {})}
+        own = {"DEVICE_PLUGIN_PATH": where, "KUBELET_SOCKET": socket, **(environment or {})}
+        self._environment = {**inherited_environment(), **own}
         self._keep_open = tuple(keep_open)
         self._lifecycle = Lifecycle(f"`{shlex.join(self.command)}`")
         self._lines: deque[str] = deque()

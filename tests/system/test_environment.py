@@ -1,0 +1,18 @@
+"""The environment for other processes."""
+
+import os
+
+import pytest
+
+from devicecore.system.environment import inherited_environment
+
+
+def test_a_variable_that_another_thread_takes_away_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"A": "1", "B": "2"}
+
+    def decode(text: str) -> str:
+        data.pop("B", None)  # as another thread, between a look at the names and one at the values
+        return text
+
+    monkeypatch.setattr(os, "environ", type(os.environ)(data, str, decode, str, decode))
+    assert inherited_environment() == {"A": "1"}
