@@ -19,6 +19,8 @@ SHORT = {
     "never-sick": evolve(QUICK, timeout=5),
     "adds-a-device": evolve(QUICK, timeout=5),
     "loses-a-later-change": evolve(QUICK, timeout=5),
+    "dies-of-a-later-change": evolve(QUICK, timeout=5),
+    "odd-bytes": evolve(QUICK, returning=0.8),
     "never-returns": evolve(QUICK, returning=0.8),
     "watches-its-socket": evolve(QUICK, noticing=0.8),
     "watches-files": evolve(QUICK, noticing=0.8),
@@ -45,12 +47,13 @@ FAULTS: list[tuple[str, str, list[str]]] = [
     ("never-registers", "serves-before-it-registers", CALM),
     ("registers-first", "serves-before-it-registers", CALM[:7]),
     ("old-version", "registers-a-supported-version", CALM[:7]),
+    ("registers-early", "serves-before-it-registers", CALM[:1]),
     ("absolute-endpoint", "registers-an-endpoint-in-the-directory", CALM[:7]),
     ("bad-name", "registers-an-extended-resource-name", CALM[:7]),
     ("watched-deaf", "answers-notify-registration-status", CALM[:7]),
     ("no-options", "answers-options", CALM[:7]),
     ("other-options", "registers-the-options-it-answers", CALM),
-    ("silent", "lists-devices-in-time", CALM[:13]),
+    ("silent", "lists-devices-in-time", [*CALM[:13], EMPTIED]),
     ("twice", "lists-unique-ids", CALM),
     ("long-id", "lists-short-ids", CALM[:13]),
     ("odd-health", "lists-known-health", CALM),
@@ -65,10 +68,12 @@ FAULTS: list[tuple[str, str, list[str]]] = [
     ("empty-answer", "refuses-an-unknown-device", CALM),
     ("no-answer", "", CALM),
     ("relative-path", "gives-absolute-paths", CALM),
+    ("file-mode", "gives-valid-cdi-names-and-permissions", CALM),
+    ("short-cdi-name", "gives-valid-cdi-names-and-permissions", CALM),
     ("by-position", "gives-nodes-by-id", CALM),
     ("shares-a-node", "gives-each-device-its-own-nodes", CALM),
-    ("once-only", "allocates-again-in-the-same-way", ["allocates-again-in-the-same-way"]),
-    ("counts", "allocates-again-in-the-same-way", ["allocates-again-in-the-same-way"]),
+    ("once-only", "allocates-again-in-the-same-way", CALM),
+    ("counts", "allocates-again-in-the-same-way", CALM),
     ("forgets", "mounts-the-same-again", CALM),
     ("prefers-nothing", "answers-get-preferred-allocation", CALM),
     ("prefers-too-few", "prefers-as-many-as-asked", CALM),
@@ -84,11 +89,15 @@ HEALTH_FAULTS: list[tuple[str, str, list[str]]] = [
     ("adds-a-device", " ".join(HEALTH), HEALTH),
     ("loses-a-later-change", HEALTH[0], HEALTH),
     ("dies-of-a-later-change", f"{HEALTH[0]} stays-up", [*HEALTH, "stays-up"]),
+    ("returns-twice", "", HEALTH),
 ]
 # Faults and habits that show when the kubelet or the plugin restarts.
 RESTART_FAULTS: list[tuple[str, str, list[str]]] = [
     ("short-stream", "keeps-its-stream-open", ["serves-before-it-registers", "keeps-its-stream-open"]),
     ("odd-bytes", f"keeps-its-stream-open {EMPTIED}", ["answers-options", "keeps-its-stream-open", EMPTIED]),
+    ("registers-again", "registers-once", ["keeps-its-stream-open", "sends-few-lists", "registers-once", *CALM[-1:]]),
+    ("chatters", "sends-few-lists", ["keeps-its-stream-open", "sends-few-lists", "registers-once"]),
+    ("new-ids", "keeps-its-ids", ["starts-where-it-was-killed", "keeps-its-ids"]),
     ("never-returns", EMPTIED, [EMPTIED]),
     ("watches-its-socket", "returns-after-kubelet-sock-is-recreated", ["returns-after-kubelet-sock-is-recreated"]),
     ("watches-files", "returns-after-its-stream-is-cut", ["returns-after-its-stream-is-cut"]),
@@ -104,7 +113,7 @@ RESTART_FAULTS: list[tuple[str, str, list[str]]] = [
     ("exits", "stays-up", [*AWAY, EMPTIED, "stays-up"]),
 ]
 # Other faults that these checks find. `make faults` tries them, too.
-MORE_FAULTS = {"never-registers", "repeats", "empty-answer", "counts", "adds-a-device"}
+MORE_FAULTS = {"never-registers", "file-mode", "repeats", "empty-answer", "counts", "adds-a-device"}
 if not os.environ.get("FAULTS"):
     FAULTS = [fault for fault in FAULTS if fault[0] not in MORE_FAULTS]
     HEALTH_FAULTS = [fault for fault in HEALTH_FAULTS if fault[0] not in MORE_FAULTS]

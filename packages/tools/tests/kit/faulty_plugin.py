@@ -2,7 +2,7 @@
 
 It is written with protobuf messages and gRPC, as other people's plugins are, and uses nothing of `serve_plugin`. Some
 values of FAULT are no faults but habits of correct plugins: start-second, hides-while-sick, slow-to-return,
-slow-to-start, ends-when-refused.
+slow-to-start, ends-when-refused, returns-twice.
 """
 
 import os
@@ -48,6 +48,8 @@ def devices() -> list[api.Device]:
             ids.append("c2")
         case "long-id":
             ids.append("c" * 64)
+        case "new-ids":
+            ids = [f"{id_}-{os.getpid()}" for id_ in ids]
         case "odd-health":
             health = "healthy"
         case "huge":
@@ -102,7 +104,9 @@ class Plugin:
                     os._exit(2)
                 if now and self.streams > 1 and FAULT == "loses-a-later-change":
                     continue
-                if now != sent and FAULT != "silent":
+                if FAULT == "returns-twice" and self.streams == 2:
+                    now = False  # this stream ends soon
+                if (now != sent or FAULT == "chatters") and FAULT != "silent":
                     sent = now
                     yield api.ListAndWatchResponse(devices=devices())
         finally:  # gRPC does not always resume a generator
@@ -113,7 +117,7 @@ class Plugin:
         for container in request.container_requests:
             ids = list(container.devices_ids)
             match FAULT:
-                case "refuses-one" if ids == ["c1"]:
+                case "refuses-one" if "c1" in ids:
                     refuse(context, "not this one")
                 case "refuses-all" if len(ids) > 2:
                     refuse(context, "not so many")
@@ -152,12 +156,14 @@ class Plugin:
         if FAULT == "relative-path":
             paths[0] = "dev/chipctl"
         shown = f"/run/{next(numbers)}" if FAULT == "forgets" else "/run/chip"
+        mode = "0666" if FAULT == "file-mode" else "rw"
         return api.ContainerAllocateResponse(
             envs={"CHIPS": ",".join(ids)},
             devices=[
-                api.DeviceSpec(host_path=path, container_path=f"/{path.lstrip('/')}", permissions="rw")
+                api.DeviceSpec(host_path=path, container_path=f"/{path.lstrip('/')}", permissions=mode)
                 for path in paths
             ],
+            cdi_devices=[api.CDIDevice(name=id_ if FAULT == "short-cdi-name" else f"ex.org/chip={id_}") for id_ in ids],
             mounts=[api.Mount(host_path=shown, container_path="/run/chip", read_only=True)],
         )
 
@@ -234,9 +240,11 @@ def register() -> grpc.StatusCode:
             "/v1beta1.Registration/Register", lambda it: it.SerializeToString(), api.Empty.FromString
         )
         try:
-            call(request, timeout=15)
+            call(request, timeout=2 if FAULT == "registers-early" else 15)
         except grpc.RpcError as error:
             return error.code()
+    if FAULT == "returns-twice" and next(numbers) == 1:
+        threading.Timer(0.4, SOCKET.unlink).start()
     return grpc.StatusCode.OK
 
 
@@ -257,7 +265,7 @@ def waits_before_return() -> bool:
 
 def watch(plugin: Plugin) -> None:  # noqa: C901 - every fault is a branch
     """Serve and register, and again after each restart of the kubelet."""
-    server = None if FAULT == "registers-first" else plugin.serve()
+    server = None if FAULT in {"registers-first", "registers-early"} else plugin.serve()
     registered_with = None
     status = grpc.StatusCode.OK
     retry_at = 0.0
@@ -280,9 +288,9 @@ def watch(plugin: Plugin) -> None:  # noqa: C901 - every fault is a branch
             status = register()
             if FAULT == "ends-when-refused" and status is grpc.StatusCode.UNKNOWN:
                 os._exit(1)
-            registered_with = kubelet if status is grpc.StatusCode.OK else None
+            registered_with = kubelet if status is grpc.StatusCode.OK and FAULT != "registers-again" else None
             retry_at = 0.0 if registered_with else time.monotonic() + 0.3
-            if server is None and registered_with:
+            if server is None and (registered_with or FAULT == "registers-early"):
                 server = plugin.serve()
         away = status is grpc.StatusCode.UNAVAILABLE
         if FAULT == "gives-up" and away:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from devicecore.adapters.grpc_unix import rpc
+from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, is_extended_resource
 from devicecore.domain.text import counted
 from devicecore.wire import deviceplugin
@@ -39,6 +40,9 @@ UNKNOWN_DEVICE = "no-such-device-of-devicecore"
 MAX_CPU = 0.1  # of one processor, while the kubelet is away
 MAX_RATE = 10.0  # registrations a second, after the first ones
 MAX_BURST = 10  # registrations at once
+MAX_LISTS = 10.0  # lists a second
+ALONE = 3.0  # seconds from the first registration in which the plugin has no reason for more
+TWICE = 0.5  # seconds in which some plugins register twice
 HEALTHS = ("Healthy", "Unhealthy")
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
@@ -69,7 +73,9 @@ def serves_before_it_registers(plugin: PluginUnderTest) -> str:
     first = plugin.registration.first
     took = f"it registered after {max(first.at - began, 0):.1f} seconds"
     require(first.stage != "dial", f"{took}, but then: {first.problem}")
-    return f"{took}, and was reached {first.reached_after:.2f} seconds later"
+    reached = f"was reached {first.reached_after:.2f} seconds later"
+    require(first.reached_after < 1 or not first.given_up, f"{took}, gave up its call, and only then {reached}")
+    return f"{took}, and {reached}"
 
 
 @check(
@@ -249,12 +255,12 @@ def allocates_each_device(plugin: PluginUnderTest) -> str:
     refused = []
     for device in plugin.lists.healthy:
         try:
-            answers = plugin.lists.allocate([device])
+            if plugin.lists.first_answer(device) is None:
+                refused.append(f"{device}: the answer is for no container")
         except CallFailedError as error:
             refused.append(f"{device}: {error}")
-        else:
-            if not answers:
-                refused.append(f"{device}: the answer is for no container")
+            if error.code == "DEADLINE_EXCEEDED":
+                break  # else a plugin that hangs takes the time of all other checks
     require(not refused, some(refused))
     return f"{counted(len(plugin.lists.healthy), 'device')} allocated one by one"
 
@@ -271,6 +277,7 @@ def allocates_all_devices(plugin: PluginUnderTest) -> str:
     try:
         plugin.lists.allocate(ids)
     except CallFailedError as error:
+        _require_again(plugin, *ids)
         raise Failure(f"for {counted(len(ids), 'device')}: {error}") from None
     return f"{counted(len(ids), 'device')} allocated together"
 
@@ -299,7 +306,11 @@ def answers_each_of_two_containers(plugin: PluginUnderTest) -> str:
     """Allocate is called for two containers with one device each."""
     first, second = plugin.lists.two_devices()
     one, other = plugin.lists.alone(first), plugin.lists.alone(second)
-    answers = plugin.lists.allocate([first], [second])
+    try:
+        answers = plugin.lists.allocate([first], [second])
+    except CallFailedError as error:
+        _require_again(plugin, first, second)
+        raise Failure(str(error)) from None
     require(len(answers) == 2, f"{counted(len(answers), 'answer')} for 2 containers")  # noqa: PLR2004 - two were asked for
     require(one == other or answers[1] != one, f"the second answer, for {second}, repeats the first one, for {first}")
     return "two answers, each for its own container"
@@ -374,6 +385,24 @@ def gives_absolute_paths(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
+    expected="CDI devices are called vendor/class=name, and nodes have the permissions r, w, m, or some of them",
+    clause="CDIDevice.name: Fully qualified CDI device name. DeviceSpec.permissions: Cgroups permissions of the "
+    "device, candidates are one or more of r, w, m (api.proto). A container runtime refuses anything else.",
+)
+def gives_valid_cdi_names_and_permissions(plugin: PluginUnderTest) -> str:
+    """The CDI devices and the permissions in the answers for single devices are read."""
+    answers = [plugin.lists.alone(device) for device in plugin.lists.healthy]
+    names = [device.name for answer in answers for device in answer.cdi_devices]
+    permissions = [node.permissions for answer in answers for node in answer.devices]
+    does_not_apply_if(not names + permissions, "the plugin gives no device nodes and no CDI devices")
+    odd = {f"a CDI device is called {name!r}" for name in names if not is_cdi_name(name)}
+    odd |= {f"a node has the permissions {one!r}" for one in permissions if not one or set(one) - set("rwm")}
+    require(not odd, some(sorted(odd)))
+    return f"{counted(len(names), 'CDI device')} and {counted(len(permissions), 'node')}"
+
+
+@check(
+    MUST,
     expected="every node of this answer is also in the answer for a single device",
     clause=f"{ALLOCATE} The id decides which node a device has. A plugin that gives the first node for the first id of "
     "each request gives two containers the same device.",
@@ -381,7 +410,11 @@ def gives_absolute_paths(plugin: PluginUnderTest) -> str:
 def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
     """The host paths of device nodes in the answer for all devices are compared with those for single devices."""
     nodes = _nodes_of_each(plugin)
-    together = frozenset(node for answer in _allocate_or_skip(plugin, list(nodes)) for node in _nodes(answer))
+    together, again = (
+        frozenset(node for answer in _allocate_or_skip(plugin, list(nodes)) for node in _nodes(answer))
+        for _ in range(2)
+    )
+    skip_if(together != again, "the nodes change from call to call")
     unknown = sorted(together - frozenset().union(*nodes.values()))
     require(
         not unknown,
@@ -536,12 +569,13 @@ def answers_pre_start_container(plugin: PluginUnderTest) -> str:
 
 # --- kubelet restarts -------------------------------------------------------------------------------------------------
 
+CHANGES = "Whenever a Device state change or a Device disappears, ListAndWatch returns the new list. (api.proto)"
+
 
 @check(
     MUST,
     expected="the stream stays open",
-    clause="Whenever a Device state change or a Device disappears, ListAndWatch returns the new list. (api.proto) For "
-    "a kubelet the end of the stream is the end of the plugin.",
+    clause=f"{CHANGES} For a kubelet the end of the stream is the end of the plugin.",
 )
 def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
     """The stream of lists is watched for a second after it was opened."""
@@ -555,6 +589,39 @@ def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
     require(not connection.ended, f"the stream ended ({connection.ended})")
     open_for = time.monotonic() - connection.opened
     return f"it has been open for {open_for:.1f} seconds, with {counted(connection.list_count, 'list')}"
+
+
+@check(
+    SHOULD,
+    expected=f"at most {MAX_LISTS:g} lists a second",
+    clause=f"{CHANGES} A kubelet writes its checkpoint file for every list, even if nothing has changed.",
+)
+def sends_few_lists(plugin: PluginUnderTest) -> str:
+    """The lists are counted, from a second after the stream was opened on."""
+    connection = plugin.lists.require_list()
+    plugin.registration.wait_for_stream(connection)
+    number, seconds = connection.list_count, time.monotonic() - connection.opened
+    text = f"{counted(number, 'list')} in {seconds:.1f} seconds"
+    require(number <= MAX_BURST + MAX_LISTS * seconds, text)
+    return text
+
+
+@check(
+    SHOULD,
+    expected=f"no further registration, but that some plugins register twice within {TWICE:g} seconds",
+    clause="Device Plugin can register itself with Kubelet at its start (api.proto). If the stream of lists is open, a "
+    "kubelet of 1.37 refuses the same socket, and one of 1.36 takes all devices for unhealthy when that stream ends.",
+)
+def registers_once(plugin: PluginUnderTest) -> str:
+    """The plugin is left alone for seconds after its registration, and further registrations are counted."""
+    plugin.registration.streaming()
+    first = next(one for one in plugin.kubelet.registrations if one.answered and one.at >= plugin.process.started_at)
+    plugin.process.pause(first.at + ALONE - time.monotonic())
+    skip_if(first.connection is None or bool(first.connection.ended), "the stream of lists has ended")
+    later = sum(one.at > first.at + TWICE for one in plugin.kubelet.registrations)
+    text = f"{later} more in {time.monotonic() - first.at:.1f} seconds, while the first stream of lists was open"
+    require(later < 2, text)  # noqa: PLR2004 - more than twice, a plugin makes it a habit
+    return text
 
 
 RESTARTS = (
@@ -692,6 +759,32 @@ def starts_where_it_was_killed(plugin: PluginUnderTest) -> str:
 
 
 @check(
+    SHOULD,
+    expected="the devices have the ids of the first list",
+    clause="Device.ID: A unique ID assigned by the device plugin used to identify devices (api.proto). A kubelet "
+    "takes a new id for another device: it gives it to a second container, and refuses the first one at its restart.",
+)
+def keeps_its_ids(plugin: PluginUnderTest) -> str:
+    """The ids are compared with those after each restart. If the plugin's process has had none, it is started again."""
+    plugin.process.require_process()
+    before = {device.ID for device in plugin.lists.first or plugin.lists.devices}
+    skip_if(not before, "the plugin lists no device")
+    if plugin.process.started_at < plugin.lists.first_at:
+        plugin.registration.restarted()
+    last = plugin.lists.require_list()
+    plugin.process.wait(lambda: len(last.last_list.devices) >= len(before) or last.ended, plugin.settings.timeout)
+    connections = [one.connection for one in plugin.kubelet.registrations if one.connection]
+    for number, connection in enumerate(one for one in connections if one.list_count):
+        now = {device.ID for device in connection.last_list.devices}
+        gone, new = sorted(before - now), sorted(now - before)
+        # If only one of them is not empty, a device was plugged in or out, or the list was not complete yet.
+        require(
+            not (gone and new), f"in the list of registration {number + 1}, {some(new)} was in place of {some(gone)}"
+        )
+    return f"the same {counted(len(before), 'id')} after each of {counted(number + 1, 'registration')}"
+
+
+@check(
     MUST,
     expected=RETURNS,
     clause=f"{RESTARTS} A new kubelet instance deletes all the existing Unix sockets under "
@@ -707,7 +800,6 @@ def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
 
 # --- health -----------------------------------------------------------------------------------------------------------
 
-HEALTH = "Whenever a Device state change or a Device disappears, ListAndWatch returns the new list. (api.proto)"
 CHANGED = "a new list in which a device has another health or has gone; a new device does not count"
 
 
@@ -731,15 +823,20 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     """
     _wait_for_devices(plugin, connection)
     before = health_of(plugin.lists.devices)
-    number, exits = connection.list_count, len(plugin.process.exits)
+    skip_if(not before, "the plugin lists no device")
+    number, exits, registered = connection.list_count, len(plugin.process.exits), len(plugin.kubelet.registrations)
+
+    def newer() -> list[PluginConnection]:
+        """Return the connections since then: some plugins notice a kubelet restart twice, and register twice."""
+        return [one.connection for one in plugin.kubelet.registrations[registered:] if one.answered and one.connection]
 
     def look() -> Mapping[str, str] | None:
-        changes = [health_changes(before, health_of(message.devices)) for message in connection.lists_after(number)]
-        return next(filter(None, changes), None)
+        lists = [*connection.lists_after(number), *(message for one in newer() for message in one.lists_after(0))]
+        return next(filter(None, (health_changes(before, health_of(message.devices)) for message in lists)), None)
 
     try:
         _run_shell(plugin, plugin.settings.provoke_health)
-        plugin.process.wait(lambda: look() or connection.ended, plugin.settings.timeout)
+        plugin.process.wait(lambda: look() or len(plugin.process.exits) > exits, plugin.settings.timeout)
         plugin.process.wait_for_exit()  # a plugin may report the change and then end
     finally:
         if plugin.settings.undo_health:
@@ -747,12 +844,12 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     changes = look()
     if len(plugin.process.exits) > exits:
         actual = f"the plugin ended: {plugin.process.exits[exits]}"
-    elif connection.ended:
-        actual = f"the stream of lists ended ({connection.ended})"
     elif changes:
         return changes
+    elif connection.ended and all(one.ended for one in newer()):
+        actual = f"the stream of lists ended ({connection.ended})"
     else:
-        lists = connection.list_count - number
+        lists = connection.list_count - number + sum(one.list_count for one in newer())
         new = f"{counted(lists, 'new list')}, but no change" if lists else "no new list"
         actual = f"{new} within {counted(plugin.settings.timeout, 'second')}"
     raise Failure(actual)
@@ -772,8 +869,8 @@ def _run_shell(plugin: PluginUnderTest, command: str) -> None:
 @check(
     MUST,
     expected=CHANGED,
-    clause=f"{HEALTH} That is also true for the new stream after a kubelet restart. Some plugins still send to the old "
-    "stream, or end.",
+    clause=f"{CHANGES} That is also true for the new stream after a kubelet restart. Some plugins still send to the "
+    "old stream, or end.",
 )
 def reports_health_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
     """After the plugin has registered with a restarted kubelet, the command of --provoke-health is run."""
@@ -789,7 +886,7 @@ def reports_health_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
     return _changed(plugin.seen.health_changes)
 
 
-@check(MUST, expected=CHANGED, clause=HEALTH)
+@check(MUST, expected=CHANGED, clause=CHANGES)
 def reports_a_change_of_health(plugin: PluginUnderTest) -> str:
     """The command of --provoke-health is run and the lists are watched, if the check after a kubelet restart failed."""
     _require_provocation(plugin)
@@ -918,9 +1015,17 @@ def _require_same(
 
 
 def _allocate_or_skip(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
-    """Allocate; skip the check if the call fails, which is the subject of another check."""
+    """Allocate; skip the check if the call fails or answers nothing, which is the subject of another check."""
     with skipping(CallFailedError):
-        return plugin.lists.allocate(devices)
+        answers = plugin.lists.allocate(devices)
+    skip_if(not answers, f"Allocate of {some(devices)} was answered for no container")
+    return answers
+
+
+def _require_again(plugin: PluginUnderTest, *devices: str) -> None:
+    """Skip the check if one of the devices alone is refused, or is refused the second time."""
+    for device in devices:
+        _allocate_or_skip(plugin, [device])
 
 
 def _nodes(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:

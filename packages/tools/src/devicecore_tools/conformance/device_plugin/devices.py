@@ -28,12 +28,14 @@ class ListedDevices:
 
     Attributes:
         first: the devices before any change of health was provoked. It is None if there was no list.
+        first_at: when they were read, in seconds of `time.monotonic`.
     """
 
     registration: PluginRegistration
     process: ProcessUnderTest
     settings: Settings
     first: tuple[deviceplugin.Device, ...] | None = None
+    first_at: float = 0.0
     _singles: dict[str, bytes] = field(factory=dict)
     _single_bytes: int = 0  # of all of them
     _looked_into: deviceplugin.ListAndWatchResponse | None = None
@@ -57,7 +59,8 @@ class ListedDevices:
             self._waited_for_healthy = True
             self.process.wait(lambda: self._healthy_ids(connection), self.settings.timeout)
         devices = tuple(connection.last_list.devices)
-        self.first = self.first or devices
+        if not self.first:
+            self.first, self.first_at = devices, time.monotonic()
         return devices
 
     @property
@@ -95,16 +98,29 @@ class ListedDevices:
         Raises:
             Skip: the plugin did not allocate it, which is the subject of another check, or all answers are too large.
         """
+        with skipping(CallFailedError):
+            answer = self.first_answer(device)
+        if answer is None:
+            raise Skip(f"Allocate of {device} was answered for no container")
+        too_large = f"the answers to Allocate for single devices have more than {_MAX_ANSWERS} bytes together"
+        skip_if(device not in self._singles, too_large)
+        return answer
+
+    def first_answer(self, device: str) -> deviceplugin.ContainerAllocateResponse | None:
+        """Return the first answer for a container with only this device, or None if it was for no container.
+
+        Raises CallFailedError if the plugin answered with an error or not in time.
+        """
         if device not in self._singles:
-            with skipping(CallFailedError):
-                answers = self.allocate([device])
-            skip_if(not answers, f"Allocate of {device} was answered for no container")
+            answers = self.allocate([device])
+            if not answers:
+                return None
             self._singles[device] = answers[0].SerializeToString()  # as a message it may take much more memory
             self._single_bytes += len(self._singles[device])
             if self._single_bytes > _MAX_ANSWERS:
                 self._singles.clear()
                 self._single_bytes = 0
-                raise Skip(f"the answers to Allocate for single devices have more than {_MAX_ANSWERS} bytes together")
+                return answers[0]
         return deviceplugin.ContainerAllocateResponse.FromString(self._singles[device])
 
     def call(self, method: rpc.Method[rpc.Request, rpc.Response], request: rpc.Request) -> rpc.Response:

@@ -47,6 +47,7 @@ class Registration:
         reached_after: seconds until the plugin's socket accepted a connection.
         connection: to the plugin. It is None if there was none.
         answered: whether the registration succeeded and the plugin was told so.
+        given_up: whether the plugin gave up its call before it had the answer.
     """
 
     request: deviceplugin.RegisterRequest
@@ -56,6 +57,7 @@ class Registration:
     reached_after: float = 0.0
     connection: "PluginConnection | None" = None
     answered: bool = False
+    given_up: bool = False
 
 
 class PluginConnection(SocketConnection):
@@ -239,6 +241,7 @@ class BareKubelet:
         if not self._note(registration):
             return deviceplugin.Empty()
         self._decide(registration)
+        registration.given_up = not context.is_active()
         if registration.problem:
             context.abort(grpc.StatusCode.UNKNOWN, registration.problem)
 

@@ -58,13 +58,16 @@ class PluginRegistration:
     def wait_registered(self, number: int, timeout: float) -> PluginConnection | None:
         """Wait for a successful registration with a list of devices after the first `number` registrations.
 
-        Some plugins register twice in a row and close their first socket, so only an open connection counts.
+        Some plugins register twice in a row and close their first socket, so only an open connection counts. From a
+        plugin that has never sent a list, none is expected.
         """
+        listed = any(one.connection and one.connection.list_count for one in self.kubelet.registrations[:number])
 
         def look() -> PluginConnection | None:
             for registration in self.kubelet.registrations[number:]:
                 connection = registration.connection
-                if registration.answered and connection is not None and not connection.ended and connection.list_count:
+                is_open = registration.answered and connection is not None and not connection.ended
+                if connection is not None and is_open and (connection.list_count or not listed):
                     return connection
             return None
 
@@ -157,14 +160,14 @@ class PluginRegistration:
         if noticing:
             limit = min(limit, max(self.settings.noticing, self._slowest_return * _RETURN_FACTOR))
         if not self._returns:
-            limit = min(limit, _AFTER_NO_RETURN)
+            limit = min(limit, max(_AFTER_NO_RETURN, self._slowest_return * _RETURN_FACTOR))
         began = time.monotonic()
         before = len(self.process.exits)
         connection = self.wait_registered(number, limit)
         exits = self.process.exits[before:]
         restarted = f"; it had ended and was started again: {exits[-1]}" if exits else ""
         if connection is None:
-            self._returns = self._returns and noticing
+            self._returns = self._returns and (noticing or bool(exits))
             waited = min(limit, time.monotonic() - began)
             after = counted(round(waited, 1), "second")
             raise Failure(f"it was not back after {after}: {self._last_try(number)}{restarted}")
