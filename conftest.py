@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator
 from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
 from hypothesis import settings
@@ -73,6 +74,7 @@ MEASURED = {
 not those whose many cases run the same lines. Measuring more than doubles the time of a test. `make coverage` measures
 all of them."""
 
+_MEASURES_ALL = os.environ.get("COVERAGE") == "all"
 
 _WAITING = {"command", "conformance", "e2e", "interop", "kit", "reliability"}
 """The folders whose tests start processes: a file with few of these tests takes longer than one with many."""
@@ -87,9 +89,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Keep the thousands of tests out of all collections of garbage, because each would look at all of them."""
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Keep the thousands of tests out of all collections of garbage, because each would look at all of them.
+
+    Coverage is measured while the measured packages are imported, and not of the rest of the collection.
+    """
     gc.disable()
+    for package in session.config.getoption("cov_source", []):
+        if isinstance(package, str):
+            for module in walk_packages(import_module(package).__path__, f"{package}."):
+                import_module(module.name)
+    _measure(session.config, on=_MEASURES_ALL)
     try:
         return (yield)
     finally:
@@ -98,20 +108,33 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Measure coverage only where it tells something, and mix the files that wait for processes with the others.
+    """Mix the files that wait for processes with the others.
 
     The workers take one file after the other, and the last files should be short ones.
     """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-        if item.path not in MEASURED and os.environ.get("COVERAGE") != "all":
-            item.add_marker("no_cover")
     waiting = [tests for path, tests in files.items() if path.parent.name in _WAITING]
     computing = [tests for path, tests in files.items() if path.parent.name not in _WAITING]
     waiting.sort(key=lambda tests: (tests[0].path.name not in _LONGEST, len(tests)))
     turns = zip_longest(waiting, sorted(computing, key=len, reverse=True), fillvalue=())
     items[:] = [item for turn in turns for tests in turn for item in tests]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Measure coverage only where it tells something, because even a test's set-up takes longer with it."""
+    _measure(item.config, on=_MEASURES_ALL or item.path in MEASURED)
+    return (yield)
+
+
+def _measure(config: pytest.Config, *, on: bool) -> None:
+    """Begin to measure coverage, or end it, if this run measures any."""
+    plugin = config.pluginmanager.getplugin("_cov")
+    controller = plugin and plugin.cov_controller
+    if controller and controller.started != on:
+        (controller.resume if on else controller.pause)()
 
 
 @pytest.fixture(scope="session", autouse=True)
