@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from devicecore.domain.checks import check_adapter, checked
 from devicecore.domain.dra import devices, health
@@ -80,9 +80,6 @@ class DraManager(Runs):
         TypeError: an argument is something else, such as a store in the place of the claims, or a class.
     """
 
-    # Tests replace it to see which call waits.
-    _turns_type: ClassVar[type[Turns[Hashable]]] = Turns
-
     def __init__(
         self,
         transport: DriverTransport,
@@ -111,7 +108,7 @@ class DraManager(Runs):
         self._metrics = metrics
         self._clock = clock
         self._observers = Observers[ClaimHealthChanged](observers)
-        self._turns = self._turns_type("a call to a driver")
+        self._turns: Turns[Hashable] = Turns("a call to a driver")
         self._saved = SavedClaims(store)
         self._drivers = DriverList(slices, clock)
         self._health = HealthRecord(health_store, wall_clock, saver)

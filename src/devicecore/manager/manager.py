@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar
 
 from devicecore.domain import container_options
 from devicecore.domain.admission import Admitted, Verdict
@@ -75,14 +74,6 @@ class DeviceManager(Runs):
         ValueError: the budget is below 0.
     """
 
-    # The classes of the parts that own a lock or an order of effects. Tests replace one to show what depends on it.
-    _state_type: ClassVar[type[CurrentState[NodeState]]] = CurrentState
-    _saver_type: ClassVar[type[SavedState[NodeState]]] = SavedState
-    _publisher_type: ClassVar[type[Publisher]] = Publisher
-    _turns_type: ClassVar[type[AdmissionTurns]] = AdmissionTurns
-    _pods_type: ClassVar[type[ActivePods]] = ActivePods
-    _admissions_type: ClassVar[type[Admissions]] = Admissions
-
     def __init__(
         self,
         transport: PluginTransport,
@@ -114,18 +105,18 @@ class DeviceManager(Runs):
         self._transport = transport
         self._metrics = metrics
         self._clock = clock
-        self._state = state = self._state_type(NodeState())
+        self._state = state = CurrentState(NodeState())
         self._observers = Observers[Notification](observers)
         self._writer = CheckpointWriter()
-        self._saver = self._saver_type(store, state, self._writer.file, saver=saver)
-        self._publisher = self._publisher_type(sink, state)
-        self._turns = self._turns_type(state)
+        self._saver = SavedState(store, state, self._writer.file, saver=saver)
+        self._publisher = Publisher(sink, state)
+        self._turns = AdmissionTurns(state)
         self._plugins = Plugins(transport, state, metrics, clock)
-        self._pods = self._pods_type(pods, state, self._turns, self._observers)
+        self._pods = ActivePods(pods, state, self._turns, self._observers)
         self._affinities = Affinities(topology, hint_providers, state, self._turns)
         # Each has another type, so mypy finds two that are swapped.
         parts = (state, self._turns, self._plugins, self._saver, self._pods, self._affinities, self._observers, policy)
-        self._admissions = self._admissions_type(*parts, admission_budget, clock)
+        self._admissions = Admissions(*parts, admission_budget, clock)
         self._lifecycle = Lifecycle("the device manager", ManagerNotStartedError, ManagerStoppedError)
         self.restored: Restored = Restored()
         """What was found in the store at the last start."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 import pytest
-from attrs import evolve, frozen
+from attrs import evolve
 
 from devicecore.adapters.memory_dra import MemoryDriverTransport
 from devicecore.domain.dra import devices, drivers, preparing, releasing
@@ -27,37 +27,19 @@ from devicecore.dra_manager.health_record import HealthRecord
 from devicecore.dra_manager.preparation import Preparation
 from devicecore.dra_manager.saved_claims import SavedClaims
 from devicecore.runtime.turns import Turn
+from tests.mutations import Mutations, Patch
 from tests.simulation.dra.test_dra_faults import BESIDE, SCENARIOS, places
 from tests.simulation.dra.world import FAULTS, Fault, WatchedTurns, run
 from tests.unit import test_dra_manager as unit
 
-Patch = pytest.MonkeyPatch
 Anything = Any  # what the real function takes, and the mutation hands on
 
 
-@frozen
-class Mutation:
-    """One protection less, the law that rests on it, and the scenario in which it shows."""
+breaks = Mutations()
+"""Those that break a law of the world, with the law, and the scenario in which it shows."""
 
-    take_out: Callable[[Patch], None]
-    law: str
-    scenario: str
-
-    def __repr__(self) -> str:
-        return self.take_out.__name__
-
-
-MUTATIONS: list[Mutation] = []
-
-
-def breaks(law: str, scenario: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
-    """Have the world look for it."""
-
-    def register(take_out: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        MUTATIONS.append(Mutation(take_out, law, scenario))
-        return take_out
-
-    return register
+fails = Mutations()
+"""Those without whose protection a test fails, with the test."""
 
 
 # --- what is saved, and when ------------------------------------------------------------------------------------------
@@ -342,10 +324,12 @@ def plays(scenario: str) -> Iterator[Callable[[], object]]:
                 yield lambda number=number, fault=fault: run(actions, {number: [fault]})  # type: ignore[misc]  # as above
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=repr)
-def test_a_protection_that_is_taken_out_is_missed(mutation: Mutation, monkeypatch: Patch) -> None:
-    todo = plays(mutation.scenario)
-    mutation.take_out(monkeypatch)
+@pytest.mark.parametrize(("take_out", "law", "scenario"), breaks, ids=breaks.names)
+def test_a_protection_that_is_taken_out_is_missed(
+    take_out: Callable[[Patch], None], law: str, scenario: str, monkeypatch: Patch
+) -> None:
+    todo = plays(scenario)
+    take_out(monkeypatch)
     noticed: list[str] = []
     try:
         for play in todo:
@@ -353,27 +337,30 @@ def test_a_protection_that_is_taken_out_is_missed(mutation: Mutation, monkeypatc
                 play()
             except AssertionError as broken:
                 noticed.append(str(broken))
-                if mutation.law in noticed[-1]:
+                if law in noticed[-1]:
                     return
     except AssertionError as broken:  # the scenario as it is, played to find its calls
         noticed.append(str(broken))
-    assert any(mutation.law in law for law in noticed), noticed[:3]
+    assert any(law in problem for problem in noticed), noticed[:3]
 
 
 # --- drivers and their health -----------------------------------------------------------------------------------------
 # Time stands in the world of the scenarios, so named tests look for these.
 
 
+@fails(unit.test_slices_are_deleted_30_seconds_after_the_last_connection)
 def no_connection_is_seen(patch: Patch) -> None:
     """M12: slices of a driver that is connected would be deleted."""
     patch.setattr(DriverRegistry, "is_connected", lambda _self, _driver: False)
 
 
+@fails(unit.test_slices_are_deleted_30_seconds_after_the_last_connection)
 def slices_are_deleted_at_once(patch: Patch) -> None:
     """M12: a driver that restarts would lose its slices."""
     patch.setattr(drivers, "WIPE_DELAY", 0)
 
 
+@fails(unit.test_slices_of_a_driver_that_is_back_within_30_seconds_stay)
 def a_deletion_is_not_called_off(patch: Patch) -> None:
     """M12: a driver that is back within 30 seconds would lose its slices."""
     with_wipe = drivers._with_wipe  # noqa: SLF001 - what is mutated is inside
@@ -385,12 +372,14 @@ def a_deletion_is_not_called_off(patch: Patch) -> None:
     patch.setattr(drivers, "_with_wipe", keeping)
 
 
+@fails(unit.test_a_driver_that_goes_step_by_step_puts_no_deletion_off)
 def each_event_puts_a_deletion_off(patch: Patch) -> None:
     """M12: the slices of a driver that disconnects step by step would stay longer than 30 seconds."""
     with_wipe = drivers._with_wipe  # noqa: SLF001 - what is mutated is inside
     patch.setattr(drivers, "_with_wipe", lambda registry, driver, now: with_wipe(registry.wiped(driver), driver, now))
 
 
+@fails(unit.test_slices_of_all_drivers_are_deleted_at_the_start)
 def nothing_is_deleted_at_the_start(patch: Patch) -> None:
     """M12: slices of drivers that went while the kubelet was down would stay."""
     begin = DriverList.begin
@@ -402,11 +391,13 @@ def nothing_is_deleted_at_the_start(patch: Patch) -> None:
     patch.setattr(DriverList, "begin", beginning)
 
 
+@fails(unit.test_a_deletion_of_slices_that_fails_is_tried_again_for_ever)
 def a_failed_deletion_is_not_tried_again(patch: Patch) -> None:
     """M12, as a kubelet after nine tries."""
     patch.setattr(Wipe, "after_failure", lambda self, _now: evolve(self, due=float("inf")))
 
 
+@fails(unit.test_a_call_goes_to_the_newest_connected_instance)
 def the_oldest_connected_instance_is_called(patch: Patch) -> None:
     """M13."""
 
@@ -417,11 +408,13 @@ def the_oldest_connected_instance_is_called(patch: Patch) -> None:
     patch.setattr(DriverRegistry, "choose", choosing)
 
 
+@fails(unit.test_a_call_goes_to_the_newest_connected_instance)
 def the_newest_instance_is_called_connected_or_not(patch: Patch) -> None:
     """M13."""
     patch.setattr(DriverRegistry, "choose", lambda self, driver: self.instances[driver][-1])
 
 
+@fails(unit.test_a_call_goes_to_the_newest_connected_instance)
 def a_driver_without_a_connection_counts_as_not_registered(patch: Patch) -> None:
     """M13: the error would say that the driver is not there, and not that it cannot be reached."""
     choose = DriverRegistry.choose
@@ -434,21 +427,25 @@ def a_driver_without_a_connection_counts_as_not_registered(patch: Patch) -> None
     patch.setattr(DriverRegistry, "choose", choosing)
 
 
+@fails(unit.test_the_health_of_claimed_devices_is_reported)
 def a_report_does_not_count_at_its_limit(patch: Patch) -> None:
     """M15: the limit is strict."""
     patch.setattr(DeviceHealth, "is_expired", lambda self, now: now - self.updated >= self.limit)
 
 
+@fails(unit.test_health_survives_a_restart_and_a_bad_file_is_no_health)
 def each_report_has_the_default_limit(patch: Patch) -> None:
     """M15."""
     patch.setattr(DeviceHealth, "is_expired", lambda self, now: now - self.updated > DEFAULT_LIMIT)
 
 
+@fails(unit.test_health_stays_while_another_instance_reports)
 def health_stays_when_the_last_stream_ends(patch: Patch) -> None:
     """M15."""
     patch.setattr(HealthRecord, "clear", lambda _self, _run, _driver: None)
 
 
+@fails(unit.test_health_stays_while_another_instance_reports)
 def health_goes_when_any_stream_ends(patch: Patch) -> None:
     """M15, kubernetes#140818."""
 
@@ -458,37 +455,20 @@ def health_goes_when_any_stream_ends(patch: Patch) -> None:
     patch.setattr("devicecore.dra_manager.manager.has_stopped_reporting", stopped)
 
 
+@fails(unit.test_health_survives_a_restart_and_a_bad_file_is_no_health)
 def health_is_not_saved(patch: Patch) -> None:
     """M15."""
     patch.setattr(HealthRecord, "_save", lambda _self: None)
 
 
+@fails(unit.test_the_health_of_claimed_devices_is_reported)
+@fails(unit.test_a_report_that_changes_nothing_is_not_saved)
 def each_report_is_a_change(patch: Patch) -> None:
     """M15: the file is written, and observers are notified, only if the health of a device changes."""
     patch.setattr(DeviceHealth, "differs_from", lambda _self, _other: True)
 
 
-NAMED: Sequence[tuple[Callable[[Patch], None], Callable[[unit.Node], None]]] = (
-    (no_connection_is_seen, unit.test_slices_are_deleted_30_seconds_after_the_last_connection),
-    (slices_are_deleted_at_once, unit.test_slices_are_deleted_30_seconds_after_the_last_connection),
-    (a_deletion_is_not_called_off, unit.test_slices_of_a_driver_that_is_back_within_30_seconds_stay),
-    (each_event_puts_a_deletion_off, unit.test_a_driver_that_goes_step_by_step_puts_no_deletion_off),
-    (nothing_is_deleted_at_the_start, unit.test_slices_of_all_drivers_are_deleted_at_the_start),
-    (a_failed_deletion_is_not_tried_again, unit.test_a_deletion_of_slices_that_fails_is_tried_again_for_ever),
-    (the_oldest_connected_instance_is_called, unit.test_a_call_goes_to_the_newest_connected_instance),
-    (the_newest_instance_is_called_connected_or_not, unit.test_a_call_goes_to_the_newest_connected_instance),
-    (a_driver_without_a_connection_counts_as_not_registered, unit.test_a_call_goes_to_the_newest_connected_instance),
-    (a_report_does_not_count_at_its_limit, unit.test_the_health_of_claimed_devices_is_reported),
-    (each_report_has_the_default_limit, unit.test_health_survives_a_restart_and_a_bad_file_is_no_health),
-    (health_stays_when_the_last_stream_ends, unit.test_health_stays_while_another_instance_reports),
-    (health_goes_when_any_stream_ends, unit.test_health_stays_while_another_instance_reports),
-    (health_is_not_saved, unit.test_health_survives_a_restart_and_a_bad_file_is_no_health),
-    (each_report_is_a_change, unit.test_the_health_of_claimed_devices_is_reported),
-    (each_report_is_a_change, unit.test_a_report_that_changes_nothing_is_not_saved),
-)
-
-
-@pytest.mark.parametrize(("take_out", "test"), NAMED, ids=lambda function: function.__name__)
+@pytest.mark.parametrize(("take_out", "test"), fails, ids=fails.names)
 def test_the_named_test_fails_without_the_protection(
     take_out: Callable[[Patch], None], test: Callable[[unit.Node], None], monkeypatch: Patch
 ) -> None:

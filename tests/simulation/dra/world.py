@@ -267,7 +267,7 @@ class World:
         self.transport = MemoryDriverTransport()
         self.metrics = MemoryDraMetrics()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(DraManager, "_turns_type", WatchedTurns)
+            patch.setattr("devicecore.dra_manager.manager.Turns", WatchedTurns)
             self.manager = DraManager(
                 self.transport,
                 self.api,

@@ -1,6 +1,6 @@
 """Each mutation takes one guarantee of the runtime away, and the test named with it must fail without it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from devicecore.runtime.observers import Observers
 from devicecore.runtime.open_call import OpenCall
 from devicecore.runtime.saved_state import SavedState
 from devicecore.runtime.turns import Turns
+from tests.mutations import Mutations, Patch
 from tests.reliability import test_life_cycle as starts
 from tests.unit import test_dra_manager as dra
 from tests.unit.runtime import test_current_state as states
@@ -21,27 +22,32 @@ from tests.unit.runtime import test_lanes as lanes
 from tests.unit.runtime import test_saved_state as saved
 from tests.unit.runtime import test_turns as turns
 
-Patch = pytest.MonkeyPatch
 Untyped = Any  # what the real function takes, and the mutation hands on
+
+fails = Mutations()
 
 
 # --- turns ------------------------------------------------------------------------------------------------------------
 
 
+@fails(turns.test_a_turn_that_is_interrupted_at_any_place_leaves_no_key_taken)
 def an_abandoned_turn_is_never_ended(patch: Patch) -> None:
     """The DRA manager had turns that only their own call could end."""
     patch.setattr(Turns, "_end_abandoned", lambda *_, **__: None)
 
 
+@fails(turns.test_a_turn_inside_a_turn_of_the_same_key_is_an_error_of_the_caller)
 def a_call_does_not_know_that_it_would_wait_for_itself(patch: Patch) -> None:
     patch.setattr(OpenCall, "encloses_caller", False)
 
 
+@fails(turns.test_a_turn_that_is_interrupted_at_any_place_leaves_no_key_taken)
 def a_thread_that_was_interrupted_counts_as_inside_its_turn(patch: Patch) -> None:
     """An earlier version of the DRA manager compared threads only."""
     patch.setattr(OpenCall, "has_ended", False)
 
 
+@fails(turns.test_a_call_for_two_keys_is_not_overtaken_by_calls_for_one_of_them)
 def waiting_calls_are_served_in_any_order(patch: Patch) -> None:
     obstacle = Turns._obstacle  # noqa: SLF001 - what is mutated is inside
 
@@ -55,6 +61,7 @@ def waiting_calls_are_served_in_any_order(patch: Patch) -> None:
     patch.setattr(Turns, "_obstacle", hasty)
 
 
+@fails(turns.test_a_turn_that_is_not_free_in_time_is_none)
 def keys_are_taken_one_by_one(patch: Patch) -> None:
     def greedy(self: Untyped, turn: Untyped) -> Untyped:
         for key in turn.keys:
@@ -68,6 +75,7 @@ def keys_are_taken_one_by_one(patch: Patch) -> None:
 # --- saved states -----------------------------------------------------------------------------------------------------
 
 
+@fails(saved.test_a_commit_saves_first_and_then_replaces_the_state)
 def a_value_is_current_before_it_is_saved(patch: Patch) -> None:
     save = SavedState._write  # noqa: SLF001 - what is mutated is inside
 
@@ -78,6 +86,7 @@ def a_value_is_current_before_it_is_saved(patch: Patch) -> None:
     patch.setattr(SavedState, "_write", late)
 
 
+@fails(saved.test_a_commit_keeps_what_changed_during_its_save)
 def a_change_is_not_applied_to_a_newer_value(patch: Patch) -> None:
     def overwriting(self: Untyped, _before: object, after: Untyped) -> bool:
         self.value = after
@@ -86,6 +95,7 @@ def a_change_is_not_applied_to_a_newer_value(patch: Patch) -> None:
     patch.setattr(CurrentState, "exchange", overwriting)
 
 
+@fails(commits.test_commits_that_wait_are_saved_with_one_write_before_they_are_answered)
 def commits_are_saved_one_by_one(patch: Patch) -> None:
     def alone(self: Untyped, own: Untyped, _waiting: object) -> None:
         own.error = self._commit_together((own,), own.call)
@@ -93,6 +103,7 @@ def commits_are_saved_one_by_one(patch: Patch) -> None:
     patch.setattr(SavedState, "_commit_waiting", alone)
 
 
+@fails(commits.test_a_change_that_cannot_be_saved_fails_no_commit_but_its_own)
 def a_commit_fails_because_of_another_one(patch: Patch) -> None:
     def together(self: Untyped, own: Untyped, waiting: Untyped) -> None:
         error = self._commit_together([own, *(commit for commit in waiting if commit is not own)], own.call)
@@ -102,15 +113,18 @@ def a_commit_fails_because_of_another_one(patch: Patch) -> None:
     patch.setattr(SavedState, "_commit_waiting", together)
 
 
+@fails(commits.test_a_commit_whose_call_was_interrupted_is_not_saved)
 def the_commit_of_an_interrupted_call_is_saved(patch: Patch) -> None:
     """An earlier version of the runtime did this: the change came after what its caller did next."""
     patch.setattr(OpenCall, "has_ended", False)
 
 
+@fails(saved.test_the_end_of_a_run_waits_for_an_eviction_that_is_being_saved)
 def a_stop_does_not_wait_for_a_save(patch: Patch) -> None:
     patch.setattr(SavedState, "end", lambda self: self._state.end())
 
 
+@fails(saved.test_after_the_end_of_a_run_nothing_is_saved)
 def a_run_that_is_over_saves(patch: Patch) -> None:
     def stubborn(self: Untyped, _run: object, change: Untyped) -> Untyped:
         value, result = change(self._state.value)
@@ -120,6 +134,7 @@ def a_run_that_is_over_saves(patch: Patch) -> None:
     patch.setattr(SavedState, "commit", stubborn)
 
 
+@fails(saved.test_an_eviction_that_is_interrupted_is_saved_by_the_end_of_the_run)
 def what_is_behind_is_forgotten_at_the_end(patch: Patch) -> None:
     patch.setattr(SavedState, "_save_logged", lambda _self: None)
 
@@ -127,11 +142,13 @@ def what_is_behind_is_forgotten_at_the_end(patch: Patch) -> None:
 # --- current states, runs, observers, lanes ---------------------------------------------------------------------------
 
 
+@fails(states.test_a_change_that_belongs_to_a_former_run_is_refused)
 def runs_are_not_distinguished(patch: Patch) -> None:
     replace = CurrentState.replace
     patch.setattr(CurrentState, "replace", lambda self, change, **_: replace(self, change))
 
 
+@fails(states.test_a_run_that_was_stopped_before_it_began_does_not_begin)
 def a_stopped_run_begins(patch: Patch) -> None:
     def begin(self: Untyped, run: Untyped, value: Untyped) -> None:
         self.run, self.value = run, value
@@ -139,10 +156,12 @@ def a_stopped_run_begins(patch: Patch) -> None:
     patch.setattr(CurrentState, "begin", begin)
 
 
+@fails(states.test_a_waiting_thread_notices_a_change_of_another)
 def nobody_is_woken(patch: Patch) -> None:
     patch.setattr(CurrentState, "wait_for", lambda self, _condition, _timeout: self.value)
 
 
+@fails(lambda: dra.test_an_observer_that_fails_changes_nothing(dra.Node()))
 def an_observer_may_fail_a_call(patch: Patch) -> None:
     def notify(self: Untyped, notifications: Untyped) -> None:
         for notification in notifications:
@@ -152,6 +171,7 @@ def an_observer_may_fail_a_call(patch: Patch) -> None:
     patch.setattr(Observers, "notify", notify)
 
 
+@fails(starts.test_a_stop_during_a_start_leaves_nothing_running)
 def a_stop_waits_for_a_start(patch: Patch) -> None:
     """An earlier version of the DRA manager did this, and then the start succeeded."""
     stop = Lifecycle.stop
@@ -163,10 +183,12 @@ def a_stop_waits_for_a_start(patch: Patch) -> None:
     patch.setattr(Lifecycle, "stop", waiting)
 
 
+@fails(lambda: dra.test_a_stop_inside_an_event_of_a_driver_is_an_error(dra.Node()))
 def a_start_inside_a_start_waits_for_it(patch: Patch) -> None:
     patch.setattr(Lifecycle, "call", lambda _self, _name, function, *arguments: function(*arguments))
 
 
+@fails(lanes.test_jobs_that_need_the_same_thing_never_run_at_once)
 def jobs_that_need_the_same_thing_run_at_once(patch: Patch) -> None:
     following = JobLanes._next  # noqa: SLF001 - what is mutated is inside
 
@@ -177,6 +199,7 @@ def jobs_that_need_the_same_thing_run_at_once(patch: Patch) -> None:
     patch.setattr(JobLanes, "_next", careless)
 
 
+@fails(lanes.test_a_job_that_hangs_delays_only_jobs_that_need_the_same_thing)
 def all_jobs_run_in_one_thread(patch: Patch) -> None:
     def none(self: Untyped) -> None:
         self._helping -= 1
@@ -184,39 +207,8 @@ def all_jobs_run_in_one_thread(patch: Patch) -> None:
     patch.setattr(JobLanes, "_start_helper", none)
 
 
-MUTATIONS: Sequence[tuple[Callable[[Patch], None], Callable[[], None]]] = (
-    (an_abandoned_turn_is_never_ended, turns.test_a_turn_that_is_interrupted_at_any_place_leaves_no_key_taken),
-    (
-        a_thread_that_was_interrupted_counts_as_inside_its_turn,
-        turns.test_a_turn_that_is_interrupted_at_any_place_leaves_no_key_taken,
-    ),
-    (
-        a_call_does_not_know_that_it_would_wait_for_itself,
-        turns.test_a_turn_inside_a_turn_of_the_same_key_is_an_error_of_the_caller,
-    ),
-    (waiting_calls_are_served_in_any_order, turns.test_a_call_for_two_keys_is_not_overtaken_by_calls_for_one_of_them),
-    (keys_are_taken_one_by_one, turns.test_a_turn_that_is_not_free_in_time_is_none),
-    (a_value_is_current_before_it_is_saved, saved.test_a_commit_saves_first_and_then_replaces_the_state),
-    (a_change_is_not_applied_to_a_newer_value, saved.test_a_commit_keeps_what_changed_during_its_save),
-    (commits_are_saved_one_by_one, commits.test_commits_that_wait_are_saved_with_one_write_before_they_are_answered),
-    (a_commit_fails_because_of_another_one, commits.test_a_change_that_cannot_be_saved_fails_no_commit_but_its_own),
-    (the_commit_of_an_interrupted_call_is_saved, commits.test_a_commit_whose_call_was_interrupted_is_not_saved),
-    (a_stop_does_not_wait_for_a_save, saved.test_the_end_of_a_run_waits_for_an_eviction_that_is_being_saved),
-    (a_run_that_is_over_saves, saved.test_after_the_end_of_a_run_nothing_is_saved),
-    (what_is_behind_is_forgotten_at_the_end, saved.test_an_eviction_that_is_interrupted_is_saved_by_the_end_of_the_run),
-    (runs_are_not_distinguished, states.test_a_change_that_belongs_to_a_former_run_is_refused),
-    (a_stopped_run_begins, states.test_a_run_that_was_stopped_before_it_began_does_not_begin),
-    (nobody_is_woken, states.test_a_waiting_thread_notices_a_change_of_another),
-    (an_observer_may_fail_a_call, lambda: dra.test_an_observer_that_fails_changes_nothing(dra.Node())),
-    (a_start_inside_a_start_waits_for_it, lambda: dra.test_a_stop_inside_an_event_of_a_driver_is_an_error(dra.Node())),
-    (a_stop_waits_for_a_start, starts.test_a_stop_during_a_start_leaves_nothing_running),
-    (jobs_that_need_the_same_thing_run_at_once, lanes.test_jobs_that_need_the_same_thing_never_run_at_once),
-    (all_jobs_run_in_one_thread, lanes.test_a_job_that_hangs_delays_only_jobs_that_need_the_same_thing),
-)
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize(("take_away", "test"), MUTATIONS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize(("take_away", "test"), fails, ids=fails.names)
 def test_a_guarantee_that_is_taken_away_is_missed(
     take_away: Callable[[Patch], None], test: Callable[[], None], monkeypatch: Patch
 ) -> None:

@@ -1,0 +1,29 @@
+"""Mutations: functions that take one protection away, each registered with what must notice that.
+
+Law: a mutation patches the part that has the protection, so that all who use the part lose it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Patch = pytest.MonkeyPatch
+
+
+class Mutations(list[tuple[Any, ...]]):
+    """Each mutation with the arguments of its decorator, which say what must notice it."""
+
+    def __call__(self, *notices: object) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+        """Return a decorator that registers a mutation."""
+
+        def register(take_away: Callable[[Patch], None]) -> Callable[[Patch], None]:
+            self.append((take_away, *notices))
+            return take_away
+
+        return register
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each mutation, and of the function that must notice it."""
+        return ["-".join(part.__name__ for part in one if hasattr(part, "__name__")) for one in self]
