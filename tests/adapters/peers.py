@@ -4,6 +4,7 @@ The plugins here use grpc's other API, the synchronous one, so that the two side
 """
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -224,6 +225,12 @@ class RawKubelet:
     def register(self, request: deviceplugin.RegisterRequest, _: grpc.ServicerContext) -> deviceplugin.Empty:
         self.requests.put(request)
         return deviceplugin.Empty()
+
+
+def leave_socket(path: Path) -> None:
+    """Make a socket at which nobody listens."""
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:

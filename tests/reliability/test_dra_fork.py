@@ -14,7 +14,8 @@ from devicecore.domain.dra.model import ClaimKey, ClaimUid, ResourceClaim
 from devicecore.domain.errors import ForkedError
 from devicecore.domain.model import Container, Pod, PodClaim, PodUid
 from devicecore.dra_manager import DraManager
-from tests.reliability.test_life_cycle import LIMIT, Gate, Store, in_fork, in_thread
+from devicecore.testing.faults import Gate
+from tests.reliability.test_life_cycle import LIMIT, Store, in_fork, in_thread
 
 KEY = ClaimKey("default", "claim")
 
@@ -45,14 +46,14 @@ def claims() -> MemoryClaims:
 )
 def test_use_after_a_fork_is_an_error(call: Callable[[DraManager], object]) -> None:
     """This holds even if a thread that does not exist in the fork held a lock and the turn of the pod."""
-    store, gate = Store(), Gate()
+    store, gate = Store(), Gate(LIMIT)
     with DraManager(MemoryDriverTransport(), claims(), store, pods=MemoryPods()) as manager:
         manager.prepare(pod("p"))
-        store.before_save = gate
+        store.before_save = gate.wait
         preparing = in_thread(manager.prepare, pod("slow"))
         assert gate.reached.wait(LIMIT)
         raised = in_fork(lambda: call(manager))
-        gate.open()
+        gate.release()
         preparing.result(LIMIT)
         assert raised.startswith(f"{ForkedError.__name__}: this was started in process {os.getpid()}")
         assert manager.claims.claims[KEY].pods == {"p", "slow"}

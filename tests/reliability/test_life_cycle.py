@@ -46,6 +46,7 @@ from devicecore.domain.events import Event, PluginRegistered
 from devicecore.domain.notifications import Allocated, Notification
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.ports.transport import Listener
+from devicecore.testing.faults import Gate
 from tests.reliability.scale import scale
 
 LIMIT = 60.0
@@ -73,21 +74,6 @@ def in_thread(action: Callable[..., T], *arguments: object) -> "Future[T]":
 
     threading.Thread(target=run, daemon=True).start()
     return future
-
-
-class Gate:
-    """A callable that blocks until `open` is called."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-        self._opened = threading.Event()
-
-    def __call__(self) -> None:
-        self.reached.set()
-        assert self._opened.wait(LIMIT)
-
-    def open(self) -> None:
-        self._opened.set()
 
 
 def nothing() -> None: ...
@@ -135,13 +121,13 @@ class Transport(MemoryTransport):
 
 def test_a_stop_during_a_start_leaves_nothing_running() -> None:
     """The start raises an error. If it continued without its directory, it could write the next owner's file."""
-    store, transport, gate = Store(), Transport(), Gate()
-    store.before_load = gate
+    store, transport, gate = Store(), Transport(), Gate(LIMIT)
+    store.before_load = gate.wait
     manager = DeviceManager(transport, store, MemorySink())
     start = in_thread(manager.start)
     assert gate.reached.wait(LIMIT)
     in_thread(manager.stop).result(LIMIT)  # a stop does not wait for a disk that hangs
-    gate.open()
+    gate.release()
     with pytest.raises(ManagerStoppedError):
         start.result(LIMIT)
     assert not transport.is_running
@@ -158,7 +144,7 @@ def test_a_plugin_that_registers_while_the_disk_hangs_does_not_delay_a_stop(
     over: str, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its event waits for what is read from the disk, and the stop of the transport for the event."""
-    heard, gate, store = threading.Event(), Gate(), Store()
+    heard, gate, store = threading.Event(), Gate(LIMIT), Store()
     transport = MemoryTransport() if over == "memory" else GrpcUnixTransport(directory)
     start_transport = transport.start
 
@@ -171,7 +157,7 @@ def test_a_plugin_that_registers_while_the_disk_hangs_does_not_delay_a_stop(
         start_transport(hear)
 
     monkeypatch.setattr(transport, "start", start_and_hear)
-    store.before_load = gate
+    store.before_load = gate.wait
     manager = DeviceManager(transport, store, MemorySink())
     start = in_thread(manager.start)
     assert gate.reached.wait(LIMIT)
@@ -182,7 +168,7 @@ def test_a_plugin_that_registers_while_the_disk_hangs_does_not_delay_a_stop(
             stack.enter_context(serve_plugin(gpus(), directory))
         assert heard.wait(LIMIT)
         in_thread(manager.stop).result(LIMIT)
-    gate.open()
+    gate.release()
     with pytest.raises(ManagerStoppedError):
         start.result(LIMIT)
     assert manager.state == NodeState()
@@ -191,13 +177,13 @@ def test_a_plugin_that_registers_while_the_disk_hangs_does_not_delay_a_stop(
 
 def test_a_stopped_start_does_not_set_the_next_owners_file_aside() -> None:
     """The start has read an invalid file, which may belong to another manager when it would be set aside."""
-    store, gate = Store(b"not a checkpoint"), Gate()
-    store.before_load = gate
+    store, gate = Store(b"not a checkpoint"), Gate(LIMIT)
+    store.before_load = gate.wait
     manager = DeviceManager(Transport(), store, MemorySink())
     start = in_thread(manager.start)
     assert gate.reached.wait(LIMIT)
     in_thread(manager.stop).result(LIMIT)
-    gate.open()
+    gate.release()
     with pytest.raises(ManagerStoppedError):
         start.result(LIMIT)
     assert store.aside == []
@@ -205,11 +191,11 @@ def test_a_stopped_start_does_not_set_the_next_owners_file_aside() -> None:
 
 def test_a_stop_during_a_start_frees_the_directory_for_the_next_owner(directory: Path) -> None:
     """As above, with real sockets and files."""
-    gate = Gate()
+    gate = Gate(LIMIT)
 
     class SlowStore(FileStore):
         def load(self) -> bytes | None:
-            gate()
+            gate.wait()
             return super().load()
 
     first = DeviceManager(GrpcUnixTransport(directory), SlowStore(directory / "checkpoint"), MemorySink())
@@ -217,7 +203,7 @@ def test_a_stop_during_a_start_frees_the_directory_for_the_next_owner(directory:
     assert gate.reached.wait(LIMIT)
     in_thread(first.stop).result(LIMIT)
     with DeviceManager(GrpcUnixTransport(directory), FileStore(directory / "checkpoint"), MemorySink()) as second:
-        gate.open()
+        gate.release()
         with pytest.raises(ManagerStoppedError):
             start.result(LIMIT)
         third = DeviceManager(GrpcUnixTransport(directory), FileStore(directory / "checkpoint"), MemorySink())
@@ -453,15 +439,15 @@ def in_fork(action: Callable[[], object]) -> str:
 )
 def test_use_after_a_fork_is_an_error(call: Callable[[DeviceManager], object]) -> None:
     """This holds even if a thread that does not exist in the fork held a lock."""
-    store, transport, gate = Store(), Transport(), Gate()
+    store, transport, gate = Store(), Transport(), Gate(LIMIT)
     with DeviceManager(transport, store, MemorySink()) as manager:
         transport.connect(gpus())
         assert isinstance(manager.admit(pod("p")), Admitted)
-        store.before_save = gate
+        store.before_save = gate.wait
         saving = in_thread(manager.admit, pod("slow"))
         assert gate.reached.wait(LIMIT)
         raised = in_fork(lambda: call(manager))
-        gate.open()
+        gate.release()
         saving.result(LIMIT)
         assert raised.startswith(f"{ForkedError.__name__}: this was started in process {os.getpid()}")
         assert isinstance(manager.admit(pod("q")), Admitted)
@@ -492,14 +478,14 @@ def test_a_fork_can_read_the_state_of_its_parent() -> None:
 
 def test_a_disk_that_hangs_does_not_delay_pods_without_devices() -> None:
     """A changed health, evictions and the end of pods are saved later."""
-    store, transport, pods, gate = Store(), Transport(), MemoryPods(), Gate()
+    store, transport, pods, gate = Store(), Transport(), MemoryPods(), Gate(LIMIT)
     with DeviceManager(transport, store, MemorySink(), pods=pods) as manager:
         plugin = gpus(8)
         transport.connect(plugin)
         for number in range(4):
             pods.active.add(PodUid(f"p{number}"))
             assert isinstance(manager.admit(pod(f"p{number}")), Admitted)
-        store.before_save = gate
+        store.before_save = gate.wait
         in_thread(plugin.set_health, "gpu-7", Health.UNHEALTHY).result(LIMIT)
         assert gate.reached.wait(LIMIT)
         pods.active.discard(PodUid("p0"))
@@ -511,7 +497,7 @@ def test_a_disk_that_hangs_does_not_delay_pods_without_devices() -> None:
         assert set(manager.state.ledger.allocations) == {"p2", "p3"}
         assert manager.status.allocatable == {GPU: 7}
         waiting = in_thread(manager.admit, pod("waiting"))
-        gate.open()
+        gate.release()
         pods.active.add(PodUid("waiting"))
         assert isinstance(waiting.result(LIMIT), Admitted)
     assert store.blob is not None

@@ -1,11 +1,14 @@
 """What several folders of tests share: programs that start as forks."""
 
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.forks import Start
 
+_PROTOS = Path(__file__).parents[3] / "src" / "devicecore" / "wire" / "proto"
 _WITH_PROGRAMS = {"conformance", "interop", "kit"}
 """The folders whose tests start a plugin, a driver or the command hundreds of times, most of them by our own code."""
 
@@ -16,3 +19,15 @@ def _programs_are_forks(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.path.parent.name in _WITH_PROGRAMS:
             patched.setattr(subprocess, "Popen", Start)
         yield
+
+
+@pytest.fixture(scope="session")
+def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The modules that protoc generates from the APIs, for plugins and drivers that do not use devicecore."""
+    pytest.importorskip("grpc_tools")
+    made = tmp_path_factory.mktemp("stubs")
+    options = [f"--proto_path={_PROTOS}", f"--python_out={made}", f"--grpc_python_out={made}"]
+    names = ("deviceplugin", "dra_v1", "dra_health_v1alpha1", "pluginregistration")
+    protos = [f"{name}.proto" for name in names]
+    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *options, *protos], check=True)
+    return made

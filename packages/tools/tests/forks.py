@@ -164,3 +164,11 @@ if __name__ == "__main__":
     sys.argv = words
     sys.path[:1] = [str(Path(words[0]).parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     runpy.run_path(words[0], run_name="__main__")
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

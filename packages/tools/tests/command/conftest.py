@@ -3,9 +3,7 @@
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from tests.forks import Fork
@@ -41,10 +39,3 @@ def devicecore() -> Run:
         )
 
     return run
-
-
-@pytest.fixture
-def short_path() -> Iterator[Path]:
-    """A directory whose name leaves room for a socket's."""
-    with tempfile.TemporaryDirectory(prefix="dc-") as directory:
-        yield Path(directory)

@@ -152,13 +152,13 @@ def test_two_nodes_are_side_by_side_where_there_is_room(width: int) -> None:
     assert names == ([beside] if width >= 80 else [beside[:2], beside[2:]])
 
 
-def test_a_step_that_fails_says_why(devicecore: Run, short_path: Path, tmp_path: Path) -> None:
+def test_a_step_that_fails_says_why(devicecore: Run, directory: Path, tmp_path: Path) -> None:
     """On a machine where no plugin can start: status 1, which step, what was expected, what came, and why."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\nif 'plugin' in sys.orig_argv: os.write(2, b'no plugins today\\n'); os._exit(3)\n"
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    demo = DemoRun(ran := devicecore("demo", "--json", TMPDIR=str(short_path), PYTHONPATH=path), short_path)
+    demo = DemoRun(ran := devicecore("demo", "--json", TMPDIR=str(directory), PYTHONPATH=path), directory)
     (failed,) = (step for step in demo.steps.values() if not step["ok"])
     assert (demo.status, demo.left, len(demo.steps)) == (1, [], 2)
     assert (failed["name"], failed["expected"], failed["actual"]) == ("a_plugin_registers", [10, 10], [None, None])
@@ -166,10 +166,10 @@ def test_a_step_that_fails_says_why(devicecore: Run, short_path: Path, tmp_path:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_and_nothing_is_left(short_path: Path, ending: signal.Signals) -> None:
+def test_a_signal_ends_it_and_nothing_is_left(directory: Path, ending: signal.Signals) -> None:
     """At any step, it removes its files before it ends, with 128 and the signal's number as its status."""
     command = [sys.executable, "-m", "devicecore_tools", "demo"]
-    environment = {**os.environ, "TMPDIR": str(short_path)}
+    environment = {**os.environ, "TMPDIR": str(directory)}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
@@ -178,7 +178,7 @@ def test_a_signal_ends_it_and_nothing_is_left(short_path: Path, ending: signal.S
         next(line for line in process.stdout if line.startswith(" 5/17"))
         process.send_signal(ending)
         assert process.stderr.read() == f"devicecore demo: ended by {ending.name}; nothing is left behind\n"
-    assert (process.returncode, left_by(short_path)) == (128 + ending, [])
+    assert (process.returncode, left_by(directory)) == (128 + ending, [])
 
 
 def test_a_long_temporary_path_leaves_room_for_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,17 +197,17 @@ def test_the_scheduler_counts_what_each_node_lacks() -> None:
         assert schedule(pod, cluster.nodes) == f"0/2 nodes are available: 1 Insufficient {RDMA}, 2 Insufficient {GPU}."
 
 
-def test_people_read_it_on_80_columns_and_can_keep_the_files(devicecore: Run, short_path: Path) -> None:
+def test_people_read_it_on_80_columns_and_can_keep_the_files(devicecore: Run, directory: Path) -> None:
     """Piped, it has no colours and no long lines, and every sentence is whole.
 
     With `--keep`, no process and no socket is left, and the commands that it prints work.
     """
-    ran = devicecore("demo", "--keep", TMPDIR=str(short_path))
+    ran = devicecore("demo", "--keep", TMPDIR=str(directory))
     assert (ran.returncode, ran.stderr, "\x1b" in ran.stdout) == (0, "", False)
-    assert [line for line in ran.stdout.splitlines() if len(line) > 80 and str(short_path) not in line] == []
+    assert [line for line in ran.stdout.splitlines() if len(line) > 80 and str(directory) not in line] == []
     assert "0/2 nodes are available: 2 Insufficient nicktming.com/gpu.\n" in ran.stdout
-    (root,) = short_path.iterdir()
-    assert left_by(short_path) == [str(root)]
+    (root,) = directory.iterdir()
+    assert left_by(directory) == [str(root)]
     assert [path for path in root.rglob("*") if path.is_socket()] == []
     (command,) = (line.split() for line in ran.stdout.splitlines() if line.endswith(f"/{FIRST}"))
     shown = devicecore(*command[1:])

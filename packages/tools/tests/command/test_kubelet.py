@@ -18,10 +18,10 @@ GPU = "acme.io/gpu"
 
 
 @pytest.fixture
-def root(short_path: Path) -> Path:
-    (short_path / "device-plugins").mkdir(0o750)
-    (short_path / "pods").mkdir()
-    return short_path
+def root(directory: Path) -> Path:
+    (directory / "device-plugins").mkdir(0o750)
+    (directory / "pods").mkdir()
+    return directory
 
 
 @pytest.fixture

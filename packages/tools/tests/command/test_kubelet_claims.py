@@ -13,6 +13,7 @@ from attrs import evolve
 from devicecore_tools.command.kubelet.view import render
 from devicecore_tools.node import claim_releases, engine, lanes
 from devicecore_tools.node.state import KubeletState
+from tests.claims import DRIVER, claim, pod
 from tests.command.node import GPU, PATIENCE, Node
 
 from devicecore.adapters.memory import MemoryStore
@@ -29,9 +30,7 @@ from devicecore.dra_manager.health_record import HealthRecord
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
 Patch = pytest.MonkeyPatch
-DRIVER, OTHER = "gpu.example.com", "nic.example.com"
-
-Json = dict[str, Any]
+OTHER = "nic.example.com"
 
 
 class CountingDriver:
@@ -65,28 +64,6 @@ class CdiPlugin(SimulatedPlugin):
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
         return ContainerAllocateResponse(cdi_devices=tuple(f"{GPU}={device}" for device in devices))
-
-
-def claim(name: str = "shared", driver: str = DRIVER, **status: object) -> Json:
-    result = {"request": "gpu", "driver": driver, "pool": "n1", "device": "dev-0"}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "status": {"allocation": {"devices": {"results": [result]}}, **status},
-    }
-
-
-def pod(name: str, claim_name: str = "shared", *, limits: Mapping[str, int] | None = None, **entry: str) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "uid": f"u-{name}"},
-        "spec": {
-            "resourceClaims": [{"name": "mine", **(entry or {"resourceClaimName": claim_name})}],
-            "containers": [{"name": "main", "resources": {"claims": [{"name": "mine"}], "limits": limits or {}}}],
-        },
-    }
 
 
 @pytest.fixture

@@ -77,11 +77,11 @@ class _HostileApi(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def kubeconfig(short_path: Path) -> Iterator[Path]:
+def kubeconfig(directory: Path) -> Iterator[Path]:
     """A kubeconfig for an API server that refuses everything at length."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _HostileApi) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        path = short_path / "kubeconfig"
+        path = directory / "kubeconfig"
         cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_address[1]}"}}
         user = {"name": "u", "user": {}}
         context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
@@ -120,8 +120,8 @@ def assert_harmless(output: bytes, where: str) -> None:
     assert len(output) < MAX_OUTPUT, (where, len(output))
 
 
-def test_foreign_text_is_bounded_and_escaped_in_all_output(devicecore: Run, short_path: Path, kubeconfig: Path) -> None:
-    root = short_path
+def test_foreign_text_is_bounded_and_escaped_in_all_output(devicecore: Run, directory: Path, kubeconfig: Path) -> None:
+    root = directory
     (root / "device-plugins").mkdir(0o750)
     (root / "pods").mkdir()
     write_manifests(root / "pods")

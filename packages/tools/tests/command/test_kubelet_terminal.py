@@ -21,10 +21,10 @@ from tests.adapters.peers import wait_until
 
 
 @pytest.fixture
-def root(short_path: Path) -> Path:
-    (short_path / "device-plugins").mkdir(0o750)
-    (short_path / "pods").mkdir()
-    return short_path
+def root(directory: Path) -> Path:
+    (directory / "device-plugins").mkdir(0o750)
+    (directory / "pods").mkdir()
+    return directory
 
 
 def arguments(root: Path) -> list[str]:

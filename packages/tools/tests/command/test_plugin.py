@@ -40,9 +40,9 @@ class Kubelet:
 
 
 @pytest.fixture
-def kubelet(short_path: Path) -> Iterator[Kubelet]:
+def kubelet(directory: Path) -> Iterator[Kubelet]:
     """A kubelet that is not started yet."""
-    kubelet = Kubelet(short_path)
+    kubelet = Kubelet(directory)
     yield kubelet
     kubelet.transport.stop()
 
@@ -67,11 +67,11 @@ def devicecore_process() -> Iterator[Start]:
 
 
 @pytest.fixture
-def start(devicecore_process: Start, short_path: Path) -> Start:
+def start(devicecore_process: Start, directory: Path) -> Start:
     """Start a simulated plugin, in that directory unless the arguments name another one."""
 
     def start(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
-        return devicecore_process("plugin", "simulated", "--socket-dir", str(short_path), *arguments, **environment)
+        return devicecore_process("plugin", "simulated", "--socket-dir", str(directory), *arguments, **environment)
 
     return start
 
@@ -100,13 +100,13 @@ def test_the_simulated_plugin_lists_the_given_devices(kubelet: Kubelet, start: S
     ]
 
 
-def test_the_environment_may_name_the_resource(kubelet: Kubelet, start: Start, short_path: Path) -> None:
+def test_the_environment_may_name_the_resource(kubelet: Kubelet, start: Start, directory: Path) -> None:
     """The variable `resourcename` names the resource where the command line does not; --endpoint names the socket."""
     kubelet.start()
     start("--endpoint", "rdma.sock", resourcename="nicktming.com/rdma")
     report = kubelet.report()
     assert (report.plugin.resource, len(report.devices)) == ("nicktming.com/rdma", 10)
-    assert report.plugin.socket == str(short_path / "rdma.sock")
+    assert report.plugin.socket == str(directory / "rdma.sock")
 
 
 @pytest.mark.parametrize(("options", "variable"), [((), "EXAMPLE_COM_GPU_DEVICES"), (("--variable", "GPUS"), "GPUS")])
@@ -127,12 +127,12 @@ def test_it_waits_for_the_kubelet(kubelet: Kubelet, start: Start) -> None:
     assert len(kubelet.report().devices) == 10
 
 
-def test_it_waits_for_the_directory_of_the_kubelet(start: Start, short_path: Path) -> None:
+def test_it_waits_for_the_directory_of_the_kubelet(start: Start, directory: Path) -> None:
     """A plugin that starts before the kubelet, on a fresh node, finds no directory; nor does one in a registry."""
-    directory = short_path / "later"
-    plugin = start("--resource", "example.com/gpu", "--socket-dir", str(directory))
+    later = directory / "later"
+    plugin = start("--resource", "example.com/gpu", "--socket-dir", str(later))
     assert "there is no such directory: a kubelet makes it" in read_until(plugin, "cannot register")
-    kubelet = Kubelet(directory)
+    kubelet = Kubelet(later)
     kubelet.start()
     assert len(kubelet.report().devices) == 10
     kubelet.transport.stop()
@@ -140,21 +140,21 @@ def test_it_waits_for_the_directory_of_the_kubelet(start: Start, short_path: Pat
 
 @pytest.mark.parametrize("variables", ["DEVICE_PLUGIN_PATH KUBELET_SOCKET", "DEVICE_PLUGIN_PATH", "KUBELET_SOCKET"])
 def test_the_environment_may_name_the_place(
-    devicecore_process: Start, kubelet: Kubelet, short_path: Path, variables: str
+    devicecore_process: Start, kubelet: Kubelet, directory: Path, variables: str
 ) -> None:
     """`DEVICE_PLUGIN_PATH` and `KUBELET_SOCKET` are what `devicecore conformance` sets."""
     kubelet.start()
-    values = {"DEVICE_PLUGIN_PATH": str(short_path), "KUBELET_SOCKET": str(short_path / "kubelet.sock")}
+    values = {"DEVICE_PLUGIN_PATH": str(directory), "KUBELET_SOCKET": str(directory / "kubelet.sock")}
     named = {name: values[name] for name in variables.split()}
     devicecore_process("plugin", "simulated", "--resource", "example.com/gpu", **named)
-    assert kubelet.report().plugin.socket.startswith(f"{short_path}/")
+    assert kubelet.report().plugin.socket.startswith(f"{directory}/")
 
 
-def test_a_directory_on_the_command_line_outdoes_variables(kubelet: Kubelet, start: Start, short_path: Path) -> None:
+def test_a_directory_on_the_command_line_outdoes_variables(kubelet: Kubelet, start: Start, directory: Path) -> None:
     """A variable that was exported for another kubelet changes nothing."""
     kubelet.start()
     start("--resource", "example.com/gpu", DEVICE_PLUGIN_PATH="/nowhere", KUBELET_SOCKET="/nowhere/kubelet.sock")
-    assert kubelet.report().plugin.socket.startswith(f"{short_path}/")
+    assert kubelet.report().plugin.socket.startswith(f"{directory}/")
 
 
 def test_numa_nodes_may_be_ranges(kubelet: Kubelet, start: Start) -> None:
@@ -175,7 +175,7 @@ def test_devices_are_named_as_simulated_devices_names_them(kubelet: Kubelet, sta
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_and_nothing_is_left(
-    kubelet: Kubelet, start: Start, short_path: Path, ending: signal.Signals
+    kubelet: Kubelet, start: Start, directory: Path, ending: signal.Signals
 ) -> None:
     """SIGTERM and SIGINT end it with status 0, its socket removed."""
     kubelet.start()
@@ -184,7 +184,7 @@ def test_a_signal_ends_it_and_nothing_is_left(
     assert socket.is_socket()
     plugin.send_signal(ending)
     assert plugin.wait(SOON) == 0
-    assert [path for path in short_path.iterdir() if path.is_socket()] == [short_path / "kubelet.sock"]
+    assert [path for path in directory.iterdir() if path.is_socket()] == [directory / "kubelet.sock"]
 
 
 def test_it_obeys_standard_input(kubelet: Kubelet, start: Start) -> None:
@@ -216,20 +216,20 @@ def test_a_line_that_makes_no_sense_changes_nothing(start: Start, line: str, ans
     assert read_until(plugin, "gpu-1 is unhealthy")
 
 
-def test_it_ends_with_its_input(start: Start, short_path: Path) -> None:
+def test_it_ends_with_its_input(start: Start, directory: Path) -> None:
     """With `--commands`, the plugin ends when the program that started it is gone, and the log says why."""
     plugin = start("--resource", "example.com/gpu", "--commands")
     read_until(plugin, "serving")
     assert plugin.stdin is not None
     plugin.stdin.close()
     assert "ended because standard input has ended" in read_until(plugin, "ended")
-    assert (plugin.wait(SOON), list(short_path.iterdir())) == (0, [])
+    assert (plugin.wait(SOON), list(directory.iterdir())) == (0, [])
 
 
-def test_a_folder_that_cannot_be_read_is_named(devicecore_process: Start, short_path: Path) -> None:
+def test_a_folder_that_cannot_be_read_is_named(devicecore_process: Start, directory: Path) -> None:
     """The plugin waits for the folder, and says so."""
-    folder = short_path / "folder"
-    options = ("--resource", "example.com/g", "--socket-dir", str(short_path))
+    folder = directory / "folder"
+    options = ("--resource", "example.com/g", "--socket-dir", str(directory))
     plugin = devicecore_process("plugin", "directory", *options, str(folder))
     assert f" {folder} cannot be read, so there are no devices until it can be: No such" in read_until(plugin, "no d")
 

@@ -56,8 +56,8 @@ def test_a_good_driver_passes_every_check() -> None:
     assert f"{len(OTHERS)} skipped ({len(OTHERS)} of them do not apply)" in summary(report)
 
 
-def test_a_good_driver_with_generated_stubs_passes_the_default_run(dra_stubs: Path) -> None:
-    assert_all_pass(run_on(None, list(CORE), dra_stubs, QUICK), *(OTHERS & {check.name for check in CORE}))
+def test_a_good_driver_with_generated_stubs_passes_the_default_run(stubs: Path) -> None:
+    assert_all_pass(run_on(None, list(CORE), stubs, QUICK), *(OTHERS & {check.name for check in CORE}))
 
 
 @pytest.mark.parametrize(("habit", "skipped"), HABITS, ids=[habit.__name__ for habit, _ in HABITS])

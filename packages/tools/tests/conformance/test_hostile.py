@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,9 @@ from devicecore_tools.conformance.dra import DriverTestSettings, DriverUnderTest
 from devicecore_tools.conformance.dra import environment as environment_module
 from devicecore_tools.conformance.dra.kubelet import no_sockets_in
 from tests.conformance.harness import BY_NAME, DRIVER, QUICK, TRIES_ALL_FAULTS
+from tests.forks import is_running
+
+from tests.adapters.peers import wait_until
 
 LIMIT = 120.0  # seconds for a run on a loaded machine
 
@@ -23,22 +25,6 @@ LIMIT = 120.0  # seconds for a run on a loaded machine
 def command(driver: str) -> list[str]:
     """The command that starts a hostile driver."""
     return [sys.executable, str(DRIVER), f"hostile:{driver}"]
-
-
-def wait_for(look: Callable[[], bool]) -> None:
-    """Wait until something is true, which may take a while on a busy machine."""
-    deadline = time.monotonic() + 60
-    while not look():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize("number", [None, signal.SIGTERM, *([signal.SIGINT] if TRIES_ALL_FAULTS else [])])
@@ -242,10 +228,10 @@ def test_a_command_that_is_killed_leaves_no_driver(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "devicecore_tools", *words], stdout=subprocess.DEVNULL, env=environment
     ) as ran:
-        wait_for(pid.exists)
+        wait_until(pid.exists, "the driver has named its process")
         ran.kill()
     driver = int(pid.read_text())
-    wait_for(lambda: not is_running(driver))
+    wait_until(lambda: not is_running(driver), "the driver ends")
 
 
 def test_a_registration_that_does_not_end_fails_a_check() -> None:

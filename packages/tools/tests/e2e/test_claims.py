@@ -11,35 +11,14 @@ from pathlib import Path
 
 import pytest
 from devicecore_tools.testing.api_server import LocalApiServer
+from tests.claims import DRIVER, claim, pod
 from tests.e2e.claim_world import ClaimWorld
 from tests.e2e.world import Json
 
 from devicecore.adapters.pod_resources import PodResourcesClient
 from devicecore.domain.dra.state_file import decode
 
-DRIVER, NODE = "gpu.example.com", "n1"
-
-
-def claim(name: str = "shared", device: str = "dev-1") -> Json:
-    result = {"request": "gpu", "driver": DRIVER, "pool": NODE, "device": device}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "status": {"allocation": {"devices": {"results": [result]}}},
-    }
-
-
-def pod(name: str, claim_name: str = "shared") -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "uid": f"u-{name}"},
-        "spec": {
-            "resourceClaims": [{"name": "mine", "resourceClaimName": claim_name}],
-            "containers": [{"name": "main", "image": "i", "resources": {"claims": [{"name": "mine"}]}}],
-        },
-    }
+NODE = "n1"
 
 
 def plain(name: str, resource: str) -> Json:
@@ -62,7 +41,7 @@ def is_served(state: Json) -> bool:
 
 
 def test_a_claim_is_prepared_and_released_once_whatever_is_killed(world: ClaimWorld) -> None:
-    world.put("claim", claim())
+    world.put("claim", claim(device="dev-1"))
     world.put("a", pod("a"))
     world.start()
     world.start_driver()
@@ -104,7 +83,7 @@ def test_a_claim_is_prepared_and_released_once_whatever_is_killed(world: ClaimWo
 def test_a_driver_that_hangs_delays_no_plugin_and_no_end_of_the_process(world: ClaimWorld) -> None:
     plugin = world.plugin("acme.io/nic", 2)
     world.start_driver()
-    world.put("claims", claim(), claim("other", "dev-2"))
+    world.put("claims", claim(device="dev-1"), claim("other", device="dev-2"))
     world.put("a", pod("a"))
     world.start()
     world.wait_until_running("a")
@@ -144,7 +123,7 @@ def test_claims_of_an_api_server_are_prepared_and_slices_are_deleted(world: Clai
         server.wait_for(lambda: [one["metadata"]["name"] for one in server.objects("ResourceSlice")] == ["others"])
         refused = "prepare dynamic resources: pod a (u-a) is not allowed to use ResourceClaim shared"
         world.wait_for(lambda state: state["pods"][0]["reason"].startswith(refused), settled=False)
-        allocation = claim()["status"]["allocation"]
+        allocation = claim(device="dev-1")["status"]["allocation"]
         reserved = [{"resource": "pods", "name": "a", "uid": "u-a"}]
         server.change(
             "ResourceClaim",

@@ -27,7 +27,6 @@ from devicecore.testing.contracts.dra_drivers import DriverEvents
 from tests.adapters.peers import PATIENCE, environment
 
 DRIVER = Path(__file__).with_name("stranger_driver.py")
-PROTO = Path(__file__).parents[4] / "src" / "devicecore" / "wire" / "proto"
 FIRST = PrepareResult((PreparedDevice("node", "n0", None, ("r",), ("stranger.org/npu=n0",)),))
 
 Run = Callable[[], subprocess.Popen[bytes]]
@@ -37,24 +36,13 @@ def claim(name: str, uid: str) -> ClaimRef:
     return ClaimRef(ClaimKey("default", name), ClaimUid(uid))
 
 
-@pytest.fixture(scope="module")
-def dra_stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The modules that protoc generates from the API."""
-    pytest.importorskip("grpc_tools")
-    made = tmp_path_factory.mktemp("dra_stubs")
-    options = [f"--proto_path={PROTO}", f"--python_out={made}", f"--grpc_python_out={made}"]
-    protos = ["dra_v1.proto", "dra_health_v1alpha1.proto", "pluginregistration.proto"]
-    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *options, *protos], check=True)
-    return made
-
-
 @pytest.fixture
-def run(dra_stubs: Path, directory: Path) -> Iterator[Run]:
+def run(stubs: Path, directory: Path) -> Iterator[Run]:
     """Start the stranger; each one is killed at the end."""
     processes: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
-        process = subprocess.Popen([sys.executable, DRIVER, directory], env=environment(dra_stubs))
+        process = subprocess.Popen([sys.executable, DRIVER, directory], env=environment(stubs))
         processes.append(process)
         return process
 
@@ -112,11 +100,11 @@ def test_dying_in_a_call_leaves_open_what_it_did(transport: GrpcDriverTransport,
     assert transport.prepare(again, [claim("one", "u1")]) == {"u1": FIRST}
 
 
-def test_the_kubelet_for_tests_runs_it(dra_stubs: Path) -> None:
+def test_the_kubelet_for_tests_runs_it(stubs: Path) -> None:
     name = "npu.stranger.org"
     with DraKubelet(timeout=PATIENCE) as kubelet:
         process = kubelet.run_driver(
-            sys.executable, DRIVER, "{registry}", environment={"PYTHONPATH": str(dra_stubs), "PYTHONUNBUFFERED": "1"}
+            sys.executable, DRIVER, "{registry}", environment={"PYTHONPATH": str(stubs), "PYTHONUNBUFFERED": "1"}
         )
         kubelet.publish(name, "n0", "n1", pool="node")
         kubelet.wait_for_driver(name)
@@ -132,5 +120,5 @@ def test_the_kubelet_for_tests_runs_it(dra_stubs: Path) -> None:
         assert process.output.count("registered") == 2
         process.kill()  # it leaves its socket
         kubelet.wait_until("no connection", lambda: not kubelet.connected(name))
-        kubelet.run_driver(sys.executable, DRIVER, "{registry}", environment={"PYTHONPATH": str(dra_stubs)})
+        kubelet.run_driver(sys.executable, DRIVER, "{registry}", environment={"PYTHONPATH": str(stubs)})
         kubelet.wait_for_driver(name)

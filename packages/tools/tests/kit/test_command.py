@@ -106,17 +106,17 @@ def test_checks_can_be_listed_and_chosen() -> None:
     assert [line.split()[1] for line in pattern] == names
 
 
-def test_a_directory_of_the_user_is_left_as_it_was(short_path: Path) -> None:
-    short_path.chmod(0o770)
-    command = ("--socket-dir", short_path, "--resource", "example.com/chip", "--", sys.executable, PLUGIN, short_path)
+def test_a_directory_of_the_user_is_left_as_it_was(directory: Path) -> None:
+    directory.chmod(0o770)
+    command = ("--socket-dir", directory, "--resource", "example.com/chip", "--", sys.executable, PLUGIN, directory)
     refused = conformance(*CALM, *command)
     assert refused.returncode == 2
     assert "--allow-shared-directory" in refused.stderr
     ran = conformance(*CALM, "--allow-shared-directory", *command)
-    assert (ran.returncode, list(short_path.iterdir())) == (0, [])
+    assert (ran.returncode, list(directory.iterdir())) == (0, [])
 
 
-def test_sigterm_ends_the_plugin_and_leaves_nothing(short_path: Path, tmp_path: Path) -> None:
+def test_sigterm_ends_the_plugin_and_leaves_nothing(directory: Path, tmp_path: Path) -> None:
     """As when a job of a CI system is cancelled."""
     started = tmp_path / "started"
     os.mkfifo(started)
@@ -127,23 +127,23 @@ def test_sigterm_ends_the_plugin_and_leaves_nothing(short_path: Path, tmp_path: 
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "TMPDIR": str(short_path)},
+        env={**os.environ, "TMPDIR": str(directory)},
     ) as running:
         process = int(started.read_text())
         running.send_signal(signal.SIGTERM)
         _, complaint = running.communicate(timeout=60)
-    assert (running.returncode, complaint, list(short_path.iterdir())) == (128 + signal.SIGTERM, "", [])
+    assert (running.returncode, complaint, list(directory.iterdir())) == (128 + signal.SIGTERM, "", [])
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
 
 
-def test_a_plugin_can_be_started_by_hand(short_path: Path) -> None:
-    command = [*CONFORMANCE, *CALM, "--socket-dir", str(short_path)]
+def test_a_plugin_can_be_started_by_hand(directory: Path) -> None:
+    command = [*CONFORMANCE, *CALM, "--socket-dir", str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         hint = running.stderr.readline()
         assert hint.startswith("devicecore conformance: start your plugin within 60 seconds, so that it registers at ")
-        with subprocess.Popen([sys.executable, PLUGIN, str(short_path)], stdout=subprocess.DEVNULL) as plugin:
+        with subprocess.Popen([sys.executable, PLUGIN, str(directory)], stdout=subprocess.DEVNULL) as plugin:
             stdout, _ = running.communicate(timeout=60)
             plugin.terminate()
     assert running.returncode == 0

@@ -18,8 +18,8 @@ from tests.kit import faults
 
 
 @pytest.mark.parametrize(("fault", "failing", "names"), faults.FAULTS, ids=[fault for fault, _, _ in faults.FAULTS])
-def test_a_fault_is_found(fault: str, failing: str, names: list[str], short_path: Path) -> None:
-    faults.assert_found(fault, failing, names, short_path)
+def test_a_fault_is_found(fault: str, failing: str, names: list[str], directory: Path) -> None:
+    faults.assert_found(fault, failing, names, directory)
 
 
 def test_every_check_has_a_fault_that_it_finds() -> None:
@@ -38,15 +38,15 @@ def test_every_check_says_what_it_does_and_why() -> None:
         assert "api.proto" in check.clause or "kubernetes.io" in check.clause or "kubelet" in check.clause, check.name
 
 
-def test_an_empty_answer_for_an_unknown_device_is_not_called_a_device(short_path: Path) -> None:
+def test_an_empty_answer_for_an_unknown_device_is_not_called_a_device(directory: Path) -> None:
     actual = (
-        faults.run_checks_on("empty-answer", ["refuses-an-unknown-device"], faults.QUICK, short_path).results[-1].actual
+        faults.run_checks_on("empty-answer", ["refuses-an-unknown-device"], faults.QUICK, directory).results[-1].actual
     )
     assert "succeeded with an empty answer, so the container starts without it" in actual
 
 
-def test_without_a_registration_the_other_checks_are_not_made(short_path: Path) -> None:
-    report = faults.run_checks_on("never-registers", faults.NAMES, faults.SHORT["never-registers"], short_path)
+def test_without_a_registration_the_other_checks_are_not_made(directory: Path) -> None:
+    report = faults.run_checks_on("never-registers", faults.NAMES, faults.SHORT["never-registers"], directory)
     first, *others = report.results
     assert first.actual.startswith("no plugin called Register for any resource, for 1 second; is it configured to use ")
     assert {result.actual for result in others} == {report.not_made}
@@ -59,28 +59,28 @@ def test_a_process_that_ends_before_any_call_could_not_be_run() -> None:
     assert (report.cannot_run, report.passed) == (True, False)
 
 
-def test_a_check_alone_waits_for_the_registration_itself(short_path: Path) -> None:
-    command = [sys.executable, str(faults.PLUGIN), str(short_path)]
-    report = run(command, settings=faults.QUICK, directory=short_path, checks=[faults.BY_NAME["lists-unique-ids"]])
+def test_a_check_alone_waits_for_the_registration_itself(directory: Path) -> None:
+    command = [sys.executable, str(faults.PLUGIN), str(directory)]
+    report = run(command, settings=faults.QUICK, directory=directory, checks=[faults.BY_NAME["lists-unique-ids"]])
     assert [result.verdict for result in report.results] == [Verdict.PASSED]
 
 
-def test_texts_for_the_plugin_watcher_do_not_mention_register(short_path: Path) -> None:
+def test_texts_for_the_plugin_watcher_do_not_mention_register(directory: Path) -> None:
     settings = Settings(first=0.2)
-    report = run(["sleep", "60"], settings=settings, directory=short_path, registry=True, checks=CHECKS[:1])
+    report = run(["sleep", "60"], settings=settings, directory=directory, registry=True, checks=CHECKS[:1])
     actual = report.results[0].actual
-    assert actual.startswith(f"no socket in {short_path} is that of a device plugin, for 0 seconds; ")
+    assert actual.startswith(f"no socket in {directory} is that of a device plugin, for 0 seconds; ")
     expected = [faults.BY_NAME[name].expected for name in faults.CALM if "options" not in name]
     assert [text for text in expected if "Register" in text] == []
 
 
-def test_a_new_kubelet_sock_is_a_created_file(short_path: Path) -> None:
+def test_a_new_kubelet_sock_is_a_created_file(directory: Path) -> None:
     """inotify(7) reports a created file, as with a real kubelet, and not one that was moved into place."""
     created, moved_to = 0x100, 0x80
     libc = ctypes.CDLL(None, use_errno=True)
     watcher = libc.inotify_init()
-    assert libc.inotify_add_watch(watcher, bytes(short_path), created | moved_to) >= 0
-    kubelet = BareKubelet(short_path, 1.0)
+    assert libc.inotify_add_watch(watcher, bytes(directory), created | moved_to) >= 0
+    kubelet = BareKubelet(directory, 1.0)
     try:
         kubelet.serve()
         events = os.read(watcher, 4096)
@@ -102,19 +102,19 @@ def test_a_shell_that_does_not_pass_on_the_signal_is_named() -> None:
     assert "a process that it had started still runs. A shell or" in report.result("ends-on-sigterm").actual
 
 
-def test_the_reason_why_a_socket_cannot_be_reached_is_named(short_path: Path) -> None:
+def test_the_reason_why_a_socket_cannot_be_reached_is_named(directory: Path) -> None:
     def why(name: str) -> str:
-        connection = PluginConnection(str(short_path / name))
+        connection = PluginConnection(str(directory / name))
         try:
             return connection.why_not()
         finally:
             connection.close()
 
-    assert why("none") == f"there is no {short_path}/none"
+    assert why("none") == f"there is no {directory}/none"
     with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(short_path / "dead"))
-        assert why("dead") == f"no process listens on {short_path}/dead"
+        dead.bind(str(directory / "dead"))
+        assert why("dead") == f"no process listens on {directory}/dead"
         dead.listen()
         assert "does not speak gRPC or does not answer" in why("dead")
-    (short_path / "loop").symlink_to("loop")
+    (directory / "loop").symlink_to("loop")
     assert "loop cannot be connected to: Too many levels of symbolic links" in why("loop")

@@ -25,30 +25,15 @@ from devicecore_tools.conformance.model import Check, OutOfTime, Skip
 from devicecore_tools.conformance.reports import summary
 from devicecore_tools.conformance.runner import run_checks
 from devicecore_tools.testing.process import PluginProcess
+from tests.forks import is_running
 from tests.kit.faults import BY_NAME, NAMES, PLUGIN, QUICK
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.system.grpc_settings import target
 from devicecore.wire import deviceplugin
-from tests.adapters.peers import flood_of_pings
+from tests.adapters.peers import flood_of_pings, wait_until
 
 LIMIT = 120.0  # seconds for a run on a loaded machine
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until something is true."""
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @contextmanager
@@ -161,15 +146,15 @@ def test_a_plugin_that_removes_its_directory_gets_a_report(script: str, tmp_path
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_plugin_that_does_not_come_back_is_restarted_once(short_path: Path) -> None:
+def test_a_plugin_that_does_not_come_back_is_restarted_once(directory: Path) -> None:
     starts: list[PluginProcess] = []
 
     def start() -> PluginProcess:
-        starts.append(PluginProcess(["sleep", "600"], short_path))
+        starts.append(PluginProcess(["sleep", "600"], directory))
         starts[-1].start()
         return starts[-1]
 
-    kubelet = BareKubelet(short_path, LIMIT)
+    kubelet = BareKubelet(directory, LIMIT)
     plugin = PluginUnderTest(kubelet, start, evolve(QUICK, returning=0.1))
     try:
         for _ in range(3):
@@ -227,7 +212,7 @@ def frame(kind: int, body: bytes = b"") -> bytes:
     return struct.pack(">I", len(body))[1:] + bytes([kind, 0]) + bytes(4) + body
 
 
-def test_a_call_to_a_socket_that_says_goaway_is_not_repeated_without_a_pause(short_path: Path) -> None:
+def test_a_call_to_a_socket_that_says_goaway_is_not_repeated_without_a_pause(directory: Path) -> None:
     """GRPC itself would repeat it, and take hundreds of megabytes each second."""
     connections: list[socket.socket] = []
 
@@ -235,8 +220,8 @@ def test_a_call_to_a_socket_that_says_goaway_is_not_repeated_without_a_pause(sho
         connections.append(connection)
         connection.sendall(frame(4) + frame(7, bytes(8)))
 
-    with listening(short_path / "s", say_goaway):
-        connection = SocketConnection(str(short_path / "s"))
+    with listening(directory / "s", say_goaway):
+        connection = SocketConnection(str(directory / "s"))
         before = resident_bytes()
         assert not connection.dial(1.5)
         assert resident_bytes() - before < 100_000_000
@@ -246,9 +231,9 @@ def test_a_call_to_a_socket_that_says_goaway_is_not_repeated_without_a_pause(sho
         one.close()
 
 
-def test_a_socket_that_sends_ping_without_end_holds_up_no_call(short_path: Path) -> None:
-    with flood_of_pings(short_path / "s"):
-        connection = SocketConnection(str(short_path / "s"))
+def test_a_socket_that_sends_ping_without_end_holds_up_no_call(directory: Path) -> None:
+    with flood_of_pings(directory / "s"):
+        connection = SocketConnection(str(directory / "s"))
         assert not connection.dial(0.3)
         with pytest.raises(CallFailedError):
             connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), 0.3)
@@ -260,9 +245,9 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_an_answer_that_a_kubelet_would_not_accept_is_a_failure(short_path: Path) -> None:
-    with listing(short_path / "s", lambda _: iter(()), b"x" * 5_000_000):
-        connection = SocketConnection(str(short_path / "s"))
+def test_an_answer_that_a_kubelet_would_not_accept_is_a_failure(directory: Path) -> None:
+    with listing(directory / "s", lambda _: iter(()), b"x" * 5_000_000):
+        connection = SocketConnection(str(directory / "s"))
         try:
             with pytest.raises(CallFailedError, match="the answer has 5000000 bytes; a kubelet accepts 4194304"):
                 connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), LIMIT)
@@ -284,33 +269,33 @@ def test_a_path_that_no_socket_can_have_is_not_dialled(path: str, capfd: pytest.
     assert capfd.readouterr().err == ""
 
 
-def test_long_lists_are_kept_up_to_a_bound(short_path: Path) -> None:
+def test_long_lists_are_kept_up_to_a_bound(directory: Path) -> None:
     def lists(_: grpc.ServicerContext) -> Iterator[bytes]:
         for _number in range(12):
             yield deviceplugin.ListAndWatchResponse(
                 devices=[deviceplugin.Device(ID="x" * 3_000_000, health="Healthy")]
             ).SerializeToString()
 
-    with listing(short_path / "s", lists):
-        connection = PluginConnection(str(short_path / "s"))
+    with listing(directory / "s", lists):
+        connection = PluginConnection(str(directory / "s"))
         assert connection.dial(LIMIT)
         connection.follow()
-        until(lambda: connection.ended)
+        wait_until(lambda: connection.ended, "the connection ends")
         kept = sum(message.ByteSize() for message in connection.lists_after(0))
         connection.close()
     assert connection.list_count == 12
     assert 3_000_000 <= kept <= 16 * 1024 * 1024
 
 
-def test_registrations_without_end_keep_few_connections_and_no_long_texts(short_path: Path) -> None:
-    kubelet = BareKubelet(short_path, LIMIT)
+def test_registrations_without_end_keep_few_connections_and_no_long_texts(directory: Path) -> None:
+    kubelet = BareKubelet(directory, LIMIT)
 
     def lists(context: grpc.ServicerContext) -> Iterator[bytes]:
         yield b""
         while context.is_active():
             time.sleep(0.05)
 
-    with listing(short_path / "p", lists):
+    with listing(directory / "p", lists):
         kubelet.serve()
         try:
             with grpc.insecure_channel(target(str(kubelet.socket))) as channel:
@@ -332,18 +317,18 @@ def test_registrations_without_end_keep_few_connections_and_no_long_texts(short_
             kubelet.leave()
 
 
-def test_sockets_that_do_not_answer_hold_up_no_other_plugin(short_path: Path) -> None:
+def test_sockets_that_do_not_answer_hold_up_no_other_plugin(directory: Path) -> None:
     """More of them than threads that ask; of each kind some."""
-    kubelet = WatchingKubelet(short_path, LIMIT)
+    kubelet = WatchingKubelet(directory, LIMIT)
     mute = [socket.socket(socket.AF_UNIX) for _ in range(20)]
     for number, one in enumerate(mute):
-        one.bind(str(short_path / f"a{number}"))
+        one.bind(str(directory / f"a{number}"))
         if number % 2:
             one.listen()
     kubelet.serve()
     try:
-        with listing(short_path / "z", lambda _: iter(())):
-            until(lambda: kubelet.was_called)
+        with listing(directory / "z", lambda _: iter(())):
+            wait_until(lambda: kubelet.was_called, "the kubelet is called")
     finally:
         kubelet.leave()
         for one in mute:

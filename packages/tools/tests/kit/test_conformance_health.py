@@ -8,18 +8,18 @@ from tests.kit.faults import HEALTH, HEALTH_FAULTS, QUICK, assert_found, run_che
 
 
 @pytest.mark.parametrize(("fault", "failing", "names"), HEALTH_FAULTS, ids=[fault for fault, _, _ in HEALTH_FAULTS])
-def test_a_fault_is_found(fault: str, failing: str, names: list[str], short_path: Path) -> None:
-    assert_found(fault, failing, names, short_path)
+def test_a_fault_is_found(fault: str, failing: str, names: list[str], directory: Path) -> None:
+    assert_found(fault, failing, names, directory)
 
 
-def test_a_change_of_health_can_be_undone(short_path: Path) -> None:
+def test_a_change_of_health_can_be_undone(directory: Path) -> None:
     """Without the undo command, the second check would find the change in the list of the new process.
 
     The first list of that process is empty, which is no change of health.
     """
-    settings = evolve(QUICK, timeout=5, undo_health=f"rm {short_path}/sick")
-    report = run_checks_on("loses-a-later-change", HEALTH, settings, short_path)
+    settings = evolve(QUICK, timeout=5, undo_health=f"rm {directory}/sick")
+    report = run_checks_on("loses-a-later-change", HEALTH, settings, directory)
     assert report.result(HEALTH[0]).failed
     assert report.result(HEALTH[1]).actual == "c0 is Unhealthy"
     assert report.notes == ()
-    assert list(short_path.iterdir()) == []
+    assert list(directory.iterdir()) == []

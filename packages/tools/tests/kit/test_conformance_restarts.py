@@ -10,32 +10,32 @@ from tests.kit.faults import NAMES, QUICK, RESTART_FAULTS, SHORT, assert_found, 
 
 
 @pytest.mark.parametrize(("fault", "failing", "names"), RESTART_FAULTS, ids=[fault for fault, _, _ in RESTART_FAULTS])
-def test_a_fault_is_found(fault: str, failing: str, names: list[str], short_path: Path) -> None:
-    assert_found(fault, failing, names, short_path)
+def test_a_fault_is_found(fault: str, failing: str, names: list[str], directory: Path) -> None:
+    assert_found(fault, failing, names, directory)
 
 
-def test_a_plugin_without_fault_passes_everything(short_path: Path) -> None:
-    report = run_checks_on("", NAMES, QUICK, short_path)
+def test_a_plugin_without_fault_passes_everything(directory: Path) -> None:
+    report = run_checks_on("", NAMES, QUICK, directory)
     assert not_passed(report).keys() == {"answers-notify-registration-status"}
     assert (report.subject, len(report.results)) == ("example.com/chip, 3 devices", len(CHECKS))
     assert report.notes == ("the provoked change of health was not undone (no --undo-health)",)
-    assert list(short_path.iterdir()) == [short_path / "sick"]
+    assert list(directory.iterdir()) == [directory / "sick"]
 
 
-def test_a_plugin_without_fault_that_is_found_by_the_watcher_passes_everything(short_path: Path) -> None:
-    report = run_checks_on("watched", NAMES, QUICK, short_path)
+def test_a_plugin_without_fault_that_is_found_by_the_watcher_passes_everything(directory: Path) -> None:
+    report = run_checks_on("watched", NAMES, QUICK, directory)
     assert not_passed(report) == {}
     assert (report.subject, len(report.results)) == ("example.com/chip, 3 devices", len(CHECKS))
 
 
-def test_a_socket_of_another_type_is_named(short_path: Path) -> None:
-    report = run_checks_on("watched-as-another", NAMES[:1], evolve(QUICK, first=5), short_path)
+def test_a_socket_of_another_type_is_named(directory: Path) -> None:
+    report = run_checks_on("watched-as-another", NAMES[:1], evolve(QUICK, first=5), directory)
     assert "is a socket of type 'CSIPlugin', expected 'DevicePlugin'" in report.results[0].actual
 
 
-def test_a_kubelet_that_refuses_needs_a_call_to_refuse(short_path: Path) -> None:
+def test_a_kubelet_that_refuses_needs_a_call_to_refuse(directory: Path) -> None:
     settings = SHORT["slow-to-return"]
-    report = run_checks_on("slow-to-return", ["is-patient-with-a-kubelet-that-refuses"], settings, short_path)
+    report = run_checks_on("slow-to-return", ["is-patient-with-a-kubelet-that-refuses"], settings, directory)
     result = report.results[-1]
     assert result.verdict is Verdict.SKIPPED
     assert result.actual == "0 calls of Register in 0.5 seconds, so there was nothing to refuse"

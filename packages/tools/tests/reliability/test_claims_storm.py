@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.claims import DRIVER, claim, pod
 from tests.e2e.claim_world import ClaimWorld
-from tests.e2e.test_claims import DRIVER, NODE, claim, pod
+from tests.e2e.test_claims import NODE
 from tests.e2e.world import Json
 
 from devicecore.domain.dra.state_file import decode
@@ -32,7 +33,7 @@ def world(directory: Path) -> Iterator[ClaimWorld]:
 @pytest.mark.parametrize("seed", range(2))
 def test_claims_survive_kills_at_any_moment(world: ClaimWorld, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - a test's choices
-    world.put("claims", *(claim(name, device) for name, device in CLAIMS.items()))
+    world.put("claims", *(claim(name, device=device) for name, device in CLAIMS.items()))
     pods: set[str] = set()
     world.start()
     world.start_driver()

@@ -3,7 +3,6 @@
 import json
 import os
 import resource
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ import pytest
 from devicecore_tools.command import inputs
 from devicecore_tools.command.main import main
 
+from tests.adapters.peers import leave_socket
 from tests.reliability.scale import PATIENCE, scale
 
 DEPTH = scale(2_000, 10_000)  # both deeper than Python calls
@@ -28,11 +28,6 @@ def checkpoint(text: str) -> str:
 def sparse(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(1 << 30)
-
-
-def bound_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as bound:
-        bound.bind(str(path))
 
 
 HOSTILE: dict[str, Callable[[Path], object]] = {
@@ -51,7 +46,7 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
     "a directory": Path.mkdir,
     "a link to itself": lambda path: path.symlink_to(path.name),
     "an endless device": lambda path: path.symlink_to("/dev/zero"),
-    "a socket": bound_socket,
+    "a socket": leave_socket,
 }
 COMMANDS: dict[str, Sequence[str]] = {
     "verify": ("checkpoint", "verify", "FILE"),

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from tests.e2e.world import Kubelet, Plugin
 
+from tests.adapters.peers import leave_socket
+
 NOBODY = 65534
 GPU = "example.com/gpu"
 
@@ -28,11 +30,6 @@ def node() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-def bind(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as bound:
-        bound.bind(str(path))
-
-
 def connect(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
@@ -46,7 +43,7 @@ def attempts(root: Path) -> dict[str, Callable[[], object]]:
         found[f"a file in {name}"] = planted.touch
         found[f"a link in {name}"] = partial(planted.symlink_to, "/etc/passwd")
         found[f"a directory in {name}"] = planted.mkdir
-        found[f"a socket in {name}"] = partial(bind, planted)
+        found[f"a socket in {name}"] = partial(leave_socket, planted)
         found[f"another name for {name}"] = partial(directory.rename, directory.with_name("away"))
     for path in (root / "device-plugins" / "kubelet.sock", root / "pod-resources" / "kubelet.sock"):
         found[f"a connection to {path}"] = partial(connect, path)

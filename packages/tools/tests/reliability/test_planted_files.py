@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -15,15 +14,10 @@ from pathlib import Path
 import pytest
 from tests.e2e.world import Kubelet
 
-from tests.adapters.peers import environment
+from tests.adapters.peers import environment, leave_socket
 from tests.reliability.scale import PATIENCE, STORM
 
 FILES = ("state.json", "pods_state", "node.json", "dra_manager_state", "device-plugins/kubelet_internal_checkpoint")
-
-
-def bound_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as bound:
-        bound.bind(str(path))
 
 
 PLANT: dict[str, Callable[[Path], object]] = {
@@ -32,7 +26,7 @@ PLANT: dict[str, Callable[[Path], object]] = {
     "a link to itself": lambda path: path.symlink_to(path.name),
     "an endless device": lambda path: path.symlink_to("/dev/zero"),
     "a full device": lambda path: os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7)),
-    "a socket": bound_socket,
+    "a socket": leave_socket,
 }
 
 

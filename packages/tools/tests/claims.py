@@ -1,0 +1,33 @@
+"""Manifests with one ResourceClaim, for tests of pods and DRA drivers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+DRIVER = "gpu.example.com"
+
+
+def claim(name: str = "shared", driver: str = DRIVER, device: str = "dev-0", **status: object) -> dict[str, Any]:
+    """A ResourceClaim to which a device of the node `n1` is allocated."""
+    result = {"request": "gpu", "driver": driver, "pool": "n1", "device": device}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "status": {"allocation": {"devices": {"results": [result]}}, **status},
+    }
+
+
+def pod(
+    name: str, claim_name: str = "shared", *, limits: Mapping[str, int] | None = None, **entry: str
+) -> dict[str, Any]:
+    """A pod with a claim. `entry` names it in another way."""
+    resources = {"claims": [{"name": "mine"}], "limits": limits or {}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": f"u-{name}"},
+        "spec": {
+            "resourceClaims": [{"name": "mine", **(entry or {"resourceClaimName": claim_name})}],
+            "containers": [{"name": "main", "image": "i", "resources": resources}],
+        },
+    }
