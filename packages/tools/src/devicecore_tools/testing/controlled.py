@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -36,14 +37,10 @@ class _Call(Protocol):
     def method(self) -> str: ...
 
 
-class _Registers(Protocol):
-    def register(self) -> None: ...
-
-
 Manager = TypeVar("Manager", bound=_Manager)
 Event = TypeVar("Event")
 Call = TypeVar("Call", bound=_Call)
-Served = TypeVar("Served", bound=_Registers)
+Connection = TypeVar("Connection")
 
 
 class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
@@ -143,7 +140,33 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
     def _where(self) -> str: ...
 
 
-class InMemoryKubelet(ControlledKubelet[Manager, Event, Call], Generic[Manager, Event, Call, Served]):
+class InMemory(Generic[Connection]):
+    """A plugin or driver of this process that a kubelet serves. `connect` registers it, and `end` ends that."""
+
+    def __init__(self, name: str, connect: Callable[[], Connection], end: Callable[[Connection], object]) -> None:
+        self.name = name
+        self.connection: Connection | None = None
+        self._connect = connect
+        self._end = end
+        self._stopped = False
+
+    def register(self) -> None:
+        """Register it anew."""
+        if not self._stopped:
+            self._disconnect()
+            self.connection = self._connect()
+
+    def stop(self) -> None:
+        """Disconnect it for good."""
+        self._stopped = True
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self.connection is not None:
+            self._end(self.connection)
+
+
+class InMemoryKubelet(ControlledKubelet[Manager, Event, Call], Generic[Manager, Event, Call, Connection]):
     """A kubelet whose plugins or drivers are objects of this process, without sockets, threads and files."""
 
     def start(self) -> None:
@@ -152,7 +175,7 @@ class InMemoryKubelet(ControlledKubelet[Manager, Event, Call], Generic[Manager, 
         for served in self._served:
             served.register()
 
-    def _serve(self, served: Served) -> Served:
+    def _serve(self, served: InMemory[Connection]) -> InMemory[Connection]:
         """Register now, and again at each start."""
         self._served.append(served)
         if self._running:
@@ -160,7 +183,7 @@ class InMemoryKubelet(ControlledKubelet[Manager, Event, Call], Generic[Manager, 
         return served
 
     @cached_property
-    def _served(self) -> list[Served]:
+    def _served(self) -> list[InMemory[Connection]]:
         return []
 
     @cached_property

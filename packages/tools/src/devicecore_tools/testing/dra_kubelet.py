@@ -12,7 +12,7 @@ import os
 import shutil
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,7 +41,7 @@ from devicecore.ports.store import CheckpointStore
 from devicecore.testing.faults import Script
 from devicecore_tools.testing import dra_objects
 from devicecore_tools.testing.api_server.server import LocalApiServer
-from devicecore_tools.testing.controlled import ControlledKubelet, InMemoryKubelet
+from devicecore_tools.testing.controlled import ControlledKubelet, InMemory, InMemoryKubelet
 from devicecore_tools.testing.dra_objects import DevicesTakenError, ServerClaims, ServerSlices
 from devicecore_tools.testing.dra_recording import DriverCall, RecordingDriverTransport
 from devicecore_tools.testing.kubelet import BaseKubelet, Kubelet, MemoryKubelet, RunningPod, Served
@@ -640,7 +640,7 @@ class DraKubelet(BaseDraKubelet):
         return f"drivers register in {self.registry}, sockets there: {sockets}"
 
 
-class MemoryDraKubelet(InMemoryKubelet[DraManager, DriverEvent, DriverCall, "_InMemory"], BaseDraKubelet):
+class MemoryDraKubelet(InMemoryKubelet[DraManager, DriverEvent, DriverCall, MemoryDriverInstance], BaseDraKubelet):
     """A kubelet for drivers that are objects of this process, without sockets, threads and files.
 
     Its API server is only a store: nothing listens.
@@ -648,13 +648,15 @@ class MemoryDraKubelet(InMemoryKubelet[DraManager, DriverEvent, DriverCall, "_In
 
     def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:
         """Register a driver now, and again after each restart."""
-        return self._serve(_InMemory(driver, f"{driver.name}-{instance}.sock", tuple(services), self))
+        register = partial(self.register, driver, f"{driver.name}-{instance}.sock", tuple(services))
+        return self._serve(InMemory(driver.name, register, MemoryDriverInstance.remove))
 
     def drop_connection(self, driver: str) -> None:
         """Disconnect a driver, and connect it again at once."""
         for served in self._served:
-            if served.driver.name == driver:
-                served.drop()
+            if served.name == driver and served.connection is not None:
+                served.connection.disconnect()
+                served.connection.connect()
 
     def register(self, driver: DraDriver, endpoint: str, services: Sequence[str]) -> MemoryDriverInstance:
         """Register a driver once."""
@@ -666,29 +668,3 @@ class MemoryDraKubelet(InMemoryKubelet[DraManager, DriverEvent, DriverCall, "_In
 
     def _new_devices(self) -> MemoryKubelet:
         return MemoryKubelet(timeout=self.timeout)
-
-
-class _InMemory:
-    """A served driver of a `MemoryDraKubelet`."""
-
-    def __init__(self, driver: DraDriver, endpoint: str, services: tuple[str, ...], kubelet: MemoryDraKubelet) -> None:
-        self.driver = driver
-        self._endpoint = endpoint
-        self._services = services
-        self._kubelet = kubelet
-        self._instance: MemoryDriverInstance | None = None
-        self._stopped = False
-
-    def register(self) -> None:
-        if not self._stopped:
-            self._instance = self._kubelet.register(self.driver, self._endpoint, self._services)
-
-    def drop(self) -> None:
-        if self._instance is not None:
-            self._instance.disconnect()
-            self._instance.connect()
-
-    def stop(self) -> None:
-        self._stopped = True
-        if self._instance is not None:
-            self._instance.remove()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from attrs import frozen
 
 from devicecore.adapters.file import CHECKPOINT_NAME, FileStore
-from devicecore.adapters.memory import MemorySink, MemoryTransport
+from devicecore.adapters.memory import MemoryConnection, MemorySink, MemoryTransport
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.checks import expected
 from devicecore.domain.container_options import ContainerOptions, DeviceSpec, Mount
@@ -31,7 +31,7 @@ from devicecore.manager import DeviceManager
 from devicecore.ports.plugin import DevicePlugin
 from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import PluginTransport
-from devicecore_tools.testing.controlled import ControlledKubelet, InMemoryKubelet
+from devicecore_tools.testing.controlled import ControlledKubelet, InMemory, InMemoryKubelet
 from devicecore_tools.testing.process import PluginProcess
 from devicecore_tools.testing.recording import PluginCall, RecordingTransport
 from devicecore_tools.testing.waiting import DEFAULT_TIMEOUT
@@ -455,19 +455,20 @@ class Kubelet(BaseKubelet):
         return f"the kubelet's socket is {self.socket}, sockets of plugins beside it: {sockets}"
 
 
-class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, "_InMemory"], BaseKubelet):
+class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, MemoryConnection], BaseKubelet):
     """A kubelet for plugins that are objects of this process, without sockets, threads and files."""
 
     def serve(self, plugin: DevicePlugin) -> Served:
         """Register a plugin now, and again after each restart or disconnection."""
-        return self._serve(_InMemory(plugin, self))
+        connect = lambda: self._memory.connect(plugin)  # noqa: E731 - each start has another transport
+        return self._serve(InMemory(plugin.resource, connect, MemoryConnection.disconnect))
 
     def drop_stream(self, resource: str) -> None:
         """Disconnect the plugins of `resource`. They register again at once."""
         name = resource_name(resource)
         for served in self._served:
-            if served.plugin.resource == name:
-                served.drop()
+            if served.name == name:
+                served.register()
 
     def connect(self, plugin: DevicePlugin) -> Callable[[], None]:
         """Register a plugin once. Return a function that disconnects it."""
@@ -476,29 +477,6 @@ class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, "_InMemory
     def _open_transport(self, *, wipe: bool) -> PluginTransport:  # noqa: ARG002 - there are no sockets to delete
         self._memory = MemoryTransport()
         return self._memory
-
-
-class _InMemory:
-    """A served plugin of a `MemoryKubelet`."""
-
-    def __init__(self, plugin: DevicePlugin, kubelet: MemoryKubelet) -> None:
-        self.plugin = plugin
-        self._kubelet = kubelet
-        self._disconnect: Callable[[], None] = lambda: None
-        self._stopped = False
-
-    def register(self) -> None:
-        if not self._stopped:
-            self._disconnect()
-            self._disconnect = self._kubelet.connect(self.plugin)
-
-    def drop(self) -> None:
-        self._disconnect()
-        self.register()
-
-    def stop(self) -> None:
-        self._stopped = True
-        self._disconnect()
 
 
 def _some(ids: Sequence[str]) -> str:
