@@ -25,11 +25,10 @@ from devicecore.domain.capacity import pod_request
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.slices import DevicePool, changes
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
-from devicecore.domain.model import Container, Pod, ResourceName
+from devicecore.domain.model import Container, Pod, ResourceName, is_extended_resource
 from devicecore.dra_manager import DraManager
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated_driver import published
-from devicecore_tools.command.demo.capacity import Insufficient, insufficient
 from devicecore_tools.testing.temporary import new_short_directory
 
 T = TypeVar("T")
@@ -196,17 +195,13 @@ class ClusterNode:
         status = self.status()
         return status["capacity"].get(resource), status["allocatable"].get(resource)
 
-    def lacks(self, pod: Pod) -> tuple[Insufficient, ...]:
-        """Return what there is too little of here for one more pod."""
-        allocatable = {
-            ResourceName(name): int(count)
-            for name, count in self.status()["allocatable"].items()
-            if isinstance(count, int)
-        }
-        used = Counter[ResourceName]()
+    def lacks(self, pod: Pod) -> list[str]:
+        """Return the resources of which there is too little here for one more pod."""
+        allocatable = {name: count for name, count in self.status()["allocatable"].items() if isinstance(count, int)}
+        used = Counter[str]()
         for running in self.pods:
-            used.update({ResourceName(name): count for name, count in pod_request(running).items()})
-        return insufficient(pod, allocatable, used)
+            used.update(pod_request(running))
+        return lacking(pod, allocatable, used)
 
     def run(self, pod: Pod) -> Verdict:
         """Admit a pod, or admit again one that runs here already."""
@@ -286,12 +281,20 @@ class SimulatedProcess:
         self._commands.close()
 
 
+def lacking(pod: Pod, allocatable: Mapping[str, int], used: Mapping[str, int]) -> list[str]:
+    """Return the extended resources of which fewer are free than `pod` needs at its peak, by name."""
+    return [
+        name
+        for name, count in sorted(pod_request(pod).items())
+        if is_extended_resource(name) and count > max(0, allocatable.get(name, 0) - used.get(name, 0))
+    ]
+
+
 def schedule(pod: Pod, nodes: tuple[ClusterNode, ...]) -> ClusterNode | str:
     """Return the first node that has enough of everything for `pod`; else what kube-scheduler says of it."""
-    lacking = {node: node.lacks(pod) for node in nodes}
-    for node, lacks in lacking.items():
-        if not lacks:
-            return node
-    reasons = Counter(str(lack) for lacks in lacking.values() for lack in lacks)
-    counted = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    lacks = {node: node.lacks(pod) for node in nodes}
+    if fitting := [node for node in nodes if not lacks[node]]:
+        return fitting[0]
+    reasons = Counter(name for names in lacks.values() for name in names)
+    counted = ", ".join(sorted(f"{count} Insufficient {name}" for name, count in reasons.items()))
     return f"0/{len(nodes)} nodes are available: {counted}."
