@@ -3,7 +3,7 @@
 Law: a node that is down or separated sends nothing and learns nothing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from uuid import NAMESPACE_DNS, uuid5
 
 from attrs import evolve, frozen
@@ -114,16 +114,12 @@ class ServerConnection(NodeConnection):
 
 def describe(name: str, group: GroupDescription, starts: int = 0, *, taints: bool) -> NodeDescription:
     """Return what the Node of a virtual node says after so many starts of the node."""
-    own: list[Mapping[str, str]] = [
-        {"key": taint.key, "effect": taint.effect, **({"value": taint.value} if taint.value else {})}
-        for taint in group.taints
-    ]
     machine, boot = uuid5(NAMESPACE_DNS, name), uuid5(NAMESPACE_DNS, f"{name} {starts}")
     return NodeDescription(
         name,
         group.capacity,
         labels={LABEL: "true", **group.labels},
-        taints=(*own, *([TAINT] if taints else ())),
+        taints=(*group.taints, *([TAINT] if taints else ())),
         info={
             "osImage": "devicecore fleet",
             "machineID": machine.hex,

@@ -119,15 +119,6 @@ def _fields(pattern: DevicePattern, number: int, numa: int | None, node: str) ->
 
 
 @frozen
-class NodeTaint:
-    """A taint of a Node."""
-
-    key: str
-    effect: str
-    value: str = ""
-
-
-@frozen
 class GroupDescription:
     """Nodes that are alike.
 
@@ -146,7 +137,7 @@ class GroupDescription:
     capacity: Mapping[str, str] = field(hash=False)
     topology: Topology
     labels: Mapping[str, str] = field(factory=dict, hash=False)
-    taints: tuple[NodeTaint, ...] = ()
+    taints: tuple[Mapping[str, str], ...] = field(default=(), hash=False)
     plugins: tuple[PluginDescription, ...] = ()
     drivers: tuple[DriverDescription, ...] = ()
     directory: Path | None = None

@@ -28,13 +28,13 @@ from devicecore_tools.fleet.description import (
     DriverDescription,
     FleetDescription,
     GroupDescription,
-    NodeTaint,
     PlannedCommand,
     PluginDescription,
     filled,
     filled_in,
 )
 from devicecore_tools.node.cluster.records import seconds_of
+from devicecore_tools.node.settings import TAINT_EFFECTS, taint
 
 T = TypeVar("T")
 
@@ -51,7 +51,6 @@ _MAX_FAULTS = 1_000
 _MAX_SECONDS = 1e7
 _MAX_NUMA = 64
 _MAX_COUNTER_SETS = 64
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _DEVICE_EFFECTS = ("NoSchedule", "NoExecute", "None")
 _GROUP_FIELDS = (
     *("shape", "name", "count", "first", "cpu", "memory", "pods", "capacity", "labels", "taints"),
@@ -205,9 +204,9 @@ def _label_value(value: Value) -> str:
     return text
 
 
-def _taint(value: Value) -> NodeTaint:
+def _taint(value: Value) -> Mapping[str, str]:
     _check_fields(value, ("key", "value", "effect"))
-    return NodeTaint(_taint_key(value["key"]), _one_of(value["effect"], _EFFECTS), _label_value(value["value"]))
+    return taint(_taint_key(value["key"]), _label_value(value["value"]), _one_of(value["effect"], TAINT_EFFECTS))
 
 
 def _taint_key(value: Value) -> str:

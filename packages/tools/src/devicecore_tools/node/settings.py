@@ -17,8 +17,16 @@ if TYPE_CHECKING:
     from devicecore_tools.node.cluster.endpoint import Endpoint
     from devicecore_tools.node.cluster.words.nodes import NodeDescription
 
+TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+"""What a taint of a Node may do to pods that do not tolerate it."""
+
 TAINT = {"key": "devicecore.io/virtual", "value": "true", "effect": "NoSchedule"}
 """The taint of a registered node, because an ordinary pod that is bound to it would seem to run."""
+
+
+def taint(key: str, value: str, effect: str) -> dict[str, str]:
+    """Return a taint as a Node has it. It needs no value."""
+    return {"key": key, **({"value": value} if value else {}), "effect": effect}
 
 
 def this_machine() -> str:

@@ -3,14 +3,13 @@
 Law: options that contradict each other, or the machine, are refused before anything starts.
 """
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from devicecore.domain.errors import DeviceCoreError
-from devicecore.domain.names import is_qualified_name
+from devicecore.domain.names import is_label_value, is_qualified_name
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
 from devicecore_tools.command.options import (
@@ -25,9 +24,6 @@ from devicecore_tools.command.options import (
 if TYPE_CHECKING:
     from devicecore_tools.node.cluster.words.nodes import NodeDescription
     from devicecore_tools.node.settings import NodeSettings, ServerSettings
-
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_VALUE = re.compile("(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 _directory = ExistingDirectory()
 
@@ -275,15 +271,17 @@ def _quantity(option: str, text: str) -> str:
 
 def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
-    if not equals or not is_qualified_name(key) or not _VALUE.fullmatch(value):
+    if not equals or not is_qualified_name(key) or not is_label_value(value):
         raise click.UsageError(f"--node-label: expected KEY=VALUE, got {foreign_text(text)!r}")
     return key, value
 
 
 def _taint(text: str) -> dict[str, str]:
+    from devicecore_tools.node.settings import TAINT_EFFECTS, taint
+
     pair, colon, effect = text.rpartition(":")
     key, _, value = pair.partition("=")
-    if not colon or effect not in _EFFECTS or not is_qualified_name(key) or not _VALUE.fullmatch(value):
-        message = f"--taint: expected KEY[=VALUE]:EFFECT with {', '.join(_EFFECTS)}, got {foreign_text(text)!r}"
+    if not colon or effect not in TAINT_EFFECTS or not is_qualified_name(key) or not is_label_value(value):
+        message = f"--taint: expected KEY[=VALUE]:EFFECT with {', '.join(TAINT_EFFECTS)}, got {foreign_text(text)!r}"
         raise click.UsageError(message)
-    return {"key": key, **({"value": value} if value else {}), "effect": effect}
+    return taint(key, value, effect)
