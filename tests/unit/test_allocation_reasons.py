@@ -158,3 +158,9 @@ def test_of_different_counts_the_first_that_is_known_counts(counts: tuple[int, i
     slices = [_slice("b", counts[0], GPU), _slice("a", counts[1], H100)]
     (pool,) = allocation.Slices(slices).pools(allocation.TargetNode("n1"), allocation.Features())
     assert pool.is_incomplete is not is_complete
+
+
+def test_claims_that_ask_for_no_device_get_none_and_no_fault_is_in_the_way() -> None:
+    answer = allocation.allocate([allocation.UnallocatedClaim("c", ())], allocation.TargetNode("n1"), [], [], [])
+    assert isinstance(answer, allocation.DeviceAllocation)
+    assert (answer.taken, answer.faults) == ((), ())

@@ -95,21 +95,11 @@ class Judge:
             for name, value in shared["counters"].items()
         }
         everyone = [device for one in present for device in one.get("devices", ())]
-        twice = (
-            max(
-                [
-                    *Counter(device["name"] for _, device in devices).values(),
-                    *Counter(one["name"] for one in sets).values(),
-                    0,
-                ]
-            )
-            > 1
-        )
-        names = {shared["name"] for shared in sets}
-        unknown = any(use not in totals for device in everyone for use, _ in _uses(device)) or any(
-            one["counterSet"] not in names for device in everyone for one in device.get("consumesCounters", ())
-        )
-        if len(present) != count or twice or unknown:
+        names, known = {device["name"] for _, device in devices}, {shared["name"] for shared in sets}
+        is_twice = len(names) < len(devices) or len(known) < len(sets)
+        consumed = {one["counterSet"] for device in everyone for one in device.get("consumesCounters", ())}
+        is_unknown = any(use not in totals for device in everyone for use, _ in _uses(device)) or consumed - known
+        if len(present) != count or is_twice or is_unknown:
             self.has_unusable_pool = True
             return
         pool = here[0]["driver"], here[0]["pool"]["name"]

@@ -389,7 +389,7 @@ _FIRST, _ALL = map(_REGULAR.compile, ('regex.extract(text, pattern).orValue("")'
 _PART_OF_PATTERN = re.compile(r"(?s)\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\(\?P?<\w+>|\((?!\?)")
 
 
-def _found(finding: "cel.Expression", text: str, pattern: str) -> Any:  # noqa: ANN401 - a text, or texts
+def _find(text: str, pattern: str, finding: "cel.Expression" = _FIRST) -> Any:  # noqa: ANN401 - a text, or texts
     # A group would be found in place of the whole.
     whole = _PART_OF_PATTERN.sub(lambda part: "(?:" if part[0].startswith("(") else part[0], pattern)
     result = finding.eval(data={"text": text, "pattern": whole})
@@ -398,13 +398,8 @@ def _found(finding: "cel.Expression", text: str, pattern: str) -> Any:  # noqa: 
     return result.value()
 
 
-def _find(text: str, pattern: str) -> str:
-    found: str = _found(_FIRST, text, pattern)
-    return found
-
-
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    found = [one if isinstance(one, str) else one.value() for one in _found(_ALL, text, pattern)]
+    found = [one if isinstance(one, str) else one.value() for one in _find(text, pattern, _ALL)]
     return found[: _MAX_FOUND if limit < 0 else limit]
 
 

@@ -199,10 +199,12 @@ def as_kubernetes(situation: Situation, taken: tuple[Taken, ...]) -> tuple[tuple
         situation: what is wanted and what there is.
         taken: right devices.
     """
+    if not taken or not _may_differ(situation):
+        return taken, ()
     try:
-        found = _right_devices(situation, ALL_FAULTS) if _may_differ(situation) else taken
+        found = _right_devices(situation)
     except SearchGivenUpError:
-        found = taken  # nobody can say what Kubernetes would find
+        return taken, ()  # nobody can say what Kubernetes would find
     return (found, ()) if found else (taken, _faults_of(situation))
 
 
@@ -240,14 +242,9 @@ def despite_error(situation: Situation) -> tuple[Taken, ...] | None:
     A fault may keep Kubernetes from trying the device for which the expression has no value. The result is empty if it
     finds no devices then, and None if it cannot decide either, or finds wrong ones.
     """
-    if not _may_differ(situation):
-        return None
-    search = KubernetesSearch(situation)
     try:
-        if not search.run():
-            return ()
-        return tuple(search.taken) if Search(situation).allows(search.taken) else None
-    except UndecidedError:
+        return _right_devices(situation) if _may_differ(situation) else None
+    except SearchGivenUpError:
         return None
 
 
@@ -261,16 +258,17 @@ def _may_differ(situation: Situation) -> bool:
     )
 
 
-def _right_devices(situation: Situation, faults: frozenset[KubernetesFault]) -> tuple[Taken, ...] | None:
-    """Return the devices that a search with faults finds, None if it finds none, or wrong ones.
+def _right_devices(situation: Situation, faults: frozenset[KubernetesFault] = ALL_FAULTS) -> tuple[Taken, ...] | None:
+    """Return the devices that a search with faults finds. Return None if it cannot decide, or finds wrong ones.
 
     Raises SearchGivenUpError if it takes too many steps.
     """
     search = KubernetesSearch(situation, faults)
     try:
-        is_right = search.run() and Search(situation).allows(search.taken)
+        if not search.run():
+            return ()
+        return tuple(search.taken) if Search(situation).allows(search.taken) else None
     except SearchGivenUpError:
         raise
     except UndecidedError:
         return None
-    return tuple(search.taken) if is_right else None

@@ -8,7 +8,7 @@ from itertools import count
 
 from attrs import frozen
 
-from devicecore.domain.allocation.model import DeviceClass, DeviceRequest, Features, TargetNode, UnallocatedClaim
+from devicecore.domain.allocation.model import DeviceClass, Features, TargetNode, UnallocatedClaim
 from devicecore.domain.allocation.reasons import DeviceVerdict
 from devicecore.domain.allocation.search import Taken
 
@@ -53,10 +53,7 @@ class DeviceAllocation:
         if config := self._config(claim, taken):
             devices["config"] = config
         selector = self._node_selector(taken)
-        result: ApiObject = {"devices": devices}
-        if selector:
-            result["nodeSelector"] = selector
-        return result
+        return {"devices": devices, "nodeSelector": selector} if selector else {"devices": devices}
 
     def _device(self, taken: Taken, ids: Iterator[str]) -> ApiObject:
         request, device = taken.request, taken.candidate.device
@@ -80,7 +77,10 @@ class DeviceAllocation:
 
     def _config(self, claim: UnallocatedClaim, taken: Sequence[Taken]) -> list[ApiObject]:
         """Return the parameters of the classes, then those of the claim. Parameters for all requests name none."""
-        chosen = [self._chosen(alternatives, taken) for alternatives in claim.requests]
+        chosen = [
+            next(one for one in alternatives if any(device.request is one for device in taken))
+            for alternatives in claim.requests
+        ]
         of_class: dict[str, list[str]] = {}
         for request in chosen:
             of_class.setdefault(request.device_class, []).append(request.result_name)
@@ -101,11 +101,6 @@ class DeviceAllocation:
                     if any(name in names for name in request.names)
                 ]
         return config
-
-    @staticmethod
-    def _chosen(alternatives: Sequence[DeviceRequest], taken: Sequence[Taken]) -> DeviceRequest:
-        """Return the alternative that is fulfilled."""
-        return next(one for one in alternatives if any(device.request is one for device in taken))
 
     def _node_selector(self, taken: Sequence[Taken]) -> ApiObject | None:
         """On which nodes the devices can be used; None if on all."""

@@ -136,7 +136,7 @@ class Search:
         Raises UndecidedError if the claims cannot be allocated whatever the devices are, an expression cannot be
         evaluated, or the search took too many steps.
         """
-        self._prepare_all()
+        self._prepare()
         path = [self._ways(_Place())] if self.claims else []
         while path:
             place = next(path[-1], None)
@@ -153,7 +153,7 @@ class Search:
 
         Raises UndecidedError as `run` does.
         """
-        self._prepare_all()
+        self._prepare()
         return all(self._take(one.claim, one.request, one.candidate) for one in taken) and all(
             sum(one.request is request for one in self.taken) == self.wanted(request)
             for request in {one.request: None for one in self.taken}
@@ -165,27 +165,21 @@ class Search:
 
     # --- before the search ----------------------------------------------------------------------------------------
 
-    def _prepare_all(self) -> None:
+    def _prepare(self) -> None:
+        """Check the claims, and find the devices of their requests for all."""
         for number, claim in enumerate(self.claims):
-            self._prepare(number, claim)
-
-    def _prepare(self, number: int, claim: UnallocatedClaim) -> None:
-        """Check a claim, and find the devices of its requests for all."""
-        for alternatives in claim.requests:
-            for request in alternatives:
+            for request in claim.alternatives:
                 self._check(claim, request)
                 if request.wants_all:
                     self._all[request] = self._all_devices(number, request)
-        least = self._least(number, 0)
-        where = f"claim {claim.name}"
-        if least > MAX_RESULTS:
-            problem = f"number of requested devices {least} exceeds the claim limit of {MAX_RESULTS}"
-            message = f"{where}: {problem}"
-            raise UndecidedError(message)
-        for index, constraint in enumerate(claim.constraints):
-            if constraint.rule is None:
-                message = f"{where}, constraint #{index}: empty constraint (unsupported constraint type?)"
+            message = f"claim {claim.name}"
+            if (least := self._least(number, 0)) > MAX_RESULTS:
+                message += f": number of requested devices {least} exceeds the claim limit of {MAX_RESULTS}"
                 raise UndecidedError(message)
+            for index, constraint in enumerate(claim.constraints):
+                if constraint.rule is None:
+                    message += f", constraint #{index}: empty constraint (unsupported constraint type?)"
+                    raise UndecidedError(message)
 
     def _check(self, claim: UnallocatedClaim, request: DeviceRequest) -> None:
         where = f"claim {claim.name}, request {request.name}"
@@ -214,9 +208,8 @@ class Search:
         for pool in self.pools:
             if pool.problem:
                 state = "being updated" if pool.is_incomplete else "invalid"
-                where = f"claim {self.claims[claim].name}, request {request.name}"
-                problem = f"asks for all devices, but resource pool {pool} is currently {state}"
-                message = f"{where}: {problem}: {pool.problem}"
+                problem = f"asks for all devices, but resource pool {pool} is currently {state}: {pool.problem}"
+                message = f"claim {self.claims[claim].name}, request {request.name}: {problem}"
                 raise UndecidedError(message)
         # A capacity that is asked for describes the devices: those that cannot give it are not meant.
         return [
@@ -290,18 +283,18 @@ class Search:
             return device  # which may be taken in part
         try:
             for number, claim in enumerate(self.claims):
-                fits += [self._is_fit_alone(number, request, candidate) for request in claim.alternatives]
+                fits += [
+                    bool(
+                        self._unselected(number, request, candidate)
+                        or self._over_capacity(request, candidate)
+                        or self._repelled(request, candidate)
+                    )
+                    for request in claim.alternatives
+                ]
                 values += [self._attribute(constraint.attribute, device) for constraint in claim.constraints]
         except UndecidedError:
             return device
         return tuple(fits), tuple(values), device.counters and (candidate.pool.key, tuple(device.uses.items()))
-
-    def _is_fit_alone(self, claim: int, request: DeviceRequest, candidate: Candidate) -> bool:
-        return not (
-            self._unselected(claim, request, candidate)
-            or self._over_capacity(request, candidate)
-            or self._repelled(request, candidate)
-        )
 
     def _may_suffice(self, claim: int, request: DeviceRequest, wanted: int) -> bool:
         """Return false if there are too few devices for a request: of one value, of different ones, or by counters.

@@ -34,7 +34,7 @@ def verdicts(search: Search, *, alone: bool = False) -> tuple[DeviceVerdict, ...
     search.taken.clear()
     found = []
     for number, claim in enumerate(search.claims):
-        for request in (one for alternatives in claim.requests for one in alternatives):
+        for request in claim.alternatives:
             for pool in search.pools:
                 for one, device in pool.devices:
                     reason = (
