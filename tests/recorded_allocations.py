@@ -28,15 +28,8 @@ def recordings(name: str) -> Iterator[Json]:
 
 def features_of(recorded: dict[str, bool]) -> allocation.Features:
     """The feature gates of a recording."""
-    return allocation.Features(
-        admin_access=recorded["AdminAccess"],
-        prioritized_list=recorded["PrioritizedList"],
-        partitionable_devices=recorded["PartitionableDevices"],
-        device_taints=recorded["DeviceTaints"],
-        binding_conditions=recorded["DeviceBindingAndStatus"],
-        consumable_capacity=recorded["ConsumableCapacity"],
-        list_attributes=recorded["ListTypeAttributes"],
-    )
+    gates = ("AdminAccess", "PrioritizedList", "PartitionableDevices", "DeviceTaints", "DeviceBindingAndStatus")
+    return allocation.Features(*(recorded[gate] for gate in (*gates, "ConsumableCapacity", "ListTypeAttributes")))
 
 
 selectors = cache(CelSelectors)

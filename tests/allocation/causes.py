@@ -18,17 +18,10 @@ def outcome(situation: Situation, faults: frozenset[KubernetesFault]) -> tuple[t
     return tuple((one.claim, one.request.result_name, one.key) for one in search.taken) if found else None
 
 
-def causes(
-    situation: Situation, answer: tuple[tuple[int, str, DeviceKey], ...] | None
-) -> tuple[frozenset[KubernetesFault], ...]:
-    """Return the smallest sets of faults with which a search finds `answer`, empty if there is none."""
-    for size in range(len(KubernetesFault) + 1):
-        sets = (frozenset(faults) for faults in combinations(KubernetesFault, size))
+def causes(situation: Situation, answer: object) -> tuple[frozenset[KubernetesFault], ...]:
+    """Return the smallest sets of at most three faults with which a search finds `answer`, empty if there is none."""
+    for size in range(4):
+        sets = map(frozenset, combinations(KubernetesFault, size))
         if found := tuple(faults for faults in sets if outcome(situation, faults) == answer):
             return found
-        if size == _MOST_FAULTS:
-            break
     return ()
-
-
-_MOST_FAULTS = 3

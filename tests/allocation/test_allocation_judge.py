@@ -92,12 +92,8 @@ MUTATIONS: dict[str, tuple[object, str, object]] = {
 def test_the_judge_finds(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, name, instead = MUTATIONS[mutation]
     monkeypatch.setattr(where, name, instead, raising=False)
-
-    def outcomes() -> Any:  # noqa: ANN401 - an iterator of texts
-        yield from disagreements(4_000, "mutation")
-
     try:
-        assert any(outcomes())
+        assert any(disagreements(4_000, "mutation"))
     except (KeyError, IndexError, RuntimeError):
         return  # a mutation may also break what relies on it
 

@@ -54,6 +54,5 @@ def test_an_answer_that_differs_from_ours_has_one_of_the_known_causes() -> None:
             needed.update(found[0])
 
     check_each((*share(list(recordings("random.jsonl.gz")), of=8), *recordings("defects.jsonl")), check)
-    assert needed == set(KubernetesFault) - {
-        KubernetesFault.CAPACITY_REJECT
-    }  # which was seen only together with others
+    # One was seen only together with others.
+    assert needed == set(KubernetesFault) - {KubernetesFault.CAPACITY_REJECT}
