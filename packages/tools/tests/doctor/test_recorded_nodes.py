@@ -533,6 +533,25 @@ def other_slice(slices: dict[str, Any], generation: int, devices: list[dict[str,
     slices["items"].append({"spec": {"driver": of["driver"], "pool": pool, "devices": devices, **spec}})
 
 
+def placed(slices: dict[str, Any], **place: object) -> None:
+    """Publish the first slice for other nodes."""
+    del slices["items"][0]["spec"]["nodeName"]
+    slices["items"][0]["spec"].update(place)
+
+
+def on_node(name: str) -> dict[str, Any]:
+    requirement = {"key": "kubernetes.io/hostname", "operator": "In", "values": [name]}
+    return {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}
+
+
+def with_counters(slices: dict[str, Any], total: str) -> None:
+    """Each of the four devices, of which three are in use, needs 10 GiB of what the pool has."""
+    spec = slices["items"][0]["spec"]
+    spec["sharedCounters"] = [{"name": "memory", "counters": {"size": {"value": total}}}]
+    for device in spec["devices"]:
+        device["consumesCounters"] = [{"counterSet": "memory", "counters": {"size": {"value": "10Gi"}}}]
+
+
 @pytest.mark.parametrize(
     ("change", "owner"),
     [
@@ -545,21 +564,51 @@ def other_slice(slices: dict[str, Any], generation: int, devices: list[dict[str,
             ],
             "unknown",
         ),
+        (lambda slices: with_counters(slices, "40Gi"), "free"),
+        (lambda slices: with_counters(slices, "39Gi"), "none"),
+        (lambda slices: slices["items"][0]["spec"]["pool"].update(resourceSliceCount=2), "unknown"),
+        (lambda slices: placed(slices, allNodes=True), "free"),
+        (lambda slices: placed(slices, **on_node("node-14")), "free"),
         (lambda slices: other_slice(slices, -1, [{"name": "dev-9"}]), "free"),
         (
             lambda slices: other_slice(slices, 0, [{"name": "dev-9", "nodeName": "n"}], perDeviceNodeSelection=True),
             "free",
         ),
     ],
-    ids=["tainted", "advised", "partition", "older", "elsewhere"],
+    ids=["tainted", "advised", "partition", "enough", "short", "incomplete", "all", "selected", "older", "elsewhere"],
 )
 def test_a_device_of_a_driver_is_free_only_if_a_claim_can_get_it(
     change: Callable[[Any], object], owner: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     root = Path(written(tmp_path, "14-dra-healthy"))
+    changed(root, "node.json", lambda node: node["metadata"].update(labels={"kubernetes.io/hostname": "node-14"}))
     changed(root, "resourceslices.json", change)
     _, document = report_of(capsys, str(root))
     assert {row["device"]: row["owner"] for row in document["devices"] if not row["container"]} == {"dev-3": owner}
+
+
+@pytest.mark.parametrize(
+    ("place", "has_node", "owners"),
+    [
+        ({"allNodes": True}, True, {"none"}),
+        ({"nodeName": "elsewhere"}, False, set()),  # the pods say on which node the kubelet is
+        (on_node("elsewhere"), True, set()),
+        (on_node("elsewhere"), False, {"unknown"}),
+    ],
+)
+def test_the_devices_of_other_nodes_or_of_all_are_not_taken_for_this_nodes_own(
+    place: dict[str, Any], has_node: bool, owners: set[str], tmp_path: Path, capsys: Capsys
+) -> None:
+    """A driver of all nodes is not gone because this node does not run it. A Node that is another one says nothing."""
+    root = Path(written(tmp_path, "14-dra-healthy"))
+    spec = {"driver": "nic.other.org", "pool": {"name": "net", "generation": 1, "resourceSliceCount": 1}}
+    other = {"spec": {**spec, **place, "devices": [{"name": "nic-0"}]}}
+    changed(root, "resourceslices.json", lambda slices: slices["items"].append(other))
+    if not has_node:
+        changed(root, "node.json", lambda node: node["metadata"].update(name="another"))
+    _, document = report_of(capsys, str(root))
+    assert document["findings"] == []
+    assert {row["owner"] for row in document["devices"] if row["resource"] == "nic.other.org"} == owners
 
 
 @pytest.mark.parametrize(("count", "reason"), [(1, ""), (2, "request example.com/gpu: 1 of 2 devices fit")])

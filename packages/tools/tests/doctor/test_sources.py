@@ -473,7 +473,7 @@ def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
         node, pods, _, slices, *_ = read_objects("n1", server.kubeconfig(tmp_path / "config")).values()
         missing, *none = read_objects("n3", server.kubeconfig(tmp_path / "config")).values()
     assert (missing, none) == ("there is no node 'n3' (nodes \"n3\" not found)", [[], [], [], [], []])
-    found = slices_in(Value({"kind": "ResourceSliceList", "items": slices}, "server"))
+    found = slices_in(Value({"kind": "ResourceSliceList", "items": slices}, "server"), "n1")
     assert found == (PublishedDeviceSeen("d.org", "n1", "gpu-0", {PCI: "0000:3b:00.0"}),)
     assert not isinstance(node, str)
     assert not isinstance(pods, str)

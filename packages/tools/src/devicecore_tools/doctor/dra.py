@@ -34,7 +34,8 @@ class DraDevice:
     """A device of a driver: who holds it, for which claims, and its health as the kubelet last wrote it.
 
     `pending` names the claims that have it at the API server and for which the kubelet has not prepared it.
-    `shares_with` names a device in use that consumes the same counters, so that too little may be left for this one.
+    `is_own` says that this node's driver has published it. `has_room` says whether a claim on this node can get it, as
+    far as its pool goes; None if that is not known.
     """
 
     owners: tuple[Owner, ...] = ()
@@ -44,7 +45,8 @@ class DraDevice:
     sources: tuple[Source, ...] = ()
     numa_nodes: tuple[int, ...] | None = None
     is_tainted: bool = False
-    shares_with: str = ""
+    is_own: bool = False
+    has_room: bool | None = True
 
 
 @frozen
@@ -157,10 +159,12 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
             if key not in allocation.only_watched:
                 allocated.setdefault(key, []).append(allocation.claim)
     published = {(one.driver, one.pool, one.device): one for one in look.slices.value or ()}
-    taken_counters: dict[tuple[str, str, str], str] = {}
-    for key in (*allocated, *in_api, *in_file):
-        for counter_set in published[key].counter_sets if key in published else ():
-            taken_counters.setdefault((*key[:2], counter_set), key[2])
+    taken: dict[tuple[str, str], set[str]] = {}
+    used: dict[tuple[str, str], set[str]] = {}  # perhaps only watched
+    for driver, pool, name in allocated:
+        taken.setdefault((driver, pool), set()).add(name)
+    for driver, pool, name in (*allocated, *in_api, *in_file):
+        used.setdefault((driver, pool), set()).add(name)
     here = {key[:2] for key in (*published, *in_api, *in_file)}
     health = look.health.value or {}
     for key in sorted({*published, *in_api, *in_file, *(key for key in allocated if key[:2] in here)}):
@@ -186,9 +190,17 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
                 sources,
                 one.numa_nodes,
                 one.is_tainted,
-                next((taken_counters[*key[:2], of] for of in one.counter_sets if (*key[:2], of) in taken_counters), ""),
+                key in published and one.is_own,
+                one.is_usable and _has_room(one, taken.get(key[:2], set()), used.get(key[:2], set())),
             ),
         )
+
+
+def _has_room(one: PublishedDeviceSeen, taken: set[str], used: set[str]) -> bool | None:
+    """Return whether the counters of its pool suffice for a device. It is None if that is not known."""
+    if one.counters is None or one.counters.suffice(one.device, used):
+        return True
+    return None if one.counters.suffice(one.device, taken) else False
 
 
 def _told(owners: Iterable[Owner], names: tuple[str, ...]) -> str:

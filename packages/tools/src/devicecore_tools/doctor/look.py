@@ -3,7 +3,7 @@
 Law: a source that could not be read has no value, but a reason. It is never taken for a source that has no entries.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from functools import cached_property
 from typing import Generic, TypeVar
@@ -196,11 +196,30 @@ class StateFileSeen:
 
 
 @frozen
+class PoolCounters:
+    """What a pool has of each counter, and what each of its devices consumes, also on other nodes: in billionths."""
+
+    totals: Mapping[tuple[str, str], int]
+    uses: Mapping[str, Mapping[tuple[str, str], int]]
+
+    def suffice(self, device: str, taken: Collection[str]) -> bool:
+        """Return whether enough is left for a device, beside those that are taken."""
+        return all(
+            amount + sum(self.uses.get(other, {}).get(counter, 0) for other in taken) <= self.totals.get(counter, 0)
+            for counter, amount in self.uses.get(device, {}).items()
+        )
+
+
+@frozen
 class PublishedDeviceSeen:
     """A device that a DRA driver has published, with its attributes that are texts.
 
-    `numa_nodes` is what an attribute `numaNode` says, None if there is none. `counter_sets` names what it shares with
-    other devices of its pool. `is_tainted` says that only claims which tolerate its taint get it.
+    Attributes:
+        numa_nodes: what an attribute `numaNode` says, None if there is none.
+        is_tainted: whether only claims which tolerate its taint get it.
+        counters: what it shares with the other devices of its pool; None if nothing.
+        is_own: whether it was published for this node by the node's name, as the node's own driver does.
+        is_usable: whether claims on this node can get it; None if that is not known, or its pool is incomplete.
     """
 
     driver: str
@@ -208,8 +227,10 @@ class PublishedDeviceSeen:
     device: str
     attributes: Mapping[str, str] = field(factory=dict)
     numa_nodes: tuple[int, ...] | None = None
-    counter_sets: frozenset[str] = frozenset()
     is_tainted: bool = False
+    counters: PoolCounters | None = None
+    is_own: bool = True
+    is_usable: bool | None = True
 
 
 @frozen

@@ -209,7 +209,9 @@ def _of_driver(dra: DraDevices, driver: str, pool: str, name: str, claimed: DraD
     owner_text, state = UNKNOWN, OwnerState.UNKNOWN
     if claims := (*claimed.claims, *claimed.pending):
         owner_text, state = f"claim {claims[0]}", OwnerState.LIVE
-    elif not dra.why_not_free and dra.drivers.get(driver) is not DriverPresence.UNKNOWN and not claimed.shares_with:
-        is_given = dra.drivers.get(driver) is DriverPresence.ALIVE and not claimed.is_tainted
+    elif (
+        not dra.why_not_free and dra.drivers.get(driver) is not DriverPresence.UNKNOWN and claimed.has_room is not None
+    ):
+        is_given = dra.drivers.get(driver) is DriverPresence.ALIVE and claimed.has_room and not claimed.is_tainted
         owner_text, state = FREE if is_given else NOBODY, OwnerState.LIVE
     yield DeviceRow(driver, name, numa, claimed.health, owner_text, "", "", claimed.sources, state, pool)

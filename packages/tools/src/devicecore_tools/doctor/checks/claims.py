@@ -68,7 +68,7 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
         if state is not DriverPresence.GONE:
             continue
         pods = list(dict.fromkeys(one.identity for one in dra.holding(driver)))
-        devices = [key[2] for key, one in dra.by_driver.get(driver, {}).items() if Source.SLICES in one.sources]
+        devices = [key[2] for key, one in dra.by_driver.get(driver, {}).items() if one.is_own]
         waiting = waiting_for.get(driver, [])
         if not (pods or devices or waiting):
             continue

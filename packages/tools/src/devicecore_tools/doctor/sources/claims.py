@@ -3,9 +3,14 @@
 Law: a file that cannot be read whole is not a file without claims.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
+from devicecore.domain.allocation import Slices, TargetNode, slice_of
+from devicecore.domain.allocation.model import Features
+from devicecore.domain.allocation.node_selectors import node_selector
+from devicecore.domain.allocation.pools import Pool
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.documents import Value, described
 from devicecore.domain.dra import health_file
@@ -17,6 +22,7 @@ from devicecore.domain.errors import DeviceCoreError, MalformedCheckpointError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.system.files import read_file
 from devicecore_tools.doctor import AllocatedClaimSeen, ClaimsSeen, PreparedDeviceSeen, PublishedDeviceSeen, Reading
+from devicecore_tools.doctor.look import PoolCounters
 from devicecore_tools.doctor.sources.objects import items_of
 
 
@@ -65,23 +71,51 @@ def read_health(path: str) -> Reading[Mapping[tuple[str, str, str], str]]:
     )
 
 
-def slices_in(document: Value, node: str = "") -> tuple[PublishedDeviceSeen, ...]:
-    """Return the devices of a list of ResourceSlices, with their attributes that are texts.
+def slices_in(document: Value, name: str = "", node: TargetNode | None = None) -> tuple[PublishedDeviceSeen, ...]:
+    """Return the devices of a list of ResourceSlices that a node may use, with their attributes that are texts.
 
+    Without the name of the node, all may be its own. Without the Node, whose labels decide, those of a selector may be.
     Raises DocumentError if it is not a complete list of ResourceSlices.
     """
     newest: dict[tuple[str, str], int] = {}
-    slices = []
+    slices, whole = [], []
     for item in items_of(document, "ResourceSlices", "ResourceSliceList"):
         if (kind := item["kind"].text("ResourceSlice")) != "ResourceSlice":
             item["kind"].refuse(f"expected a ResourceSlice, got {described(kind)}")
         spec = item["spec"]
-        if not node or spec["nodeName"].text(node) == node:
+        whole.append(slice_of(item))
+        if spec["nodeName"].text("") in ("", name) or not name:
             key, generation = (spec["driver"].text(), spec["pool"]["name"].text()), _generation(spec)
             newest[key] = max(generation, newest.get(key, 0))
             slices.append((key, generation, spec))
+    pools = {pool.key: pool for pool in Slices(whole).pools(node or TargetNode(name), Features())}
     current = ((key, spec) for key, generation, spec in slices if generation == newest[key])
-    return tuple(device for key, spec in current for device in _published(*key, spec, node))
+    usable = partial(_is_usable, name=name, node=node)
+    return tuple(device for key, spec in current for device in _published(key, spec, usable, pools.get(key)))
+
+
+def _is_usable(one: Value, name: str, node: TargetNode | None) -> bool | None:
+    """Return whether a slice, or a device of one, is for a node. It is None if that is not known."""
+    named, selector = one["nodeName"].text(""), one["nodeSelector"]
+    if named:
+        return named == name if name else None
+    if selector.data is None or one["allNodes"].data is True:
+        return True
+    return node_selector(selector)(node) if node is not None else None
+
+
+def _counters(pool: Pool | None) -> PoolCounters | None:
+    """Return the counters of a pool, None if it has none."""
+    if pool is None or not pool.counters:
+        return None
+    totals = {
+        (of, counter): amount.nanos for of, amounts in pool.counters.items() for counter, amount in amounts.items()
+    }
+    devices = [*(device for _, device in pool.devices), *pool.elsewhere]
+    return PoolCounters(
+        totals,
+        {one.key.device: {use: amount.nanos for use, amount in one.uses.items()} for one in devices if one.uses},
+    )
 
 
 def _generation(spec: Value) -> int:
@@ -90,22 +124,29 @@ def _generation(spec: Value) -> int:
     return 0 if generation.data is None else generation.integer()
 
 
-def _published(driver: str, pool: str, spec: Value, node: str) -> Iterator[PublishedDeviceSeen]:
+def _published(
+    key: tuple[str, str], spec: Value, usable: Callable[[Value], bool | None], pool: Pool | None
+) -> Iterator[PublishedDeviceSeen]:
+    counters = _counters(pool)
+    is_whole = not (pool and pool.problem) or not spec["pool"]["resourceSliceCount"].data
     for device in spec["devices"].sequence():
         # Until v1beta1, the fields of a device are one level lower.
         fields = device if device["basic"].data is None else device["basic"]
-        if node and fields["nodeName"].text(node) != node:
+        place = fields if spec["perDeviceNodeSelection"].data is True else spec
+        is_usable = usable(place)
+        if is_usable is False:
             continue
         attributes = fields["attributes"].mapping()
         texts = {name: text for name, one in attributes.items() if (text := one["string"].text(""))}
         yield PublishedDeviceSeen(
-            driver,
-            pool,
+            *key,
             device["name"].text(),
             texts,
-            _numa_nodes(attributes, driver),
-            frozenset(one["counterSet"].text("") for one in fields["consumesCounters"].sequence()),
+            _numa_nodes(attributes, key[0]),
             any(one["effect"].text("") in {"NoSchedule", "NoExecute"} for one in fields["taints"].sequence()),
+            counters,
+            bool(is_usable) and place["allNodes"].data is not True and place["nodeSelector"].data is None,
+            is_usable if is_whole else None,
         )
 
 

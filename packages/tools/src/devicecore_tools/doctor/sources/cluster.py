@@ -4,6 +4,7 @@ Law: a node's look has only what names the node. What lies on the node itself co
 """
 
 from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from typing import Any, TypeVar
 
@@ -49,7 +50,11 @@ def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look
             state_files=away,
             pods=_read(pods if isinstance(pods, str) else pods.get(name, []), "PodList", pods_in),
             node=Reading.of(PLACE, node_in(Value({**node, "kind": "Node"}, PLACE))),
-            slices=_read(slices if isinstance(slices, str) else slices.get(name, []), "ResourceSliceList", slices_in),
+            slices=_read(
+                slices if isinstance(slices, str) else slices.get(name, []),
+                "ResourceSliceList",
+                partial(slices_in, name=name),
+            ),
             allocations=claims,
             events=events,
         )

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from attrs import define, field
 
 from devicecore.adapters.file import CHECKPOINT_NAME
+from devicecore.domain.allocation import node_of
 from devicecore.domain.documents import Value
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import DocumentError
@@ -124,9 +125,8 @@ class NodeSources:
         checkpoint = self._read_checkpoint()
         sockets = self._read_sockets()
         pod_resources = self._read_pod_resources()
-        objects = self._read_objects()
+        objects = self._read_objects(pod_resources.value)
         plugins = self._read_plugins(sockets)
-        objects["node"] = _of_this_node(pod_resources.value, objects["pods"].value, objects["node"])
         return Look(
             checkpoint,
             sockets,
@@ -265,15 +265,24 @@ class NodeSources:
 
     # --- objects of the API server ------------------------------------------------------------------------------------
 
-    def _read_objects(self) -> dict[str, Any]:
+    def _read_objects(self, api: PodResourcesSeen | None) -> dict[str, Any]:
         answers = self._ask_api() if self.uses_api else {}
         node: Reading[NodeSeen] = self._object(record.NODE, self.node, answers, node_in, "--node")
-        name = self.node_name or (node.value.name if node.value else "")
         pods: Reading[tuple[PodSeen, ...]] = self._object(record.PODS, self.pods, answers, pods_in, "--pods")
         if not pods.place and (running := self._beside(record.RUNNING)):
             pods = read_running_pods(running)
+        node = _of_this_node(api, pods.value, node)
+        if node.value is None:
+            self.documents.pop(record.NODE, None)
+        bound = {one.node for one in pods.value or () if one.node}
+        name = self.node_name or (node.value.name if node.value else "") or (bound.pop() if len(bound) == 1 else "")
+
+        def published(document: Value) -> tuple[PublishedDeviceSeen, ...]:
+            node = self.documents.get(record.NODE)
+            return slices_in(document, name, None if node is None else node_of(node))
+
         slices: Reading[tuple[PublishedDeviceSeen, ...]] = self._object(
-            record.SLICES, self.slices, answers, lambda document: slices_in(document, name), "--slices"
+            record.SLICES, self.slices, answers, published, "--slices"
         )
         allocations: Reading[tuple[AllocatedClaimSeen, ...]] = self._object(
             record.CLAIMS, self.resourceclaims, answers, allocations_in, "--resourceclaims"
