@@ -611,6 +611,29 @@ def test_the_devices_of_other_nodes_or_of_all_are_not_taken_for_this_nodes_own(
     assert {row["owner"] for row in document["devices"] if row["resource"] == "nic.other.org"} == owners
 
 
+@pytest.mark.parametrize(
+    ("taken", "statuses", "health", "told_by"),
+    [
+        ("2026-11-22T06:03:49Z", False, "Unhealthy", "dra-health"),  # the report counts for 30 s
+        ("2026-11-22T06:03:50Z", True, "Unhealthy", "pods"),
+        ("2026-11-22T06:03:50Z", False, "unknown", ""),
+        ("", False, "unknown", ""),
+    ],
+)
+def test_an_old_report_is_no_evidence_of_health(
+    taken: str, statuses: bool, health: str, told_by: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    root = Path(written(tmp_path, "21-dra-unhealthy"))
+    (root / "sources.json").write_text(json.dumps({"taken": taken} if taken else {}))
+    if not statuses:
+        pods = (root / "pods.json").read_text()
+        (root / "pods.json").write_text(pods.replace("allocatedResourcesStatus", "other"))
+    _, document = report_of(capsys, str(root))
+    assert {row["health"] for row in document["devices"] if row["device"] == "dev-0"} == {health}
+    found = [one["evidence"][0]["source"] for one in document["findings"] if one["code"] == "claimed-unhealthy"]
+    assert found == [told_by] * bool(told_by)
+
+
 @pytest.mark.parametrize(("count", "reason"), [(1, ""), (2, "request example.com/gpu: 1 of 2 devices fit")])
 @pytest.mark.parametrize("resource", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu.example.com"])
 def test_fits_takes_an_extended_resource_from_the_driver_whose_class_serves_it(

@@ -184,9 +184,8 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
                 owners,
                 tuple(claims),
                 pending,
-                health.get(key, "unknown")
-                if look.health.value is not None  # the kubelet clears it when the driver ends, before pods are told
-                else _told(owners, (cdi.get(key, ""), "/".join(key))),
+                health.get(key, "" if look.health.value is None else "unknown")  # cleared when the driver ends
+                or _told(owners, (cdi.get(key, ""), "/".join(key))),
                 sources,
                 one.numa_nodes,
                 one.is_tainted,

@@ -177,7 +177,7 @@ def claimed_device_unhealthy(look: Look, pods: Pods, dra: DraDevices) -> Iterato
                 f"{by_number(holding, 'holds', 'hold')} it ({names(holding)}) "
                 f"through ResourceClaim {names(one.claims)}."
             )
-            source = Source.HEALTH if (driver, pool, device) in (look.health.value or {}) else Source.PODS
+            source = Source.HEALTH if (look.health.value or {}).get((driver, pool, device)) else Source.PODS
             evidence = (
                 Evidence(source, f"{name(f'{driver}/{pool}/{device}')}: Unhealthy"),
                 Evidence(owners[0].sources[0], f"{name(holding[0])} holds it"),

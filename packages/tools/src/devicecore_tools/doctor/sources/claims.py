@@ -51,8 +51,12 @@ def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
     return Reading.of(path, _seen(entries, problem), (problem,) if problem else ())
 
 
-def read_health(path: str) -> Reading[Mapping[tuple[str, str, str], str]]:
-    """Return the health of each device of a driver, as the kubelet's `dra_health_state` has it."""
+def read_health(path: str, now: int) -> Reading[Mapping[tuple[str, str, str], str]]:
+    """Return the health of each device of a driver, as the kubelet's `dra_health_state` has it.
+
+    It is empty if the report is too old at `now`, in nanoseconds since 1970: the kubelet writes the file only if
+    something changes, so the file does not say whether the driver has reported since.
+    """
     try:
         cache = health_file.decode(read_file(path, MAX_BYTES, follow_links=True))
     except FileNotFoundError:  # a kubelet without DRA drivers has none
@@ -64,7 +68,7 @@ def read_health(path: str) -> Reading[Mapping[tuple[str, str, str], str]]:
     return Reading.of(
         path,
         {
-            (str(driver), one.pool, one.device): one.health.value
+            (str(driver), one.pool, one.device): "" if one.is_expired(now) else one.health.value
             for driver, devices in cache.drivers.items()
             for one in devices.values()
         },

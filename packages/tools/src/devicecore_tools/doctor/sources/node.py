@@ -5,7 +5,9 @@ Law: a source that cannot be read is named with the reason, and the others are r
 
 import os
 import sys
+import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +16,7 @@ from attrs import define, field
 from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.domain.allocation import node_of
 from devicecore.domain.documents import Value
+from devicecore.domain.dra.health import MAX_LIMIT, SECOND
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
@@ -87,10 +90,14 @@ class NodeSources:
     events_of: tuple[str, str] | None = field(default=None, init=False)
     """Namespace and name of the pod whose events are read from the API server; otherwise those that `doctor` needs."""
 
+    clock: Callable[[], int] = time.time_ns
+    """Nanoseconds since 1970: a record is as old as it says, all else is read now."""
+
     documents: dict[str, Any] = field(init=False, factory=dict)
     """The objects of the API server as they were read last, by the names that their files have in a record."""
     _directory: KubeletDirectory | None = field(default=None, init=False)
     _reasons: dict[str, str] | None = field(default=None, init=False)
+    _read_at: int | None = field(default=None, init=False)
     _piped: Any = field(default=None, init=False)
     _last_checkpoint: Reading[CheckpointSeen] | None = field(default=None, init=False)
 
@@ -151,7 +158,7 @@ class NodeSources:
         """Write what `look` said into a directory, as a record. Raises OSError if a file cannot be written."""
         root = self._directory.root if self._directory else self.root if self._reasons is not None else None
         checkpoint = self.checkpoint or (self._directory.checkpoint if self._directory else None)
-        record.save(directory, look, root, checkpoint, self.documents)
+        record.save(directory, look, root, checkpoint, self.documents, taken=self._read_at)
 
     # --- the kubelet's files ------------------------------------------------------------------------------------------
 
@@ -197,7 +204,16 @@ class NodeSources:
         path = self._in_record(record.HEALTH_NAME)
         if path is None and self._directory is not None:
             path = str(Path(self._directory.root) / record.HEALTH_NAME)
-        return read_health(path) if path else Reading(problem=_add("--root"))
+        return read_health(path, self._time()) if path else Reading(problem=_add("--root"))
+
+    def _time(self) -> int:
+        """Return when the sources were read. Of a record that does not say it, nothing is of now."""
+        try:
+            taken = None if self._reasons is None else datetime.fromisoformat(self._reasons.get(record.TAKEN, ""))
+        except ValueError:
+            return MAX_LIMIT
+        self._read_at = self.clock() if taken is None else int(taken.timestamp() * SECOND)
+        return self._read_at
 
     def _read_state_files(self) -> Reading[tuple[StateFileSeen, ...]]:
         root = self._directory.root if self._directory else self.root if self._reasons is not None else None

@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from attrs import evolve, frozen
 
 from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.domain.device_list import DeviceList
+from devicecore.domain.dra.health import SECOND
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import MAX_BYTES
@@ -48,6 +50,9 @@ LISTING_NAME = "listing.txt"
 REASONS_NAME = "sources.json"
 FILES = (CHECKPOINT_NAME, CLAIMS_NAME, HEALTH_NAME, CPU_NAME, MEMORY_NAME)
 """The kubelet's files, byte for byte."""
+
+TAKEN = "taken"
+"""Where a record says when it was taken."""
 
 ABSENT = "missing on the node"
 """What `sources.json` says of a file that was not there."""
@@ -149,7 +154,15 @@ def _listed(text: str) -> Iterator[str]:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def save(directory: str, look: Look, root: str | None, checkpoint: str | None, objects: Mapping[str, Any]) -> None:
+def save(
+    directory: str,
+    look: Look,
+    root: str | None,
+    checkpoint: str | None,
+    objects: Mapping[str, Any],
+    *,
+    taken: int | None,
+) -> None:
     """Write what was read into a directory, which is made if it does not exist.
 
     Args:
@@ -158,13 +171,14 @@ def save(directory: str, look: Look, root: str | None, checkpoint: str | None, o
         root: the kubelet's directory, whose files are copied; None if it was not read.
         checkpoint: the checkpoint's own path, if it is not below `root`.
         objects: the objects of the API server, as they were read, by the names of their files.
+        taken: when the sources were read, in nanoseconds since 1970; None if that is not known.
 
     Raises:
         OSError: a file cannot be written.
     """
     target = Path(directory)
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
-    reasons_: dict[str, str] = {}
+    reasons_ = {} if taken is None else {TAKEN: datetime.fromtimestamp(taken / SECOND, UTC).isoformat()}
     for name in FILES:
         place = checkpoint if name == CHECKPOINT_NAME and checkpoint else root and str(Path(root) / name)
         if not place:
