@@ -169,26 +169,21 @@ def _is_global_unicast(one: CelValue) -> bool:
     return not is_other and one.text != "255.255.255.255"
 
 
-def _check_made(length: int, limit: int = MAX_MADE) -> None:
-    if length > limit:
+def _check_made(length: int) -> None:
+    if length > MAX_MADE:
         message = f"a text of more than {MAX_MADE} characters"
         raise ValueError(message)
 
 
-def _bounded(text: str) -> str:
-    _check_made(len(text))
-    return text
-
-
 def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
     times = text.count(old) if limit < 0 else min(limit, text.count(old))
-    _check_made(len(text) + times * len(new), 2 * MAX_MADE)
-    return _bounded(text.replace(old, new, limit))
+    _check_made(len(text) + times * (len(new) - len(old)))
+    return text.replace(old, new, limit)
 
 
 def _join(texts: Sequence[str], between: str = "") -> str:
-    _check_made(sum(map(len, texts)) + len(texts) * len(between), 2 * MAX_MADE)
-    return _bounded(between.join(texts))
+    _check_made(sum(map(len, texts)) + max(len(texts) - 1, 0) * len(between))
+    return between.join(texts)
 
 
 def _includes(values: Any, value: object) -> bool:  # noqa: ANN401 - a list, or one value

@@ -277,10 +277,9 @@ def with_literals_apart(tokens: list[str]) -> list[str]:
 
 def formatted(tokens: list[str]) -> Iterator[list[str]]:
     """Return what is formatted in lists that are arguments of `format`."""
-    for opening, closing in _brackets(tokens):
+    for opening, _ in _brackets(tokens):
         if tokens[opening] == "[" and _is_formatted(tokens, opening):
-            edges = [opening, *_commas(tokens, opening, closing), closing]
-            yield from filter(None, (tokens[a + 1 : b] for a, b in pairwise(edges)))
+            yield from filter(None, _arguments(tokens, opening))
 
 
 def _is_formatted(tokens: list[str], opening: int) -> bool:
