@@ -1,9 +1,11 @@
 """A device manager with adapters in memory, which most tests of the manager need."""
 
+from collections.abc import Callable
 from typing import Any, Self
 
 from devicecore import DeviceManager, DevicePlugin
 from devicecore.adapters.memory import MemoryConnection, MemorySink, MemoryStore, MemoryTransport
+from devicecore.domain.capacity import NodeStatus
 from devicecore.testing.faults import FaultySink, FaultyStore, Script
 
 
@@ -21,3 +23,18 @@ class MemoryManager(DeviceManager):
         self.start()
         self.connections = [self.transport.connect(plugin) for plugin in self.plugins]
         return self
+
+
+def nothing() -> None: ...
+
+
+class ActingSink(MemorySink):
+    """A sink that does something before it publishes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action: Callable[[], object] = nothing
+
+    def publish(self, status: NodeStatus) -> None:
+        self.action()
+        super().publish(status)

@@ -34,7 +34,7 @@ from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
 from devicecore.adapters.grpc_unix.dra import server as driver_server
 from devicecore.adapters.grpc_unix.dra import transport as driver_transport
 from devicecore.adapters.kube_api import Access, KubeApiSink, dra, publishing, requests, slices
-from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.adapters.memory import MemoryStore, MemoryTransport
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesServer, Snapshot
 from devicecore.adapters.pod_resources import client as pod_resources_client
@@ -54,6 +54,7 @@ from devicecore.ports.context import Runs
 from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.testing.contracts import lifecycle as lifecycle_contract
 from devicecore.testing.contracts.lifecycle import LIFECYCLE, LifecycleHarness, MakeLifecycle
+from tests.memory_manager import ActingSink, nothing
 
 Check = Callable[[MakeLifecycle], None]
 
@@ -102,21 +103,12 @@ def get(url: str) -> httpx2.Response:
 
 @contextmanager
 def device_managers() -> Iterator[LifecycleHarness]:
-    class Sink(MemorySink):
-        """Calls what it is told to while it publishes."""
-
-        action: Callable[[], object] = staticmethod(lambda: None)
-
-        def publish(self, status: NodeStatus) -> None:
-            self.action()
-            super().publish(status)
-
-    sink, plugins = Sink(), MemoryTransport()
+    sink, plugins = ActingSink(), MemoryTransport()
 
     def call_back(_: DeviceManager, action: Callable[[], object]) -> None:
         sink.action = action
         plugins.connect(SimulatedPlugin("example.com/gpu"))
-        sink.action = staticmethod(lambda: None)
+        sink.action = nothing
 
     yield Harness(
         lambda: DeviceManager(plugins, MemoryStore(), sink),

@@ -47,6 +47,7 @@ from devicecore.domain.notifications import Allocated, Notification
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.ports.transport import Listener
 from devicecore.testing.faults import Gate
+from tests.memory_manager import ActingSink, nothing
 from tests.reliability.scale import scale
 
 LIMIT = 60.0
@@ -74,9 +75,6 @@ def in_thread(action: Callable[..., T], *arguments: object) -> "Future[T]":
 
     threading.Thread(target=run, daemon=True).start()
     return future
-
-
-def nothing() -> None: ...
 
 
 class Store(MemoryStore):
@@ -281,21 +279,9 @@ def test_an_admission_inside_a_save_is_an_error() -> None:
         assert not manager.state.ledger.reservations
 
 
-class Sink(MemorySink):
-    """A sink that does something while it publishes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.action: Callable[[], object] = nothing
-
-    def publish(self, status: NodeStatus) -> None:
-        self.action()
-        super().publish(status)
-
-
 @pytest.mark.parametrize("call", ["start", "stop", "tick"])
 def test_a_call_inside_a_publication_is_an_error(call: str) -> None:
-    sink, transport = Sink(), Transport()
+    sink, transport = ActingSink(), Transport()
     manager = DeviceManager(transport, Store(), sink)
     errors: list[DeviceCoreError] = []
     with manager:
@@ -309,7 +295,7 @@ def test_a_call_inside_a_publication_is_an_error(call: str) -> None:
 
 def test_a_stop_inside_a_publication_of_a_tick_does_not_wait_for_an_event(directory: Path) -> None:
     """The event of a plugin waits for the publication, and a stop would wait for the event."""
-    sink, plugin, errors = Sink(), gpus(), list[DeviceCoreError]()
+    sink, plugin, errors = ActingSink(), gpus(), list[DeviceCoreError]()
     manager = DeviceManager(GrpcUnixTransport(directory), FileStore(directory / "checkpoint"), sink)
 
     def fail() -> None:

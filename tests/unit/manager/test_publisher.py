@@ -1,33 +1,22 @@
 import threading
-from collections.abc import Callable
 
 import pytest
 from attrs import evolve
 
 from devicecore import NodeState, NodeStatus, ResourceName
-from devicecore.adapters.memory import MemorySink
 from devicecore.domain.errors import CalledFromInsideError
 from devicecore.domain.inventory import Inventory
 from devicecore.manager.publisher import Publisher
 from devicecore.runtime.current_state import CurrentState
 from devicecore.runtime.run import Run
+from tests.memory_manager import ActingSink, nothing
 
 GPU = ResourceName("example.com/gpu")
 
 
-class Sink(MemorySink):
-    """A sink that does something before it publishes."""
-
-    before: Callable[[], object] = staticmethod(lambda: None)
-
-    def publish(self, status: NodeStatus) -> None:
-        self.before()
-        super().publish(status)
-
-
 class Bench:
     def __init__(self) -> None:
-        self.sink = Sink()
+        self.sink = ActingSink()
         self.state = CurrentState(NodeState())
         self.publisher = Publisher(self.sink, self.state)
         self.state.begin(Run(), NodeState())
@@ -49,7 +38,7 @@ def test_after_the_end_of_a_run_nothing_is_published() -> None:
 
 def test_publishing_inside_a_publication_is_an_error() -> None:
     bench = Bench()
-    bench.sink.before = bench.publisher.publish
+    bench.sink.action = bench.publisher.publish
     errors: list[CalledFromInsideError] = []
 
     def publish() -> None:
@@ -62,16 +51,16 @@ def test_publishing_inside_a_publication_is_an_error() -> None:
     thread.start()
     thread.join(60)
     assert [error.inside for error in errors] == ["NodeStatusSink.publish"]
-    bench.sink.before = lambda: None
+    bench.sink.action = nothing
     assert bench.publisher.publish().capacity == {GPU: 0}
     assert len(bench.sink.published) == 1
 
 
 def test_a_sink_with_a_mistake_leaves_the_publisher_usable() -> None:
     bench = Bench()
-    bench.sink.before = lambda: 1 // 0
+    bench.sink.action = lambda: 1 // 0
     with pytest.raises(ZeroDivisionError):
         bench.publisher.publish()
-    bench.sink.before = lambda: None
+    bench.sink.action = nothing
     bench.publisher.publish()
     assert bench.sink.capacity == {GPU: 0}

@@ -1,6 +1,5 @@
 """`devicecore kubelet` as a node of a cluster: a process that is killed and started again, its Node and its Lease."""
 
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -32,13 +31,6 @@ def server() -> Iterator[LocalApiServer]:
         yield server
 
 
-@pytest.fixture
-def short() -> Iterator[Path]:
-    """A directory with a short name, because the path of a socket has 107 bytes at most."""
-    with tempfile.TemporaryDirectory() as directory:
-        yield Path(directory)
-
-
 class Command:
     """The process. `kill` ends it at once, as the kernel does when memory runs out."""
 
@@ -61,7 +53,7 @@ class Command:
         return {pod: sorted(id_ for ids in by_numa for id_ in ids or ()) for pod, by_numa in held.items()}
 
 
-def test_a_node_killed_twice_doubles_no_device(server: LocalApiServer, short: Path) -> None:
+def test_a_node_killed_twice_doubles_no_device(server: LocalApiServer, directory: Path) -> None:
     """A pod is bound, and one is deleted, while it does not run. The last run makes every status true."""
 
     def phases() -> dict[str, str]:
@@ -76,7 +68,7 @@ def test_a_node_killed_twice_doubles_no_device(server: LocalApiServer, short: Pa
         nodes = server.objects("Node")
         return bool(nodes) and nodes[0]["status"]["capacity"].get(GPU) == "4"
 
-    command = Command(server, short)
+    command = Command(server, directory)
     server.wait_for(lambda: server.objects("Node"))
     plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 4, numa_nodes=[0]))
     with serve_plugin(plugin, command.root / "device-plugins"):
@@ -85,11 +77,11 @@ def test_a_node_killed_twice_doubles_no_device(server: LocalApiServer, short: Pa
         server.wait_for(lambda: set(phases().values()) == {"Running"})
         command.kill()
         bind(a_pod("too-large", 5))
-        command = Command(server, short)
+        command = Command(server, directory)
         server.wait_for(lambda: "ends" in phases() and phases()["ends"] == "Succeeded")
         command.kill()
         server.delete("Pod", "c")
-        command = Command(server, short)
+        command = Command(server, directory)
         expected = {"a": "Running", "d": "Running", "ends": "Succeeded", "too-large": "Failed"}
         server.wait_for(lambda: phases() == expected)
         shown = {

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.forks import Fork
@@ -39,3 +40,11 @@ def devicecore() -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def root(directory: Path) -> Path:
+    """A directory with those of plugins and of pods."""
+    (directory / "device-plugins").mkdir(0o750)
+    (directory / "pods").mkdir()
+    return directory

@@ -18,13 +18,6 @@ GPU = "acme.io/gpu"
 
 
 @pytest.fixture
-def root(directory: Path) -> Path:
-    (directory / "device-plugins").mkdir(0o750)
-    (directory / "pods").mkdir()
-    return directory
-
-
-@pytest.fixture
 def busy_port() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]

@@ -20,13 +20,6 @@ from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from tests.adapters.peers import wait_until
 
 
-@pytest.fixture
-def root(directory: Path) -> Path:
-    (directory / "device-plugins").mkdir(0o750)
-    (directory / "pods").mkdir()
-    return directory
-
-
 def arguments(root: Path) -> list[str]:
     return ["kubelet", "--root", str(root), "--manifests", str(root / "pods")]
 

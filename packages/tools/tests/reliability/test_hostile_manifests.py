@@ -3,13 +3,10 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,12 +30,10 @@ def running(state: Json) -> set[str]:
 
 
 @pytest.fixture
-def directory() -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="dc", dir="/tmp"))
+def directory(directory: Path) -> Path:
     (directory / "pods").mkdir()
     (directory / "root").mkdir()
-    yield directory
-    shutil.rmtree(directory)
+    return directory
 
 
 def start(directory: Path) -> Kubelet:

@@ -2,11 +2,9 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -20,14 +18,12 @@ GPU = "example.com/gpu"
 
 
 @pytest.fixture
-def node() -> Iterator[Path]:
+def node(directory: Path) -> Path:
     """A directory that every user may enter."""
-    directory = Path(tempfile.mkdtemp(prefix="dc", dir="/tmp"))
     directory.chmod(0o755)
     for name in ("root", "pods"):
         (directory / name).mkdir(0o755)
-    yield directory
-    shutil.rmtree(directory)
+    return directory
 
 
 def connect(path: Path) -> None:

@@ -2,13 +2,11 @@
 
 import json
 import os
-import shutil
 import signal
 import stat
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,13 +29,11 @@ PLANT: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.fixture
-def node() -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="dc", dir="/tmp"))
+def node(directory: Path) -> Path:
     (directory / "pods").mkdir()
     (directory / "root" / "device-plugins").mkdir(0o750, parents=True)
     (directory / "foreign").write_text("theirs")
-    yield directory
-    shutil.rmtree(directory)
+    return directory
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device")
