@@ -32,7 +32,7 @@ from tests.adapters.peers import (
 )
 
 OK = (StatusCode.OK, "")
-D0, D1 = DeviceId("d0"), DeviceId("d1")
+D0 = DeviceId("d0")
 
 
 @pytest.fixture
