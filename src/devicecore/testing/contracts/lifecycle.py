@@ -274,12 +274,14 @@ def _children() -> Iterator[int]:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:  # there is none, and nothing has to be read for each process of the machine
         return
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):  # it has ended meanwhile
-                fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
-                if int(fields[1]) == os.getpid():
-                    yield int(entry.name)
+    threads = list(Path("/proc/self/task").glob("*/children"))
+    for of_thread in threads:
+        with suppress(OSError):  # the thread has ended meanwhile, and its children are those of another one
+            yield from map(int, of_thread.read_bytes().split())
+    for entry in () if threads else Path("/proc").glob("[0-9]*/stat"):  # a kernel without these lists
+        with suppress(OSError):  # the process has ended meanwhile
+            if int(entry.read_bytes().rpartition(b")")[2].split()[1]) == os.getpid():
+                yield int(entry.parent.name)
 
 
 def _warm_up(harness: LifecycleHarness) -> _Taken:
