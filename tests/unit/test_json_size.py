@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from zlib import crc32
 
@@ -22,6 +23,7 @@ SIZE = 12_000_000
 UNITS = {"objects": b"{},", "lists": b"[],", "nulls": b"null,", "numbers": b"1,", "pairs": b'{"a":1},', "nested": b"["}
 
 
+@lru_cache(maxsize=1)
 def rubbish(unit: bytes) -> bytes:
     return b'{"Data":{"PodDeviceEntries":[' + unit * (SIZE // len(unit)) + b"{}]}}"
 
