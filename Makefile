@@ -73,10 +73,7 @@ unit: $(VENV)/.dev ## tests, with the examples in README.md and docs/, and the b
 	  && echo "== pytest: what failed beside other tests runs once more, alone" \
 	  && $(BIN)/pytest --quiet --exitfirst --last-failed --last-failed-no-failures=none \
 	  && echo "== these tests pass only when they run alone: please report them, with the output above"; }
-	@for part in $(FULLY_TESTED); do \
-	  report=$$($(BIN)/coverage report --include="src/devicecore/$$part/*" --fail-under=95) || { echo "$$report"; exit 1; }; \
-	  echo "== branch coverage of $$part: $$(echo "$$report" | sed -n 's/^TOTAL.* //p')"; \
-	done
+	@$(BIN)/python tools/coverage_of_parts.py 95 $(FULLY_TESTED)
 
 coverage: $(VENV)/.dev ## the branch coverage of everything, by all tests that are not in a process of their own; some minutes
 	@COVERAGE=all $(BIN)/pytest --quiet --numprocesses=4 --cov --cov-report=
