@@ -69,6 +69,15 @@ def read_documents(text: str, file: str, *, error: type[DocumentError] = Documen
     return [Value(data, Document(file, line, error)) for line, data in found if data is not None]
 
 
+def text_of(data: bytes, file: str, *, error: type[DocumentError] = DocumentError) -> str:
+    """Return the text of a file, without a byte order mark. Raises `error`, with the line, if it is not UTF-8."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as refused:
+        line = 1 + data.count(b"\n", 0, refused.start)
+        raise error(file, line, "", "expected UTF-8 text, got other bytes") from None
+
+
 class _RefusedError(Exception):
     """Why a text is refused, without the name of its file."""
 

@@ -19,7 +19,7 @@ from attrs import field, frozen
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DeviceCoreError, DocumentError, SetUpError
 from devicecore.domain.text import foreign_text
-from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents
+from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents, text_of
 from devicecore.system.files import read_file
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -186,12 +186,10 @@ class _Kubeconfig:
 
 def _read(file: Path) -> Value:
     try:
-        text = read_file(file, MAX_DOCUMENT_SIZE, follow_links=True).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DocumentError(str(file), None, "", "expected UTF-8 text, got other bytes") from error
+        data = read_file(file, MAX_DOCUMENT_SIZE, follow_links=True)
     except OSError as error:
         raise DocumentError(str(file), None, "", error.strerror or str(error)) from error
-    documents = read_documents(text, str(file))
+    documents = read_documents(text_of(data, str(file)), str(file))
     if len(documents) != 1:
         raise DocumentError(str(file), None, "", f"expected one document, got {len(documents)}")
     documents[0].mapping()  # or it is refused

@@ -11,7 +11,7 @@ from devicecore.adapters.manifests.pods import ManifestError, read_manifest
 from devicecore.domain.dra.errors import ClaimSourceError
 from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 from devicecore.ports.claims import ClaimSource
-from devicecore.system.documents import MAX_DOCUMENT_SIZE
+from devicecore.system.documents import MAX_DOCUMENT_SIZE, text_of
 from devicecore.system.files import read_file
 
 
@@ -50,6 +50,6 @@ def _claims_in(path: Path) -> tuple[ManifestClaim, ...]:
         return ()
     try:
         data = read_file(path, MAX_DOCUMENT_SIZE, follow_links=True)
-        return read_manifest(data.decode("utf-8-sig"), path.name).claims
-    except (OSError, UnicodeDecodeError, ManifestError):
+        return read_manifest(text_of(data, path.name, error=ManifestError), path.name).claims
+    except (OSError, ManifestError):
         return ()

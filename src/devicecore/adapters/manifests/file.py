@@ -13,7 +13,7 @@ from typing import Self
 from attrs import define, evolve
 
 from devicecore.adapters.manifests.pods import Manifest, ManifestError, read_manifest
-from devicecore.system.documents import MAX_DOCUMENT_SIZE
+from devicecore.system.documents import MAX_DOCUMENT_SIZE, text_of
 from devicecore.system.files import read_file
 
 _RELIABLE_AFTER = 2.0  # seconds after which a change of the file also changes its timestamp
@@ -81,11 +81,7 @@ class File:
         return True
 
     def _manifest(self, data: bytes) -> Manifest:
-        try:
-            text = data.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = 1 + data.count(b"\n", 0, error.start)
-            raise ManifestError(self.name, line, "", "expected UTF-8 text, got other bytes") from None
+        text = text_of(data, self.name, error=ManifestError)
         return self.in_force if text and text == self.in_force.text else read_manifest(text, self.name)
 
     def refuse(self, problem: ManifestError) -> bool:

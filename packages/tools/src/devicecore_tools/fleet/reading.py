@@ -20,7 +20,7 @@ from devicecore.domain.errors import DocumentError, InvalidResourceNameError
 from devicecore.domain.model import resource_name
 from devicecore.domain.names import is_dns_label, is_dns_subdomain, is_label_value, is_qualified_name
 from devicecore.domain.topology import Policy, Scope, Topology
-from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents
+from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents, text_of
 from devicecore.system.files import read_file
 from devicecore_tools.fleet.commands import check_command
 from devicecore_tools.fleet.description import (
@@ -66,12 +66,7 @@ class FleetFileError(DocumentError):
 def read_fleet(path: Path) -> FleetDescription:
     """Return what a fleet's file says. Raises FleetFileError if it cannot be used and OSError if it cannot be read."""
     data = read_file(path, MAX_DOCUMENT_SIZE, follow_links=True)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = 1 + data.count(b"\n", 0, error.start)
-        raise FleetFileError(str(path), line, "", "expected UTF-8 text, got other bytes") from None
-    return parse_fleet(text, str(path))
+    return parse_fleet(text_of(data, str(path), error=FleetFileError), str(path))
 
 
 def parse_fleet(text: str, file: str) -> FleetDescription:
