@@ -1,5 +1,6 @@
 """Drivers with one fault in what they report of the health of their devices."""
 
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +27,15 @@ class AbortsTheHealthCall(WithoutHealth):
 
         handler: Any = grpc.unary_stream_rpc_method_handler(refuse)
         return super().services() | {HEALTH_SERVICES[1]: {"NodeWatchResources": handler}}
+
+
+@fails("survives-being-asked-for-health")
+class DiesOfTheHealthCall(GoodDriver):
+    also = ("reports-the-health-of-each-device", "serves-new-connections")
+
+    def watch_health(self, _: Message, _context: grpc.ServicerContext) -> Iterator[Message]:
+        os.write(2, b"panic: no health\n")
+        os._exit(2)
 
 
 @fails("reports-the-health-of-each-device")

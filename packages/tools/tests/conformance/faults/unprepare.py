@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 
 import grpc
-from tests.conformance.good_driver import ClaimError, GoodDriver, Message, check_uid, fails
+from tests.conformance.good_driver import ClaimError, GoodDriver, Json, Message, check_uid, fails
 
 
 @fails("unprepares-a-claim")
@@ -37,6 +37,16 @@ class RefusesTheSecond(GoodDriver):
         if claim.uid in self.gone and claim.uid not in self.claims:
             raise ClaimError("the claim is not prepared")
         self.gone |= {claim.uid} & set(self.claims)
+        super().unprepare_claim(claim)
+
+
+@fails("unprepares-an-unknown-claim", "unprepare-is-idempotent")
+class RefusesWhatIsNotPrepared(GoodDriver):
+    also = ("late-prepare-leaves-nothing",)
+
+    def unprepare_claim(self, claim: Message) -> None:
+        if claim.uid not in self.claims:
+            raise ClaimError("the claim is not prepared")
         super().unprepare_claim(claim)
 
 
@@ -95,6 +105,27 @@ class UnpreparesByName(GoodDriver):
             for uid in [uid for uid, record in self.claims.items() if record["name"] == claim.name]:
                 self.release(uid)
         super().unprepare_claim(claim)
+
+
+@fails("frees-the-device")
+class NeverFreesDevices(GoodDriver):
+    """It has one device, which needs fresh directories after each of these checks."""
+
+    also = (
+        "prepares-the-same-after-a-restart",
+        "restores-cdi-devices-after-a-reboot",
+        "answers-for-each-prepared-claim",
+        "prepare-is-idempotent",
+        "refuses-a-device-in-use",
+        "prepares-one-claim-in-several-calls-at-once",
+        "late-prepare-leaves-nothing",
+    )
+
+    def devices(self) -> list[Json]:
+        return super().devices()[:1]
+
+    def release(self, uid: str) -> None:
+        self.cdi_file(uid).unlink(missing_ok=True)
 
 
 @fails("frees-the-device")

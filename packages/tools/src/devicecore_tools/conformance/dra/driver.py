@@ -4,6 +4,7 @@ Law: each part has one task, and knows only those before it: the process, the re
 are made for them, and the calls.
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,8 @@ from devicecore_tools.conformance.dra.slices import PublishedSlices
 from devicecore_tools.conformance.dra.steps import Steps, TwoParts
 from devicecore_tools.testing.api_server import Fault, LocalApiServer
 
-_MAX_RENEWALS = 6  # of one run
+_MAX_RENEWALS = 6  # of one run, and more while they are quick
+_MAX_RENEWING = 10.0  # seconds
 
 
 @define
@@ -106,18 +108,22 @@ class DriverUnderTest:
         self.seen: DriverObservations = DriverObservations(Ending(), DeletionOfSlices())
         self.steps: Steps = Steps(self, looks)
         self._renewals = 0
+        self._renewing = 0.0
 
     def renew(self) -> bool:
         """Start the driver with fresh directories, because it did not give back a device. Return whether it is back.
 
         That is done a few times in a run, because each takes some time.
         """
-        if self._renewals >= _MAX_RENEWALS:
+        if self._renewals >= _MAX_RENEWALS and self._renewing > _MAX_RENEWING:
             return False
         self._renewals += 1
+        began = time.monotonic()
         back = self.registration.start_again("renewed", self.environment.clear)
         self.calls.drop()
-        return not back.problem and self.slices.wait_complete()
+        is_complete = not back.problem and self.slices.wait_complete()
+        self._renewing += time.monotonic() - began
+        return is_complete
 
     @contextmanager
     def faults(self, fault: Fault, *, verb: str, resource: str, times: int | None) -> Iterator[None]:

@@ -98,6 +98,10 @@ class _Guarded:
             if not ended or isinstance(failure, Abort):
                 raise
             raise Failure(f"{failure}; {ended[-1]}") from None
+        except Skip as skip:
+            if "UNAVAILABLE" in str(skip):  # the connection was lost, perhaps by a crash, which belongs to this check
+                driver.process.wait_for_exit()
+            raise
         except IMPOSSIBLE as error:
             raise impossible(error) from error
         finally:

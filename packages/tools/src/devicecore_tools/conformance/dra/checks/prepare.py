@@ -791,7 +791,8 @@ def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
         with suppress(CallFailedError):  # the kubelet gives it up, or the driver does, which knows the deadline
             driver.calls.prepare(claim, timeout=_GIVES_UP)
         reads = [one for one in driver.api.requests[asked:] if one.resource == "resourceclaims"]
-        driver.calls.unprepared(claim)
+        with needed("an unprepared claim"):
+            driver.calls.unprepared(claim)
         # the delayed answer, and what the driver does with it
         driver.process.pause(_LATE + 1.0)
     left = sorted(path.name for path in driver.environment.cdi_files() if path not in before)

@@ -146,6 +146,7 @@ def unprepares_by_uid(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
+    core=True,
     expected="the device can be prepared for another claim at once",
     clause="When the call has succeeded, the scheduler may give the devices to another claim. (kubeletplugin, "
     "DRAPlugin.UnprepareResourceClaims)",
@@ -362,5 +363,5 @@ def unprepares_after_its_state_was_lost(driver: DriverUnderTest) -> Parts:
 ACROSS_A_KILL = (unprepares_after_a_restart, unprepares_a_claim_that_was_deleted_meanwhile)
 ACROSS_A_REBOOT = (unprepares_after_a_reboot,)
 ACROSS_A_LOSS = (unprepares_after_its_state_was_lost,)
-AT_START = (unprepares_a_claim,)
+AT_START = (unprepares_a_claim, frees_the_device)
 CALM = checks_in(globals(), but_not=(AT_START, ACROSS_A_KILL, ACROSS_A_REBOOT, ACROSS_A_LOSS))
