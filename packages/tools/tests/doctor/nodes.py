@@ -12,6 +12,7 @@ from devicecore_tools.doctor import (
     CdiSeen,
     CdiSpec,
     CheckpointSeen,
+    ClaimedDeviceSeen,
     ClaimsSeen,
     EventSeen,
     Facts,
@@ -321,6 +322,17 @@ def claim_without_record(look: Look) -> Look:
     return with_pods(look, *pods_of(look), PodSeen(spec, "Running", is_acknowledged=True))
 
 
+def claim_taken_away(look: Look) -> Look:
+    """The kubelet lists a device of a claim that the API server has deallocated."""
+    seen = api_of(look)
+    held = ClaimedDeviceSeen("default", "train", "main", "freed", "tpu.other.org", "n1", "tpu-9")
+    look = with_api(look, evolve(seen, claimed=(*seen.claimed, held)))
+    return evolve(
+        look,
+        allocations=Reading.of("claims.json", (*(look.allocations.value or ()), AllocatedClaimSeen("default/freed"))),
+    )
+
+
 def pod_cannot_end(look: Look) -> Look:
     look = driver_gone(look)
     prepared = PreparedDeviceSeen("default/card", "gone.other.org", "n1", "card-0")
@@ -340,7 +352,7 @@ def slices_missing(look: Look) -> Look:
     registry = ("rdma.other.org-reg.sock", "tpu.other.org-reg.sock")
     look = evolve(look, sockets=Reading.of("plugins", sockets("gpu.sock", "nic.sock", registry=registry)))
     allocated = AllocatedClaimSeen("default/tpu", (key,), ("uid-serve",), is_local=True)
-    return evolve(look, allocations=Reading.of("resourceclaims.json", (allocated,)))
+    return evolve(look, allocations=Reading.of("resourceclaims.json", (*(look.allocations.value or ()), allocated)))
 
 
 def plugin_gone(look: Look) -> Look:
@@ -485,6 +497,7 @@ PLANTS: Mapping[str, Plant] = {
     "driver-gone": driver_gone,
     "claim-not-prepared": claim_not_prepared,
     "claim-without-record": claim_without_record,
+    "claim-taken-away": claim_taken_away,
     "pod-cannot-end": pod_cannot_end,
     "claimed-unhealthy": claimed_unhealthy,
     "slices-missing": slices_missing,

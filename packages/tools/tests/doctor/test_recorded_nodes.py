@@ -612,6 +612,31 @@ def test_the_devices_of_other_nodes_or_of_all_are_not_taken_for_this_nodes_own(
 
 
 @pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda claims: claims["items"].pop(0), []),  # perhaps a list of another namespace: then nothing is free
+        (lambda claims: claims["items"][0].update(status={}), ["does not have 1 device that the pod uses (dev-0)"] * 2),
+        (lambda claims: claims["items"][0]["status"].update(reservedFor=[]), ["is not reserved for the pod"] * 2),
+        (
+            lambda claims: claims["items"][0]["status"].update(reservedFor=[{"resource": "podgroups", "uid": "g"}]),
+            None,
+        ),
+    ],
+    ids=["absent", "deallocated", "not-reserved", "reserved-for-a-group"],
+)
+def test_a_claim_in_use_that_the_api_server_has_taken_away_is_found(
+    change: Callable[[Any], object], found: list[str] | None, tmp_path: Path, capsys: Capsys
+) -> None:
+    root = Path(written(tmp_path, "14-dra-healthy"))
+    changed(root, "resourceclaims.json", change)
+    _, document = report_of(capsys, str(root))
+    assert {one["code"] for one in document["findings"]} == ({"claim-taken-away"} if found else set())
+    assert [one["sentence"].partition(", which ")[2][:-1] for one in document["findings"]] == (found or [])
+    is_sure = found is None or "is not reserved for the pod" in found
+    assert free_in(document) == ({("gpu.example.com", "dev-3")} if is_sure else set())
+
+
+@pytest.mark.parametrize(
     ("taken", "statuses", "health", "told_by"),
     [
         ("2026-11-22T06:03:49Z", False, "Unhealthy", "dra-health"),  # the report counts for 30 s

@@ -831,11 +831,12 @@ def test_a_plugin_whose_socket_is_deleted_before_or_while_it_is_asked_is_left_ou
 
 
 def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A node whose plugin has gone is found, and one on which nothing is wrong has no finding."""
+    """A plugin that has gone is found, and a kubelet that does not report. Where nothing is wrong, nothing is found."""
     gpu = "example.com/gpu"
     with LocalApiServer() as server:
-        for name, allocatable in (("n1", "0"), ("n2", "2")):
-            status = {"capacity": {gpu: "2"}, "allocatable": {gpu: allocatable}}
+        for name, allocatable, ready in (("n1", "0", "True"), ("n2", "2", "False"), ("n3", "2", "Unknown")):
+            ready_now = {"type": "Ready", "status": ready, "reason": "none", "message": "none"}
+            status = {"capacity": {gpu: "2"}, "allocatable": {gpu: allocatable}, "conditions": [ready_now]}
             server.create({"kind": "Node", "metadata": {"name": name}, "status": status})
             container = {"name": "main", "image": "img", "resources": {"limits": {gpu: "1"}}}
             spec = {"nodeName": name, "containers": [container]}
@@ -846,5 +847,5 @@ def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest
         nodes = json.loads(capsys.readouterr().out)["nodes"]
         assert main(arguments) == 1
     findings = [(one["name"], [found["code"] for found in one["findings"]]) for one in nodes]
-    assert findings == [("n1", ["plugin-gone"]), ("n2", [])]
+    assert findings == [("n1", ["plugin-gone"]), ("n2", []), ("n3", ["kubelet-gone"])]
     assert "n2: 0 findings" in capsys.readouterr().out

@@ -57,7 +57,7 @@ class DraDevices:
         devices: every device that a source names, by driver, pool and name.
         drivers: the state of each driver that a source names.
         why_not_free: why no device can be called free; empty if one can.
-        allocated: the drivers of each claim that the API server has allocated.
+        allocated: the drivers of each claim at the API server, none if it is not allocated.
         waiting: the pods that have begun here and have a claim that is not prepared, with these claims.
         last_event: the last event of each pod, by namespace and name, that says why its claims are not prepared.
         ended: the drivers whose registration sockets are left without a process. A kubelet counts them as registered.
@@ -134,11 +134,16 @@ def _why_not_free(look: Look, kubelet: KubeletNow, pods: Pods) -> str:
         return "the kubelet has just started, and lists no pods yet"
     if look.claims.value is None or look.claims.value.problem:
         return "the file of ResourceClaims was not read, or is not sound"
-    if look.slices.value is None:
-        return f"the ResourceSlices were not read: {look.slices.problem}"
-    if look.allocations.value is None:
-        return f"the ResourceClaims of the API server were not read: {look.allocations.problem}"
-    return "" if pods.is_complete else "the pods were not read, or the list lacks pods that the kubelet lists"
+    for what, reading in (("ResourceSlices", look.slices), ("ResourceClaims of the API server", look.allocations)):
+        if reading.value is None:
+            return f"the {what} were not read: {reading.problem}"
+    if not pods.is_complete:
+        return "the pods were not read, or the list lacks pods that the kubelet lists"
+    known = {one.claim for one in look.allocations.value or () if one.devices}
+    lost = sorted({f"{one.namespace}/{one.claim}" for one in look.pod_resources.value.claimed} - known)
+    return (
+        f"the ResourceClaims of the API server lack the devices of {lost[0]}, which the kubelet lists" if lost else ""
+    )
 
 
 def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:

@@ -162,15 +162,16 @@ class ClaimsSeen:
 
 @frozen
 class AllocatedClaimSeen:
-    """A ResourceClaim at the API server that has devices: driver, pool and name of each.
+    """A ResourceClaim at the API server with its devices, if it has some: driver, pool and name of each.
 
+    `pods` has the UIDs of the pods for which it is reserved; it is None if it is reserved for something else.
     `is_local` says that the allocation is for one node by its name, so that its devices are that node's own.
     `only_watched` are those of the devices to which the claim has no more than admin access.
     """
 
     claim: str
     devices: tuple[tuple[str, str, str], ...] = ()
-    pods: tuple[str, ...] = ()
+    pods: tuple[str, ...] | None = ()
     is_local: bool = False
     only_watched: frozenset[tuple[str, str, str]] = frozenset()
 
@@ -309,12 +310,16 @@ class PodSeen:
 
 @frozen
 class NodeSeen:
-    """The parts of a Node object that concern devices: extended resources only."""
+    """The parts of a Node object that concern devices: extended resources only.
+
+    `is_silent` says that the API server has not heard of its kubelet for some 40 s or more.
+    """
 
     name: str = ""
     kubelet_version: str = ""
     capacity: Mapping[str, int] = field(factory=dict)
     allocatable: Mapping[str, int] = field(factory=dict)
+    is_silent: bool = False
 
 
 @frozen

@@ -4,6 +4,7 @@ Law: a check uses one look only. A comparison of looks decides whether a finding
 """
 
 from devicecore_tools.doctor.checks.claims import (
+    claim_taken_away,
     claim_without_record,
     claimed_device_unhealthy,
     driver_gone,
@@ -150,6 +151,17 @@ CHECKS: tuple[NodeCheck, ...] = (
         "ends, no driver is asked to release the claim.",
         confirm="devicecore checkpoint show dra_manager_state. Delete the pod, so that a new one prepares its claim.",
         issue=f"{_KUBERNETES}123552",
+        patience=_POD_STATUS,
+    ),
+    NodeCheck(
+        "claim-taken-away",
+        "a ResourceClaim of a running pod has lost its devices or its reservation",
+        find=claim_taken_away,
+        next="The pod runs on. The API server counts the devices as free, or frees them when its controller next looks "
+        "at the claim; then the scheduler can give them to another pod while this one uses them.",
+        confirm="kubectl get resourceclaim CLAIM -o yaml shows status.allocation and status.reservedFor. Delete the "
+        "pod, so that a new one gets its devices.",
+        issue="https://github.com/kubernetes/enhancements/issues/4381",
         patience=_POD_STATUS,
     ),
     NodeCheck(

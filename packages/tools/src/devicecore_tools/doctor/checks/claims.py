@@ -125,6 +125,33 @@ def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterato
             yield Found(sentence, tuple(evidence), pods=(pod.identity,))
 
 
+def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
+    """A pod runs with a ResourceClaim that the API server has not allocated as the kubelet did, or not for the pod."""
+    if kubelet is not KubeletNow.ANSWERS or look.pod_resources.value is None:
+        return
+    at_server = {one.claim: one for one in look.allocations.value or ()}
+    held: dict[tuple[str, str, str], list[tuple[str, str, str]]] = {}
+    for one in look.pod_resources.value.claimed:
+        held.setdefault((one.namespace, one.pod, one.claim), []).append((one.driver, one.pool, one.device))
+    for (namespace, of_pod, claim), devices in held.items():
+        pod, known = pods.by_name.get((namespace, of_pod)), at_server.get(f"{namespace}/{claim}")
+        if pod is None or known is None or pod.phase != "Running" or pod.is_deleting:
+            continue
+        lost = [device for *_, device in sorted(set(devices) - set(known.devices))]
+        if lost:
+            what = f"does not have {counted(len(lost), 'device')} that the pod uses ({names(lost)})"
+        elif known.pods is not None and pod.pod.uid not in known.pods:
+            what = "is not reserved for the pod"
+        else:
+            continue
+        sentence = f"Pod {name(pod.identity)} runs with ResourceClaim {name(known.claim)}, which {what}."
+        evidence = (
+            Evidence(Source.POD_RESOURCES, f"{name(pod.identity)} holds {names([one[2] for one in devices])}"),
+            Evidence(Source.ALLOCATIONS, f"{name(known.claim)} {what}"),
+        )
+        yield Found(sentence, evidence, devices[0][0], tuple(lost), pods=(pod.identity,))
+
+
 def _waits(pod: PodSeen, claims: tuple[str, ...], why: str, evidence: Evidence) -> Found:
     what = f"{by_number(claims, 'ResourceClaim', 'ResourceClaims')} {', '.join(map(name, claims))}"
     sentence = f"Pod {name(pod.identity)} waits, because its {what} cannot be prepared: {why}."

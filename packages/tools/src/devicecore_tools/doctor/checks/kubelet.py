@@ -22,6 +22,9 @@ def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]
         dead = [one for one in KUBELET_SOCKETS if look.sockets.value.served.get(one) is False]
         sentence = f"No kubelet runs on this node: no process listens at {' and '.join(dead)}.{pods_run}"
         yield Found(sentence, (Evidence(Source.SOCKETS, f"connection refused: {', '.join(dead)}"),))
+    elif kubelet is KubeletNow.SILENT and look.sockets.value is None and look.node.value and look.node.value.is_silent:
+        sentence = f"The kubelet of this node does not report to the API server.{pods_run}"
+        yield Found(sentence, (Evidence(Source.NODE, "condition Ready: Unknown"),))
     elif kubelet is KubeletNow.SILENT:
         problem = foreign_text(look.pod_resources.problem, 300)
         sentence = f"The kubelet listens at its sockets and does not answer.{pods_run}"

@@ -164,17 +164,16 @@ def _numa_nodes(attributes: Mapping[str, Value], driver: str) -> tuple[int, ...]
 
 
 def allocations_in(document: Value) -> tuple[AllocatedClaimSeen, ...]:
-    """Return the ResourceClaims of a list that have been allocated.
+    """Return the ResourceClaims of a list, those without devices as well.
 
     Raises DocumentError if it is not a complete list of ResourceClaims.
     """
-    items = items_of(document, "ResourceClaims", "ResourceClaimList")
-    return tuple(_allocated(item) for item in items if item["status"]["allocation"].data is not None)
+    return tuple(map(_allocated, items_of(document, "ResourceClaims", "ResourceClaimList")))
 
 
 def _allocated(item: Value) -> AllocatedClaimSeen:
     metadata, status = item["metadata"], item["status"]
-    allocation = status["allocation"]
+    allocation, consumers = status["allocation"], status["reservedFor"].sequence()
     fields = [
         field["key"].text("")
         for term in allocation["nodeSelector"]["nodeSelectorTerms"].sequence()
@@ -187,7 +186,9 @@ def _allocated(item: Value) -> AllocatedClaimSeen:
     return AllocatedClaimSeen(
         f"{metadata['namespace'].text('default')}/{metadata['name'].text()}",
         tuple(device for device, _ in results),
-        tuple(one["uid"].text("") for one in status["reservedFor"].sequence()),
+        tuple(one["uid"].text("") for one in consumers)
+        if all(one["resource"].text("pods") == "pods" for one in consumers)
+        else None,
         "metadata.name" in fields,
         frozenset(device for device, is_watched in results if is_watched),
     )

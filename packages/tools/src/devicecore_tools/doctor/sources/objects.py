@@ -118,6 +118,7 @@ def node_in(document: Value) -> NodeSeen:
         status["nodeInfo"]["kubeletVersion"].text(""),
         _counts(status["capacity"]),
         _counts(status["allocatable"]),
+        any(one["type"].data == "Ready" and one["status"].data == "Unknown" for one in status["conditions"].sequence()),
     )
 
 
