@@ -503,8 +503,14 @@ def with_a_monitor(root: Path) -> None:
             '"none"',
         ),
         ("14-dra-healthy", [without_records_of_claims], "'team-14/p2' runs with ResourceClaim 'team-14/k2', of", ""),
+        (
+            "14-dra-healthy",
+            [lambda root: (root / "dra_manager_state").write_text(NODES["01-healthy"]["dra_manager_state"])],
+            "'team-14/p2' runs with ResourceClaim 'team-14/k2', of which the file of the kubelet has no record.",
+            "no record for",
+        ),
     ],
-    ids=range(20),
+    ids=range(21),
 )
 def test_a_sentence_says_no_more_than_the_sources(
     name: str, changes: list[Callable[[Path], object]], said: str, not_said: str, tmp_path: Path, capsys: Capsys

@@ -13,6 +13,10 @@ from devicecore_tools.doctor.look import EventSeen, Look, PodSeen, Source
 from devicecore_tools.doctor.precedence import CLAIM, Holders, KubeletNow, Lists, OwnerState, Pods
 
 _MAX_MESSAGE = 300  # characters of an event that are shown
+_UNTIL_RESTART = (
+    "The running kubelet still knows the claim, and writes the file when it next prepares or releases one. If it "
+    "restarts before, it forgets the claim: containers cannot start again, and no driver is asked to release it."
+)
 
 
 def plugin_and_claim(holders: Holders, claimed: ClaimedHardware) -> Iterator[Found]:
@@ -112,17 +116,18 @@ def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterato
         if pod.phase != "Running" or pod.is_deleting or (api is not None and place not in api.pods):
             continue
         for claim in dict.fromkeys(one for of in pod.claims.values() for one in of):
-            if pod.pod.uid in file.pods.get(claim, ()) or (*place, claim) in listed:
+            is_listed = (*place, claim) in listed
+            if pod.pod.uid in file.pods.get(claim, ()) or (is_listed and claim in file.pods):
                 continue
-            sentence = (
-                f"Pod {name(pod.identity)} runs with ResourceClaim {name(claim)}, of which the kubelet has no record "
-                "for this pod."
-            )
+            who = "the file of the kubelet has no record" if is_listed else "the kubelet has no record for this pod"
+            sentence = f"Pod {name(pod.identity)} runs with ResourceClaim {name(claim)}, of which {who}."
             evidence = [Evidence(Source.PODS, f"{name(pod.identity)} runs and uses {name(claim)}")]
             evidence.append(Evidence(Source.CLAIMS, "no such entry with this pod"))
             if api is not None:
-                evidence.append(Evidence(Source.POD_RESOURCES, "lists the pod without the claim"))
-            yield Found(sentence, tuple(evidence), pods=(pod.identity,))
+                said = f"lists the pod {'with' if is_listed else 'without'} the claim"
+                evidence.append(Evidence(Source.POD_RESOURCES, said))
+            next_ = _UNTIL_RESTART if is_listed else ""
+            yield Found(sentence, tuple(evidence), pods=(pod.identity,), next=next_)
 
 
 def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
