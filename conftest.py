@@ -56,6 +56,10 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# A unix socket's path has at most 107 bytes, and many tests have sockets in temporary directories.
+if len(tempfile.gettempdir()) > 40:  # noqa: PLR2004 - as in devicecore_tools.testing.temporary
+    os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"  # noqa: S108 - files in it are made by mkdtemp
+
 ROOT = Path(__file__).parent
 TESTS = ROOT / "tests"
 LAWS = ("dra_slices", "foreign_text", "fuzz_documents", "quantity", "topology")

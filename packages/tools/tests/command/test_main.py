@@ -1,6 +1,7 @@
 """The command as such: help, errors, and what it does not load."""
 
 import inspect
+import shlex
 import signal
 import subprocess
 import sys
@@ -189,7 +190,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
 @pytest.mark.parametrize(("closed", "output"), [("<&-", "malformed"), (">&-", ""), ("<&- >&- 2>&-", "")])
 def test_closed_streams_are_empty_ones(closed: str, output: str) -> None:
     """A closed input or output leads to an exit status, and to no traceback."""
-    command = f"{sys.executable} -m devicecore_tools checkpoint verify - {closed}"
+    command = f"{shlex.quote(sys.executable)} -m devicecore_tools checkpoint verify - {closed}"
     ran = subprocess.run(["/bin/sh", "-c", command], input="", capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (1, "")
     assert output in ran.stdout
