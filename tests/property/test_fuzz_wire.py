@@ -161,7 +161,8 @@ class Line:
     def connected(self) -> PluginId:
         """The plugin, registered; again, if it was lost."""
         gone = {event.plugin for event in self.recorder.of(PluginLost)}
-        live = [event.plugin for event in self.recorder.of(PluginRegistered) if event.plugin not in gone]
+        ours = [event.plugin for event in self.recorder.of(PluginRegistered) if event.plugin.socket.endswith("/p.sock")]
+        live = [plugin for plugin in ours if plugin not in gone]
         if not live:
             self.plugin.options = b""
             self.recorder.events.clear()
