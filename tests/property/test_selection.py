@@ -38,7 +38,7 @@ from devicecore.domain.model import (
     Receipt,
 )
 from devicecore.domain.node_state import NodeState
-from devicecore.domain.selection import AskPlugin, Chosen, Decision, ResourceRequest
+from devicecore.domain.selection import AskPlugin, Decision, ResourceRequest
 from devicecore.testing.strategies import PODS, RESOURCES, admit, device_ids, numa_nodes, pods
 
 GPU = RESOURCES[0]
@@ -62,7 +62,7 @@ class Scene:
         except AdmissionError as refusal:
             return refusal
 
-    def choose(self, answer: Iterable[DeviceId] = ()) -> Chosen | AdmissionError:
+    def choose(self, answer: Iterable[DeviceId] = ()) -> DeviceSet | AdmissionError:
         decision = self.decide()
         return decision.answer(answer) if isinstance(decision, AskPlugin) else decision
 
@@ -215,8 +215,8 @@ def test_the_choice_is_that_of_the_kubelet(scene: Scene, answer: list[DeviceId])
         return
     devices, asked = expected
     chosen = scene.choose(answer)
-    assert isinstance(chosen, Chosen), chosen
-    assert chosen.devices == devices
+    assert isinstance(chosen, DeviceSet), chosen
+    assert chosen == devices
     assert isinstance(decision, AskPlugin) == asked
 
 
@@ -224,22 +224,22 @@ def test_the_choice_is_that_of_the_kubelet(scene: Scene, answer: list[DeviceId])
 def test_a_container_gets_the_requested_count_for_any_answer(scene: Scene, answer: list[DeviceId]) -> None:
     """An answer that is too short, too long, foreign, taken or repeated changes neither count nor source."""
     decision = scene.choose(answer)
-    if not isinstance(decision, Chosen):
+    if not isinstance(decision, DeviceSet):
         return
     if scene.request.already_running or scene.has_them_already:
-        assert not decision.devices
+        assert not decision
     else:
-        assert len(decision.devices) == scene.request.size
-    assert set(decision.devices) <= scene.free | scene.reusable
+        assert len(decision) == scene.request.size
+    assert set(decision) <= scene.free | scene.reusable
 
 
 @given(scenes() | scenes(lively=True), answers)
 def test_what_is_chosen_can_be_reserved(scene: Scene, answer: list[DeviceId]) -> None:
     """The ledger accepts every choice."""
     decision = scene.choose(answer)
-    if isinstance(decision, Chosen) and decision.devices:
-        reserved = scene.node.reserve(scene.pod, scene.request, decision.devices)
-        assert decision.devices <= reserved.ledger.in_use(GPU)
+    if isinstance(decision, DeviceSet) and decision:
+        reserved = scene.node.reserve(scene.pod, scene.request, decision)
+        assert decision <= reserved.ledger.in_use(GPU)
 
 
 def test_a_device_with_two_owners_is_not_reused() -> None:
@@ -249,9 +249,9 @@ def test_a_device_with_two_owners_is_not_reused() -> None:
     node = node.apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
     node = node.apply(DevicesReported(PLUGIN, (Device(DeviceId("gpu-0")), Device(DeviceId("gpu-1")))), now=0.0)
     request = ResourceRequest(pod.key(pod.container("app")), GPU, 1)
-    chosen = Chosen(DeviceSet.of([DeviceId("gpu-1")]))
+    chosen = DeviceSet.of([DeviceId("gpu-1")])
     assert Scene(node, pod, request).choose() == chosen
-    node.reserve(pod, request, chosen.devices)
+    node.reserve(pod, request, chosen)
 
 
 def _has(pod: PodUid, container: str, device: str) -> Allocation:
@@ -277,7 +277,7 @@ def test_a_good_answer_is_taken_as_it_is(asked: tuple[Scene, AskPlugin], data: s
     _, question = asked
     missing = question.size - len(question.must_include)
     chosen = data.draw(st.permutations(list(question.candidates - question.must_include)))[:missing]
-    expected = Chosen(question.must_include | DeviceSet.of(chosen))
+    expected = question.must_include | DeviceSet.of(chosen)
     assert question.answer((*question.must_include, *chosen)) == expected
     assert question.answer(chosen) == expected
 
@@ -287,7 +287,7 @@ def test_a_bad_answer_is_repaired(asked: tuple[Scene, AskPlugin], answer: list[D
     """For any answer, required devices are included, and then the usable devices of the answer in its order."""
     _, question = asked
     answer = data.draw(st.permutations([*answer, *question.candidates]))[: data.draw(st.integers(0, 12))]
-    devices = question.answer(answer).devices
+    devices = question.answer(answer)
     assert len(devices) == question.size
     assert question.must_include <= devices <= question.candidates
     choosable = [device for device in dict.fromkeys(answer) if device in question.candidates - question.must_include]
@@ -298,10 +298,10 @@ def test_a_bad_answer_is_repaired(asked: tuple[Scene, AskPlugin], answer: list[D
 def test_aligned_devices_come_first(scene: Scene, answer: list[DeviceId]) -> None:
     """No device of other NUMA nodes is chosen while those of the affinity have a free one."""
     decision, report = scene.choose(answer), scene.node.inventory.current_report(GPU)
-    if isinstance(decision, Chosen) and scene.request.affinity is not None and report is not None:
+    if isinstance(decision, DeviceSet) and scene.request.affinity is not None and report is not None:
         wanted = set(scene.request.affinity)
         aligned = {device for device in scene.free if set(report.devices[device].numa_nodes) & wanted}
-        chosen = set(decision.devices) - scene.reusable
+        chosen = set(decision) - scene.reusable
         assert chosen <= aligned or aligned <= chosen
 
 
@@ -324,9 +324,9 @@ def test_permuting_the_input_changes_no_output(scene: Scene, answer: list[Device
     assert comparable(other.choose(answer)) == comparable(scene.choose(answer))
 
 
-def comparable(outcome: Chosen | AdmissionError) -> object:
+def comparable(outcome: DeviceSet | AdmissionError) -> object:
     """The outcome as a value that can be compared; errors cannot."""
-    return outcome if isinstance(outcome, Chosen) else (type(outcome), str(outcome))
+    return outcome if isinstance(outcome, DeviceSet) else (type(outcome), str(outcome))
 
 
 @given(scenes() | scenes(lively=True), answers)
@@ -344,8 +344,8 @@ def test_more_available_devices_never_turn_a_yes_into_a_no(
     assert report is not None
     more = (*report.devices.values(), Device(DeviceId("more"), topology=topology))
     richer = scene.node.apply(DevicesReported(PLUGIN, more), now=0.0)
-    if isinstance(scene.choose(answer), Chosen):
-        assert isinstance(Scene(richer, scene.pod, scene.request).choose(answer), Chosen)
+    if isinstance(scene.choose(answer), DeviceSet):
+        assert isinstance(Scene(richer, scene.pod, scene.request).choose(answer), DeviceSet)
 
 
 @given(st.lists(device_ids(), min_size=4, max_size=4, unique=True), st.permutations(range(4)))
@@ -357,4 +357,4 @@ def test_among_equals_the_natural_order_decides(ids: list[DeviceId], order: list
     node = node.apply(DevicesReported(PLUGIN, listed), now=0.0)
     pod = Pod(NEWCOMER, containers=(Container("app", {GPU: 2}),))
     decision = Scene(node, pod, ResourceRequest(pod.key(pod.container("app")), GPU, 2)).choose()
-    assert decision == Chosen(DeviceSet.of(sorted(ids, key=natural_key)[:2]))
+    assert decision == DeviceSet.of(sorted(ids, key=natural_key)[:2])

@@ -150,8 +150,8 @@ def _admitted(node: NodeState) -> NodeState:
     except DeviceCoreError:
         return node
     assert not isinstance(decision, AskPlugin)
-    assert len(decision.devices) == 2
-    return node.reserve(POD, request, decision.devices).confirm(request.key, RESOURCE, model.Receipt(b""))
+    assert len(decision) == 2
+    return node.reserve(POD, request, decision).confirm(request.key, RESOURCE, model.Receipt(b""))
 
 
 def _allocation(data: bytes) -> None:

@@ -23,7 +23,7 @@ from devicecore.domain.inventory import DeviceReport, Inventory, Plugin, Resourc
 from devicecore.domain.ledger import Ledger, Reservation
 from devicecore.domain.model import Container, ContainerKey, DeviceId, PluginId, Pod, PodUid, ResourceName
 from devicecore.domain.node_state import NodeState
-from devicecore.domain.selection import AskPlugin, Chosen, Decision, ResourceRequest
+from devicecore.domain.selection import AskPlugin, Decision, ResourceRequest
 from devicecore.manager import publisher
 from devicecore.manager.active_pods import ActivePods
 from devicecore.manager.admissions import Admissions
@@ -147,8 +147,8 @@ def devices_are_not_chosen_again_after_the_plugin_was_asked(patch: Patch) -> Non
 
 @breaks("the_latest_instance_is_asked_for_healthy_devices", 16)
 def preferences_are_not_checked(patch: Patch) -> None:
-    def trusting(self: AskPlugin, preferred: Iterable[DeviceId]) -> Chosen:
-        return Chosen(DeviceSet.of([*self.must_include, *preferred][: self.size]))
+    def trusting(self: AskPlugin, preferred: Iterable[DeviceId]) -> DeviceSet:
+        return DeviceSet.of([*self.must_include, *preferred][: self.size])
 
     patch.setattr(AskPlugin, "answer", trusting)
 

@@ -9,7 +9,7 @@ from devicecore.domain.errors import DeviceCoreError, PluginCallError
 from devicecore.domain.inventory import DeviceReport, Inventory, Resource
 from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import ContainerKey, Device, DeviceId, NumaNode, PluginOptions, PodUid, ResourceName
-from devicecore.domain.selection import AskPlugin, Chosen, ResourceRequest, devices_to_allocate, filter_by_affinity
+from devicecore.domain.selection import AskPlugin, ResourceRequest, devices_to_allocate, filter_by_affinity
 from tests import recorded
 from tests.recorded import Json
 
@@ -35,7 +35,7 @@ def ledger_of(row: Json) -> Ledger:
     return recorded.ledger({row["pod_uid"]: held, "another pod": {"c": {row["resource"]: others}}})
 
 
-def decide(row: Json) -> tuple[Chosen, Json]:
+def decide(row: Json) -> tuple[DeviceSet, Json]:
     """The devices for a row, and what its plugin was asked."""
     request = ResourceRequest(
         ContainerKey(PodUid(row["pod_uid"]), row["container"]),
@@ -66,16 +66,16 @@ def test_devices_are_chosen_as_a_kubelet_chooses_them(row: Json) -> None:
         return
     chosen, call = decide(row)
     if expect.get("noop"):
-        assert chosen == Chosen(DeviceSet())
+        assert chosen == DeviceSet()
         return
-    assert len(chosen.devices) == expect["size"]
-    assert set(expect.get("must_contain", ())) <= set(chosen.devices)
+    assert len(chosen) == expect["size"]
+    assert set(expect.get("must_contain", ())) <= set(chosen)
     if "preferred_call" in expect:
         wanted = expect["preferred_call"]
         assert call == (wanted and {key: set(ids) if key != "size" else ids for key, ids in wanted.items()})
     if "numa_counts" in expect:
         devices = [recorded.device(listed) for listed in row["devices"]]
-        assert first_nodes(devices, chosen.devices) == expect["numa_counts"]
+        assert first_nodes(devices, chosen) == expect["numa_counts"]
 
 
 def first_nodes(devices: list[Device], chosen: DeviceSet) -> dict[str, int]:

@@ -43,13 +43,6 @@ class ResourceRequest:
 
 
 @frozen
-class Chosen:
-    """The devices to reserve; empty if the container needs none or has them already."""
-
-    devices: DeviceSet
-
-
-@frozen
 class AskPlugin:
     """Ask the plugin which `size` of `candidates`, among them all of `must_include`, it would allocate.
 
@@ -63,15 +56,16 @@ class AskPlugin:
     eligible: DeviceSet
     fallbacks: tuple[DeviceSet, ...]
 
-    def answer(self, preferred: Iterable[DeviceId]) -> Chosen:
+    def answer(self, preferred: Iterable[DeviceId]) -> DeviceSet:
         """Choose by the plugin's answer: its devices first, in its order; those that are not eligible are ignored."""
         missing = self.size - len(self.must_include)
         usable = dict.fromkeys(device for device in preferred if device in self.eligible)
         chosen = self.eligible.index.select(list(usable)[:missing])
-        return Chosen(_fill(self.must_include | chosen, self.size, *self.fallbacks))
+        return _fill(self.must_include | chosen, self.size, *self.fallbacks)
 
 
-Decision = Chosen | AskPlugin
+Decision = DeviceSet | AskPlugin
+"""The devices to reserve, empty if the container needs none or has them already; or a question to the plugin."""
 
 
 def devices_to_allocate(
@@ -100,7 +94,7 @@ def devices_to_allocate(
         key, count = request.key, len(allocation.numa_nodes)
         raise ChangedRequestError(key.pod, key.container, request.resource, held=count, requested=request.size)
     if request.already_running:
-        return Chosen(_NONE)
+        return _NONE
     # Health is checked before the number: after a reboot a pod must not start without its plugin (#109595).
     report = inventory.current_report(request.resource)
     if report is None:
@@ -110,9 +104,7 @@ def devices_to_allocate(
     if allocation and not allocation.devices <= report.healthy:
         raise DevicesNoLongerHealthyError(request.resource)
     if allocation or not request.size:
-        return Chosen(_NONE)
-    if len(reusable) >= request.size:
-        return Chosen(reusable.take(request.size))
+        return _NONE
     available = report.healthy - ledger.in_use(request.resource)
     return _choose(request, inventory, report, reusable, available, always_asks=always_asks)
 
@@ -128,16 +120,18 @@ def _choose(
 ) -> Decision:
     """Choose the missing devices from `available`: aligned ones first, then those that the plugin prefers."""
     needed = request.size - len(taken)
+    if needed <= 0:
+        return taken.take(request.size)
     if len(available) < needed:
         raise NotEnoughDevicesError(request.resource, requested=needed, available=len(available))
     aligned, unaligned, no_affinity = filter_by_affinity(report, request.affinity, available)
     if needed == len(aligned):
-        return Chosen(taken | aligned)
+        return taken | aligned
     plugin = inventory.resources[request.resource].plugin
     if plugin is None:
         raise EndpointNotFoundError(request.resource)
     if not (plugin.options.get_preferred_allocation_available or always_asks):
-        return Chosen(_fill(taken, request.size, aligned, unaligned, no_affinity))
+        return _fill(taken, request.size, aligned, unaligned, no_affinity)
     if needed < len(aligned):
         return AskPlugin(aligned | taken, taken, request.size, eligible=aligned, fallbacks=(aligned,))
     taken |= aligned

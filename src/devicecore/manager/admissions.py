@@ -25,7 +25,7 @@ from devicecore.domain.ledger import Reservation
 from devicecore.domain.model import Container, Pod, Receipt, ResourceName
 from devicecore.domain.node_state import NodeState, answers_warning
 from devicecore.domain.notifications import Allocated, Notification, Released
-from devicecore.domain.selection import AskPlugin, Chosen, Decision, ResourceRequest, choice_of
+from devicecore.domain.selection import AskPlugin, Decision, ResourceRequest, choice_of
 from devicecore.domain.text import foreign_text
 from devicecore.manager.active_pods import ActivePods
 from devicecore.manager.affinities import Affinities
@@ -137,7 +137,7 @@ class Admissions:
         while True:
             reserve = partial(_reserved, admission.pod, request, settle, self._policy is not None)
             decision, reservation = self._state.take(reserve, run=admission.run)
-            if isinstance(decision, Chosen):
+            if not isinstance(decision, AskPlugin):
                 return reservation
             settle = self._ask(request, decision, self._time_left(admission))
 
@@ -150,7 +150,7 @@ class Admissions:
         choice = choice_of(request, question, state.inventory, state.ledger)
         if self._plugins.offers_preference(request.resource):
             choice = evolve(choice, preferred=tuple(self._plugins.preferred(request.resource, question, time_left)))
-        chosen = Chosen(policies.answer(policy, choice))
+        chosen = policies.answer(policy, choice)
         # If another container has taken a device meanwhile, it is another question, and the policy is asked again.
         return lambda asked: chosen if asked == question else asked
 
@@ -203,9 +203,9 @@ def _reserved(
     decision = state.devices_to_allocate(pod, request, always_asks=always_asks)
     if settle is not None and isinstance(decision, AskPlugin):
         decision = settle(decision)
-    if not isinstance(decision, Chosen) or not decision.devices:
+    if isinstance(decision, AskPlugin) or not decision:
         return state, (decision, None)
-    state = state.reserve(pod, request, decision.devices)
+    state = state.reserve(pod, request, decision)
     return state, (decision, state.ledger.reservations[-1])
 
 

@@ -369,7 +369,7 @@ def admit(
             except AdmissionError:
                 continue
             chosen = decision.answer(()) if isinstance(decision, AskPlugin) else decision
-            if chosen.devices:
-                state = state.reserve(pod, request, chosen.devices)
+            if chosen:
+                state = state.reserve(pod, request, chosen)
                 state = state.confirm(key, resource, Receipt(b"")) if confirmed else state
     return state
