@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
@@ -24,6 +25,8 @@ _instances = itertools.count(1)
 _Identity = tuple[int, int, int, int]
 """The device, inode, time of writing and size of a file."""
 
+_identity_of: Callable[[os.stat_result], _Identity] = attrgetter("st_dev", "st_ino", "st_mtime_ns", "st_size")
+
 
 def open_into(opened: list[int], path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
     """Open a file as `os.open` does, append its descriptor to `opened`, and return it. Raises OSError.
@@ -32,7 +35,7 @@ def open_into(opened: list[int], path: str | os.PathLike[str], flags: int, mode:
     assignment of its result; then nothing would ever close the descriptor. Here it is in the list before Python goes
     on, and the caller closes what is in the list, in a `finally`.
     """
-    opened.extend(map(os.open, (path,), (flags,), (mode,)))
+    opened.extend(itertools.starmap(os.open, ((path, flags, mode),)))
     return opened[-1]
 
 
@@ -204,10 +207,6 @@ def _written_at(mtime: float) -> str:
         return f"{datetime.fromtimestamp(mtime, UTC):%Y%m%dT%H%M%SZ}"
     except (ValueError, OverflowError, OSError):  # a file system with times of 64 bits may hold any number
         return f"{mtime:.0f}"
-
-
-def _identity_of(found: os.stat_result) -> _Identity:
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _write_new(path: str, blob: bytes, mode: int, *, durable: bool) -> _Identity:
