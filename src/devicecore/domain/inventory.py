@@ -22,7 +22,7 @@ GRACE_PERIOD = 300.0
 """Seconds for which the devices of a disconnected plugin count as capacity (kubelet: 5 minutes)."""
 
 
-@frozen(repr=False)
+@frozen(repr=False, slots=False)  # with slots, cached properties need a `__getattr__`, a slow one
 class DeviceReport:
     """One complete list of devices (kubelet: `allDevices`, `healthyDevices`, `unhealthyDevices` of one resource).
 

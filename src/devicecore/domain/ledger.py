@@ -78,7 +78,7 @@ _NO_ALLOCATIONS: Mapping[PodUid, tuple[Allocation, ...]] = {}
 _NO_DEVICES: Mapping[ResourceName, DeviceSet] = {}
 
 
-@frozen(repr=False, slots=False)  # made twice for each admission, and faster without slots
+@frozen(repr=False)
 class Ledger:
     """All reservations and allocations of a node.
 

@@ -249,7 +249,8 @@ class Pod:
 
     `generated_claims` maps names of `claims` to the ResourceClaims that were made for them (API:
     `status.resourceClaimStatuses`); None means that the entry needs no claim. `claimed` has the (container, resource)
-    pairs that `extended_claim` serves instead of a device plugin.
+    pairs that `extended_claim` serves instead of a device plugin. `in_start_order` has all containers in the order in
+    which a kubelet admits them: init containers first.
 
     Raises:
         TypeError: a value has another type.
@@ -264,7 +265,9 @@ class Pod:
     claims: tuple[PodClaim, ...] = field(default=(), converter=_pod_claims, kw_only=True)
     generated_claims: Mapping[str, str | None] = field(factory=dict, converter=_generated_claims, kw_only=True)
     extended_claim: ExtendedClaim | None = field(default=None, converter=_extended_claim, kw_only=True)
-    claimed: frozenset[tuple[str, str]] = field(init=False, eq=False, repr=False)  # once: each admission asks for it
+    # These are computed once, because each admission asks for them.
+    in_start_order: tuple[Container, ...] = field(init=False, eq=False, repr=False)
+    claimed: frozenset[tuple[str, str]] = field(init=False, eq=False, repr=False)
 
     @init_containers.validator
     def _have_different_names(self, _: object, __: object) -> None:
@@ -272,6 +275,10 @@ class Pod:
             return
         if twice := repeated(container.name for container in self.in_start_order):
             raise ValueError(expected("Pod.containers", "different names", twice) + " twice")
+
+    @in_start_order.default
+    def _in_start_order(self) -> tuple[Container, ...]:
+        return self.init_containers + self.containers
 
     @claimed.default
     def _claimed(self) -> frozenset[tuple[str, str]]:
@@ -282,11 +289,6 @@ class Pod:
     def has_claims(self) -> bool:
         """Whether dynamic resource allocation has anything to prepare for the pod."""
         return bool(self.claims) or self.extended_claim is not None
-
-    @property
-    def in_start_order(self) -> tuple[Container, ...]:
-        """All containers in the order in which a kubelet admits them: init containers first."""
-        return self.init_containers + self.containers
 
     def container(self, name: str) -> Container:
         """The container called `name`.

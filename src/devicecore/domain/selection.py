@@ -99,7 +99,7 @@ def devices_to_allocate(
     report = inventory.current_report(request.resource)
     if report is None:
         raise UnregisteredDeviceError(request.resource)
-    if not report.healthy:
+    if not report.healthy.bits:
         raise NoHealthyDevicesError(request.resource)
     if allocation and not allocation.devices <= report.healthy:
         raise DevicesNoLongerHealthyError(request.resource)

@@ -73,7 +73,7 @@ class ActivePods:
         self._observers.notify(Released(allocation.key.pod, allocation) for allocation in known)
         before, _ = self._state.replace(lambda value: value.evict(gone))
         self._turns.forget(gone)
-        if not self._observers:
+        if not self._observers.exist:
             return
         freed = [allocation for pod in gone for allocation in before.ledger.of_pod(pod)]
         late = [allocation for allocation in freed if allocation not in known]

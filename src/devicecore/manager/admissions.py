@@ -161,7 +161,7 @@ class Admissions:
         for reservation, receipt in admission.prepared:
             if warning := answers_warning(after.ledger, reservation.resource, receipt):
                 _log.warning("%s", foreign_text(warning))
-        if self._observers:
+        if self._observers.exist:
             self._notify(admission, after)
 
     def _notify(self, admission: _Admission, after: NodeState) -> None:

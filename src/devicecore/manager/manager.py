@@ -373,7 +373,7 @@ class DeviceManager(Runs):
         if not isinstance(event, PluginRegistered):  # registering alone changes nothing that is saved
             self._saver.request()
         self._publisher.publish()
-        if self._observers and isinstance(event, DevicesReported):
+        if self._observers.exist and isinstance(event, DevicesReported):
             old, new = (state.inventory.last_report(event.plugin.resource) for state in (before, after))
             self._observers.notify(changed_health(event.plugin.resource, old, new, after.ledger))
 

@@ -71,10 +71,10 @@ class Lifecycle:
 
     def check_started(self) -> Run:
         """Return the last run, which may be over. Raises DeviceCoreError if there is none, or after a fork."""
-        if self._run is None:
+        if (run := self._run) is None:
             raise self._not_started()
-        self._run.check_process()
-        return self._run
+        run.check_process()
+        return run
 
     def check_running(self) -> None:
         """Refuse a call that needs a run. Raises DeviceCoreError if it does not run, or after a fork."""

@@ -20,9 +20,8 @@ class Observers(Generic[Notification]):
     def __init__(self, observers: Iterable[Callable[[Notification], None]]) -> None:
         check_callables("observers", observers)
         self._observers = tuple(observers)
-
-    def __bool__(self) -> bool:
-        return bool(self._observers)
+        self.exist: bool = bool(self._observers)
+        """Whether there is any observer."""
 
     def notify(self, notifications: Iterable[Notification]) -> None:
         """Call every observer with each of `notifications`, in their order. Without observers nothing is evaluated."""

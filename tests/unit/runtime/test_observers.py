@@ -26,5 +26,5 @@ def test_without_observers_no_notification_is_made() -> None:
         raise AssertionError
 
     observers = Observers[Notification](())
-    assert not observers
+    assert not observers.exist
     observers.notify(made() for _ in range(1))
