@@ -264,7 +264,7 @@ def the_first_instance_is_asked(patch: Patch) -> None:
     def first(self: Resource) -> Plugin | None:
         return self.plugins[0] if self.plugins else self.stopped
 
-    patch.setattr(Resource, "plugin", property(first))
+    patch.setattr(Resource, "plugin", property(first, lambda *_: None))  # the constructor sets it
 
 
 @breaks("an_occupied_socket_is_refused", 0)

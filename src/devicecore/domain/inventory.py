@@ -129,7 +129,8 @@ class Resource:
     `plugins` are the connected instances, in the order in which they registered. `report` is the current list, None
     until a plugin's first list. `stopped` is the plugin that disconnected last, and `gone_since` the time at which it
     did (monotonic seconds); both are None while a plugin is connected. `awaited` says that the resource was known
-    before a restart and no plugin has reported it since.
+    before a restart and no plugin has reported it since. `plugin` is the connected instance that registered last; if
+    none is connected, the one that disconnected last.
     """
 
     name: ResourceName
@@ -138,13 +139,13 @@ class Resource:
     stopped: Plugin | None = None
     gone_since: float | None = None
     awaited: bool = False
+    plugin: Plugin | None = field(init=False, eq=False, repr=False)  # computed once: each admission asks for it twice
 
     def __repr__(self) -> str:
         return f"<Resource {foreign_text(self.name, 100)}: {self.phase.value}, {self.report!r}>"
 
-    @property
-    def plugin(self) -> Plugin | None:
-        """The connected instance that registered last; if none is connected, the one that disconnected last."""
+    @plugin.default
+    def _plugin(self) -> Plugin | None:
         return self.plugins[-1] if self.plugins else self.stopped
 
     @property
