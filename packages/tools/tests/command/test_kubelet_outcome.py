@@ -4,7 +4,6 @@ import pytest
 from devicecore_tools.node.outcome import FactsKeeper, Outcome, OutcomeKind, may_differ, outcome_of, resources_of
 
 from devicecore.domain.admission import Admitted, NotReady, Refused, Verdict
-from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import (
     AdmissionTimeoutError,
     DeviceCoreError,
@@ -16,7 +15,7 @@ from devicecore.domain.errors import (
 from devicecore.domain.events import DevicesReported, PluginLost, PluginRegistered
 from devicecore.domain.model import Container, DeviceId, PluginId, PluginOptions, Pod, PodUid, Receipt, resource_name
 from devicecore.domain.node_state import NodeState
-from devicecore.domain.selection import ResourceRequest
+from devicecore.domain.selection import AskPlugin, ResourceRequest
 from devicecore.plugins.simulated import simulated_devices
 
 GPU, NIC = resource_name("acme.io/gpu"), resource_name("acme.io/nic")
@@ -59,7 +58,7 @@ def registered(count: int) -> NodeState:
 def reserved(state: NodeState, pod: Pod, count: int) -> NodeState:
     request = ResourceRequest(pod.key(pod.containers[0]), GPU, count)
     decision = state.devices_to_allocate(pod, request)
-    assert isinstance(decision, DeviceSet)
+    assert not isinstance(decision, AskPlugin)
     return state.reserve(pod, request, decision)
 
 
