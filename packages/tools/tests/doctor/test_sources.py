@@ -470,11 +470,18 @@ def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
             devices = [{"name": "gpu-0", "attributes": {PCI: {"string": "0000:3b:00.0"}, "index": {"int": 0}}}]
             published = {"driver": "d.org", "nodeName": name, "pool": pool, "devices": devices}
             server.create({"kind": "ResourceSlice", "metadata": {"name": f"slice-{name}"}, "spec": published})
+        pool = {"name": "all", "generation": 1, "resourceSliceCount": 1}
+        everywhere = {"driver": "d.org", "allNodes": True, "pool": pool, "devices": [{"name": "net"}]}
+        server.create({"kind": "ResourceSlice", "metadata": {"name": "slice-all"}, "spec": everywhere})
         node, pods, _, slices, *_ = read_objects("n1", server.kubeconfig(tmp_path / "config")).values()
         missing, *none = read_objects("n3", server.kubeconfig(tmp_path / "config")).values()
-    assert (missing, none) == ("there is no node 'n3' (nodes \"n3\" not found)", [[], [], [], [], []])
+        server.users = {"token": "system:node:n1"}
+        kubelets = server.kubeconfig(tmp_path / "config", {"token": "token"})
+        assert read_objects("n1", kubelets, ["ResourceSlice"]) == {"ResourceSlice": slices[:1]}
+    assert (missing, none) == ("there is no node 'n3' (nodes \"n3\" not found)", [[], [], slices[1:], [], []])
     found = slices_in(Value({"kind": "ResourceSliceList", "items": slices}, "server"), "n1")
-    assert found == (PublishedDeviceSeen("d.org", "n1", "gpu-0", {PCI: "0000:3b:00.0"}),)
+    assert [(one.pool, one.device) for one in found] == [("n1", "gpu-0"), ("all", "net")]
+    assert found[0].attributes == {PCI: "0000:3b:00.0"}
     assert not isinstance(node, str)
     assert not isinstance(pods, str)
     assert node["metadata"]["name"] == "n1"

@@ -38,8 +38,9 @@ PREPARE_FAILED = "reason=FailedPrepareDynamicResources"
 def _objects(server: ApiServer, kind: str, node: str) -> Json:
     """Return the objects of a kind as the server sent them, for one node or for all.
 
-    ResourceClaims are those of all nodes, because they name no node. There are none of the kinds of dynamic resource
-    allocation if the server does not know them. Raises Problem if there is no answer, or an error.
+    ResourceClaims are those of all nodes, because they name no node. ResourceSlices are also those that name no node,
+    unless the server refuses them, as it does to a kubelet. There are none of the kinds of dynamic resource allocation
+    if the server does not know them. Raises Problem if there is no answer, or an error.
     """
     if kind == "Node" and node:
         return server.send(ApiRequest("get nodes", "GET", NODES.path(name=node)))
@@ -48,11 +49,22 @@ def _objects(server: ApiServer, kind: str, node: str) -> Json:
         fields = f"spec.nodeName={node}"
     for resource in _RESOURCES[kind]:
         try:
-            return all_of(server, resource, fields, page=_PODS_AT_ONCE)[0]
+            found = all_of(server, resource, fields, page=_PODS_AT_ONCE)[0]
+            return found + _slices_of_no_node(server) if node and kind == "ResourceSlice" else found
         except Problem as problem:
             if problem.kind != HTTPStatus.NOT_FOUND or kind in {"Node", "Pod", "Event"}:
                 raise
     return []
+
+
+def _slices_of_no_node(server: ApiServer) -> list[Json]:
+    """Return the slices for all nodes, for a selector of nodes, or of devices that name their nodes."""
+    try:
+        return all_of(server, SLICES, "spec.nodeName=", page=_PODS_AT_ONCE)[0]
+    except Problem as problem:
+        if problem.kind != HTTPStatus.FORBIDDEN:
+            raise
+        return []
 
 
 def read_objects(
