@@ -91,6 +91,7 @@ def test_the_refusal_inside_of_a_resize_is_explained(capsys: Capsys) -> None:
         assert "still needs 2, and 1 are healthy and free" in one["because"]
         assert (one["change"][:13], one["next"][:8]) == ("Free or add 1", "The pod ")
         assert "keeps running" in one["next"]
+    assert why('Pod resize Deferred: {"error":' + "[" * 5_000 + "]" * 5_000 + "}", "--json") == 0
 
 
 def forms(message: str) -> list[str]:

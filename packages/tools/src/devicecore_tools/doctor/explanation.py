@@ -117,7 +117,7 @@ def _of_resize(found: Match) -> Match | None:
     """Return the refusal inside of the event of a resize."""
     try:
         error = json.loads(f"{{{found.values.get('json', '')}}}").get("error")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return find(error) if isinstance(error, str) else None
 
