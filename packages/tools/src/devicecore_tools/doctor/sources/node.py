@@ -212,6 +212,8 @@ class NodeSources:
             taken = None if self._reasons is None else datetime.fromisoformat(self._reasons.get(record.TAKEN, ""))
         except ValueError:
             return MAX_LIMIT
+        if taken is not None and (taken.tzinfo is None or taken.year not in range(1970, 2262)):
+            return MAX_LIMIT
         self._read_at = self.clock() if taken is None else int(taken.timestamp() * SECOND)
         return self._read_at
 
