@@ -196,7 +196,7 @@ class Plugin:
         return pluginregistration.RegistrationStatusResponse()
 
     def serve(self) -> grpc.Server:
-        server = grpc.server(ThreadPoolExecutor(16))
+        server = grpc.server(ThreadPoolExecutor(500 if FAULT == "registers-again" else 16))
         methods: dict[str, tuple[Any, Any]] = {
             "GetDevicePluginOptions": (self.options, api.Empty),
             "Allocate": (self.allocate, api.AllocateRequest),
@@ -295,7 +295,7 @@ def watch(plugin: Plugin) -> None:  # noqa: C901 - every fault is a branch
         away = status is grpc.StatusCode.UNAVAILABLE
         if FAULT == "gives-up" and away:
             break
-        if FAULT == "floods" and status is grpc.StatusCode.UNKNOWN:
+        if (FAULT == "floods" and status is grpc.StatusCode.UNKNOWN) or FAULT == "registers-again":
             retry_at = 0.0
         elif not (FAULT == "spins" and away):
             over.wait(POLL_INTERVAL)

@@ -268,8 +268,8 @@ class BareKubelet:
             self.registrations.append(registration)
             old = self.registrations[-_MAX_CONNECTIONS - 1] if len(self.registrations) > _MAX_CONNECTIONS else None
         if old is not None and old.connection is not None:
-            old.connection.close()
-            old.connection = None
+            connection, old.connection = old.connection, None  # so that nobody takes its end for the plugin's
+            connection.close()
         return True
 
     def _decide(self, registration: Registration) -> None:
