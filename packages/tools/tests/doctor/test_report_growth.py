@@ -10,8 +10,12 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from attrs import evolve
 from devicecore_tools import doctor
+from devicecore_tools.doctor.sources.claims import slices_in
 from tests.doctor.nodes import GPU, Entry, checkpoint, plugin, pod, with_api, with_file, with_plugins, with_pods
+
+from devicecore.domain.documents import Value
 
 FEW, MANY = 25, 100
 TIMES = 4.2
@@ -77,6 +81,20 @@ def replicas_of_one_name_and_many_claims_of_that_name(count: int) -> doctor.Look
     return doctor.Look(look.checkpoint, claims=doctor.Reading.of("dra_manager_state", doctor.ClaimsSeen(tuple(claims))))
 
 
+def partitions_in_many_slices(count: int) -> doctor.Look:
+    uses = [{"counterSet": "memory", "counters": {"size": {"value": "1"}}}]
+    shared = [{"name": "memory", "counters": {"size": {"value": "9"}}}]
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": count + 1}
+    specs: list[Any] = [{"devices": [{"name": f"d{one}", "consumesCounters": uses}]} for one in range(count)]
+    items = [
+        {"spec": {"driver": GPU, "nodeName": "n", "pool": pool, **of}} for of in ({"sharedCounters": shared}, *specs)
+    ]
+    slices = slices_in(Value({"kind": "ResourceSliceList", "items": items}, "slices"), "n")
+    assert len({id(one.counters) for one in slices}) == 1
+    claims = tuple(doctor.AllocatedClaimSeen(one.device, ((GPU, "n", one.device),)) for one in slices)
+    return evolve(node([], {}), slices=doctor.Reading.of("s", slices), allocations=doctor.Reading.of("c", claims))
+
+
 NODES: tuple[Callable[[int], doctor.Look], ...] = (
     one_device_of_many_pods,
     one_device_of_many_pods_that_are_not_known,
@@ -85,6 +103,7 @@ NODES: tuple[Callable[[int], doctor.Look], ...] = (
     resources_without_a_plugin,
     unhealthy_devices_of_many_plugins,
     replicas_of_one_name_and_many_claims_of_that_name,
+    partitions_in_many_slices,
 )
 
 

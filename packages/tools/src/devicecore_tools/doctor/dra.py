@@ -17,6 +17,9 @@ from devicecore_tools.doctor.precedence import CLAIM, KubeletNow, Owner, OwnerSt
 Device = tuple[str, str, str]
 """Driver, pool and name."""
 
+Left = Mapping[tuple[str, str], int]
+"""What is left of each counter of a pool."""
+
 _REGISTRATION = "-reg.sock"
 _SHORT_NAME = re.compile(r"dra-[0-9a-z]+-reg\.sock")  # kubelets' helpers from 1.37 on leave out the driver's name
 
@@ -170,6 +173,8 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
         taken.setdefault((driver, pool), set()).add(name)
     for driver, pool, name in (*allocated, *in_api, *in_file):
         used.setdefault((driver, pool), set()).add(name)
+    counters = {key[:2]: one.counters for key, one in published.items() if one.counters}
+    left = {pool: (of.beside(used.get(pool, ())), of.beside(taken.get(pool, ()))) for pool, of in counters.items()}
     here = {key[:2] for key in (*published, *in_api, *in_file)}
     health = look.health.value or {}
     for key in sorted({*published, *in_api, *in_file, *(key for key in allocated if key[:2] in here)}):
@@ -195,16 +200,16 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
                 one.numa_nodes,
                 one.is_tainted,
                 key in published and one.is_own,
-                one.is_usable and _has_room(one, taken.get(key[:2], set()), used.get(key[:2], set())),
+                one.is_usable and _has_room(one, *left.get(key[:2], ({}, {}))),
             ),
         )
 
 
-def _has_room(one: PublishedDeviceSeen, taken: set[str], used: set[str]) -> bool | None:
+def _has_room(one: PublishedDeviceSeen, beside_used: Left, beside_taken: Left) -> bool | None:
     """Return whether the counters of its pool suffice for a device. It is None if that is not known."""
-    if one.counters is None or one.counters.suffice(one.device, used):
+    if one.counters is None or one.counters.suffice(one.device, beside_used):
         return True
-    return None if one.counters.suffice(one.device, taken) else False
+    return None if one.counters.suffice(one.device, beside_taken) else False
 
 
 def _told(owners: Iterable[Owner], names: tuple[str, ...]) -> str:

@@ -3,7 +3,8 @@
 Law: a source that could not be read has no value, but a reason. It is never taken for a source that has no entries.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from functools import cached_property
 from typing import Generic, TypeVar
@@ -203,12 +204,16 @@ class PoolCounters:
     totals: Mapping[tuple[str, str], int]
     uses: Mapping[str, Mapping[tuple[str, str], int]]
 
-    def suffice(self, device: str, taken: Collection[str]) -> bool:
-        """Return whether enough is left for a device, beside those that are taken."""
-        return all(
-            amount + sum(self.uses.get(other, {}).get(counter, 0) for other in taken) <= self.totals.get(counter, 0)
-            for counter, amount in self.uses.get(device, {}).items()
-        )
+    def beside(self, taken: Iterable[str]) -> Mapping[tuple[str, str], int]:
+        """Return what is left of each counter beside devices that are taken."""
+        left = Counter(self.totals)
+        for device in taken:
+            left.subtract(self.uses.get(device, {}))
+        return left
+
+    def suffice(self, device: str, left: Mapping[tuple[str, str], int]) -> bool:
+        """Return whether what is left is enough for a device."""
+        return all(amount <= left.get(counter, 0) for counter, amount in self.uses.get(device, {}).items())
 
 
 @frozen

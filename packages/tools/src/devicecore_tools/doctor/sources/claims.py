@@ -95,7 +95,10 @@ def slices_in(document: Value, name: str = "", node: TargetNode | None = None) -
     pools = {pool.key: pool for pool in Slices(whole).pools(node or TargetNode(name), Features())}
     current = ((key, spec) for key, generation, spec in slices if generation == newest[key])
     usable = partial(_is_usable, name=name, node=node)
-    return tuple(device for key, spec in current for device in _published(key, spec, usable, pools.get(key)))
+    counters = {key: _counters(pool) for key, pool in pools.items()}
+    return tuple(
+        device for key, spec in current for device in _published(key, spec, usable, pools.get(key), counters.get(key))
+    )
 
 
 def _is_usable(one: Value, name: str, node: TargetNode | None) -> bool | None:
@@ -108,9 +111,9 @@ def _is_usable(one: Value, name: str, node: TargetNode | None) -> bool | None:
     return node_selector(selector)(node) if node is not None else None
 
 
-def _counters(pool: Pool | None) -> PoolCounters | None:
+def _counters(pool: Pool) -> PoolCounters | None:
     """Return the counters of a pool, None if it has none."""
-    if pool is None or not pool.counters:
+    if not pool.counters:
         return None
     totals = {
         (of, counter): amount.nanos for of, amounts in pool.counters.items() for counter, amount in amounts.items()
@@ -129,9 +132,12 @@ def _generation(spec: Value) -> int:
 
 
 def _published(
-    key: tuple[str, str], spec: Value, usable: Callable[[Value], bool | None], pool: Pool | None
+    key: tuple[str, str],
+    spec: Value,
+    usable: Callable[[Value], bool | None],
+    pool: Pool | None,
+    counters: PoolCounters | None,
 ) -> Iterator[PublishedDeviceSeen]:
-    counters = _counters(pool)
     is_whole = not (pool and pool.problem) or not spec["pool"]["resourceSliceCount"].data
     for device in spec["devices"].sequence():
         # Until v1beta1, the fields of a device are one level lower.
