@@ -627,8 +627,12 @@ def test_the_devices_of_other_nodes_or_of_all_are_not_taken_for_this_nodes_own(
             lambda claims: claims["items"][0]["status"].update(reservedFor=[{"resource": "podgroups", "uid": "g"}]),
             None,
         ),
+        (
+            lambda claims: claims["items"][0]["status"]["allocation"]["devices"]["results"][0].update(device="other"),
+            None,
+        ),
     ],
-    ids=["absent", "deallocated", "not-reserved", "reserved-for-a-group"],
+    ids=["absent", "deallocated", "not-reserved", "reserved-for-a-group", "named-otherwise"],
 )
 def test_a_claim_in_use_that_the_api_server_has_taken_away_is_found(
     change: Callable[[Any], object], found: list[str] | None, tmp_path: Path, capsys: Capsys

@@ -142,7 +142,8 @@ def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Fo
         pod, known = pods.by_name.get((namespace, of_pod)), at_server.get(f"{namespace}/{claim}")
         if pod is None or known is None or pod.phase != "Running" or pod.is_deleting:
             continue
-        lost = [device for *_, device in sorted(set(devices) - set(known.devices))]
+        allocated = {driver for driver, *_ in known.devices}  # such a driver may answer with names of its own
+        lost = [device for driver, _, device in sorted(set(devices)) if driver not in allocated]
         if lost:
             what = f"does not have {counted(len(lost), 'device')} that the pod uses ({names(lost)})"
         elif known.pods is not None and pod.pod.uid not in known.pods:
