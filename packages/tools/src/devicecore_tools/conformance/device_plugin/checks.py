@@ -778,15 +778,14 @@ def keeps_its_ids(plugin: PluginUnderTest) -> str:
         plugin.registration.restarted()
     last = plugin.lists.require_list()
     plugin.process.wait(lambda: len(last.last_list.devices) >= len(before) or last.ended, plugin.settings.timeout)
-    connections = [one.connection for one in plugin.kubelet.registrations if one.connection]
-    for number, connection in enumerate(one for one in connections if one.list_count):
+    connections = {number: one.connection for number, one in enumerate(plugin.kubelet.registrations, 1)}
+    listed = {number: one for number, one in connections.items() if one and one.list_count}
+    for number, connection in listed.items():
         now = {device.ID for device in connection.last_list.devices}
         gone, new = sorted(before - now), sorted(now - before)
         # If only one of them is not empty, a device was plugged in or out, or the list was not complete yet.
-        require(
-            not (gone and new), f"in the list of registration {number + 1}, {some(new)} was in place of {some(gone)}"
-        )
-    return f"the same {counted(len(before), 'id')} after each of {counted(number + 1, 'registration')}"
+        require(not (gone and new), f"in the list of registration {number}, {some(new)} was in place of {some(gone)}")
+    return f"the same {counted(len(before), 'id')} after each of {counted(len(listed), 'registration')}"
 
 
 @check(
