@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from attrs import field, frozen
 from devicecore_tools.testing.api_server import RunFirst
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.node_server import NodeServer
 
@@ -135,6 +135,14 @@ def kubeconfig(server: NodeServer) -> Iterator[Path]:
     meanwhile=st.lists(interferences, max_size=3),
     keep_removed=st.booleans(),
 )
+@example(
+    strategy=PatchStrategy.APPLY,
+    status=None,
+    applied={"acme.io/gpu.x": "1"},
+    statuses=[NodeStatus({}, {})],
+    meanwhile=[],
+    keep_removed=False,
+)
 def test_foreign_keys_never_change(
     server: NodeServer,
     kubeconfig: Path,
@@ -174,7 +182,8 @@ def test_foreign_keys_never_change(
     node = server.node(name)
     leftovers = [key for key in applied if is_extended_resource(key)]
     assert foreign(node, leftovers) == foreign(expected, leftovers)
-    assert {node["status"]["capacity"].get(key) for key in leftovers} <= {"0" if keep_removed else None}
+    capacity = node.get("status", {}).get("capacity", {})
+    assert {capacity.get(key) for key in leftovers} <= {"0" if keep_removed else None}
 
     for section in SECTIONS:
         before, after = ours(expected, section), ours(node, section)
