@@ -181,6 +181,7 @@ def test_the_rules_would_read_just_so(
     assert_that_the_rules_agree(bytes(blob), loads)
 
 
+ENTRY = b'[{"PodUID":"p","ContainerName":"c","ResourceName":"r","DeviceIDs":{"0":["d"]},"AllocResp":"%s"}]'
 SOUND = b'{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{"a/b":["c"]}},"Checksum":1}'
 
 
@@ -203,16 +204,17 @@ SOUND = b'{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{"a/b":["c"]}},"Che
         SOUND.replace(
             b"[]", b'[{"ContainerName":"c","PodUID":"p","ResourceName":"r","DeviceIDs":{"0":["d"]},"AllocResp":""}]'
         ),
+        *(SOUND.replace(b"[]", ENTRY % text) for text in (b"AAAA=", b"AAAA==", b"AAAA====")),
         b"\xef\xbb\xbf" + SOUND,
         SOUND.decode().encode("utf-16"),
         SOUND + b"\n",
     ],
-    ids=lambda blob: repr(blob[:90]),
+    ids=lambda blob: repr(blob[:70] + blob[-60:]),
 )
 def test_what_libraries_forgive_is_left_to_the_rules(blob: bytes, loads: Callable[..., object]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint.plain_file, "_loads", loads)
-        assert read_plain(SOUND) is not None
+        assert read_plain(SOUND.replace(b"[]", ENTRY % b"AAAA")) is not None
         assert read_plain(blob) is None
 
 

@@ -92,7 +92,10 @@ def _list(value: object) -> list[object]:
 def _bytes(text: str) -> bytes:
     if len(text) > MAX_RESPONSE_TEXT:
         raise ValueError
-    return a2b_base64(text, strict_mode=True)
+    data = a2b_base64(text, strict_mode=True)
+    if 4 * (len(data) + text[-2:].count("=")) != 3 * len(text):  # before Python 3.13 there may be too much padding
+        raise ValueError
+    return data
 
 
 def _strings(value: object) -> tuple[str, ...]:
