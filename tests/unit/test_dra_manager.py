@@ -12,7 +12,7 @@ from attrs import define, evolve, field
 
 from devicecore.adapters.memory import MemoryPods, MemoryStore
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverInstance, MemoryDriverTransport, MemorySlices
-from devicecore.domain.dra import errors, health
+from devicecore.domain.dra import errors, health, releasing
 from devicecore.domain.dra.answers import PREPARE, UNPREPARE, PrepareResult, UnprepareResult
 from devicecore.domain.dra.claims import ClaimCache, ClaimPhase
 from devicecore.domain.dra.drivers import DriverRegistered, InstanceId
@@ -26,6 +26,7 @@ from devicecore.domain.dra.model import (
     PreparedDevice,
     ResourceClaim,
 )
+from devicecore.domain.dra.preparing import AskDriver
 from devicecore.domain.dra.state_file import ClaimEntry, StateWriter, decode, encode
 from devicecore.domain.errors import CalledFromInsideError, CorruptCheckpointError, DirectoryError, StoreError
 from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, PodUid
@@ -232,6 +233,28 @@ def test_a_claim_that_was_prepared_again_is_released_again(node: Node, pool: Thr
     done(release)
     assert gpu.calls[1:] == [("unprepare", ("both",)), ("prepare", ("both",)), ("unprepare", ("both",))]
     assert nic.calls[-1] == ("unprepare", ("both",))
+    assert not manager.claims.claims
+
+
+def test_a_claim_that_was_prepared_again_at_the_last_moment_is_released_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another pod comes and goes after the driver was asked, and before the claim is forgotten."""
+    manager, driver = node.with_claim("a", "b")
+    manager.prepare(pod("a", "claim"))
+    others = [pod("b", "claim")]
+
+    def next_to_release(*arguments: Any) -> AskDriver | None:  # noqa: ANN401 - those of the function it stands for
+        ask = releasing.next_to_release(*arguments)
+        if ask is None and others:
+            other = others.pop()
+            manager.prepare(other)
+            manager.unprepare(other.uid)
+        return ask
+
+    monkeypatch.setattr("devicecore.dra_manager.release.next_to_release", next_to_release)
+    manager.unprepare(PodUid("a"))
+    assert [method for method, _ in driver.calls] == ["prepare", "unprepare", "prepare", "unprepare"]
     assert not manager.claims.claims
 
 

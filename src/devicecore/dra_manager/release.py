@@ -57,8 +57,14 @@ class Release:
         Raises DeviceCoreError with the kubelet's sentence, without its prefix.
         """
         run = self._claims.run()
-        last, released = self._ask_all(run, pod, self._claims.cache.of_pod(pod))
-        self._claims.save(run, "state", lambda cache: remove(cache, pod, last, released))
+        left = self._release_once(run, pod, self._claims.cache.of_pod(pod))
+        while left:  # another pod has had a claim prepared again and left it, all since the drivers were asked
+            left = self._release_once(run, pod, left)
+
+    def _release_once(self, run: Run, pod: PodUid, keys: Sequence[ClaimKey]) -> Sequence[ClaimKey]:
+        """Release these claims. Return those that the pod still uses."""
+        last, released = self._ask_all(run, pod, keys)
+        return self._claims.save(run, "state", lambda cache: remove(cache, pod, last, released)).cache.of_pod(pod)
 
     def release_all(self, run: Run, pods: Collection[PodUid]) -> dict[PodUid | None, DeviceCoreError]:
         """Release the claims of these pods, and those that no pod uses. Return the errors by pod.
