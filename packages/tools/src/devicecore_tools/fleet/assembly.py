@@ -4,13 +4,11 @@ Law: everything that is started is stopped in the reverse order, even if a later
 """
 
 import fcntl
-import logging
 import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from attrs import frozen
 
@@ -24,15 +22,13 @@ from devicecore_tools.fleet.description import FleetDescription, GroupDescriptio
 from devicecore_tools.fleet.fleet import Fleet
 from devicecore_tools.fleet.slices import StoredSlices
 from devicecore_tools.fleet.virtual_node import SharedParts
+from devicecore_tools.node.assembly import serve_metrics
 from devicecore_tools.node.cluster import endpoint
 from devicecore_tools.node.cluster.pod_watch import KubeApiPods
 from devicecore_tools.node.cluster.pods import NodePods
 from devicecore_tools.node.cluster.requests import KubeApiRequests
 from devicecore_tools.node.cluster.writer import ApiWriter
 from devicecore_tools.node.lanes import Workers
-
-if TYPE_CHECKING:
-    from devicecore.adapters.prometheus import PrometheusMetrics
 
 WORKERS = 16
 """Threads that read claims, and as many that wait for the disk and the sockets of nodes that have some. They end when
@@ -41,8 +37,6 @@ idle. A server that does not answer keeps only the first busy.
 
 LOCK_NAME = ".lock"
 """The file in the root that a fleet locks. No node has such a name."""
-
-_log = logging.getLogger(__name__)
 
 
 @frozen
@@ -70,7 +64,8 @@ class FleetSettings:
         context: the context of the kubeconfig, if not its current one.
         root: where nodes keep their files; None to keep them in memory.
         taints: whether Nodes keep pods away that do not tolerate the fleet.
-        metrics: host and port to serve metrics at; None for none.
+        metrics_port: where to serve metrics; None for nowhere.
+        metrics_host: the address that the port is of.
         node_ip: the address of all nodes; None for that of this machine.
         port: where `kubectl logs` is refused; 0 for a free one.
     """
@@ -79,7 +74,8 @@ class FleetSettings:
     context: str | None = None
     root: Path | None = None
     taints: bool = True
-    metrics: tuple[str, int] | None = None
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
     node_ip: str | None = None
     port: int = 0
 
@@ -96,15 +92,14 @@ def start(
         StoreError: there is an unusable checkpoint, and it cannot be set aside.
     """
     if settings.kubeconfig is None and not Path(SERVICE_ACCOUNT).is_dir():
-        raise NoServiceAccountError(
-            SERVICE_ACCOUNT
-        )  # the adapter would take ~/.kube/config, perhaps of another cluster
+        # Else the adapter would take ~/.kube/config, perhaps of another cluster.
+        raise NoServiceAccountError(SERVICE_ACCOUNT)
     if settings.root is not None:
         _lock(settings.root, last_to_first)
     access = Access(settings.kubeconfig, settings.context)
     claims = last_to_first.enter_context(KubeApiClaims(access))
     writer = ApiWriter(KubeApiRequests(access))
-    metrics = _metrics(settings.metrics, last_to_first)
+    metrics = serve_metrics(settings.metrics_port, last_to_first, settings.metrics_host)
     saver = SaverThread()
     last_to_first.callback(saver.end)
     shared = SharedParts(saver, Workers(WORKERS), Workers(WORKERS), time.monotonic, settings.root, metrics)
@@ -138,17 +133,3 @@ def _lock(root: Path, last_to_first: ExitStack) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RootInUseError(foreign_text(str(root))) from None
-
-
-def _metrics(place: tuple[str, int] | None, last_to_first: ExitStack) -> "PrometheusMetrics | None":
-    """Serve metrics. If there is no place, return None: then the library for it need not be installed."""
-    if place is None:
-        return None
-    from devicecore.adapters.prometheus import PrometheusMetrics
-
-    metrics = PrometheusMetrics()
-    host, port = place
-    server = metrics.serve(port, host)
-    last_to_first.callback(server.stop)
-    _log.info("metrics at %s", server.url)
-    return metrics

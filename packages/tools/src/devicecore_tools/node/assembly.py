@@ -92,7 +92,7 @@ def start(
 
     Raises SetUpError and StoreError.
     """
-    root, metrics = options.root, _metrics(options.metrics_port, last_to_first)
+    root, metrics = options.root, serve_metrics(options.metrics_port, last_to_first)
     check_directory(root, allow_shared=options.allow_shared_directory)
     reporter = cluster.pods if cluster else None
     pods: PodFeed | None = reporter
@@ -130,14 +130,14 @@ def start(
     return engine
 
 
-def _metrics(port: int | None, last_to_first: ExitStack) -> "PrometheusMetrics | None":
-    """Serve metrics on `port`; None if there is no port: then the library for it need not be installed."""
+def serve_metrics(port: int | None, last_to_first: ExitStack, host: str = "127.0.0.1") -> "PrometheusMetrics | None":
+    """Serve metrics on a port. If there is none, return None: then the library for it need not be installed."""
     if port is None:
         return None
     from devicecore.adapters.prometheus import PrometheusMetrics
 
     metrics = PrometheusMetrics()
-    server = metrics.serve(port)
+    server = metrics.serve(port, host)
     last_to_first.callback(server.stop)
     _log.info("metrics at %s", server.url)
     return metrics
