@@ -392,6 +392,11 @@ class Look:
         return {source: getattr(self, source.name.lower()) for source in Source}
 
     @property
+    def is_unheard(self) -> bool:
+        """Whether the API server has not heard of the kubelet, and nobody looked at the kubelet's sockets."""
+        return self.sockets.value is None and self.node.value is not None and self.node.value.is_silent
+
+    @property
     def is_enough(self) -> bool:
         """Whether anything is known of devices: from the checkpoint, the pod-resources API, claims or a plugin."""
         file = self.checkpoint.value

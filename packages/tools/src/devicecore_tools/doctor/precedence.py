@@ -185,8 +185,7 @@ def kubelet_state(look: Look, pods: Pods) -> KubeletNow:
     served = [sockets.served[name] for name in KUBELET_SOCKETS if name in sockets.served] if sockets else []
     if served and not any(served):
         return KubeletNow.STOPPED
-    is_unheard = sockets is None and look.node.value is not None and look.node.value.is_silent
-    return KubeletNow.SILENT if is_unheard or TOO_LATE in look.pod_resources.problem else KubeletNow.UNKNOWN
+    return KubeletNow.SILENT if look.is_unheard or TOO_LATE in look.pod_resources.problem else KubeletNow.UNKNOWN
 
 
 TOO_LATE = "DEADLINE_EXCEEDED"

@@ -22,7 +22,7 @@ def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]
         dead = [one for one in KUBELET_SOCKETS if look.sockets.value.served.get(one) is False]
         sentence = f"No kubelet runs on this node: no process listens at {' and '.join(dead)}.{pods_run}"
         yield Found(sentence, (Evidence(Source.SOCKETS, f"connection refused: {', '.join(dead)}"),))
-    elif kubelet is KubeletNow.SILENT and look.sockets.value is None and look.node.value and look.node.value.is_silent:
+    elif kubelet is KubeletNow.SILENT and look.is_unheard:
         sentence = f"The kubelet of this node does not report to the API server.{pods_run}"
         yield Found(sentence, (Evidence(Source.NODE, "condition Ready: Unknown"),))
     elif kubelet is KubeletNow.SILENT:
