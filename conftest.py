@@ -17,6 +17,7 @@ from pathlib import Path
 from pkgutil import walk_packages
 
 import pytest
+from devicecore_tools.testing.temporary import short_root
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
@@ -57,8 +58,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # A unix socket's path has at most 107 bytes, and many tests have sockets in temporary directories.
-if len(tempfile.gettempdir()) > 40:  # noqa: PLR2004 - as in devicecore_tools.testing.temporary
-    os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"  # noqa: S108 - files in it are made by mkdtemp
+if root := short_root():
+    os.environ["TMPDIR"] = tempfile.tempdir = root
 
 ROOT = Path(__file__).parent
 TESTS = ROOT / "tests"

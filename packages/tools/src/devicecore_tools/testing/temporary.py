@@ -35,7 +35,7 @@ def short_directory() -> Iterator[str]:
 
 def new_short_directory() -> Path:
     """Make a directory with a short path, which the caller removes."""
-    return Path(tempfile.mkdtemp(prefix="dc-", dir=_root()))
+    return Path(tempfile.mkdtemp(prefix="dc-", dir=short_root()))
 
 
 def remove_tree(path: Path) -> None:
@@ -75,6 +75,7 @@ def _entries(path: str | Path) -> "list[os.DirEntry[str]]":
         return list(entries)
 
 
-def _root() -> str | None:
+def short_root() -> str | None:
+    """Return where to make temporary directories with short paths. Return None if the usual place is short enough."""
     fits = len(os.fsencode(tempfile.gettempdir())) <= _MAX_ROOT_LENGTH
     return None if fits else _SHORT_ROOT
