@@ -167,7 +167,7 @@ if __name__ == "__main__":
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
+    """Return whether a process runs. One that has ended does not, even if nobody has waited for it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

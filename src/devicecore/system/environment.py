@@ -1,6 +1,6 @@
-"""The environment of this process, for the processes that it starts.
+"""The environment variables that this process passes to the processes it starts.
 
-Law: another thread may change the environment meanwhile.
+Law: a copy of them succeeds while another thread changes them.
 """
 
 import os

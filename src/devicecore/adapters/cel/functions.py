@@ -275,6 +275,7 @@ _FORMATS = {  # how long a text may be, and what it must look like
     "labelValue": (63, rf"({_NAMED})?"),
     "uuid": (36, r"(?i:[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12})"),
     "date": (10, _DATE),
+    # Kubernetes' own expression has any character before a fraction of a second, too.
     "datetime": (MAX_MADE, rf"{_DATE}[tT]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(.\d+)?([zZ]|[+-]\d\d:\d\d)"),
     "byte": (MAX_MADE, r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"),
 }

@@ -58,7 +58,7 @@ def _objects(server: ApiServer, kind: str, node: str) -> Json:
 
 
 def _slices_of_no_node(server: ApiServer) -> list[Json]:
-    """Return the slices for all nodes, for a selector of nodes, or of devices that name their nodes."""
+    """Return the slices that name no node: they are for all nodes, for those of a selector, or name nodes by device."""
     try:
         return all_of(server, SLICES, "spec.nodeName=", page=_PODS_AT_ONCE)[0]
     except Problem as problem:
