@@ -460,8 +460,8 @@ class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, MemoryConn
 
     def serve(self, plugin: DevicePlugin) -> Served:
         """Register a plugin now, and again after each restart or disconnection."""
-        connect = lambda: self._memory.connect(plugin)  # noqa: E731 - each start has another transport
-        return self._serve(InMemory(plugin.resource, connect, MemoryConnection.disconnect))
+        # Each start has another transport, so it is looked up when the plugin registers.
+        return self._serve(InMemory(plugin.resource, lambda: self._memory.connect(plugin), MemoryConnection.disconnect))
 
     def drop_stream(self, resource: str) -> None:
         """Disconnect the plugins of `resource`. They register again at once."""

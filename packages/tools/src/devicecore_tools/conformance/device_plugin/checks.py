@@ -778,8 +778,11 @@ def keeps_its_ids(plugin: PluginUnderTest) -> str:
         plugin.registration.restarted()
     last = plugin.lists.require_list()
     plugin.process.wait(lambda: len(last.last_list.devices) >= len(before) or last.ended, plugin.settings.timeout)
-    connections = {number: one.connection for number, one in enumerate(plugin.kubelet.registrations, 1)}
-    listed = {number: one for number, one in connections.items() if one and one.list_count}
+    listed = {
+        number: connection
+        for number, one in enumerate(plugin.kubelet.registrations, 1)
+        if (connection := one.connection) and connection.list_count
+    }
     for number, connection in listed.items():
         now = {device.ID for device in connection.last_list.devices}
         gone, new = sorted(before - now), sorted(now - before)
