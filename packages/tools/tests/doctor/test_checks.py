@@ -46,6 +46,14 @@ def test_nothing_is_wrong_on_a_clean_node() -> None:
     assert findings(CLEAN) == ()
 
 
+def test_a_claim_is_said_to_be_gone_only_if_all_claims_were_read() -> None:
+    look = nodes.claim_taken_away(CLEAN)
+    of_some = evolve(look.allocations, value=())
+    assert findings(evolve(look, allocations=of_some)) == ()
+    (found,) = findings(evolve(look, allocations=evolve(of_some, is_whole=True)))
+    assert found.sentence.endswith("runs with ResourceClaim 'default/freed', which is not at the API server any more.")
+
+
 def test_each_check_has_a_planted_node() -> None:
     assert list(PLANTS) != []
     assert {one.code for one in CHECKS} == PLANTS.keys()

@@ -322,6 +322,17 @@ def without_drivers(root: Path) -> None:
     (root / "listing.txt").write_text(listing.replace("reg.sock  listener", "reg.sock  no listener (refused)"))
 
 
+def with_a_device_in_two_claims(root: Path) -> None:
+    for name in ("resourceclaims.json", LIST_NAME):
+        (root / name).write_text((root / name).read_text().replace('"dev-1"', '"dev-0"'))
+
+
+def with_two_shares_of_a_device(root: Path) -> None:
+    with_a_device_in_two_claims(root)
+    claims = (root / "resourceclaims.json").read_text()
+    (root / "resourceclaims.json").write_text(claims.replace('"device":', '"shareID": "a-uuid", "device":'))
+
+
 @pytest.mark.parametrize(
     ("name", "change", "found", "asked", "said"),
     [
@@ -336,6 +347,8 @@ def without_drivers(root: Path) -> None:
         ("01-healthy", with_devices_on_no_numa_node, [], "acme.io/gpu", ""),
         ("01-healthy", with_a_file_of_other_pods, ["sources-disagree"] * 3, "acme.io/gpu", ""),
         ("16-shared-claim-one-terminating", without_drivers, ["driver-gone"], "", ""),  # p1 goes on with the claim
+        ("14-dra-healthy", with_a_device_in_two_claims, ["two-owners"], "", ""),
+        ("14-dra-healthy", with_two_shares_of_a_device, [], "", ""),
     ],
 )
 def test_a_node_that_differs_from_a_recorded_one_is_not_misjudged(
@@ -460,6 +473,20 @@ def with_a_monitor(root: Path) -> None:
     )
 
 
+def with_an_older_event_in_another_zone(root: Path) -> None:
+    older = "Failed to prepare dynamic resources: prepare dynamic resources: ResourceClaim k9: not allocated"
+    change = {"message": older, "lastTimestamp": "2026-11-22T07:03:00+02:00"}
+    changed(root, "events.json", lambda events: events["items"].append({**events["items"][-1], **change}))
+
+
+def with_pods_that_have_ended(root: Path) -> None:
+    changed(root, "pods.json", lambda pods: [pod["status"].update(phase="Succeeded") for pod in pods["items"]])
+
+
+def without_device(answer: dict[str, Any], device: str) -> None:
+    answer["devices"] = [one for one in answer["devices"] if one["device_ids"] != [device]]
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "said", "not_said"),
     [
@@ -509,8 +536,27 @@ def with_a_monitor(root: Path) -> None:
             "'team-14/p2' runs with ResourceClaim 'team-14/k2', of which the file of the kubelet has no record.",
             "no record for",
         ),
+        (
+            "23-kubelet-stopped",
+            [lambda root: (root / "listing.txt").unlink()],
+            "no process listens at pod-resources/kubelet.sock.",
+            "device-plugins/kubelet.sock.",
+        ),
+        (
+            "13-pending-claim-events-only",
+            [with_an_older_event_in_another_zone],
+            "DRA driver gpu.example.com is not registered.",
+            "not allocated",
+        ),
+        ("01-healthy", [with_pods_that_have_ended], '"owner": "free"', "team-1/"),  # kubelets up to 1.33 list them
+        (
+            "01-healthy",
+            [lambda root: changed(root, ALLOCATABLE_NAME, lambda answer: without_device(answer, "gpu-3"))],
+            '"device": "gpu-3", "numa_nodes": null, "health": "unknown", "owner": "unknown"',
+            '"none"',
+        ),
     ],
-    ids=range(21),
+    ids=range(25),
 )
 def test_a_sentence_says_no_more_than_the_sources(
     name: str, changes: list[Callable[[Path], object]], said: str, not_said: str, tmp_path: Path, capsys: Capsys
@@ -600,6 +646,7 @@ def test_a_device_of_a_driver_is_free_only_if_a_claim_can_get_it(
         ({"nodeName": "elsewhere"}, False, set()),  # the pods say on which node the kubelet is
         (on_node("elsewhere"), True, set()),
         (on_node("elsewhere"), False, {"unknown"}),
+        ({"nodeName": "node-14", "skipNodeOperations": ["*"]}, True, {"free"}),  # no kubelet calls its driver
     ],
 )
 def test_the_devices_of_other_nodes_or_of_all_are_not_taken_for_this_nodes_own(

@@ -30,6 +30,7 @@ class DriverPresence(Enum):
     ALIVE = "alive"
     GONE = "gone"
     UNKNOWN = "unknown"
+    NOT_NEEDED = "not needed"
 
 
 @frozen
@@ -78,7 +79,7 @@ class DraDevices:
     def of(cls, look: Look, kubelet: KubeletNow, pods: Pods) -> "DraDevices":
         """Return the devices of a look."""
         prepared = look.claims.value
-        drivers = {one.driver for one in look.slices.value or ()}
+        drivers = {one.driver for one in look.slices.value or () if one.needs_driver}
         for of_claim in prepared.drivers.values() if prepared else ():
             drivers.update(of_claim)
         allocated = {
@@ -96,6 +97,7 @@ class DraDevices:
                 waiting.append((pod, missing))
                 drivers.update(driver for claim in missing for driver in allocated.get(claim, ()))
         states, ended = _driver_states(look, drivers)
+        states = {**{one.driver: DriverPresence.NOT_NEEDED for one in look.slices.value or ()}, **states}
         return cls(
             dict(_devices(look, pods)),
             states,

@@ -20,6 +20,9 @@ Value = TypeVar("Value")
 NOT_GIVEN = "the caller did not name it"
 """Why a source has no value if the caller did not name it."""
 
+NOBODY_LISTENS = "no process listens at the socket"
+"""What is said of a socket whose process has gone."""
+
 MAX_NOTES = 10
 """Notes that are kept of a source."""
 
@@ -51,12 +54,14 @@ class Reading(Generic[Value]):
         value: what it said; None if it could not be read.
         problem: why there is no value; empty if there is one.
         notes: what could not be read of a source that was read otherwise, one sentence each.
+        is_whole: whether it certainly has the objects of all namespaces, which no file shows of itself.
     """
 
     place: str = ""
     value: Value | None = None
     problem: str = NOT_GIVEN
     notes: tuple[str, ...] = ()
+    is_whole: bool = False
 
     @classmethod
     def of(cls, place: str, value: Value, notes: tuple[str, ...] = ()) -> "Reading[Value]":
@@ -167,7 +172,7 @@ class AllocatedClaimSeen:
 
     `pods` has the UIDs of the pods for which it is reserved; it is None if it is reserved for something else.
     `is_local` says that the allocation is for one node by its name, so that its devices are that node's own.
-    `only_watched` are those of the devices to which the claim has no more than admin access.
+    `only_watched` are those of the devices to which the claim has only admin access; of `shared`, it has a share.
     """
 
     claim: str
@@ -175,11 +180,12 @@ class AllocatedClaimSeen:
     pods: tuple[str, ...] | None = ()
     is_local: bool = False
     only_watched: frozenset[tuple[str, str, str]] = frozenset()
+    shared: frozenset[tuple[str, str, str]] = frozenset()
 
 
 @frozen
 class EventSeen:
-    """An event about a pod, with the time at which it happened last, as the API server wrote it."""
+    """An event about a pod, with the time at which it happened last, in UTC."""
 
     namespace: str
     pod: str
@@ -226,6 +232,7 @@ class PublishedDeviceSeen:
         counters: what it shares with the other devices of its pool; None if nothing.
         is_own: whether it was published for this node by the node's name, as the node's own driver does.
         is_usable: whether claims on this node can get it; None if that is not known, or its pool is incomplete.
+        needs_driver: whether a kubelet calls the driver for it, which then has to run on the node.
     """
 
     driver: str
@@ -237,6 +244,7 @@ class PublishedDeviceSeen:
     counters: PoolCounters | None = None
     is_own: bool = True
     is_usable: bool | None = True
+    needs_driver: bool = True
 
 
 @frozen

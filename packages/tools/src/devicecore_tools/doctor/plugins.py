@@ -9,7 +9,7 @@ from enum import Enum
 from attrs import frozen
 
 from devicecore.domain.model import Health
-from devicecore_tools.doctor.look import Look
+from devicecore_tools.doctor.look import NOBODY_LISTENS, Look
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, is_requested
 
 _DIRECTORY = "device-plugins/"
@@ -58,10 +58,6 @@ class PluginSockets:
     def none_is_left(self) -> bool:
         """Whether each living socket belongs to a plugin that the kubelet uses, so that another plugin has none."""
         return self.is_known and self.unassigned == ()
-
-
-NOBODY_LISTENS = "no process listens at the socket"
-"""What is said of a socket whose process has gone."""
 
 
 def is_driver(socket: str) -> bool:

@@ -25,7 +25,15 @@ from attrs import evolve, field, frozen
 from devicecore.domain.checkpoint import CheckpointData, FileVerdict, allocation_of
 from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import ContainerKey, Health, ResourceName, is_extended_resource
-from devicecore_tools.doctor.look import CheckpointSeen, Look, PluginSeen, PodResourcesSeen, PodSeen, Source
+from devicecore_tools.doctor.look import (
+    NOBODY_LISTENS,
+    CheckpointSeen,
+    Look,
+    PluginSeen,
+    PodResourcesSeen,
+    PodSeen,
+    Source,
+)
 
 
 class KubeletNow(Enum):
@@ -183,7 +191,7 @@ def kubelet_state(look: Look, pods: Pods) -> KubeletNow:
         expected = [(one.pod.namespace, one.pod.name) for one in pods.here if not one.is_deleting]
         return KubeletNow.STARTING if expected and api.pods.isdisjoint(expected) else KubeletNow.ANSWERS
     served = [sockets.served[name] for name in KUBELET_SOCKETS if name in sockets.served] if sockets else []
-    if served and not any(served):
+    if not any(served) and (served or look.pod_resources.problem == NOBODY_LISTENS):
         return KubeletNow.STOPPED
     return KubeletNow.SILENT if look.is_unheard or TOO_LATE in look.pod_resources.problem else KubeletNow.UNKNOWN
 
@@ -295,7 +303,9 @@ def _allocations(
         if both:
             sources = (Source.CHECKPOINT, Source.POD_RESOURCES)
             pod, place = pods.by_uid.get(owner.uid), next(iter(places.values()))
-            confirmed = Owner(owner.uid, *place, owner.container, sources, OwnerState.LIVE, pod)
+            # Kubelets up to 1.33 list pods that have ended, until they next give devices to one.
+            state = OwnerState.STALE if pod is not None and pod.has_ended else OwnerState.LIVE
+            confirmed = Owner(owner.uid, *place, owner.container, sources, state, pod)
             result.append(AllocationSeen(confirmed, one.resource, both))
         if rest or not one.devices:
             only = _only_in_the_file(look, pods, kubelet, owner, named.get(owner.uid))

@@ -195,8 +195,19 @@ def _without_owner(
         )
     elif "" not in facts.not_free and resource not in facts.not_free and not facts.claimed.perhaps(resource, device):
         is_given = health == Health.HEALTHY.value and lists.kubelet_has(resource, device)
-        owner, state = FREE if is_given else NOBODY, OwnerState.LIVE
+        if is_given or not _may_be_left_out(facts, resource, device):
+            owner, state = FREE if is_given else NOBODY, OwnerState.LIVE
     return DeviceRow(resource, device, numa_nodes, health, owner, "", "", sources, state)
+
+
+def _may_be_left_out(facts: Facts, resource: str, device: str) -> bool:
+    """Return whether a device may be on no NUMA node, so that the kubelet has it and its answer leaves it out."""
+    lists, node = facts.lists, facts.look.node.value
+    answered = (lists.allocatable or {}).get(resource, {})
+    if not answered or device in answered or resource in lists.listed or device not in lists.in_file.get(resource, ()):
+        return False
+    counted = node.allocatable.get(resource) if node else None
+    return counted is None or counted > len(answered)
 
 
 def _of_driver(dra: DraDevices, driver: str, pool: str, name: str, claimed: DraDevice) -> Iterator[DeviceRow]:
@@ -212,6 +223,7 @@ def _of_driver(dra: DraDevices, driver: str, pool: str, name: str, claimed: DraD
     elif (
         not dra.why_not_free and dra.drivers.get(driver) is not DriverPresence.UNKNOWN and claimed.has_room is not None
     ):
-        is_given = dra.drivers.get(driver) is DriverPresence.ALIVE and claimed.has_room and not claimed.is_tainted
+        can_prepare = dra.drivers.get(driver) in {DriverPresence.ALIVE, DriverPresence.NOT_NEEDED}
+        is_given = can_prepare and claimed.has_room and not claimed.is_tainted
         owner_text, state = FREE if is_given else NOBODY, OwnerState.LIVE
     yield DeviceRow(driver, name, numa, claimed.health, owner_text, "", "", claimed.sources, state, pool)

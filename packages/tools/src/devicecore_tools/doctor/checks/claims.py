@@ -9,7 +9,7 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.claims import ClaimedHardware, SameDevice
 from devicecore_tools.doctor.dra import DraDevices, DriverPresence
 from devicecore_tools.doctor.findings import Evidence, Found, as_told, by_number, devices_of, name, names
-from devicecore_tools.doctor.look import EventSeen, Look, PodSeen, Source
+from devicecore_tools.doctor.look import AllocatedClaimSeen, EventSeen, Look, PodSeen, Source
 from devicecore_tools.doctor.precedence import CLAIM, Holders, KubeletNow, Lists, OwnerState, Pods
 
 _MAX_MESSAGE = 300  # characters of an event that are shown
@@ -140,11 +140,16 @@ def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Fo
         held.setdefault((one.namespace, one.pod, one.claim), []).append((one.driver, one.pool, one.device))
     for (namespace, of_pod, claim), devices in held.items():
         pod, known = pods.by_name.get((namespace, of_pod)), at_server.get(f"{namespace}/{claim}")
-        if pod is None or known is None or pod.phase != "Running" or pod.is_deleting:
+        if known is None and not look.allocations.is_whole:
+            continue  # perhaps a list of other namespaces
+        if pod is None or pod.phase != "Running" or pod.is_deleting:
             continue
+        known = known or AllocatedClaimSeen(f"{namespace}/{claim}")
         allocated = {driver for driver, *_ in known.devices}  # such a driver may answer with names of its own
         lost = [device for driver, _, device in sorted(set(devices)) if driver not in allocated]
-        if lost:
+        if known.claim not in at_server:
+            what = "is not at the API server any more"
+        elif lost:
             what = f"does not have {counted(len(lost), 'device')} that the pod uses ({names(lost)})"
         elif known.pods is not None and pod.pod.uid not in known.pods:
             what = "is not reserved for the pod"

@@ -18,10 +18,12 @@ def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]
     running = [one for one in pods.here if one.phase == "Running"]
     run_on = f" {counted(len(running), 'pod')} of this node {by_number(running, 'runs', 'run')} on without it."
     pods_run = run_on if running else ""
-    if kubelet is KubeletNow.STOPPED and look.sockets.value is not None:
-        dead = [one for one in KUBELET_SOCKETS if look.sockets.value.served.get(one) is False]
+    if kubelet is KubeletNow.STOPPED:
+        served = look.sockets.value.served if look.sockets.value else {}
+        dead = [one for one in KUBELET_SOCKETS if served.get(one) is False] or [KUBELET_SOCKETS[1]]
+        source = Source.SOCKETS if served else Source.POD_RESOURCES
         sentence = f"No kubelet runs on this node: no process listens at {' and '.join(dead)}.{pods_run}"
-        yield Found(sentence, (Evidence(Source.SOCKETS, f"connection refused: {', '.join(dead)}"),))
+        yield Found(sentence, (Evidence(source, f"connection refused: {', '.join(dead)}"),))
     elif kubelet is KubeletNow.SILENT and look.is_unheard:
         sentence = f"The kubelet of this node does not report to the API server.{pods_run}"
         yield Found(sentence, (Evidence(Source.NODE, "condition Ready: Unknown"),))

@@ -8,6 +8,7 @@ from itertools import combinations
 
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.text import counted
+from devicecore_tools.doctor.dra import DraDevices
 from devicecore_tools.doctor.findings import Evidence, Found, by_number, devices_of, name, names
 from devicecore_tools.doctor.look import Look, Source
 from devicecore_tools.doctor.precedence import AllocationSeen, Holders, Lists, Missing, Owner, OwnerState, api_omits
@@ -39,7 +40,7 @@ def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterat
         yield Found(sentence, tuple(evidence), resource, pods=tuple(pods))
 
 
-def two_owners(holders: Holders) -> Iterator[Found]:
+def two_owners(look: Look, holders: Holders, dra: DraDevices) -> Iterator[Found]:
     """Two pods hold one device, or two containers of a pod do that cannot share."""
     shared: dict[tuple[str, tuple[Owner, ...]], list[str]] = {}
     for resource, of_device in holders.shared.items():
@@ -58,6 +59,32 @@ def two_owners(holders: Holders) -> Iterator[Found]:
         yield Found(
             sentence, evidence, resource, tuple(devices), pods=tuple(dict.fromkeys(one.identity for one in owners))
         )
+
+    yield from _of_two_claims(look, dra)
+
+
+def _of_two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
+    """Pods use a driver's device through two claims, and each of them has the whole device at the API server."""
+    whole = {
+        (one.claim, device)
+        for one in look.allocations.value or ()
+        for device in {*one.devices} - one.only_watched - one.shared
+    }
+    for (driver, pool, device), one in dra.devices.items():
+        live = [owner for owner in one.owners if owner.state is OwnerState.LIVE and owner.pod]
+        users = {
+            claim: [of for of in live if of.pod and claim in of.pod.claims.get(of.container, ())]
+            for claim in one.claims
+            if (claim, (driver, pool, device)) in whole
+        }
+        users = {claim: owners for claim, owners in users.items() if owners}
+        if len(users) > 1:
+            holding = [f"{_described(of[0])} through ResourceClaim {name(claim)}" for claim, of in users.items()]
+            sentence = f"{devices_of([device], driver)} belongs to {' and to '.join(holding)}."
+            evidence = tuple(Evidence(of[0].sources[0], text) for of, text in zip(users.values(), holding, strict=True))
+            at_server = Evidence(Source.ALLOCATIONS, f"{names([*users])} have the whole device")
+            identities = dict.fromkeys(owner.identity for of in users.values() for owner in of)
+            yield Found(sentence, (*evidence, at_server), driver, (device,), pods=(*identities,))
 
 
 def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:

@@ -10,9 +10,8 @@ from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.model import Health
 from devicecore.domain.text import counted
 from devicecore_tools.doctor.findings import Evidence, Found, by_number, name, names
-from devicecore_tools.doctor.look import Look, PluginSeen, Source
+from devicecore_tools.doctor.look import NOBODY_LISTENS, Look, PluginSeen, Source
 from devicecore_tools.doctor.plugins import (
-    NOBODY_LISTENS,
     PluginSockets,
     WhyAbsent,
     absence,

@@ -139,6 +139,8 @@ def _published(
     counters: PoolCounters | None,
 ) -> Iterator[PublishedDeviceSeen]:
     is_whole = not (pool and pool.problem) or not spec["pool"]["resourceSliceCount"].data
+    skipped = {one.data for one in spec["skipNodeOperations"].sequence()}
+    needs_driver = ALL_CALLS not in skipped and not skipped >= {PREPARE, UNPREPARE}
     for device in spec["devices"].sequence():
         # Until v1beta1, the fields of a device are one level lower.
         fields = device if device["basic"].data is None else device["basic"]
@@ -157,6 +159,7 @@ def _published(
             counters,
             bool(is_usable) and place["allNodes"].data is not True and place["nodeSelector"].data is None,
             is_usable if is_whole else None,
+            needs_driver,
         )
 
 
@@ -186,17 +189,18 @@ def _allocated(item: Value) -> AllocatedClaimSeen:
         for field in term["matchFields"].sequence()
     ]
     results = [
-        ((one["driver"].text(), one["pool"].text(), one["device"].text()), one["adminAccess"].data is True)
+        ((one["driver"].text(), one["pool"].text(), one["device"].text()), one["adminAccess"].data is True, one)
         for one in allocation["devices"]["results"].sequence()
     ]
     return AllocatedClaimSeen(
         f"{metadata['namespace'].text('default')}/{metadata['name'].text()}",
-        tuple(device for device, _ in results),
+        tuple(device for device, *_ in results),
         tuple(one["uid"].text("") for one in consumers)
         if all(one["resource"].text("pods") == "pods" for one in consumers)
         else None,
         "metadata.name" in fields,
-        frozenset(device for device, is_watched in results if is_watched),
+        frozenset(device for device, is_watched, _ in results if is_watched),
+        frozenset(device for device, _, one in results if one["shareID"].data is not None),
     )
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.domain.allocation import node_of
@@ -36,6 +36,7 @@ from devicecore_tools.doctor import (
     SocketsSeen,
     StateFileSeen,
 )
+from devicecore_tools.doctor.look import NOBODY_LISTENS
 from devicecore_tools.doctor.sources import record
 from devicecore_tools.doctor.sources.claims import allocations_in, read_claims, read_health, slices_in
 from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
@@ -236,7 +237,7 @@ class NodeSources:
         if self.pod_resources is None and self._reasons is not None and self.root is not None:
             reason = self._reasons.get(LIST_NAME) or self._not_in_record(LIST_NAME)
             if "Connection refused" in reason:  # gRPC says it in 240 characters
-                reason = "no process listened at the socket (connection refused)"
+                reason = NOBODY_LISTENS
             return Reading(self.root, problem=reason) if reason else self._saved_pod_resources(self.root)
         socket = self.pod_resources or (self._directory.pod_resources if self._directory else None)
         if socket is None:
@@ -340,7 +341,7 @@ class NodeSources:
             else:
                 return Reading(problem=self._recorded_reason(name) or _add(option, "--kubeconfig"))
             self.documents[name] = document.data
-            return Reading.of(place, read(document))
+            return evolve(Reading.of(place, read(document)), is_whole=given is None and bool(answers))
         except DocumentError as error:
             return Reading(str(error).partition(":")[0], problem=str(error))
 

@@ -4,6 +4,8 @@ Law: a list of pods is read whole or not at all, because a pod that is left out 
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from devicecore.domain.documents import Value, described
@@ -88,8 +90,16 @@ def _event(item: Value) -> Iterator[EventSeen]:
         about["uid"].text(""),
         item["reason"].text(""),
         item["message"].text("") or item["note"].text(""),
-        series or next(filter(None, times), ""),
+        _in_utc(series or next(filter(None, times), "")),
     )
+
+
+def _in_utc(text: str) -> str:
+    """Return a time in UTC, so that the texts of times sort as the times do. What is no time stays as it is."""
+    with suppress(ValueError, OverflowError):
+        moment = datetime.fromisoformat(text)
+        return text if moment.tzinfo is None else moment.astimezone(UTC).isoformat(timespec="microseconds")
+    return text
 
 
 def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:

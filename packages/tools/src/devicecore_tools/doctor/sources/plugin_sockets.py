@@ -24,6 +24,7 @@ from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import to_options
 from devicecore.wire.device_lists import read_devices
 from devicecore_tools.doctor import PluginSeen, Reading
+from devicecore_tools.doctor.look import NOBODY_LISTENS
 
 MAX_PLUGINS = 256
 """How many plugins are asked at most."""
@@ -95,7 +96,7 @@ def _channel(path: str) -> grpc.Channel:
         if socket_identity(path) is None:
             raise _NoAnswerError("there is no socket")
         if not is_served(path):
-            raise _NoAnswerError("no process listens at the socket")
+            raise _NoAnswerError(NOBODY_LISTENS)
     except OSError as error:
         raise _NoAnswerError(error.strerror or str(error)) from error
     return grpc.insecure_channel(target(path), options=channel_options(MAX_LIST_BYTES))

@@ -7,6 +7,7 @@ from devicecore.adapters.pod_resources.client import PodResourcesClient, PodReso
 from devicecore.domain.text import foreign_text
 from devicecore.system.sockets import is_served, socket_identity
 from devicecore_tools.doctor import PodResourcesSeen, Reading
+from devicecore_tools.doctor.look import NOBODY_LISTENS
 from devicecore_tools.doctor.sources.answers import by_resource, seen_of
 
 _NOT_OFFERED = "UNIMPLEMENTED"
@@ -19,7 +20,7 @@ def read_pod_resources(socket: str, timeout: float = 10.0) -> Reading[PodResourc
         return Reading(socket, problem="there is no socket")
     try:
         if not is_served(socket):
-            return Reading(socket, problem="no process listens at the socket")
+            return Reading(socket, problem=NOBODY_LISTENS)
         with PodResourcesClient(socket, timeout=timeout) as client:
             return Reading.of(socket, _ask(client))
     except OSError as error:
