@@ -236,8 +236,9 @@ def test_a_claim_that_was_prepared_again_is_released_again(node: Node, pool: Thr
     assert not manager.claims.claims
 
 
+@pytest.mark.parametrize("release", [lambda manager: manager.unprepare(PodUid("a")), DraManager.reconcile])
 def test_a_claim_that_was_prepared_again_at_the_last_moment_is_released_again(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: Node, monkeypatch: pytest.MonkeyPatch, release: Callable[[DraManager], object]
 ) -> None:
     """Another pod comes and goes after the driver was asked, and before the claim is forgotten."""
     manager, driver = node.with_claim("a", "b")
@@ -253,7 +254,7 @@ def test_a_claim_that_was_prepared_again_at_the_last_moment_is_released_again(
         return ask
 
     monkeypatch.setattr("devicecore.dra_manager.release.next_to_release", next_to_release)
-    manager.unprepare(PodUid("a"))
+    assert not release(manager)
     assert [method for method, _ in driver.calls] == ["prepare", "unprepare", "prepare", "unprepare"]
     assert not manager.claims.claims
 

@@ -102,16 +102,18 @@ class Release:
     ) -> None:
         """Release the claims of some pods, and save all that succeed together. Add errors to `failed`."""
         turn = self._turns.begin_now(pods, OpenCall())
+        left = {pod: keys[pod] for pod in pods if pod in turn.keys}
         released: dict[PodUid | None, tuple[tuple[ClaimKey, ...], Released]] = {}
         try:
-            for pod in pods:
-                if pod in turn.keys:
+            while left:  # again if another pod has had a claim prepared meanwhile and left it, as in `release`
+                released = {}
+                for pod, of_pod in left.items():
                     try:
-                        released[pod] = self._ask_all(run, pod, keys[pod])
+                        released[pod] = self._ask_all(run, pod, of_pod)
                     except DeviceCoreError as error:
                         self._note_failure(failed, pod, error)
-            if released:
-                self._claims.save(run, "state", lambda cache: _without(cache, released))
+                cache = self._claims.save(run, "state", partial(_without, released)).cache
+                left = {pod: last for pod, (last, _) in released.items() if leave(cache, pod, last).last}
         except DeviceCoreError as error:
             for pod in released:
                 self._note_failure(failed, pod, error)
@@ -161,7 +163,7 @@ class Release:
         return after_answer(cache, released, ask.driver, checked.released)
 
 
-def _without(cache: ClaimCache, released: Mapping[PodUid | None, tuple[tuple[ClaimKey, ...], Released]]) -> Changed:
+def _without(released: Mapping[PodUid | None, tuple[tuple[ClaimKey, ...], Released]], cache: ClaimCache) -> Changed:
     """Return the cache after `remove` for each pod."""
     changed = Changed(cache)
     for pod, (keys, of_pod) in released.items():
