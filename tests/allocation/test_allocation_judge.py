@@ -31,9 +31,9 @@ def test_the_allocation_and_the_judge_agree_on_many_cases() -> None:
 @pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"])
 @pytest.mark.parametrize("part", ["matchExpressions", "matchFields"])
 def test_the_judge_reads_each_operator_of_a_node_selector(operator: str, part: str) -> None:
-    keys = ("zone", "rank", "none") if part == "matchExpressions" else ("metadata.name",)
+    keys = ("zone", "rank", "role", "none") if part == "matchExpressions" else ("metadata.name",)
     values = {"In": ["a", "n1"], "NotIn": ["a", "n1"], "Gt": ["4"], "Lt": ["6"]}.get(operator, [])
-    node = {"metadata": {"name": "n1", "labels": {"zone": "a", "rank": "5"}}}
+    node = {"metadata": {"name": "n1", "labels": {"zone": "a", "rank": "5", "role": ""}}}
     request = {"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1}}
     claim = {"metadata": {"name": "c", "namespace": "default"}, "spec": {"devices": {"requests": [request]}}}
     allocated: Json = {"devices": [], "shared": [], "capacity": []}

@@ -47,7 +47,7 @@ def node_of(manifest: object) -> TargetNode:
     """
     metadata = Value.of(manifest, "Node")["metadata"]
     return TargetNode(
-        metadata["name"].text(), {key: value.text() for key, value in metadata["labels"].mapping().items()}
+        metadata["name"].text(), {key: value.text("") for key, value in metadata["labels"].mapping().items()}
     )
 
 
