@@ -1,5 +1,6 @@
 """A good driver passes every check, with our stubs and with generated ones, and each check has a driver that fails."""
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def test_a_number_of_open_files_that_swings_is_no_leak() -> None:
 
 
 def test_the_data_directory_of_a_driver_is_there_at_each_start() -> None:
-    words = ["sh", "-c", f"test -d {{plugins}}/my/state && exec {sys.executable} {DRIVER}"]
+    words = ["sh", "-c", f"test -d {{plugins}}/my/state && exec {shlex.join([sys.executable, str(DRIVER)])}"]
     checks = [BY_NAME["answers-get-info"], BY_NAME["prepares-the-same-after-a-restart"]]
     assert_all_pass(run(words, settings=evolve(QUICK, data="my/state"), checks=checks))
 

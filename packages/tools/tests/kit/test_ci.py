@@ -145,7 +145,7 @@ def test_each_output_is_written_by_the_step_that_it_names(tmp_path: Path) -> Non
 
 
 def test_the_action_writes_its_reports_and_passes_with_a_good_plugin(tmp_path: Path) -> None:
-    command = f"{sys.executable} '{PLUGIN}' {{dir}}"
+    command = f"'{sys.executable}' '{PLUGIN}' {{dir}}"
     ran, outputs = action(tmp_path, command=command, options=QUICK, reports="my reports")
     assert ran.returncode == 0, ran.stderr
     assert outputs == {"junit": "my reports/junit.xml", "card": "my reports/card.html", "badge": "my reports/card.svg"}
@@ -158,14 +158,14 @@ def test_the_action_writes_its_reports_and_passes_with_a_good_plugin(tmp_path: P
 def test_the_action_tests_dra_drivers(tmp_path: Path) -> None:
     directories = "--registry {registry} --plugin-dir {plugins} --cdi-dir {cdi}"
     devicecore = Path(sys.prefix) / "bin" / "devicecore"
-    command = f"{devicecore} dra-driver simulated --name gpu.example.com {directories}"
+    command = f"'{devicecore}' dra-driver simulated --name gpu.example.com {directories}"
     ran, outputs = action(tmp_path, command=command, kind="driver", options="--only 'announces-*' --only '*-cdi-names'")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "DRA driver conformance: v1.2.3: " in (tmp_path / "workspace" / outputs["badge"]).read_text()
 
 
 def test_the_action_fails_with_a_faulty_plugin_and_keeps_its_reports(tmp_path: Path) -> None:
-    ran, outputs = action(tmp_path, command=f"{sys.executable} {PLUGIN} {{dir}} by-position", options=QUICK)
+    ran, outputs = action(tmp_path, command=f"'{sys.executable}' '{PLUGIN}' {{dir}} by-position", options=QUICK)
     assert ran.returncode == 1
     assert '<testsuite name="devicecore conformance" tests="6" failures="1"' in (
         tmp_path / "workspace" / outputs["junit"]
@@ -209,7 +209,7 @@ def test_the_dockerfile_copies_what_exists_and_installs_known_extras() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount an overlay and change the root directory")
-@pytest.mark.parametrize("command", ["", f"{sys.executable} {PLUGIN} {{dir}}"])
+@pytest.mark.parametrize("command", ["", f"'{sys.executable}' '{PLUGIN}' {{dir}}"])
 def test_a_plugin_in_an_image_is_tested_in_its_own_root_directory(tmp_path: Path, command: str) -> None:
     if subprocess.run(["unshare", "--mount", "true"], check=False).returncode:  # noqa: S607 - wherever it is
         pytest.skip("this machine allows no mount namespace")

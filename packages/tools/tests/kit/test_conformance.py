@@ -5,6 +5,7 @@ Faults that need restarts are in a file of their own, so that two workers share 
 
 import ctypes
 import os
+import shlex
 import socket
 import struct
 import sys
@@ -96,7 +97,7 @@ def test_a_new_kubelet_sock_is_a_created_file(directory: Path) -> None:
 
 
 def test_a_shell_that_does_not_pass_on_the_signal_is_named() -> None:
-    command = ["sh", "-c", f"{sys.executable} {faults.PLUGIN} {{dir}} & wait"]
+    command = ["sh", "-c", f"{shlex.join([sys.executable, str(faults.PLUGIN)])} {{dir}} & wait"]
     checks = [faults.BY_NAME[name] for name in (faults.NAMES[0], "ends-on-sigterm")]
     report = run(command, settings=faults.QUICK, checks=checks)
     assert "a process that it had started still runs. A shell or" in report.result("ends-on-sigterm").actual
