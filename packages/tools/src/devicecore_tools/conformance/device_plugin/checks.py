@@ -578,7 +578,7 @@ CHANGES = "Whenever a Device state change or a Device disappears, ListAndWatch r
     clause=f"{CHANGES} For a kubelet the end of the stream is the end of the plugin.",
 )
 def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
-    """The stream of lists is watched for a second after it was opened."""
+    """The stream of lists is watched for three seconds after it was opened."""
     try:
         connection = plugin.registration.connected()
     except Skip:
@@ -599,7 +599,7 @@ def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
     clause=f"{CHANGES} A kubelet writes its checkpoint file for every list, even if nothing has changed.",
 )
 def sends_few_lists(plugin: PluginUnderTest) -> str:
-    """The lists since the stream was opened are counted, when it has been open for a second or more."""
+    """The lists since the stream was opened are counted, when it has been open for three seconds or more."""
     connection = plugin.lists.require_list()
     plugin.registration.wait_for_stream(connection)
     number, seconds = connection.list_count, time.monotonic() - connection.opened

@@ -15,7 +15,7 @@ from devicecore_tools.conformance.device_plugin.settings import Settings
 from devicecore_tools.conformance.model import Failure, Skip, skip_if
 from devicecore_tools.conformance.process import LATER_START
 
-_STREAM_STAYS = 1.0  # seconds after which an open stream of lists is believed to stay open
+_STREAM_STAYS = 3.0  # seconds after which an open stream of lists is believed to stay open
 _AFTER_NO_RETURN = 5.0  # seconds to return, for a plugin that has failed to return before
 _RETURN_FACTOR = 1.3  # times the plugin's slowest return so far
 
