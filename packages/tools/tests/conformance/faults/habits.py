@@ -85,20 +85,22 @@ class SharesCapacity(GoodDriver):
 
 
 class PublishesLate(GoodDriver):
-    """It publishes a second after each start, and writes its slices even if they are right."""
+    """At each start, it publishes slices without devices before it registers, and its devices half a second later."""
 
-    has_written = False
+    is_ready = False
 
-    def publish_and_watch(self) -> None:
-        self.over.wait(0.0 if self.has_written else 1.0)
-        super().publish_and_watch()
+    def slices(self) -> list[Json]:
+        return [spec | ({} if self.is_ready else {"devices": []}) for spec in super().slices()]
 
-    def differs(self, before: Json, wanted: Json) -> bool:
-        return super().differs(before, wanted) or not self.has_written
+    def serve(self) -> None:
+        self.publish_and_watch()
+        super().serve()
 
-    def reconcile(self, items: list[Json]) -> None:
-        super().reconcile(items)
-        self.has_written = True
+    def watch(self, path: str, version: str) -> None:
+        if self.is_ready:
+            super().watch(path, version)
+        elif self.servers:
+            self.is_ready = self.over.wait(0.5) or True
 
 
 class KeepsADamagedFile(GoodDriver):
@@ -172,6 +174,11 @@ class WritesMetadata(GoodDriver):
     """As drivers in Go with metadata of devices: a file for each request, which a CDI device of its own mounts."""
 
     cdi_version = "0.5.0"
+
+    def devices(self) -> list[Json]:
+        """Two devices without a taint, and others."""
+        taints = [{"key": "broken", "effect": "NoSchedule"}]
+        return [one | {"taints": taints if number > 1 else []} for number, one in enumerate(super().devices())]
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         devices = super().prepare_claim(claim, context)

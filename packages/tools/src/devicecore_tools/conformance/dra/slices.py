@@ -41,6 +41,7 @@ class PublishedSlices:
     _catalogue: tuple[PublishedPool, ...] = ()
     _first_pools: float | None = None
     _waited: bool = False
+    _waited_after: float = 0.0  # the start of the process after which devices were waited for
     _looked_at: int = 0  # the version of the objects; a driver may have a thousand devices
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1))
 
@@ -91,7 +92,13 @@ class PublishedSlices:
 
     @property
     def devices(self) -> tuple[SliceDevice, ...]:
-        """The published devices. Raises Skip if there are none."""
+        """The published devices. If there are none after a new start, they are waited for once.
+
+        Raises Skip if there are none.
+        """
+        if not any(pool.devices for pool in self.catalogue) and self._waited_after != self.process.started_at:
+            self._waited_after = self.process.started_at
+            self.process.wait(self.has_devices, self.settings.returning if self.device_count else 0.0)
         found = tuple(device for pool in self.catalogue for device in pool.devices)
         skip_if(not found, "the driver has published no devices")
         return found

@@ -165,7 +165,7 @@ def shares_its_claims_between_instances(driver: DriverUnderTest) -> str:
 def serializes_the_calls_of_two_instances(driver: DriverUnderTest) -> str:
     """Claims are prepared and unprepared at both instances at once, several times."""
     with two_instances(driver) as two:
-        claims = [driver.claims.new(1) for _ in range(min(_CLAIMS, len(driver.slices.devices)))]
+        claims = [driver.claims.new(1) for _ in driver.claims.allocatable[:_CLAIMS]]
 
         def work(number: int) -> None:
             claim = claims[number % len(claims)]
