@@ -44,6 +44,22 @@ class ForgetsADevice(GoodDriver):
         return super().health()[1:]
 
 
+@fails("answers-while-its-health-is-watched")
+class HasOneThread(GoodDriver):
+    """A call of its service has to wait until the one before has ended."""
+
+    health_seconds = 0.1
+    thread = threading.Lock()
+
+    def watch_health(self, request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
+        with self.thread:
+            yield from super().watch_health(request, context)
+
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        with self.thread:
+            return super().prepare(request, context)
+
+
 @fails("reports-the-health-of-published-devices")
 class OtherPool(GoodDriver):
     def health(self) -> list[Message]:

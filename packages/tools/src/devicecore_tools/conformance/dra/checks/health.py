@@ -1,6 +1,7 @@
 """Health: what the driver reports of its devices, and that a driver without reports survives the question.
 
-Law: reports are optional. No pod depends on them, so a wrong report fails only checks of severity should.
+Law: reports are optional. No pod depends on them, so a wrong report fails only checks of severity should. What keeps
+claims from being prepared fails checks of severity must.
 """
 
 import time
@@ -111,6 +112,21 @@ def reports_the_health_of_each_device(driver: DriverUnderTest) -> str:
         require(not missing, f"no report had {some(missing)}{ended}")
         seconds = watch.reports[0].at - watch.opened_at
     return f"{counted(len(wanted), 'device')}, the first after {seconds:.1f} seconds"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="an answer within ten seconds",
+    clause="A kubelet leaves NodeWatchResources open while the driver is registered, and calls the driver for claims "
+    "meanwhile. (kubelet, DRA manager)",
+)
+def answers_while_its_health_is_watched(driver: DriverUnderTest) -> str:
+    """While NodeWatchResources is open, NodePrepareResources is called without claims, which it answered before."""
+    driver.calls.require_answering()
+    with watching(driver) as watch, in_context("while the health is watched"):
+        driver.calls.timed(lambda seconds: watch.instance.prepare((), seconds), 2 * FIRST)
+    return "it answered"
 
 
 @check(
