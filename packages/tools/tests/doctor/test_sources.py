@@ -848,11 +848,23 @@ def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest
             container = {"name": "main", "image": "img", "resources": {"limits": {gpu: "1"}}}
             spec = {"nodeName": name, "containers": [container]}
             server.create({"kind": "Pod", "metadata": {"name": f"on-{name}"}, "spec": spec})
+        by_device = [{"name": f"gpu-{name}", "nodeName": name} for name in ("n1", "n2")]
+        by_device.append({"name": "gpu-any", "allNodes": True})
+        for number, place in enumerate(({"nodeName": "n1"}, {"allNodes": True}, {"perDeviceNodeSelection": True})):
+            pool = {"name": f"pool-{number}", "generation": 1, "resourceSliceCount": 1}
+            devices = by_device if "perDeviceNodeSelection" in place else [{"name": f"gpu-{number}"}]
+            spec = {"driver": "gpu.example.com", "pool": pool, "devices": devices, **place}
+            server.create({"kind": "ResourceSlice", "metadata": {"name": f"slice-{number}"}, "spec": spec})
         config = str(server.kubeconfig(tmp_path / "config"))
         arguments = ["doctor", "--all-nodes", "--kubeconfig", config, "--patience", "0"]
         assert main([*arguments, "--json"]) == 1
-        nodes = json.loads(capsys.readouterr().out)["nodes"]
+        document = json.loads(capsys.readouterr().out)
+        nodes, shared = document["nodes"], document["devices_of_several_nodes"]
         assert main(arguments) == 1
     findings = [(one["name"], [found["code"] for found in one["findings"]]) for one in nodes]
     assert findings == [("n1", ["plugin-gone"]), ("n2", []), ("n3", ["kubelet-gone"])]
     assert "n2: 0 findings" in capsys.readouterr().out
+    # Each device is listed once, so that the report does not become as large as nodes times slices.
+    published = [[row["device"] for row in one["devices"] if row["pool"]] for one in nodes]
+    assert published == [["gpu-0", "gpu-n1"], ["gpu-n2"], []]
+    assert [row["device"] for row in shared] == ["gpu-1", "gpu-any"]

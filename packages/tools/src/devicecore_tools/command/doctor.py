@@ -138,9 +138,9 @@ def doctor(
 
 def _all_nodes(kubeconfig: object, patience: float | None, *, as_json: bool) -> int:
     """Print what is wrong on each node, as two looks at the API server say."""
-    from devicecore_tools.doctor import Facts, check, report, still_wrong
+    from devicecore_tools.doctor import Facts, Look, check, report, still_wrong
     from devicecore_tools.doctor.report import patience as patience_of
-    from devicecore_tools.doctor.sources.cluster import looks_at_all_nodes
+    from devicecore_tools.doctor.sources.cluster import NO_NODE, looks_at_all_nodes
 
     assert kubeconfig is None or isinstance(kubeconfig, str)  # noqa: S101 - for mypy: click has checked it
     try:
@@ -153,12 +153,14 @@ def _all_nodes(kubeconfig: object, patience: float | None, *, as_json: bool) -> 
     except ValueError as error:
         complain("devicecore doctor", str(error))
         return _UNUSABLE
+    of_several = _document(report(Facts(looks.pop(NO_NODE, Look())), ()))["devices"]
     reports = []
     for name, look in looks.items():
         facts = Facts(look)
         reports.append(report(facts, still_wrong(found.get(name, ()), check(facts))))
     if as_json:
-        sys.stdout.write(f"{json.dumps({'nodes': [_document(one) for one in reports]}, indent=1)}\n")
+        document = {"nodes": [_document(one) for one in reports], "devices_of_several_nodes": of_several}
+        sys.stdout.write(f"{json.dumps(document, indent=1)}\n")
     else:
         for one in reports:
             lines = [f"{foreign_text(one.name)}: {counted(len(one.findings), 'finding')}"]

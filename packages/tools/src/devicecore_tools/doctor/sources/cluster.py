@@ -1,26 +1,33 @@
 """All nodes of a cluster, from the API server alone.
 
-Law: a node's look has only what names the node. What lies on the node itself counts as not read.
+Law: a node's look has only what names the node, so that all looks together are as large as what was read. What lies on
+the node itself counts as not read. Devices that name no node are in one look of their own.
 """
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from typing import Any, TypeVar
 
+from attrs import evolve
+
 from devicecore.domain.documents import Value
-from devicecore_tools.doctor import Look, Reading
+from devicecore_tools.doctor import AllocatedClaimSeen, EventSeen, Look, PodSeen, Reading
 from devicecore_tools.doctor.sources.claims import allocations_in, slices_in
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, reading
 
 _ON_THE_NODE = "it lies on the node: run doctor there"
 PLACE = "API server"
 
+NO_NODE = ""
+"""In place of a node's name, the look that has the devices of several nodes, and which claims have them."""
+
 Seen = TypeVar("Seen")
 
 
 def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look]:
-    """Return a look at each node, by its name in their order; `kubeconfig` None is the service account of this pod.
+    """Return a look at each node, by its name in their order, and one of `NO_NODE` if there are such devices.
+
+    `kubeconfig` None is the service account of this pod.
 
     Raises ModuleNotFoundError if the client of the API server is not installed. Raises ValueError if the nodes cannot
     be read. The text says why.
@@ -31,15 +38,29 @@ def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look
     nodes: Any = answers["Node"]
     if isinstance(nodes, str):
         raise ValueError(nodes)  # noqa: TRY004 - the server could not be asked
-    pods = _by_node(answers["Pod"], "nodeName")
-    slices = _by_node(answers["ResourceSlice"], "nodeName")
+    pods = _by_node(answers["Pod"], _bound)
+    slices = _by_node(answers["ResourceSlice"], _published)
     claims = _read(answers["ResourceClaim"], "ResourceClaimList", allocations_in)
     events = _read(answers["Event"], "EventList", events_in)
+    of_pool: dict[tuple[str, str], dict[str, AllocatedClaimSeen]] = {}
+    for claim in claims.value or ():
+        for driver, pool, _ in claim.devices:
+            of_pool.setdefault((driver, pool), {})[claim.claim] = claim
+    by_name = {one.claim: one for one in claims.value or ()}
+    of_pod: dict[tuple[str, str], list[EventSeen]] = {}
+    for event in events.value or ():
+        of_pod.setdefault((event.namespace, event.pod), []).append(event)
     away: Reading[Any] = Reading(problem=_ON_THE_NODE)
-    found = {}
-    for node in sorted(nodes, key=lambda one: str(one["metadata"]["name"])):
-        name = node["metadata"]["name"]
-        found[name] = Look(
+
+    def look(name: str, node: Reading[Any]) -> Look:
+        own = _read(pods if isinstance(pods, str) else pods.get(name, []), "PodList", pods_in)
+        of_node = slices if isinstance(slices, str) else slices.get(name, [])
+        published = _read(of_node, "ResourceSliceList", lambda document: slices_in(document, name))
+        used = {claim: by_name[claim] for claim in _used(own.value or ()) if claim in by_name}
+        for pool in dict.fromkeys((one.driver, one.pool) for one in published.value or ()):
+            used |= of_pool.get(pool, {})
+        about = tuple(one for pod in own.value or () for one in of_pod.get((pod.pod.namespace, pod.pod.name), ()))
+        return Look(
             checkpoint=away,
             sockets=away,
             pod_resources=away,
@@ -48,26 +69,54 @@ def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look
             claims=away,
             health=away,
             state_files=away,
-            pods=_read(pods if isinstance(pods, str) else pods.get(name, []), "PodList", pods_in),
-            node=Reading.of(PLACE, node_in(Value({**node, "kind": "Node"}, PLACE))),
-            slices=_read(
-                slices if isinstance(slices, str) else slices.get(name, []),
-                "ResourceSliceList",
-                partial(slices_in, name=name),
-            ),
-            allocations=claims,
-            events=events,
+            pods=own,
+            node=node,
+            slices=published,
+            allocations=claims if claims.value is None else evolve(claims, value=tuple(used.values())),
+            events=events if events.value is None else evolve(events, value=about),
         )
-    return found
+
+    found = {}
+    for node in sorted(nodes, key=lambda one: str(one["metadata"]["name"])):
+        name = node["metadata"]["name"]
+        found[name] = look(name, Reading.of(PLACE, node_in(Value({**node, "kind": "Node"}, PLACE))))
+    return found if isinstance(slices, str) or NO_NODE not in slices else {**found, NO_NODE: look(NO_NODE, away)}
 
 
-def _by_node(objects: Any, key: str) -> dict[str, list[Any]] | str:  # noqa: ANN401 - JSON has no better type
+def _used(pods: Iterable[PodSeen]) -> Iterator[str]:
+    """Yield the ResourceClaims of pods, as `namespace/name`."""
+    for pod in pods:
+        for claims in pod.claims.values():
+            yield from claims
+
+
+def _by_node(objects: Any, placed: Callable[[Any], Iterable[tuple[str, Any]]]) -> dict[str, list[Any]] | str:  # noqa: ANN401 - JSON has no better type
     if isinstance(objects, str):
         return objects
     found: dict[str, list[Any]] = {}
     for one in objects:
-        found.setdefault((one.get("spec") or {}).get(key) or "", []).append(one)
+        for name, part in placed(one):
+            found.setdefault(name, []).append(part)
     return found
+
+
+def _bound(pod: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - as above
+    if name := (pod.get("spec") or {}).get("nodeName"):
+        yield name, pod
+
+
+def _published(one: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - as above
+    """Yield a slice with its node, or, if its devices name nodes of their own, those of each node."""
+    spec = one.get("spec") or {}
+    if not spec.get("perDeviceNodeSelection"):
+        yield spec.get("nodeName") or NO_NODE, one
+        return
+    devices: dict[str, list[Any]] = {}
+    for device in spec.get("devices") or ():
+        name = device.get("nodeName") or (device.get("basic") or {}).get("nodeName")
+        devices.setdefault(name or NO_NODE, []).append(device)
+    for name, of_node in devices.items():
+        yield name, {**one, "spec": {**spec, "devices": of_node}}
 
 
 def _read(objects: Any, kind: str, read: Callable[[Value], Seen]) -> Reading[Seen]:  # noqa: ANN401 - as above
