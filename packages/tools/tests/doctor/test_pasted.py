@@ -112,6 +112,14 @@ def test_each_recorded_sentence_is_found_if_a_terminal_has_broken_it(recorded: d
     assert ids == [recorded["id"]]
 
 
+@pytest.mark.parametrize("recorded", EXAMPLES, ids=lambda one: f"{one['id']}-{len(one['message'])}")
+def test_a_sentence_that_was_cut_off_is_not_taken_for_another(recorded: dict[str, str]) -> None:
+    """A table shows the first words of a message. The container of a refused pod is not said to be tried again."""
+    for end in range(15, len(recorded["message"]), 5):
+        for row in (recorded["message"][:end], f"3m  Warning  Reason  pod/p  {recorded['message'][:end]}..."):
+            assert {one.message.id for one in find_all(row)} <= {recorded["id"], "DM-99", "DR-99"}, row
+
+
 def test_several_refusals_are_each_found_once() -> None:
     events = [f"  Warning  UnexpectedAdmissionError  {age}m  kubelet  {REFUSAL}" for age in range(3)]
     events.append(f"  Warning  TopologyAffinityError  1m  kubelet  {NUMA}")

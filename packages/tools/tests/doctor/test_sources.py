@@ -848,13 +848,17 @@ def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest
             container = {"name": "main", "image": "img", "resources": {"limits": {gpu: "1"}}}
             spec = {"nodeName": name, "containers": [container]}
             server.create({"kind": "Pod", "metadata": {"name": f"on-{name}"}, "spec": spec})
-        by_device = [{"name": f"gpu-{name}", "nodeName": name} for name in ("n1", "n2")]
+        by_device: list[object] = [{"name": f"gpu-{name}", "nodeName": name} for name in ("n1", "n2")]
         by_device.append({"name": "gpu-any", "allNodes": True})
-        for number, place in enumerate(({"nodeName": "n1"}, {"allNodes": True}, {"perDeviceNodeSelection": True})):
+        placed: list[tuple[str, object, list[object]]] = [
+            ("nodeName", "n1", [{"name": "gpu-0"}]),
+            ("allNodes", True, [{"name": "gpu-1"}]),
+            ("perDeviceNodeSelection", True, by_device),
+        ]
+        for number, (place, value, devices) in enumerate(placed):
             pool = {"name": f"pool-{number}", "generation": 1, "resourceSliceCount": 1}
-            devices = by_device if "perDeviceNodeSelection" in place else [{"name": f"gpu-{number}"}]
-            spec = {"driver": "gpu.example.com", "pool": pool, "devices": devices, **place}
-            server.create({"kind": "ResourceSlice", "metadata": {"name": f"slice-{number}"}, "spec": spec})
+            of_slice: dict[str, object] = {"driver": "gpu.example.com", "pool": pool, "devices": devices, place: value}
+            server.create({"kind": "ResourceSlice", "metadata": {"name": f"slice-{number}"}, "spec": of_slice})
         config = str(server.kubeconfig(tmp_path / "config"))
         arguments = ["doctor", "--all-nodes", "--kubeconfig", config, "--patience", "0"]
         assert main([*arguments, "--json"]) == 1

@@ -29,7 +29,9 @@ _DRESSING = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\ufeff|^[ \t]*>[> \t]*", re.MULTI
 _ESCAPED = re.compile(r"\\+([\"n])")  # a JSON string, perhaps in another one
 _TYPOGRAPHIC = str.maketrans("\u201c\u201d\u2018\u2019\u00a0", "\"\"'' ")
 _SHORTEST = 15  # characters of the shortest refusal; a pasted text may have 600,000 lines that are shorter
-_UNEXPECTED = "which is unexpected"
+_ALLOCATE, _UNEXPECTED = "Allocate failed due to ", ", which is unexpected"
+_INSIDE_OF_ANOTHER = re.compile(rf"{_ALLOCATE}\s*$|Pod resize \S+: \{{")
+"""What stands before a sentence that is only a part of another, which says what happens to the pod."""
 
 
 def find_all(text: str) -> tuple[Match, ...]:
@@ -88,18 +90,28 @@ def _readings(text: str) -> Iterator[Match]:
     for whole in dict.fromkeys((text, bare, bare.rstrip("."))):
         if match := find(whole):
             yield match
-    cut = bare.rstrip(".").removesuffix(f", {_UNEXPECTED}")  # users leave out these words, which say nothing
-    for whole in (f"{cut}, {_UNEXPECTED}", f"Allocate failed due to {cut}, {_UNEXPECTED}"):
+    cut = _without_end(bare)
+    for whole in (f"{cut}{_UNEXPECTED}", f"{_ALLOCATE}{cut}{_UNEXPECTED}"):
         if (match := find(whole)) and not match.message.is_last_resort:
             yield match
+    is_cut = _ALLOCATE in text and _UNEXPECTED not in text
+    text = f"{cut}{_UNEXPECTED}" if is_cut else text
     inside = [
         (found.start(), place, message, found)
         for place, message, pattern in sentences_in(text)
         if (found := _search(message.prefix, pattern).search(text))
+        and not (is_cut and message.is_last_resort)
+        and not _INSIDE_OF_ANOTHER.search(found.string, 0, found.start())
     ]
     for _, _, message, found in sorted(inside, key=itemgetter(0, 1)):
         values = {name: value.strip(_AROUND) for name, value in found.groupdict().items() if value is not None}
         yield Match(message, values, found[0])
+
+
+def _without_end(text: str) -> str:
+    """Return a text without the last words of a refusal, which say nothing. Users and tables cut them off."""
+    text = text.rstrip(".\u2026")
+    return next(text[: len(text) - n] for n in range(len(_UNEXPECTED), -1, -1) if text.endswith(_UNEXPECTED[:n]))
 
 
 @cache
