@@ -18,6 +18,8 @@ from devicecore_tools.testing.api_server import Answer, ApiError, Delay, Drop, J
 from devicecore_tools.testing.api_server import http as api_server_http
 from devicecore_tools.testing.api_server import server as api_server_server
 from devicecore_tools.testing.api_server import store as api_server_store
+from devicecore_tools.testing.api_server.kinds import Kind
+from devicecore_tools.testing.api_server.store import Event
 from devicecore_tools.testing.wire import api_objects
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -482,6 +484,21 @@ def test_a_watch_ends_with_a_bookmark_when_its_time_is_over(watch: Watch) -> Non
     assert watcher.ends()
 
 
+def test_a_watch_without_bookmarks_waits_for_its_end(
+    server: LocalApiServer, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.watch_seconds, server.bookmark_seconds = 0.1, 0
+    look, looks = server.store.events_after, Queue[object]()
+
+    def counted(version: int, kind: Kind) -> tuple[list[Event], int]:
+        looks.put(version)
+        return look(version, kind)
+
+    monkeypatch.setattr(server.store, "events_after", counted)
+    assert watch(f"{SLICES}?watch=true").ends()
+    assert looks.qsize() == 2
+
+
 def test_a_watch_that_is_cut_ends(server: LocalApiServer, watch: Watch) -> None:
     watcher = watch(f"{SLICES}?watch=true")
     server.cut_watches()
@@ -537,13 +554,15 @@ def test_a_part_of_a_claims_status_needs_a_permission_of_its_own(
     assert problem in str(reply.body.get("message", ""))
 
 
-def test_a_delay_ends_when_the_server_stops(server: LocalApiServer) -> None:
+@pytest.mark.parametrize("query", ["", "?watch=true"])
+def test_a_delay_ends_when_the_server_stops(server: LocalApiServer, query: str) -> None:
     server.inject(Delay(3600))
+    before = set(threading.enumerate())
     replies: Queue[object] = Queue()
 
     def ask_once() -> None:
         try:
-            replies.put(ask(server, "GET", SLICES))
+            replies.put(ask(server, "GET", SLICES + query))
         except (http.client.HTTPException, OSError) as error:
             replies.put(error)
 
@@ -551,6 +570,9 @@ def test_a_delay_ends_when_the_server_stops(server: LocalApiServer) -> None:
     server.wait_for(lambda: server.requests)
     server.stop()
     assert replies.get(timeout=60) is not None
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/apis/a.example.com/v1", "/apis/resource.k8s.io/v1beta1/resourceslices"])

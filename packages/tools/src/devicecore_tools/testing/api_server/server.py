@@ -92,6 +92,7 @@ class LocalApiServer(Runs):
         self.serves_watch_list = serves_watch_list
         self.watch_generation: int = 0
         self.cuts_lines = False
+        self.is_stopping = False
         self._tls = tls
         self._noted = 0
         self._planned: list[PlannedFault] = []
@@ -127,6 +128,7 @@ class LocalApiServer(Runs):
 
     def _begin(self) -> None:
         self._released.clear()
+        self.is_stopping = False
         self._http = HttpServer(self, self._port, self._tls)
         self._port = self._http.listen()
         serve = {"poll_interval": 0.01}
@@ -135,6 +137,7 @@ class LocalApiServer(Runs):
 
     def _end(self) -> None:
         self.release()
+        self.is_stopping = True
         self.cut_watches()
         if self._http is not None:
             self._http.stop(self._thread)

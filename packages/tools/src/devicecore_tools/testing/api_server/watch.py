@@ -35,6 +35,7 @@ class Watch:
         self._version = number(query, "resourceVersion")
         self._seconds = number(query, "timeoutSeconds") or api.watch_seconds
         self._generation = api.watch_generation
+        self._is_late = api.is_stopping  # read after the generation, because a stop changes them in the other order
         self._present: list[Json] = []
         if self._initial or not self._version:  # now, because a client may write as soon as it has the headers
             present, self._version = api.store.select(target.kind, target.namespace, self._selector)
@@ -42,8 +43,8 @@ class Watch:
 
     @property
     def is_cut(self) -> bool:
-        """Whether `cut_watches` was called since this watch began."""
-        return self._api.watch_generation != self._generation
+        """Whether `cut_watches` was called since this watch began, or the server was stopping when it began."""
+        return self._is_late or self._api.watch_generation != self._generation
 
     @property
     def last_words(self) -> bytes:
@@ -64,7 +65,9 @@ class Watch:
     def _later_events(self) -> Iterator[Json]:
         store, kind, namespace = self._api.store, self._target.kind, self._target.namespace
         now = monotonic()
-        end, next_bookmark = now + self._seconds, now + self._api.bookmark_seconds
+        end = next_bookmark = now + self._seconds
+        if self._bookmarks:
+            next_bookmark = now + self._api.bookmark_seconds
         while True:
             events, self._version = store.events_after(self._version, kind)
             for event in events:
