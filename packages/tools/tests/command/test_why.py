@@ -204,6 +204,15 @@ def test_a_file_of_windows_is_read_as_any_other(encoding: str, mark: str, tmp_pa
     assert capsys.readouterr().out.startswith(f"{REFUSAL}\n")
 
 
+@pytest.mark.parametrize("form", ["{0}\n{0}", "{0:.90}", "{1}"], ids=["several", "cut-off", "of-python"])
+def test_a_document_that_is_not_json_is_a_text_if_it_has_a_refusal(form: str, capsys: Capsys) -> None:
+    event = {"kind": "Event", "message": "Resources cannot be allocated with Topology locality", "reason": "Failed"}
+    assert main(["why", form.format(json.dumps(event), event)]) == 0
+    assert "(TM-01)" in capsys.readouterr().out
+    assert main(["why", '{"kind": "Event", "message": "Res']) == 2
+    assert "it is not JSON" in capsys.readouterr().err
+
+
 def test_a_log_in_json_is_a_text(tmp_path: Path, capsys: Capsys) -> None:
     lines = [json.dumps({"ts": 1.5, "msg": text}) for text in ("Starting", REFUSAL)]
     for number in (1, 2):

@@ -63,6 +63,7 @@ PASTED = [
     json.dumps({"ts": 1.5, "msg": "Rejected", "err": REFUSAL}),
     f"\x1b[31mWarning\x1b[0m  Failed  \x1b[1m{REFUSAL}\x1b[0m",
     f"\u201c{REFUSAL}\u201d",
+    f"<tr><td>Failed</td><td>{REFUSAL}</td></tr>",
     textwrap.indent(textwrap.fill(REFUSAL, 40), "> > "),
     "\n".join([REFUSAL[:24], REFUSAL[24:63], REFUSAL[63:]]),
 ]

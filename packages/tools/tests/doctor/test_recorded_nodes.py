@@ -483,6 +483,11 @@ def with_pods_that_have_ended(root: Path) -> None:
     changed(root, "pods.json", lambda pods: [pod["status"].update(phase="Succeeded") for pod in pods["items"]])
 
 
+def of_kubelet_1_31(root: Path) -> None:
+    """Its file of claims has another form, of which nobody can tell here whether it is sound."""
+    changed(root, "node.json", lambda node: node["status"]["nodeInfo"].update(kubeletVersion="v1.31.4"))
+
+
 def without_device(answer: dict[str, Any], device: str) -> None:
     answer["devices"] = [one for one in answer["devices"] if one["device_ids"] != [device]]
 
@@ -548,6 +553,7 @@ def without_device(answer: dict[str, Any], device: str) -> None:
             "DRA driver gpu.example.com is not registered.",
             "not allocated",
         ),
+        ("07-dra-state-damaged", [of_kubelet_1_31], "No kubelet runs on this node", "dra_manager_state"),
         ("01-healthy", [with_pods_that_have_ended], '"owner": "free"', "team-1/"),  # kubelets up to 1.33 list them
         (
             "01-healthy",
@@ -556,7 +562,7 @@ def without_device(answer: dict[str, Any], device: str) -> None:
             '"none"',
         ),
     ],
-    ids=range(25),
+    ids=range(26),
 )
 def test_a_sentence_says_no_more_than_the_sources(
     name: str, changes: list[Callable[[Path], object]], said: str, not_said: str, tmp_path: Path, capsys: Capsys

@@ -216,6 +216,8 @@ def _content(message: str) -> tuple[bytes, str]:
 
 def _read(data: bytes, place: str) -> tuple[list[str], "PodSeen | None", str]:
     """Return the messages, the pod if it is known, and in words what a document has."""
+    from devicecore.domain.errors import DocumentError
+    from devicecore_tools.doctor.pasted import find_all
     from devicecore_tools.doctor.sources.large_documents import parse_document
 
     if len(data) > 4 * _MAX_TEXT and not data[:1_000].lstrip().startswith(b"{"):  # a character has at most 4 bytes
@@ -229,7 +231,12 @@ def _read(data: bytes, place: str) -> tuple[list[str], "PodSeen | None", str]:
         if len(text) > _MAX_TEXT:
             raise ValueError(f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(text):,}")
         return [text], None, ""
-    document = parse_document(data, place)
+    try:
+        document = parse_document(data, place)
+    except DocumentError:
+        if len(text) <= _MAX_TEXT and find_all(text):
+            return [text], None, ""  # a document that was cut off, or several of them
+        raise
     if document["kind"].text("") == "Pod" and document["status"].data is None:
         raise ValueError(f"{place}: the pod has no status, so no kubelet has seen it. Run: devicecore fits {place}")
     refused = _refused_pods(document)

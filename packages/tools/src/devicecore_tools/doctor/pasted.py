@@ -26,6 +26,7 @@ _AROUND = " \t\r\n\"'`>|"
 _DRESSING = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\ufeff|^[ \t]*>[> \t]*", re.MULTILINE)
 """Colours, a byte-order mark, and what stands in front of a line that is quoted."""
 
+_TAGS = re.compile(r"</?(?:td|th|tr|p|br|pre|code|span|div|li)\b[^<>]*>")
 _ESCAPED = re.compile(r"\\+([\"n])")  # a JSON string, perhaps in another one
 _TYPOGRAPHIC = str.maketrans("\u201c\u201d\u2018\u2019\u00a0", "\"\"'' ")
 _SHORTEST = 15  # characters of the shortest refusal; a pasted text may have 600,000 lines that are shorter
@@ -67,7 +68,7 @@ def records(text: str) -> Iterator[str]:
 
 def _plain(text: str) -> str:
     """Return a text without the marks that terminals, mail, web pages, word processors, JSON and YAML put into it."""
-    text = unescape(_DRESSING.sub("", text)).translate(_TYPOGRAPHIC).replace("''", "'")
+    text = unescape(_TAGS.sub(" ", _DRESSING.sub("", text))).translate(_TYPOGRAPHIC).replace("''", "'")
     return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else '"', text)
 
 

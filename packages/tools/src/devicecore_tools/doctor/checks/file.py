@@ -46,7 +46,7 @@ def old_format(look: Look) -> Iterator[Found]:
     if file is None or file.verdict.format in {None, 2}:
         return
     node = look.node.value
-    version = _version(node.kubelet_version) if node else None
+    version = version_in(node.kubelet_version) if node else None
     evidence = [Evidence(Source.CHECKPOINT, f"format {file.verdict.format}")]
     if version and node:
         evidence.append(Evidence(Source.NODE, f"kubelet {foreign_text(node.kubelet_version, 60)}"))
@@ -126,6 +126,7 @@ def _entry(receipt: ReceiptSeen) -> str:
     return f"container {name(receipt.key.container)} of pod {name(receipt.key.pod)}"
 
 
-def _version(text: str) -> tuple[int, int] | None:
+def version_in(text: str) -> tuple[int, int] | None:
+    """Return the first two numbers of the version of a kubelet. The result is None if the text has none."""
     found = _VERSION.match(text)
     return (int(found[1]), int(found[2])) if found else None

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_FILE
 from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.checks.file import version_in
 from devicecore_tools.doctor.findings import Evidence, Found, by_number, name, names
 from devicecore_tools.doctor.look import Look, Source
 from devicecore_tools.doctor.plugins import wanted_resources
 from devicecore_tools.doctor.precedence import KUBELET_SOCKETS, Holders, KubeletNow, Lists, Pods
+
+_SINCE_FORM = (1, 32)  # the first kubelet whose file of claims has the form that is known here
 
 
 def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
@@ -36,7 +39,9 @@ def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]
 def kubelet_cannot_start(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
     """A state file is damaged or does not fit the machine, so that a kubelet ends when it starts."""
     problems = [(Source.STATE_FILES, one.name, one.problem) for one in look.state_files.value or () if one.problem]
-    if look.claims.value is not None and look.claims.value.problem:
+    node = look.node.value
+    is_older = node is not None and (version_in(node.kubelet_version) or _SINCE_FORM) < _SINCE_FORM
+    if look.claims.value is not None and look.claims.value.problem and not is_older:
         problems.append((Source.CLAIMS, CLAIMS_FILE, look.claims.value.problem))
     for source, file, problem in problems:
         why = foreign_text(problem, 300)
