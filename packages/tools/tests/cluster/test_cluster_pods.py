@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from devicecore_tools.testing.api_server import LocalApiServer
+from devicecore_tools.testing.api_server import LocalApiServer, pod_rules
 from devicecore_tools.testing.api_server.faults import Answer, Chunks, Delay, Drop, Fault
 from tests.cluster.cluster_node import GPU, NODE, PATIENCE, ClusterNode, Json, a_pod
 
@@ -138,15 +138,21 @@ def test_a_pod_in_a_final_phase_is_never_admitted(node: ClusterNode) -> None:
     node.run_until(is_shown(node, over="Failed", a="Running"))
 
 
-def test_a_pod_made_anew_under_its_name_is_another_pod(node: ClusterNode) -> None:
+def test_a_pod_made_anew_under_its_name_is_another_pod(node: ClusterNode, caplog: pytest.LogCaptureFixture) -> None:
     node.bind(a_pod("a", 4))
     node.run_until(is_shown(node, a="Running"))
-    node.server.inject(Answer(500, {"message": "away"}), verb="watch", times=20)
+    node.server.inject(Answer(500, {"message": "away"}), verb="watch", times=None)
     node.server.cut_watches()
+    node.run_until(lambda: node.watch.problem)
     node.server.delete("Pod", "a", grace=0)
-    node.bind(a_pod("a", 4))
+    node.bind(a_pod("a", 3))
     uid = node.server.get("Pod", "a")["metadata"]["uid"]
+    assert isinstance(node.plugin, SimulatedPlugin)
+    node.plugin.set_health("gpu-1", Health.UNHEALTHY)  # so that something is said of the former pod, twice
+    node.run_until(lambda: [one.verb for one in node.server.requests].count("patch") > 2)
+    node.server.clear_faults()
     node.run_until(lambda: node.held().keys() == {uid} and node.phases() == {"a": "Running"})
+    assert not [one for one in caplog.records if one.name.endswith("writer")], "it is no trouble"
 
 
 class SlowPlugin(SimulatedPlugin):
@@ -316,6 +322,23 @@ def test_a_pod_that_does_not_fit_the_node_is_refused_as_by_a_kubelet(server: Loc
         assert reason_of(asking("intolerant")) == "TaintToleration"
         assert reason_of(asking("third", tolerations=[{"operator": "Exists"}])) == "None"
         assert reason_of(asking("fourth")) == "OutOfpods"
+
+
+def test_a_pod_that_was_resized_leaves_the_room_that_it_does_not_need(
+    server: LocalApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_rules, "_fixed", lambda _: None)  # the server for tests has no subresource `resize`
+    with ClusterNode(server, tmp_path, capacity={"cpu": "4", "pods": "9"}) as node:
+        node.bind(asking("a", requests={"cpu": "4"}))
+        node.run_until(is_shown(node, a="Running"))
+
+        def resize(pod: Json) -> None:
+            pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"
+
+        server.change("Pod", "a", resize)
+        node.bind(asking("b", requests={"cpu": "3"}))
+        node.run_until(is_shown(node, a="Running", b="Running"))
+        node.run_until(lambda: node.status("a")["allocatedResources"] == {"cpu": "1"})
 
 
 def test_pods_that_ran_before_a_restart_are_not_refused_and_count(server: LocalApiServer, tmp_path: Path) -> None:

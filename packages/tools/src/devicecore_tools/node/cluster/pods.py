@@ -142,10 +142,18 @@ class ClusterPods(PodFeed, PodReporter):
                 self._writer.put(("node of pod", self._node_name, uid), partial(self._read_node, uid), urgent=True)
         elif version_of(pod) <= version_of(record.object):
             return
-        elif record.take(pod):
-            self._changed[uid] = None
+        else:
+            self._learn(uid, record, pod)
         if (record.report is not None or record.ended is not None) and not record.is_patching:
             self._put(uid)
+
+    def _learn(self, uid: PodUid, record: PodRecord, pod: Json) -> bool:
+        """Take a newer version of a pod. Return whether the engine has to look at it."""
+        is_decisive = record.take(pod)
+        if is_decisive:
+            self._changed[uid] = None
+            self._room.recount(uid, record.object)
+        return is_decisive
 
     # --- what the engine calls ----------------------------------------------------------------------------------------
 
@@ -342,7 +350,8 @@ class ClusterPods(PodFeed, PodReporter):
         except RequestError as error:
             with self._lock:
                 record.events[:0] = events
-            if error.reason == "Conflict":  # others are changing it, or another pod has its name: the watch will say
+            # Others are changing it, or another pod has its name: the watch will say.
+            if error.reason == "Conflict" or (error.reason == "Invalid" and "metadata.uid" in error.message):
                 record.conflicts += 1
                 return _CONFLICT_LOOK if record.conflicts <= _MAX_REPEATS else _LOOK_AGAIN
             if error.reason == "NotFound":
@@ -373,9 +382,8 @@ class ClusterPods(PodFeed, PodReporter):
                     version = version_of(answer)
                 if version_of(record.object) > version:  # something else has changed meanwhile
                     self._put(uid)
-                elif answer is not None and version > version_of(record.object) and record.take(answer):
-                    self._changed[uid] = None
-                    is_for_engine = True
+                elif answer is not None and version > version_of(record.object):
+                    is_for_engine = self._learn(uid, record, answer)
         if is_for_engine:
             self._wake()
 

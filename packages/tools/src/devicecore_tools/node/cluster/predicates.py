@@ -57,6 +57,12 @@ class NodeRoom:
             if ports := _ports(pod):
                 self._ports[uid] = ports
 
+    def recount(self, uid: PodUid, pod: Json) -> None:
+        """Count what a pod asks for now, after a resize, if it is counted."""
+        if uid in self._pods:
+            self.free(uid)
+            self.take(uid, pod)
+
     def free(self, uid: PodUid) -> None:
         """Count a pod no more."""
         self._used.subtract(self._pods.pop(uid, {}))
