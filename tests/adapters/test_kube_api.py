@@ -944,7 +944,9 @@ class TestWatching:
         assert int(watch.query["resourceVersion"]) > 1000
         assert 0 < int(watch.query["timeoutSeconds"]) <= 300
 
-    def test_a_watch_whose_version_is_too_old_is_begun_anew(self, server: Server) -> None:
+    def test_a_watch_whose_version_is_too_old_is_begun_anew(
+        self, server: Server, caplog: pytest.LogCaptureFixture
+    ) -> None:
         published(server.connect(resync=1000), status(4))
         server.wait_for(lambda: server.watches)
         with server.store.transaction():
@@ -953,6 +955,7 @@ class TestWatching:
         server.wait_for(lambda: len(server.watches) >= 2)
         server.write(NODE, lambda status: status["capacity"].pop(GPU))
         server.wait_for(lambda: server.status(NODE) == with_gpus("4", "4"))
+        assert logged(caplog) == []
 
     @pytest.mark.parametrize(
         "fault",

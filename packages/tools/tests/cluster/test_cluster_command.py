@@ -20,7 +20,7 @@ from tests.forks import Fork
 from devicecore import NodeStatus, ResourceName
 from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.adapters.grpc_unix import serve_plugin
-from devicecore.adapters.kube_api import Access
+from devicecore.adapters.kube_api import Access, Backoff
 from devicecore.domain.checkpoint import decode
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
@@ -157,7 +157,7 @@ def test_a_node_is_registered_renewed_and_not_made_again(server: LocalApiServer,
         server.delete("Node", NODE)
         server.delete("Lease", NODE, "kube-node-lease")
         assert tick(10) == ["update leases", "get leases", "get nodes"]
-        assert "not found" in str(node.problem)
+        assert str(node.problem).endswith(': there is no such object (nodes "node-1" not found)')
         assert [tick(seconds) for seconds in (10, 10, 10, 40)] == [["get nodes"], [], [], ["get nodes"]]
         assert not server.objects("Node") + server.objects("Lease")
         server.create({"kind": "Node", "metadata": {"name": NODE}})
@@ -165,6 +165,31 @@ def test_a_node_is_registered_renewed_and_not_made_again(server: LocalApiServer,
         tick(10)
         assert node.problem is None
         assert server.get("Lease", NODE, "kube-node-lease")["metadata"]["ownerReferences"][0]["uid"] == node.uid
+
+
+@pytest.mark.parametrize(
+    ("status", "pause", "least", "most", "line"),
+    [(401, 60.0, 1, 1, "cannot write to the API server: unauthorized"), (403, 0.1, 9, 99, "permission to 'get nodes'")],
+)
+def test_what_every_request_meets_is_logged_once(  # noqa: PLR0913 - the columns of a table
+    server: LocalApiServer,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+    pause: float,
+    least: int,
+    most: int,
+    line: str,
+) -> None:
+    server.inject(Answer(status, {"message": "no"}), times=None)
+    requests = KubeApiRequests(Access(server.kubeconfig(tmp_path / "kubeconfig", {"token": "token"})))
+    with ApiWriter(requests, threads=1, backoff=Backoff(pause, pause)) as writer:
+        for number in range(3):
+            RegisteredNode(NodeDescription(f"node-{number}", {"cpu": "2"}), writer).tick()
+        server.wait_for(lambda: len(server.requests) >= least and caplog.records)
+    assert least <= len(server.requests) <= most
+    (logged,) = (one.getMessage() for one in caplog.records)
+    assert line in logged
 
 
 def test_two_processes_of_one_name_are_told_by_their_lease(

@@ -242,8 +242,8 @@ class ApiServer:
             query["resourceVersion"] = since
         if bookmarks:
             query["allowWatchBookmarks"] = "true"
-        request = ApiRequest(permission, "GET", path, query)
-        answer = self.ask(permission, lambda: self._stream(request))
+        request, is_core = ApiRequest(permission, "GET", path, query), path.startswith("api/")
+        answer = self.ask(permission, lambda: self._stream(request), is_core=is_core)
         with closing(answer):
             lines = _lines(answer)
             while True:
@@ -253,7 +253,7 @@ class ApiServer:
                     event = None if found is None else (found[0], parse(found[1]))
                 except Exception as error:
                     self.disconnect()
-                    raise self._problem(error, permission) from error
+                    raise self._problem(error, permission, is_core=is_core) from error
                 if event is None:
                     return
                 yield event
@@ -308,9 +308,8 @@ class ApiServer:
                 self.disconnect()
             raise problem from error
 
-    def _problem(self, error: Exception, permission: str, *, is_core: bool = True) -> Problem:
-        sentences = self.sentences or _node_sentences(self.node)
-        return _problem(error, sentences, permission, names_missing=is_core and not self.sentences)
+    def _problem(self, error: Exception, permission: str, *, is_core: bool) -> Problem:
+        return _problem(error, self.sentences or _node_sentences(self.node), permission, names_missing=is_core)
 
     def _connect(self) -> tuple[Transport, httpx2.URL]:
         connection = self.access.connection()

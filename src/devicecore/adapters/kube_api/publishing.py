@@ -10,6 +10,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
+from http import HTTPStatus
 from typing import Generic, TypeVar
 
 from devicecore.adapters.kube_api.access import ApiServer, Problem
@@ -231,12 +232,14 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
                 for kind, found in self._events(self._version or ""):
                     self._seen(kind, found)
                     failures, last = 0, None
+                failures, last = 0, None  # the server has ended the watch in its time
             except Problem as problem:
                 failures += 1
-                if problem.kind != last and not self._closing:
+                # Once is no trouble, and a server forgets old versions: all is compared, and watched from there.
+                if failures > 1 and problem.kind not in (last, HTTPStatus.GONE) and not self._closing:
                     seconds = f"{self._backoff.maximum:g} s"
                     _log.warning("cannot watch %s, so it is compared every %s: %s", self._name, seconds, problem)
-                last = problem.kind
+                    last = problem.kind
                 self._lost_track()
             stopping.wait(self._backoff.delay(failures + 1, random.random()))  # noqa: S311 - no secret
         watched.disconnect()

@@ -28,6 +28,13 @@ PAGE = 500
 MAX_PAGES = 1_000
 """Answers to one list, which the server could continue without end."""
 
+SENTENCES = {
+    404: "there is no such object",
+    409: "another client has changed the object",
+    422: "the request is refused as invalid or by a policy",
+}
+"""What refusals mean, by HTTP status, of requests about objects of any kind."""
+
 
 @frozen
 class RequestError(DeviceCoreError):
@@ -55,8 +62,8 @@ class RequestError(DeviceCoreError):
 
     @property
     def is_outage(self) -> bool:
-        """Whether no request can succeed now: the server has not answered, or asks for a pause."""
-        return self.status in (None, HTTPStatus.TOO_MANY_REQUESTS)
+        """Whether no request can succeed now: the server does not answer, knows us not or asks for a pause."""
+        return self.status in (None, HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 @frozen
@@ -137,7 +144,7 @@ class ApiServers(HasLifecycle):
     @contextmanager
     def _one(self) -> Iterator[ApiServer]:
         with self._lock:
-            server = self._idle.pop() if self._idle else ApiServer(self._node, self._access, "devicecore")
+            server = self._idle.pop() if self._idle else ApiServer(self._node, self._access, "", sentences=SENTENCES)
             if not self._lifecycle.is_running:
                 server.stop()
             self._used.append(server)

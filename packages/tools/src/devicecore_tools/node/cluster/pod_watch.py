@@ -17,7 +17,7 @@ from devicecore.adapters.kube_api.access import Access, ApiServer, Problem, chec
 from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.http import AnswerTooLargeError
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.adapters.kube_api.requests import PAGE, PODS, RequestError, pages
+from devicecore.adapters.kube_api.requests import PAGE, PODS, SENTENCES, RequestError, pages
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
 
@@ -76,7 +76,9 @@ class KubeApiPods(HasLifecycle):
         return None if problem is None else f"the pods cannot be watched: {problem}"
 
     def _begin(self) -> None:
-        self._lister, self._watched = (ApiServer("", self._access, "", is_watch=is_watch) for is_watch in (False, True))
+        self._lister, self._watched = (
+            ApiServer("", self._access, "", is_watch=is_watch, sentences=SENTENCES) for is_watch in (False, True)
+        )
         self._thread = SupervisedThread("devicecore-pods", self._work)
         self._thread.start()
 

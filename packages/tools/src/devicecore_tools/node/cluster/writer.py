@@ -8,6 +8,7 @@ answer to a job that was begun later and has asked the server ends that.
 import heapq
 import itertools
 import logging
+import math
 import random
 import threading
 import time
@@ -32,6 +33,7 @@ THREADS = 4
 _BACKOFF = Backoff(0.5, 10.0)
 _DENIED = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
 _DENIED_SECONDS = 60.0  # after a second denial: only a change of the object or of a policy helps
+_SAY_AGAIN = 60.0  # seconds after which another job of a kind is named that fails for the same reason
 _LAST_SECONDS = 2.0  # for the threads to end after their requests were ended
 
 _log = logging.getLogger(__name__)
@@ -89,6 +91,7 @@ class ApiWriter(HasLifecycle, Writer):
         self._not_before = 0.0
         self._failed_at = float("-inf")
         self._problem: str | None = None
+        self._said: dict[tuple[object, ...], float] = {}
         self._lifecycle = Lifecycle("the writer to the API server")
         self._threads: tuple[SupervisedThread, ...] = ()
 
@@ -217,12 +220,21 @@ class ApiWriter(HasLifecycle, Writer):
         else:
             kind = error.status, error.reason
             if entry.problem != kind and entry.failures > 1:  # the first may be a permission that is about to come
-                _log.error("%s: %s; it is tried again until it succeeds", " ".join(map(str, _parts(entry.key))), error)
-            if entry.failures > 1:
+                self._say(entry.key, error, now)
                 entry.problem = kind
             if error.status in _DENIED and entry.failures > 1:
                 return max(error.pause, _DENIED_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - no secret
         return error.pause
+
+    def _say(self, key: Hashable, error: RequestError, now: float) -> None:
+        """Log why a job fails. If others of its kind fail in the same way, as without a permission, one is enough."""
+        what, *_ = parts = _parts(key)
+        if error.is_passing or error.status == HTTPStatus.FORBIDDEN:
+            common = what, error.status, error.reason
+            before, self._said[common] = self._said.get(common, -math.inf), now
+            if now - before < _SAY_AGAIN:
+                return
+        _log.error("%s: %s; it is tried again until it succeeds", " ".join(map(str, parts)), error)
 
     def _is_well(self) -> None:
         if self._problem is not None:
