@@ -352,6 +352,9 @@ def test_events_are_those_of_a_kubelet() -> None:
         assert abs(exact - named) <= 10**9, "the name has the time"
         compared.add(reason)
     assert compared == {"Starting", "Killing", "UnexpectedAdmissionError"}
+    long = {"kind": "Pod", "metadata": {"name": "p" * 253, "namespace": "x"}}
+    found = {events.event(long, "node-3", events.STARTING, NOW, exact)["metadata"]["name"] for exact in (1, 2)}
+    assert sorted(map(len, found)) == [36, 36], "different names that an API server takes"
 
 
 # --- against a server -------------------------------------------------------------------------------------------------

@@ -23,6 +23,9 @@ def busy_port() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
+SERVED = "--root {root} --kubeconfig {root}/config --register-node"
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -45,6 +48,11 @@ def busy_port() -> Iterator[int]:
         pytest.param("--root {root} --context x", "--context needs --kubeconfig.", id="context alone"),
         pytest.param("--root {root} --in-cluster", "there is no service account in /var/run/", id="no cluster"),
         pytest.param("--root {root} --node-name Up --kubeconfig {root}/config", "got 'Up'", id="name"),
+        pytest.param(SERVED + " --node-name {label}", "--node-name: expected at most 63 letters", id="long name"),
+        pytest.param(SERVED + " --cpu -3", "--cpu: expected 0 or more, got -3", id="negative"),
+        pytest.param(
+            SERVED + " --taint a=b:NoExecute --taint a:NoExecute", "each key once for each effect", id="taint"
+        ),
         pytest.param("--root {root}/pods/../{long}", "does not exist.", id="long root"),
         pytest.param("--root {root} --wat", "No such option '--wat'.", id="flag"),
     ],
@@ -53,7 +61,7 @@ def test_what_cannot_be_used_is_one_sentence_and_status_2(
     devicecore: Run, root: Path, busy_port: int, arguments: str, complaint: str
 ) -> None:
     (root / "broken").write_text("{")
-    filled = {"root": root, "port": busy_port, "long": "x" * 100}
+    filled = {"root": root, "port": busy_port, "long": "x" * 100, "label": "x" * 64}
     run = devicecore("kubelet", *(word.format(**filled) for word in arguments.split()))
     assert run.returncode == 2
     said = [line for line in run.stderr.splitlines() if line.startswith("devicecore")]

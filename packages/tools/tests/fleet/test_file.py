@@ -47,7 +47,7 @@ COUNTED = (
 MISTAKES = {
     "nodes: []": "f:1: nodes: expected at least one group of nodes",
     A_NODE + "  lables: {}": "f:3: nodes[0].lables: there is no such field: expected one of shape, name,",
-    "nodes:\n- name: A": "f:2: nodes[0].name: expected the name of a node, made of a-z, 0-9, '-' and '.', got 'A'",
+    "nodes:\n- name: A": "f:2: nodes[0].name: expected the name of a node, at most 63 of a-z, 0-9, '-' and '.', go",
     "nodes:\n- {name: a, count: 2}": "f:2: nodes[0].name: expected {number} in the name of more than one node",
     "nodes:\n- name: a\n- name: a": "f:2: nodes: expected each node once, got a twice",
     "nodes:\n- {name: 'a{number}', count: 5000}\n- {name: b}": "f:2: nodes: expected at most 5000 nodes, got 5001",
@@ -58,6 +58,7 @@ MISTAKES = {
     "nodes:\n- {name: a, directory: /d}\n- {name: b, directory: /d}": "f:2: nodes: expected each directory once",
     A_NODE + "  labels: {a: b c}": "f:3: nodes[0].labels.a: expected at most 63 letters, digits",
     A_NODE + "  taints: [{key: a b, effect: NoExecute}]": "f:3: nodes[0].taints[0].key: expected the name of a taint",
+    A_NODE + "  taints: [{key: a, effect: NoExecute}, {key: a, value: b, effect: NoExecute}]": "f:3: nodes[0].taints: ",
     A_NODE + "  capacity: {a b: 3}": "f:3: nodes[0].capacity.a b: expected the name of a resource, got 'a b'",
     A_NODE + DEVICE + "attributes: {a b: c}}]": f"{AT}.attributes.a b: expected attributes called `name` or ",
     A_NODE + DEVICE + "attributes: {a: {version: 9.0}}}]": f"{AT}.attributes.a.version: expected a text, got 9.0",

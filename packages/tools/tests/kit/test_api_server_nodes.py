@@ -126,8 +126,8 @@ def test_a_status_for_an_earlier_pod_of_that_name_is_refused(server: LocalApiSer
     server.create(pod())
     body = {"metadata": {"uid": "another"}, "status": {"phase": "Running"}}
     code, refused = ask(server, "PATCH", f"{PODS}/p/status", body, content=STRATEGIC)
-    assert code == 409
-    assert "Precondition failed: UID in precondition: another, UID in object meta: " in refused["message"]
+    assert (code, refused["reason"]) == (422, "Invalid")
+    assert 'metadata.uid: Invalid value: "another": field is immutable' in refused["message"]
 
 
 def of_main(**fields: object) -> Json:
@@ -301,11 +301,23 @@ def test_a_new_node_is_tainted_and_keeps_its_status(server: LocalApiServer) -> N
         ("Lease", LEASES, {"leaseDurationSeconds": 0}, "must be greater than 0"),
         ("Lease", LEASES, {"renewTime": "2026-11-22T05:01:57Z"}, "microseconds"),
         ("Event", "/api/v1/namespaces/default/events", {}, "does not match event.namespace"),
+        ("Node", "/api/v1/nodes", {"taints": [{"key": "a", "effect": "NoExecute"}] * 2}, "must be unique by key and"),
+        (
+            "Node",
+            "/api/v1/nodes",
+            {"taints": [{"key": "a b", "effect": "x"}]},
+            "metadata.taints[0].effect: Unsupported",
+        ),
+        ("Node", "/api/v1/nodes", {"labels": {"a b": ""}}, 'metadata.labels: Invalid value: "a b": name part must'),
+        ("Node", "/api/v1/nodes", {"labels": {"a": "n" * 64}}, "must be no more than 63 bytes"),
+        ("Node", "/api/v1/nodes", {"capacity": {"cpu": "-3"}}, 'status.capacity[cpu]: Invalid value: "-3": must be gr'),
     ],
 )
-def test_leases_and_events_have_rules(server: LocalApiServer, kind: str, path: str, body: Json, problem: str) -> None:
-    about = {"involvedObject": {"namespace": "other"}}
-    code, refused = ask(server, "POST", path, {"kind": kind, "metadata": {"name": "n1"}, "spec": body, **about})
+def test_nodes_leases_and_events_have_rules(
+    server: LocalApiServer, kind: str, path: str, body: Json, problem: str
+) -> None:
+    made = {"kind": kind, "metadata": {"name": "n1", "labels": body.pop("labels", {})}, "spec": body, "status": body}
+    code, refused = ask(server, "POST", path, made | {"involvedObject": {"namespace": "other"}})
     assert code == 422
     assert problem in refused["message"]
 

@@ -21,7 +21,7 @@ from devicecore_tools.node.cluster.registration import RegisteredNode
 from devicecore_tools.node.cluster.topology import TopologyPublisher
 from devicecore_tools.node.cluster.words.nodes import NodeDescription
 from devicecore_tools.node.cluster.writer import Writer
-from devicecore_tools.node.settings import TAINT
+from devicecore_tools.node.settings import all_taints
 
 LABEL = "devicecore.io/fleet"
 """The label of every node of a fleet, so that pods that need containers can keep away."""
@@ -119,7 +119,7 @@ def describe(name: str, group: GroupDescription, starts: int = 0, *, taints: boo
         name,
         group.capacity,
         labels={LABEL: "true", **group.labels},
-        taints=(*group.taints, *([TAINT] if taints else ())),
+        taints=all_taints(group.taints, is_tainted=taints),
         info={
             "osImage": "devicecore fleet",
             "machineID": machine.hex,

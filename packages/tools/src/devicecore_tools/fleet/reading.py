@@ -34,7 +34,7 @@ from devicecore_tools.fleet.description import (
     filled_in,
 )
 from devicecore_tools.node.cluster.records import seconds_of
-from devicecore_tools.node.settings import TAINT_EFFECTS, taint
+from devicecore_tools.node.settings import TAINT_EFFECTS, all_taints, taint
 
 T = TypeVar("T")
 
@@ -134,8 +134,8 @@ def _group(group: Value) -> GroupDescription:
     count, first = _number(group["count"], 1, MAX_NODES, 1), _number(group["first"], 0, 10**6, 0)
     pattern = group["name"].text()
     names = {filled(pattern, first), filled(pattern, first + count - 1)}
-    if bad := [name for name in sorted(names) if not is_dns_subdomain(name)]:
-        group["name"].refuse(f"expected the name of a node, made of a-z, 0-9, '-' and '.', got {bad[0]!r}")
+    if bad := [name for name in sorted(names) if not is_dns_subdomain(name, 63)]:  # it is the value of a label, too
+        group["name"].refuse(f"expected the name of a node, at most 63 of a-z, 0-9, '-' and '.', got {bad[0]!r:.300}")
     if count > 1 and len(names) == 1:
         group["name"].refuse("expected {number} in the name of more than one node, such as node-{number}")
     numa_nodes = tuple(range(_number(group["numaNodes"], 1, _MAX_NUMA, 1)))
@@ -143,6 +143,9 @@ def _group(group: Value) -> GroupDescription:
     drivers = tuple(_driver(one, numa_nodes) for one in group["drivers"].sequence())
     _check_unique(group["plugins"], [str(one.resource) for one in plugins], "resource")
     _check_unique(group["drivers"], [str(one.name) for one in drivers], "driver")
+    taints = tuple(_taint(one) for one in group["taints"].sequence())
+    if len(all_taints(taints, is_tainted=False)) < len(taints):
+        group["taints"].refuse("expected each key once for each effect")
     directory = group["directory"].text("")
     if directory and count > 1 and "{node}" not in directory:
         group["directory"].refuse("expected {node} in the directory of more than one node")
@@ -153,7 +156,7 @@ def _group(group: Value) -> GroupDescription:
         _capacity(group),
         _topology(group["topologyManager"], numa_nodes),
         _labels(group["labels"]),
-        tuple(_taint(one) for one in group["taints"].sequence()),
+        taints,
         plugins,
         drivers,
         Path(directory) if directory else None,

@@ -4,6 +4,7 @@ Law: a program can make the settings as the command does; they name no option.
 """
 
 import socket
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,15 @@ TAINT = {"key": "devicecore.io/virtual", "value": "true", "effect": "NoSchedule"
 def taint(key: str, value: str, effect: str) -> dict[str, str]:
     """Return a taint as a Node has it. It needs no value."""
     return {"key": key, **({"value": value} if value else {}), "effect": effect}
+
+
+def all_taints(own: Iterable[Mapping[str, str]], *, is_tainted: bool) -> tuple[Mapping[str, str], ...]:
+    """Return the taints of a Node, of which no two have the same key and effect: an API server refuses these.
+
+    If `is_tainted`, they are its own and `TAINT`. Of two of its own, the last counts.
+    """
+    taints = (*([TAINT] if is_tainted else ()), *own)
+    return tuple({(one["key"], one["effect"]): dict(one) for one in taints}.values())
 
 
 def this_machine() -> str:

@@ -250,22 +250,31 @@ def _description(
     is_tainted: bool,
 ) -> "NodeDescription":
     from devicecore_tools.node.cluster.words.nodes import NodeDescription
-    from devicecore_tools.node.settings import TAINT
+    from devicecore_tools.node.settings import all_taints
 
+    if not is_label_value(name):
+        raise click.UsageError(
+            f"--node-name: expected at most 63 letters, digits, '-' and '.', got {foreign_text(name)!r}"
+        )
+    own = [_taint(one) for one in taints]
+    if len(all_taints(own, is_tainted=False)) < len(own):
+        raise click.UsageError("--taint: name each key once for each effect.")
     capacity = {"cpu": _quantity("--cpu", cpu), "memory": _quantity("--memory", memory)}
     return NodeDescription(
         name,
         {**capacity, "pods": str(max_pods)},
         labels=dict(map(_label, labels)),
-        taints=(*map(_taint, taints), *([dict(TAINT)] if is_tainted else [])),
+        taints=all_taints(own, is_tainted=is_tainted),
     )
 
 
 def _quantity(option: str, text: str) -> str:
     try:
-        Quantity.parse(text)
+        size = Quantity.parse(text)
     except DeviceCoreError as error:
         raise click.UsageError(f"{option}: {error}") from None
+    if size.nanos < 0:
+        raise click.UsageError(f"{option}: expected 0 or more, got {text}")
     return text
 
 

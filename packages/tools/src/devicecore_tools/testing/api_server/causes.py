@@ -12,7 +12,7 @@ from typing import Any
 from attrs import define, field
 
 from devicecore.domain.errors import InvalidQuantityError
-from devicecore.domain.names import is_dns_label, is_dns_subdomain
+from devicecore.domain.names import is_dns_label, is_dns_subdomain, is_label_value, is_qualified_name
 from devicecore.domain.quantity import whole_quantity
 from devicecore_tools.testing.api_server.status import Cause, Json
 
@@ -30,6 +30,16 @@ _SUBDOMAIN_SENTENCE = (
 _IDENTIFIER_SENTENCE = (
     "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters "
     "or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')"
+)
+_KEY_SENTENCE = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_VALUE_SENTENCE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 _QUANTITY_SENTENCE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _MAX_NAME, _MAX_LABEL, _MAX_IDENTIFIER = 253, 63, 32
@@ -119,6 +129,17 @@ class Field:
         elif not isinstance(self.value, str) or not is_dns_label(self.value):
             self.invalid(_LABEL_SENTENCE)
 
+    def label_key(self) -> None:
+        """The value is the name of a label or of a taint."""
+        if not is_qualified_name(str(self.value or "")):
+            self.invalid(_KEY_SENTENCE)
+
+    def label_value(self) -> None:
+        """The value is that of a label or of a taint."""
+        text = str(self.value or "")
+        if not is_label_value(text):
+            self.invalid(_VALUE_SENTENCE if len(text) <= _MAX_LABEL else f"must be no more than {_MAX_LABEL} bytes")
+
     def subdomain(self, limit: int = _MAX_NAME) -> None:
         """The value is an RFC 1123 subdomain of at most `limit` characters."""
         if not self.value:
@@ -191,6 +212,15 @@ class Field:
             self.invalid("parameters must be a valid JSON object", "<value omitted>")
         elif len(json.dumps(self.value)) > _MAX_JSON:
             self.too_long(_MAX_JSON)
+
+
+def label_causes(new: Json) -> list[Cause]:
+    """What is wrong with the labels of an object of any kind."""
+    labels = Field("", new)["metadata"]["labels"]
+    for name, value in mapping_of(labels.value).items():
+        Field(labels.path, name, labels.causes).label_key()
+        Field(labels.path, value, labels.causes).label_value()
+    return labels.causes
 
 
 def is_same(value: object, was: object) -> bool:

@@ -91,7 +91,14 @@ DEFINITION = Kind(
 )
 KINDS = (
     NAMESPACE,
-    Kind("Node", "nodes", short_names=("no",), has_status=True, complete=node_rules.add_taint),
+    Kind(
+        "Node",
+        "nodes",
+        short_names=("no",),
+        has_status=True,
+        causes=node_rules.node_causes,
+        complete=node_rules.add_taint,
+    ),
     Kind(
         "Pod",
         "pods",

@@ -4,6 +4,7 @@ Law: an identity `system:node:NAME` reaches its own Node, its Lease, its Resourc
 NAME with their claims; everything else is refused, in the words of kube-apiserver 1.36.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 
@@ -17,6 +18,7 @@ NODE_USER = "system:node:"
 
 _LEASES = "kube-node-lease"
 _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 _OWN_LABELS = re.compile(
     r"(kubernetes\.io/(hostname|os|arch)|beta\.kubernetes\.io/(os|arch|instance-type)|node\.kubernetes\.io/instance-type"
@@ -43,6 +45,24 @@ def add_taint(node: Json) -> None:
     taints = list_of(spec.get("taints"))
     if _NOT_READY not in taints:
         spec["taints"] = [*taints, _NOT_READY]
+
+
+def node_causes(new: Json, _: Json | None) -> list[Cause]:
+    """What is wrong with a Node."""
+    node, seen = Field("", new), set[object]()
+    for size in (size for part in ("capacity", "allocatable") for _name, size in node["status"][part].entries()):
+        if str(size.value).startswith("-"):
+            size.invalid("must be greater than or equal to 0")
+    taints = Field("metadata.taints", node["spec"]["taints"].value, node.causes)  # kube-apiserver names this path
+    for taint in taints:
+        taint["key"].label_key()
+        taint["value"].label_value()
+        taint["effect"].one_of(_EFFECTS)
+        pair = taint["key"].value, taint["effect"].value
+        if pair in seen:
+            taint.add(f"Duplicate value: {json.dumps(taint.value)}", "taints must be unique by key and effect pair")
+        seen.add(pair)
+    return node.causes
 
 
 def lease_causes(new: Json, _: Json | None) -> list[Cause]:

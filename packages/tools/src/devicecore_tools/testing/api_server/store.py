@@ -22,6 +22,7 @@ from attrs import frozen
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
 from devicecore_tools.testing.api_server import claim_rules, fields, pod_rules, status
+from devicecore_tools.testing.api_server.causes import label_causes
 from devicecore_tools.testing.api_server.kinds import DEFINITION, NAMESPACE, Kind, Kinds
 from devicecore_tools.testing.api_server.selectors import Selector
 from devicecore_tools.testing.api_server.shapes import wrong_types
@@ -200,7 +201,9 @@ class ObjectStore:
             self._apply_defaults(kind, value)
             kind.complete(value)
             _refuse_if(
-                kind, metadata["name"], [*kind.causes(value, None), *self._admin_access_causes(kind, namespace, value)]
+                kind,
+                metadata["name"],
+                [*label_causes(value), *kind.causes(value, None), *self._admin_access_causes(kind, namespace, value)],
             )
             _write_quantities({}, value)
             metadata["uid"] = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
@@ -212,7 +215,15 @@ class ObjectStore:
             return self._write(kind, key, value, owners)
 
     def update(
-        self, kind: Kind, namespace: str, name: str, body: Json, *, in_status: bool, manager: str = "unknown"
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Json,
+        *,
+        in_status: bool,
+        manager: str = "unknown",
+        is_patch: bool = False,
     ) -> Json:
         """Replace an object, or its status.
 
@@ -227,7 +238,7 @@ class ObjectStore:
                 raise status.invalid(
                     kind.qualified, name, [Cause("metadata.resourceVersion", "Invalid value: 0", detail)]
                 )
-            _check_preconditions(kind, before, sent)
+            _check_preconditions(kind, before, sent, is_patch=is_patch)
             after = _combined(kind, before, body, in_status=in_status)
             owners = self._owners_after(kind, (namespace, name), before, after, manager)
             return self._replace(kind, (namespace, name), before, after, owners)
@@ -242,7 +253,7 @@ class ObjectStore:
         with self._changed:
             before = self._existing(kind, (namespace, name))
             changed = change(copied(before))
-            return self.update(kind, namespace, name, changed, in_status=in_status, manager=manager)
+            return self.update(kind, namespace, name, changed, in_status=in_status, manager=manager, is_patch=True)
 
     def apply(
         self, kind: Kind, namespace: str, name: str, body: Json, *, in_status: bool, manager: str, force: bool
@@ -381,7 +392,7 @@ class ObjectStore:
         _write_quantities(before, after)
         self._apply_defaults(kind, after)
         _drop_stale_device_statuses(before, after)
-        causes = [*kind.causes(after, before)]
+        causes = [*label_causes(after), *kind.causes(after, before)]
         if after.get("status") != before.get("status"):
             causes += kind.status_causes(after, before)
         _refuse_if(kind, key[1], causes)
@@ -502,11 +513,16 @@ def _precondition(what: str, expected: str, actual: str) -> str:
     )
 
 
-def _check_preconditions(kind: Kind, before: Json, sent: Json) -> None:
+def _check_preconditions(kind: Kind, before: Json, sent: Json, *, is_patch: bool = False) -> None:
     """Refuse a write that was made for another object, or for another version of it."""
     metadata = before["metadata"]
     name, place = metadata["name"], metadata.get("namespace")
     if sent.get("uid") not in (None, "", metadata["uid"]):
+        if is_patch:  # the UID of a patch is a change, and no precondition
+            detail = "field is immutable"
+            raise status.invalid(
+                kind.qualified, name, [Cause("metadata.uid", f"Invalid value: {json.dumps(sent['uid'])}", detail)]
+            )
         key = "/registry/" + "/".join(part for part in (kind.plural, place, name) if part)
         problem = (
             f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition "

@@ -1,13 +1,15 @@
 """Events of a node and of its pods, in the words of a kubelet.
 
 Law: an event is named after its object and the nanosecond at which it was first seen, so two events of an object at
-different times have different names.
+different times have different names. An API server takes every name.
 """
 
 from datetime import UTC, datetime
+from uuid import NAMESPACE_DNS, uuid5
 
 from attrs import frozen
 
+from devicecore.domain.names import is_dns_subdomain
 from devicecore_tools.node.cluster.words.patches import Json, written
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -64,6 +66,9 @@ def event(about: Json, node: str, said: Said, now: datetime, nanoseconds: int | 
     metadata = about["metadata"]
     since = now - _EPOCH
     exact = nanoseconds or (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
+    name = f"{metadata['name']}.{exact:x}"
+    if not is_dns_subdomain(name):  # too long; a kubelet takes a UUID, too (GenerateEventName)
+        name = str(uuid5(NAMESPACE_DNS, name))
     involved = {"kind": about["kind"], "name": metadata["name"], "apiVersion": "v1"}
     if about["kind"] == "Pod":
         involved |= {name: metadata[name] for name in ("namespace", "uid", "resourceVersion") if name in metadata}
@@ -72,7 +77,7 @@ def event(about: Json, node: str, said: Said, now: datetime, nanoseconds: int | 
     return {
         "kind": "Event",
         "apiVersion": "v1",
-        "metadata": {"name": f"{metadata['name']}.{exact:x}", "namespace": metadata.get("namespace", "default")},
+        "metadata": {"name": name, "namespace": metadata.get("namespace", "default")},
         "involvedObject": involved,
         "reason": said.reason,
         "message": said.message,
