@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +33,30 @@ def test_the_allocation_and_the_judge_agree_on_many_cases() -> None:
 def test_the_judge_reads_each_operator_of_a_node_selector(operator: str, part: str) -> None:
     keys = ("zone", "rank", "role", "none") if part == "matchExpressions" else ("metadata.name",)
     values = {"In": ["a", "n1"], "NotIn": ["a", "n1"], "Gt": ["4"], "Lt": ["6"]}.get(operator, [])
-    node = {"metadata": {"name": "n1", "labels": {"zone": "a", "rank": "5", "role": ""}}}
-    request = {"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1}}
-    claim = {"metadata": {"name": "c", "namespace": "default"}, "spec": {"devices": {"requests": [request]}}}
-    allocated: Json = {"devices": [], "shared": [], "capacity": []}
-    case = {"node": node, "classes": CLASSES, "claims": [claim], "allocated": allocated}
+    labels = {"zone": "a", "rank": "5", "role": ""}
     for key in keys:
         selector = {"nodeSelectorTerms": [{part: [{"key": key, "operator": operator, "values": values}]}]}
-        pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
-        spec = {"driver": "gpu.example.com", "pool": pool, "nodeSelector": selector, "devices": [{"name": "d0"}]}
-        assert disagreement({**case, "slices": [{"metadata": {"name": "s"}, "spec": spec}]}) == ""
+        assert _disagreement(labels, {"nodeSelector": selector, "devices": [{"name": "d0"}]}) == ""
+
+
+def test_if_counts_of_slices_differ_the_judge_takes_that_of_the_nodes_own_slices() -> None:
+    of_all = {"allNodes": True, "devices": [{"name": "d0"}]}
+    of_node = {"nodeName": "n1", "devices": [{"name": "d1"}]}
+    assert _disagreement({}, of_all, of_node, counts=(2, 1)) == _disagreement({}, of_all, of_node, counts=(1, 2)) == ""
+
+
+def _disagreement(labels: Json, *specs: Json, counts: Sequence[int] = (1,)) -> str:
+    """In what allocation and judge differ on one claim for a device, and one pool with these slices."""
+    request = {"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1}}
+    claim = {"metadata": {"name": "c", "namespace": "default"}, "spec": {"devices": {"requests": [request]}}}
+    pools = [{"name": "p", "generation": 1, "resourceSliceCount": count} for count in counts]
+    slices = [
+        {"metadata": {"name": f"s{number}"}, "spec": {"driver": "gpu.example.com", "pool": pool, **spec}}
+        for number, (pool, spec) in enumerate(zip(pools, specs, strict=True))
+    ]
+    allocated: Json = {"devices": [], "shared": [], "capacity": []}
+    node = {"metadata": {"name": "n1", "labels": labels}}
+    return disagreement({"node": node, "classes": CLASSES, "slices": slices, "claims": [claim], "allocated": allocated})
 
 
 ROOT = Path(__file__).parent.parent.parent

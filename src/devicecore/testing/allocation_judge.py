@@ -83,7 +83,9 @@ class Judge:
         here = [one for one in slices if self._is_current(one, slices)]
         if not here:
             return
-        generation, count = _generation(here[0]), here[0]["pool"]["resourceSliceCount"]
+        own_first = sorted((one["spec"] for one in self._case["slices"]), key=lambda spec: not spec.get("nodeName"))
+        first = next(one for one in own_first if one in here)  # if counts differ, its count counts
+        generation, count = _generation(first), first["pool"]["resourceSliceCount"]
         present = here if len(here) == count else [one for one in slices if _generation(one) == generation]
         if len(here) != count and any(_generation(one) > generation for one in slices):
             return
