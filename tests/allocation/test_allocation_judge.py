@@ -45,7 +45,14 @@ def test_if_counts_of_slices_differ_the_judge_takes_that_of_the_nodes_own_slices
     assert _disagreement({}, of_all, of_node, counts=(2, 1)) == _disagreement({}, of_all, of_node, counts=(1, 2)) == ""
 
 
-def _disagreement(labels: Json, *specs: Json, counts: Sequence[int] = (1,)) -> str:
+def test_the_judge_gives_no_device_of_a_counter_of_which_more_is_allocated_than_there_is() -> None:
+    slots = {amount: {"counters": {"slots": {"value": amount}}} for amount in "012"}
+    uses = [{"name": f"d{amount}", "consumesCounters": [{"counterSet": "set", **slots[amount]}]} for amount in "02"]
+    counters = {"nodeName": "n1", "sharedCounters": [{"name": "set", **slots["1"]}]}
+    assert _disagreement({}, counters, {"nodeName": "n1", "devices": uses}, counts=(2, 2), held="d2") == ""
+
+
+def _disagreement(labels: Json, *specs: Json, counts: Sequence[int] = (1,), held: str = "") -> str:
     """In what allocation and judge differ on one claim for a device, and one pool with these slices."""
     request = {"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1}}
     claim = {"metadata": {"name": "c", "namespace": "default"}, "spec": {"devices": {"requests": [request]}}}
@@ -54,7 +61,8 @@ def _disagreement(labels: Json, *specs: Json, counts: Sequence[int] = (1,)) -> s
         {"metadata": {"name": f"s{number}"}, "spec": {"driver": "gpu.example.com", "pool": pool, **spec}}
         for number, (pool, spec) in enumerate(zip(pools, specs, strict=True))
     ]
-    allocated: Json = {"devices": [], "shared": [], "capacity": []}
+    device = {"driver": "gpu.example.com", "pool": "p", "device": held}
+    allocated: Json = {"devices": [device] if held else [], "shared": [], "capacity": []}
     node = {"metadata": {"name": "n1", "labels": labels}}
     return disagreement({"node": node, "classes": CLASSES, "slices": slices, "claims": [claim], "allocated": allocated})
 

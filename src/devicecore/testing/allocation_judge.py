@@ -223,7 +223,7 @@ class Judge:
         for (driver, pool, _), device in devices.items():
             for use, amount in _uses(device):
                 needed[driver, pool, *use] += amount
-        return all(amount <= self._free[use] or not amount for use, amount in needed.items())
+        return all(amount <= self._free[use] for use, amount in needed.items())
 
     def _capacity_suffices(self, picks: Sequence[Pick]) -> bool:
         used: dict[Key, Counter[str]] = {key: Counter(amounts) for key, amounts in self._used.items()}
