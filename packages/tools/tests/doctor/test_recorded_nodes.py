@@ -327,6 +327,13 @@ def with_a_device_in_two_claims(root: Path) -> None:
         (root / name).write_text((root / name).read_text().replace('"dev-1"', '"dev-0"'))
 
 
+def with_the_names_of_json(root: Path) -> None:
+    """The answer was written by a tool that names fields as protobuf's JSON does."""
+    for name in (LIST_NAME, ALLOCATABLE_NAME):
+        text = (root / name).read_text()
+        (root / name).write_text(re.sub('(?<=[a-z])_([a-z])(?=[a-z_]*": )', lambda found: found[1].upper(), text))
+
+
 def with_two_shares_of_a_device(root: Path) -> None:
     with_a_device_in_two_claims(root)
     claims = (root / "resourceclaims.json").read_text()
@@ -349,6 +356,16 @@ def with_two_shares_of_a_device(root: Path) -> None:
         ("16-shared-claim-one-terminating", without_drivers, ["driver-gone"], "", ""),  # p1 goes on with the claim
         ("14-dra-healthy", with_a_device_in_two_claims, ["two-owners"], "", ""),
         ("14-dra-healthy", with_two_shares_of_a_device, [], "", ""),
+        ("14-dra-healthy", with_the_names_of_json, [], "", ""),
+        ("01-healthy", with_the_names_of_json, [], "acme.io/gpu", ""),
+        ("01-healthy", lambda root: (root / LIST_NAME).write_text('{"error": "too late"}'), [], "", ""),
+        (
+            "01-healthy",
+            lambda root: (root / LIST_NAME).write_text('{"podResources": ' + "[" * 900 + "]" * 900 + "}"),
+            [],
+            "",
+            "",
+        ),
     ],
 )
 def test_a_node_that_differs_from_a_recorded_one_is_not_misjudged(

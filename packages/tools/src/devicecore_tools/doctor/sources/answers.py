@@ -3,11 +3,12 @@
 Law: the same answer gives the same value, whether it came over the socket or was saved as JSON, and back.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from devicecore.domain.documents import Value
+from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.wire import podresources, podresources_v1alpha1
 from devicecore_tools.doctor import ClaimedDeviceSeen, HoldingSeen, PodResourcesSeen, Reading
@@ -24,7 +25,7 @@ def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
     """The answers in the files of a directory; without the second file, the kubelet does not offer that call."""
     place = directory / LIST_NAME
     try:
-        pods = read_document_file(str(place)).sequence_at("pod_resources")
+        pods = _answer(place, "pod_resources").sequence()
         holdings, claimed = [], []
         for pod in pods:
             names = pod.text_at("namespace", ""), pod.text_at("name", "")
@@ -37,12 +38,36 @@ def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
                 ]
         allocatable = None
         if (directory / ALLOCATABLE_NAME).exists():
-            answer = read_document_file(str(directory / ALLOCATABLE_NAME))
-            allocatable = _grouped(_elements_in(answer["devices"]))
+            allocatable = _grouped(_elements_in(_answer(directory / ALLOCATABLE_NAME, "devices")))
     except DocumentError as error:
         return Reading(str(place), problem=str(error))
     listed = frozenset((pod.text_at("namespace", ""), pod.text_at("name", "")) for pod in pods)
     return Reading.of(str(place), PodResourcesSeen("v1", listed, tuple(holdings), allocatable, tuple(claimed)))
+
+
+def _answer(place: Path, field: str) -> Value:
+    """Return the only field of an answer, whose names may be those of protobuf's JSON (`podResources`).
+
+    Raises DocumentError if the document has other fields: then it is no answer, and not an empty one.
+    """
+    document = read_document_file(str(place))
+    devices = document["devices"].data
+    first = devices[0] if isinstance(devices, list) and devices else None
+    if "podResources" in document.mapping() or (isinstance(first, dict) and "resourceName" in first):
+        document = Value(_named_as_in_proto(document.data), document.file)
+    if other := [name for name in document.mapping() if name != field]:
+        document[field].refuse(f"expected an answer of a kubelet, which has only {field}, got {described(other[0])}")
+    return document[field]
+
+
+def _named_as_in_proto(data: Any, depth: int = 12) -> Any:  # noqa: ANN401 - JSON has no better type
+    """Return JSON with other names, down to a depth that no answer has."""
+    if isinstance(data, list) and depth:
+        return [_named_as_in_proto(one, depth - 1) for one in data]
+    if not isinstance(data, dict) or not depth:
+        return data
+    names = {name: re.sub("(?<=[a-z])[A-Z]", lambda found: f"_{found[0].lower()}", name) for name in data}
+    return {names[name]: _named_as_in_proto(one, depth - 1) for name, one in data.items()}
 
 
 def _elements_in(devices: Value) -> Iterator[Element]:
