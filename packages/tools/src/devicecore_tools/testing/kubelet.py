@@ -10,6 +10,7 @@ faster. Both have the same methods.
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from devicecore.adapters.grpc_unix import GrpcUnixTransport
     from devicecore.adapters.grpc_unix.watcher import PluginHandler
 
+_FIRST_LIST = 2.0  # seconds for the first list of a plugin
 _POLL_INTERVAL = 0.05  # seconds between two checks of kubelet.sock by a plugin served here; short, to keep tests fast
 
 
@@ -141,6 +143,8 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
             wipe: delete the plugins' sockets, as kubelets do. Otherwise a plugin can only notice that kubelet.sock is
                 new and that its stream has ended.
         """
+        if self._running:
+            self._wait_for_lists()
         self.stop()
         self.renew(checkpoint=checkpoint, wipe=wipe)
         self.start()
@@ -303,13 +307,24 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
             timeout=timeout,
         )
 
+    def _wait_for_lists(self) -> None:
+        """Wait for a list of each plugin, but not long. A plugin notices no end of a stream that has not begun."""
+
+        def listed() -> bool:
+            known = self.state.inventory.resources.values()
+            return all(plugin.report is not None for one in known for plugin in one.plugins)
+
+        with suppress(WaitTimeoutError):
+            self.wait_until("a list of each plugin", listed, timeout=_FIRST_LIST, allow_exits=True)
+
     def describe(self) -> str:
         """Describe what the kubelet sees now: resources, devices, registrations, and the last warnings."""
         parts = [self._about(name) for name in sorted(self.state.inventory.resources)]
         if not parts:
-            count = sum(isinstance(event, RegistrationRequested) for event in self.events)
-            calls = "no plugin has called Register"
-            if count:
+            successes = sum(isinstance(event, PluginRegistered) for event in self.events)
+            count = sum(isinstance(event, RegistrationRequested) for event in self.events) - successes
+            calls = f"no plugin has called Register{' again' if successes else ''}"
+            if count > 0:
                 calls = f"{counted(count, 'call')} of Register without success"
             parts.append(f"no registered resource, {calls}, {self._where()}")
         if not self._running:
@@ -416,6 +431,7 @@ class Kubelet(BaseKubelet):
 
     def drop_stream(self, resource: str) -> None:
         """Cut the connections to the plugins of `resource`. kubelet.sock stays."""
+        self._wait_for_lists()
         known = self.state.inventory.resources.get(resource_name(resource))
         for plugin in known.plugins if known else ():
             if self._grpc is not None:
