@@ -685,6 +685,9 @@ def test_the_devices_of_other_nodes_or_of_all_are_not_taken_for_this_nodes_own(
     _, document = report_of(capsys, str(root))
     assert document["findings"] == []
     assert {row["owner"] for row in document["devices"] if row["resource"] == "nic.other.org"} == owners
+    main(["doctor", "--root", str(root), "--save", str(tmp_path / "saved")])
+    capsys.readouterr()
+    assert report_of(capsys, str(tmp_path / "saved"))[1]["findings"] == []
 
 
 @pytest.mark.parametrize(

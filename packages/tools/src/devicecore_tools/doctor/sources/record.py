@@ -256,6 +256,7 @@ _KEPT: Mapping[str, Any] = {
         "taints": True,
         "unschedulable": True,
         # slices and claims
+        "skipNodeOperations": True,
         **dict.fromkeys(
             ("driver", "pool", "nodeSelector", "allNodes", "perDeviceNodeSelection", "sharedCounters"), True
         ),
