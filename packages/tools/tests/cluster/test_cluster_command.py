@@ -21,6 +21,8 @@ from devicecore import NodeStatus, ResourceName
 from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.adapters.kube_api import Access
+from devicecore.adapters.kube_api.http import MAX_ANSWER
+from devicecore.adapters.kube_api.requests import SLICES
 from devicecore.domain.checkpoint import decode
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
@@ -181,6 +183,19 @@ def test_what_every_request_meets_is_logged_once(
         server.wait_for(lambda: len(server.requests) >= 12)
     (logged,) = (one.getMessage() for one in caplog.records)
     assert line in logged
+
+
+def test_the_objects_of_a_large_cluster_are_listed_in_smaller_pages(tmp_path: Path) -> None:
+    def page(token: str, *names: str) -> Answer:
+        return Answer(
+            200, {"metadata": {"resourceVersion": "7", "continue": token}, "items": [{"n": one} for one in names]}
+        )
+
+    with LocalApiServer() as server, KubeApiRequests(Access(server.kubeconfig(tmp_path / "kubeconfig"))) as requests:
+        server.inject(page("x", "a"), Answer(200, " " * (MAX_ANSWER + 1)), page("y", "b"), page("", "c"))
+        assert [one["n"] for one in requests.list(SLICES)] == ["a", "b", "c"]
+        asked = [(one.query["limit"], one.query.get("continue")) for one in server.requests]
+    assert asked == [("500", None), ("500", "x"), ("250", "x"), ("250", "y")]
 
 
 def test_two_processes_of_one_name_are_told_by_their_lease(

@@ -395,7 +395,7 @@ def _problem(error: Exception, sentences: Mapping[int, str], permission: str, *,
 
     `names_missing` is whether an API server that answers 404 says what is missing, because it always has this resource.
     """
-    for cause in _chain(error):
+    for cause in causes(error):
         match cause:
             case httpx2.HTTPStatusError(response=response):
                 return _refusal(response, sentences, permission, names_missing=names_missing)
@@ -473,7 +473,7 @@ def _line(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error and the errors that caused it."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from attrs import field, frozen
 
-from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, Problem
+from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, Problem, causes
+from devicecore.adapters.kube_api.http import AnswerTooLargeError
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.domain.errors import DeviceCoreError, NotStartedError
 from devicecore.domain.text import foreign_text
@@ -186,14 +187,21 @@ def all_of(server: ApiServer, resource: ApiResource, fields: str = "", *, page: 
 def pages(
     send: Callable[[ApiRequest], Json], resource: ApiResource, fields: str, *, page: int = PAGE
 ) -> Iterator[tuple[list[Json], str]]:
-    """Yield the objects of each page of a list, and the version of the list.
+    """Yield the objects of each page of a list, and its version. If a page is too large, ask for smaller ones.
 
     Raises RequestError if an answer is no list, or the list has too many pages.
     """
     query = {"limit": str(page), **({"fieldSelector": fields} if fields else {})}
     for _ in range(MAX_PAGES):
-        request = ApiRequest(f"list {resource.plural}", "GET", resource.path(), query)
-        items, version, token = _page_of(send(request))
+        try:
+            answer = send(ApiRequest(f"list {resource.plural}", "GET", resource.path(), query))
+        except (AnswerTooLargeError, Problem, RequestError) as error:
+            if page == 1 or not any(isinstance(one, AnswerTooLargeError) for one in causes(error)):
+                raise
+            page //= 2
+            query["limit"] = str(page)
+            continue
+        items, version, token = _page_of(answer)
         yield items, version
         if not token:
             return

@@ -17,7 +17,7 @@ from devicecore.adapters.kube_api.access import Access, ApiServer, Problem, chec
 from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.http import AnswerTooLargeError
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.adapters.kube_api.requests import PAGE, PODS, SENTENCES, RequestError, pages
+from devicecore.adapters.kube_api.requests import PODS, SENTENCES, RequestError, pages
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
 
@@ -126,18 +126,14 @@ class KubeApiPods(HasLifecycle):
         self._lister.disconnect()
         self._watched.disconnect()
 
-    def _list(self, limit: int = PAGE) -> str:
-        """Give all pods to the handler. Return the version of the list. If a page is too large, try smaller ones."""
+    def _list(self) -> str:
+        """Give all pods to the handler. Return the version of the list."""
         found: list[Json] = []
         version = ""
         try:
-            for items, of_page in pages(self._lister.send, PODS, self._selector, page=limit):
+            for items, of_page in pages(self._lister.send, PODS, self._selector):
                 version = of_page
                 found += [pod for pod in map(_pod, items) if self._handler.wants(_node(_whole(pod)))]
-        except Problem as problem:
-            if problem.kind is not AnswerTooLargeError or limit == 1:
-                raise
-            return self._list(limit // 2)
         except (RequestError, ValueError) as error:
             raise Problem(kind="list", cause=str(error)) from error
         if not version:

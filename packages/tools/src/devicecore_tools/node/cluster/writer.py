@@ -206,7 +206,9 @@ class ApiWriter(HasLifecycle, Writer):
     def _failed(self, entry: _Entry, error: Exception, now: float) -> float:
         """Note why a job has failed. Return the seconds for which the server asked not to be called."""
         if not isinstance(error, RequestError):
-            _log.error("a request for %s failed: a bug in devicecore: %r", entry.key, error, exc_info=error)
+            if entry.problem is not type(error):
+                _log.error("a request for %s failed: a bug in devicecore: %r", entry.key, error, exc_info=error)
+            entry.problem = type(error)
             return self._backoff.maximum
         if error.is_outage:
             self._failed_at = time.monotonic()
