@@ -663,6 +663,30 @@ def test_a_device_of_a_driver_is_free_only_if_a_claim_can_get_it(
 
 
 @pytest.mark.parametrize(
+    ("effect", "selector", "owner", "note"),
+    [
+        ("NoSchedule", {"device": "dev-3"}, "none", ""),
+        ("NoExecute", {"driver": "gpu.example.com"}, "none", ""),
+        ("None", {"device": "dev-3"}, "free", ""),
+        ("NoExecute", {"device": "dev-2"}, "free", ""),
+        ("NoExecute", {"deviceClassName": "gpu.example.com"}, "free", "deviceClassName: expected a rule of Kubernetes"),
+    ],
+)
+def test_a_device_that_a_rule_of_the_record_taints_is_not_free(
+    effect: str, selector: object, owner: str, note: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    root = Path(written(tmp_path, "14-dra-healthy"))
+    rule = {"metadata": {"name": "off"}, "spec": {"deviceSelector": selector, "taint": {"key": "k", "effect": effect}}}
+    (root / "devicetaintrules.json").write_text(json.dumps({"kind": "List", "items": [rule]}))
+    main(["doctor", "--root", str(root), "--save", str(tmp_path / "saved")])
+    capsys.readouterr()
+    _, document = report_of(capsys, str(tmp_path / "saved"))
+    assert {row["device"]: row["owner"] for row in document["devices"] if not row["container"]} == {"dev-3": owner}
+    (notes,) = [one["notes"] for one in document["sources"] if one["source"] == "slices"]
+    assert [note in text for text in notes] == [True] * bool(note)
+
+
+@pytest.mark.parametrize(
     ("place", "has_node", "owners"),
     [
         ({"allNodes": True}, True, {"none"}),
@@ -744,10 +768,17 @@ def test_an_old_report_is_no_evidence_of_health(
     assert found == [told_by] * bool(told_by)
 
 
-@pytest.mark.parametrize(("count", "reason"), [(1, ""), (2, "request example.com/gpu: 1 of 2 devices fit")])
+@pytest.mark.parametrize(
+    ("count", "is_tainted", "reason"),
+    [
+        (1, False, ""),
+        (2, False, "request example.com/gpu: 1 of 2 devices fit"),
+        (1, True, "request example.com/gpu: 0 of 1 devices fit"),
+    ],
+)
 @pytest.mark.parametrize("resource", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu.example.com"])
 def test_fits_takes_an_extended_resource_from_the_driver_whose_class_serves_it(
-    resource: str, count: int, reason: str, tmp_path: Path, capsys: Capsys
+    resource: str, count: int, is_tainted: bool, reason: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     root = Path(written(tmp_path, "14-dra-healthy"))
     serves = {"extendedResourceName": "example.com/gpu"}
@@ -755,6 +786,9 @@ def test_fits_takes_an_extended_resource_from_the_driver_whose_class_serves_it(
     spec = {"containers": [{"name": "main", "resources": {"limits": {resource: count}}}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "uid": "probe"}, "spec": spec}
     (tmp_path / "pod.json").write_text(json.dumps(pod))
+    if is_tainted:
+        rule = {"spec": {"deviceSelector": {}, "taint": {"key": "k", "effect": "NoSchedule"}}}
+        (root / "devicetaintrules.json").write_text(json.dumps({"kind": "List", "items": [rule]}))
     assert main(["fits", str(tmp_path / "pod.json"), "--root", str(root), "--json"]) == bool(reason)
     (answer,) = json.loads(capsys.readouterr().out)["nodes"]
     assert answer["unhandled"] == []

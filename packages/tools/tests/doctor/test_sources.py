@@ -519,6 +519,51 @@ def kubeconfig_of(server: str, path: Path, user: object) -> Path:
     return path
 
 
+class _Rules(BaseHTTPRequestHandler):
+    """An API server of Kubernetes 1.36, which has DeviceTaintRules as v1beta2 if `status_of_rules` is 200."""
+
+    status_of_rules = 200
+
+    def do_GET(self) -> None:
+        pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "d.org", "nodeName": "n1", "pool": pool, "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}]}
+        rule = {"deviceSelector": {"device": "gpu-1"}, "taint": {"key": "k", "effect": "NoExecute"}}
+        status, items = 200, [{"metadata": {"name": "one"}, "spec": spec}] if "nodeName%3Dn1" in self.path else []
+        if "devicetaintrules" in self.path:
+            status = self.status_of_rules if "v1beta2" in self.path else 404
+            items = [{"metadata": {"name": "off"}, "spec": rule}]
+        body = json.dumps({"items": items, "metadata": {"name": "n1"}} if status == 200 else {"message": "no"}).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("status", "tainted", "note"), [(200, "gpu-1", ""), (404, "", ""), (403, "", "may be called free")]
+)
+def test_the_device_taint_rules_of_a_server_taint_what_they_select(
+    status: int, tainted: str, note: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Rules, "status_of_rules", status)
+    with HTTPServer(("127.0.0.1", 0), _Rules) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            config = kubeconfig_of(f"http://127.0.0.1:{server.server_port}", tmp_path / "config", {})
+            slices = NodeSources(str(tmp_path), kubeconfig=str(config), node_name="n1").look().slices
+        finally:
+            server.shutdown()
+            thread.join()
+    assert {one.device: one.is_tainted for one in slices.value or ()} == {
+        name: name == tainted for name in ("gpu-0", "gpu-1")
+    }
+    assert [note in text for text in slices.notes] == [True] * bool(note)
+
+
 def test_a_list_that_the_server_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_http, "MAX_VALUES", 10_000)
     with HTTPServer(("127.0.0.1", 0), _EndlessPages) as server:

@@ -38,7 +38,8 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.sources.expressions import Expressions
-from devicecore_tools.doctor.sources.record import CLAIMS, CLASSES, NODE, SLICES
+from devicecore_tools.doctor.sources.record import CLAIMS, CLASSES, NODE, RULES, SLICES
+from devicecore_tools.doctor.sources.taint_rules import TaintRule, added_taints, rule_of
 
 if TYPE_CHECKING:
     from devicecore.domain.allocation.model import DeviceRequest
@@ -107,7 +108,7 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
         Value({"metadata": one["metadata"].data, "spec": one["spec"]["spec"].data}, one, "spec")
         for one in of_kind.get("ResourceClaimTemplate", ())
     ]
-    rules = tuple(map(_taint_rule, of_kind.get("DeviceTaintRule", ())))
+    rules = tuple(map(rule_of, of_kind.get("DeviceTaintRule", ())))
     return ClusterObjects(
         tuple(_tainted(slice_of(one), rules) for one in of_kind.get("ResourceSlice", ())),
         tuple(map(class_of, classes)),
@@ -119,31 +120,11 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
     )
 
 
-TaintRule = tuple[tuple[str, str, str] | None, Taint]
-"""Driver, pool and device of a rule, empty if any will do, or None if the rule selects no device; and the taint."""
-
-
-def _taint_rule(rule: Value) -> TaintRule:
-    selector, taint = rule["spec"]["deviceSelector"], rule["spec"]["taint"]
-    for name in ("deviceClassName", "selectors"):
-        if selector[name].data:
-            selector[name].refuse(
-                "expected a rule of Kubernetes 1.35 or newer, which selects by driver, pool or device"
-            )
-    driver, pool, device = (selector.text_at(name, "") for name in ("driver", "pool", "device"))
-    selected = None if selector.data is None else (driver, pool, device)
-    return selected, Taint(*(taint.text_at(name, "") for name in ("key", "value", "effect")))
-
-
 def _tainted(one: PoolSlice, rules: Sequence[TaintRule]) -> PoolSlice:
     """Return a slice with the taints that rules add to its devices."""
 
     def with_taints(device: PoolDevice) -> PoolDevice:
-        added = [
-            taint
-            for selected, taint in rules
-            if selected is not None and all(want in ("", has) for want, has in zip(selected, device.key, strict=True))
-        ]
+        added = added_taints(device.key, rules)
         return evolve(device, taints=(*device.taints, *added)) if added else device
 
     return evolve(one, devices=tuple(map(with_taints, one.devices))) if rules else one
@@ -245,7 +226,8 @@ class ClaimTrial:
         if any(documents.get(name) is None for name in _IN_RECORD):
             return None
         try:
-            return cls(objects_of([Value(documents[name], name) for name in _IN_RECORD], _IN_RECORD.values()))
+            kinds = _IN_RECORD | ({RULES: "DeviceTaintRule"} if RULES in documents else {})
+            return cls(objects_of([Value(documents[name], name) for name in kinds], kinds.values()))
         except DocumentError:
             return None
 

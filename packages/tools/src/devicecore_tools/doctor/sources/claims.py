@@ -11,6 +11,7 @@ from devicecore.domain.allocation import Slices, TargetNode, slice_of
 from devicecore.domain.allocation.model import Features
 from devicecore.domain.allocation.node_selectors import node_selector
 from devicecore.domain.allocation.pools import Pool
+from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.documents import Value, described
 from devicecore.domain.dra import health_file
@@ -155,7 +156,7 @@ def _published(
             device["name"].text(),
             texts,
             _numa_nodes(attributes, key[0]),
-            any(one["effect"].text("") in {"NoSchedule", "NoExecute"} for one in fields["taints"].sequence()),
+            any(one["effect"].text("") in REPELLING_EFFECTS for one in fields["taints"].sequence()),
             counters,
             bool(is_usable) and place["allNodes"].data is not True and place["nodeSelector"].data is None,
             is_usable if is_whole else None,

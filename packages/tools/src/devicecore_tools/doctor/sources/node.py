@@ -6,7 +6,7 @@ Law: a source that cannot be read is named with the reason, and the others are r
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from attrs import define, evolve, field
 
 from devicecore.adapters.file import CHECKPOINT_NAME
-from devicecore.domain.allocation import node_of
+from devicecore.domain.allocation import DeviceKey, node_of
+from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.documents import Value
 from devicecore.domain.dra.health import MAX_LIMIT, SECOND
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
@@ -44,6 +45,7 @@ from devicecore_tools.doctor.sources.large_documents import parse_document, read
 from devicecore_tools.doctor.sources.names import LIST_NAME
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, read_running_pods
 from devicecore_tools.doctor.sources.state_files import SYSTEM, read_state_files
+from devicecore_tools.doctor.sources.taint_rules import TaintRule, added_taints, rules_in
 
 DEFAULT_ROOT = "/var/lib/kubelet"
 MAX_INPUT = 64 * 1024 * 1024 + 1
@@ -56,6 +58,7 @@ _KINDS = {
     record.SLICES: "ResourceSlice",
     record.CLAIMS: "ResourceClaim",
     record.CLASSES: "DeviceClass",
+    record.RULES: "DeviceTaintRule",
 }
 """The kinds of the objects of the API server, by the names of their files in a record."""
 
@@ -296,13 +299,20 @@ class NodeSources:
         bound = {one.node for one in pods.value or () if one.node}
         name = self.node_name or (node.value.name if node.value else "") or (bound.pop() if len(bound) == 1 else "")
 
+        rules: Reading[tuple[TaintRule, ...]] = self._object(record.RULES, None, answers, rules_in, "--root")
+
         def published(document: Value) -> tuple[PublishedDeviceSeen, ...]:
             node = self.documents.get(record.NODE)
-            return slices_in(document, name, None if node is None else node_of(node))
+            found = slices_in(document, name, None if node is None else node_of(node))
+            kept_back = rules.value or ()
+            return tuple(evolve(one, is_tainted=one.is_tainted or _is_kept_back(one, kept_back)) for one in found)
 
         slices: Reading[tuple[PublishedDeviceSeen, ...]] = self._object(
             record.SLICES, self.slices, answers, published, "--slices"
         )
+        if slices.value is not None and rules.place and rules.value is None:
+            note = f"DeviceTaintRules were not read, so a device that one taints may be called free: {rules.problem}"
+            slices = evolve(slices, notes=(*slices.notes, note))
         allocations: Reading[tuple[AllocatedClaimSeen, ...]] = self._object(
             record.CLAIMS, self.resourceclaims, answers, allocations_in, "--resourceclaims"
         )
@@ -317,7 +327,7 @@ class NodeSources:
             from devicecore_tools.doctor.sources.api_server import read_objects
         except ModuleNotFoundError as error:
             return dict.fromkeys(_KINDS.values(), _needs(error, "httpx2"))
-        return read_objects(self.node_name or "", self.kubeconfig)
+        return read_objects(self.node_name or "", self.kubeconfig, _KINDS.values())
 
     def _object(
         self, name: str, given: str | None, answers: dict[str, Any], read: Callable[[Value], Seen], option: str
@@ -356,6 +366,12 @@ class NodeSources:
         if self._piped is None:
             self._piped = parse_document(sys.stdin.buffer.read(MAX_INPUT), "standard input")
         return self._piped, "standard input"
+
+
+def _is_kept_back(one: PublishedDeviceSeen, rules: Iterable[TaintRule]) -> bool:
+    """Return whether a rule adds a taint to a device, so that only claims which tolerate it get the device."""
+    added = added_taints(DeviceKey(one.driver, one.pool, one.device), rules)
+    return any(taint.effect in REPELLING_EFFECTS for taint in added)
 
 
 def _add(*options: str) -> str:

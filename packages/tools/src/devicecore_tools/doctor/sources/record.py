@@ -37,7 +37,7 @@ PODS, NODE, EVENTS, SLICES, CLAIMS = (
 )
 """The names of the objects of the API server."""
 
-CLASSES = "deviceclasses.json"
+CLASSES, RULES = "deviceclasses.json", "devicetaintrules.json"
 
 RUNNING = "pods_state"
 """The file in which `devicecore kubelet` keeps which of its pods run."""
@@ -271,6 +271,9 @@ _KEPT: Mapping[str, Any] = {
         # classes
         "selectors": True,
         "extendedResourceName": True,
+        # rules for taints
+        "deviceSelector": True,
+        "taint": True,
     },
     "status": {
         **dict.fromkeys(("phase", "reason", "message", "conditions", "startTime", "allocatedResourcesStatus"), True),
