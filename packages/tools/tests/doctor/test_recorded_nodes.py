@@ -332,6 +332,10 @@ def with_the_names_of_json(root: Path) -> None:
     for name in (LIST_NAME, ALLOCATABLE_NAME):
         text = (root / name).read_text()
         (root / name).write_text(re.sub('(?<=[a-z])_([a-z])(?=[a-z_]*": )', lambda found: found[1].upper(), text))
+    changed(root, ALLOCATABLE_NAME, lambda answer: answer.update(cpuIds=["0", "1"], memory=[{"size": "4096"}]))
+
+
+DEEP = '{"podResources": ' + "[" * 900 + "]" * 900 + "}"
 
 
 def with_two_shares_of_a_device(root: Path) -> None:
@@ -344,13 +348,7 @@ def with_two_shares_of_a_device(root: Path) -> None:
     ("name", "change", "found", "asked", "said"),
     [
         ("01-healthy", with_a_resource_of_an_administrator, [], "example.com/dongle", ""),
-        (
-            "01-healthy",
-            with_unhealthy_devices_only,
-            ["held-unhealthy"],
-            "acme.io/gpu",
-            "reports its devices as unhealthy",
-        ),
+        ("01-healthy", with_unhealthy_devices_only, ["held-unhealthy"], "acme.io/gpu", "its devices as unhealthy"),
         ("01-healthy", with_devices_on_no_numa_node, [], "acme.io/gpu", ""),
         ("01-healthy", with_a_file_of_other_pods, ["sources-disagree"] * 3, "acme.io/gpu", ""),
         ("16-shared-claim-one-terminating", without_drivers, ["driver-gone"], "", ""),  # p1 goes on with the claim
@@ -359,13 +357,7 @@ def with_two_shares_of_a_device(root: Path) -> None:
         ("14-dra-healthy", with_the_names_of_json, [], "", ""),
         ("01-healthy", with_the_names_of_json, [], "acme.io/gpu", ""),
         ("01-healthy", lambda root: (root / LIST_NAME).write_text('{"error": "too late"}'), [], "", ""),
-        (
-            "01-healthy",
-            lambda root: (root / LIST_NAME).write_text('{"podResources": ' + "[" * 900 + "]" * 900 + "}"),
-            [],
-            "",
-            "",
-        ),
+        ("01-healthy", lambda root: (root / LIST_NAME).write_text(DEEP), [], "", ""),
     ],
 )
 def test_a_node_that_differs_from_a_recorded_one_is_not_misjudged(
@@ -565,12 +557,19 @@ def without_device(answer: dict[str, Any], device: str) -> None:
             "device-plugins/kubelet.sock.",
         ),
         (
+            "23-kubelet-stopped",
+            [lambda root: (root / "listing.txt").write_text("device-plugins/gpu-06af1d6d.sock  listener\n")],
+            '{"source": "pod-resources", "text": "connection refused: pod-resources/kubelet.sock"}',
+            '"source": "sockets"',
+        ),
+        (
             "13-pending-claim-events-only",
             [with_an_older_event_in_another_zone],
             "DRA driver gpu.example.com is not registered.",
             "not allocated",
         ),
         ("07-dra-state-damaged", [of_kubelet_1_31], "No kubelet runs on this node", "dra_manager_state"),
+        ("01-healthy", [with_the_names_of_json], '"sources": ["checkpoint", "pod-resources"]', '"pods"]'),
         ("01-healthy", [with_pods_that_have_ended], '"owner": "free"', "team-1/"),  # kubelets up to 1.33 list them
         (
             "01-healthy",
@@ -579,7 +578,7 @@ def without_device(answer: dict[str, Any], device: str) -> None:
             '"none"',
         ),
     ],
-    ids=range(26),
+    ids=range(28),
 )
 def test_a_sentence_says_no_more_than_the_sources(
     name: str, changes: list[Callable[[Path], object]], said: str, not_said: str, tmp_path: Path, capsys: Capsys

@@ -199,7 +199,8 @@ def kubelet_state(look: Look, pods: Pods) -> KubeletNow:
 TOO_LATE = "DEADLINE_EXCEEDED"
 """What is in the reason why a source has no value if its process listens and does not answer in time."""
 
-KUBELET_SOCKETS = ("device-plugins/kubelet.sock", "pod-resources/kubelet.sock")
+POD_RESOURCES_SOCKET = "pod-resources/kubelet.sock"
+KUBELET_SOCKETS = ("device-plugins/kubelet.sock", POD_RESOURCES_SOCKET)
 """The sockets that a kubelet serves, below its root directory."""
 
 

@@ -11,7 +11,7 @@ from devicecore_tools.doctor.checks.file import version_in
 from devicecore_tools.doctor.findings import Evidence, Found, by_number, name, names
 from devicecore_tools.doctor.look import Look, Source
 from devicecore_tools.doctor.plugins import wanted_resources
-from devicecore_tools.doctor.precedence import KUBELET_SOCKETS, Holders, KubeletNow, Lists, Pods
+from devicecore_tools.doctor.precedence import KUBELET_SOCKETS, POD_RESOURCES_SOCKET, Holders, KubeletNow, Lists, Pods
 
 _SINCE_FORM = (1, 32)  # the first kubelet whose file of claims has the form that is known here
 
@@ -23,8 +23,8 @@ def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]
     pods_run = run_on if running else ""
     if kubelet is KubeletNow.STOPPED:
         served = look.sockets.value.served if look.sockets.value else {}
-        dead = [one for one in KUBELET_SOCKETS if served.get(one) is False] or [KUBELET_SOCKETS[1]]
-        source = Source.SOCKETS if served else Source.POD_RESOURCES
+        dead = [one for one in KUBELET_SOCKETS if served.get(one) is False]
+        source, dead = (Source.SOCKETS, dead) if dead else (Source.POD_RESOURCES, [POD_RESOURCES_SOCKET])
         sentence = f"No kubelet runs on this node: no process listens at {' and '.join(dead)}.{pods_run}"
         yield Found(sentence, (Evidence(source, f"connection refused: {', '.join(dead)}"),))
     elif kubelet is KubeletNow.SILENT and look.is_unheard:

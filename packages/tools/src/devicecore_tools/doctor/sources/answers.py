@@ -38,30 +38,32 @@ def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
                 ]
         allocatable = None
         if (directory / ALLOCATABLE_NAME).exists():
-            allocatable = _grouped(_elements_in(_answer(directory / ALLOCATABLE_NAME, "devices")))
+            allocatable = _grouped(_elements_in(_answer(directory / ALLOCATABLE_NAME, "devices", "cpu_ids", "memory")))
     except DocumentError as error:
         return Reading(str(place), problem=str(error))
     listed = frozenset((pod.text_at("namespace", ""), pod.text_at("name", "")) for pod in pods)
     return Reading.of(str(place), PodResourcesSeen("v1", listed, tuple(holdings), allocatable, tuple(claimed)))
 
 
-def _answer(place: Path, field: str) -> Value:
-    """Return the only field of an answer, whose names may be those of protobuf's JSON (`podResources`).
+def _answer(place: Path, wanted: str, *others: str) -> Value:
+    """Return the wanted field of an answer, whose names may be those of protobuf's JSON (`podResources`).
 
-    Raises DocumentError if the document has other fields: then it is no answer, and not an empty one.
+    Raises DocumentError if the document has more than this field and the others: then it is no answer of a kubelet,
+    and must not be taken for an empty one.
     """
-    document = read_document_file(str(place))
+    document, known = read_document_file(str(place)), {wanted, *others}
     devices = document["devices"].data
     first = devices[0] if isinstance(devices, list) and devices else None
-    if "podResources" in document.mapping() or (isinstance(first, dict) and "resourceName" in first):
+    if not document.mapping().keys() <= known or (isinstance(first, dict) and "resourceName" in first):
         document = Value(_named_as_in_proto(document.data), document.file)
-    if other := [name for name in document.mapping() if name != field]:
-        document[field].refuse(f"expected an answer of a kubelet, which has only {field}, got {described(other[0])}")
-    return document[field]
+    if unknown := [name for name in document.mapping() if name not in known]:
+        problem = f"expected an answer of a kubelet, which has {wanted}, got {described(unknown[0])}"
+        document[wanted].refuse(problem)
+    return document[wanted]
 
 
 def _named_as_in_proto(data: Any, depth: int = 12) -> Any:  # noqa: ANN401 - JSON has no better type
-    """Return JSON with other names, down to a depth that no answer has."""
+    """Return JSON with the names of a .proto file (`pod_resources`), down to a depth that no answer has."""
     if isinstance(data, list) and depth:
         return [_named_as_in_proto(one, depth - 1) for one in data]
     if not isinstance(data, dict) or not depth:
