@@ -229,13 +229,13 @@ class ApiWriter(HasLifecycle, Writer):
         return error.pause
 
     def _say(self, key: Hashable, error: RequestError, now: float) -> None:
-        """Log why a job fails. If others of its kind fail in the same way, as without a permission, one is enough."""
+        """Log why a job fails. If others of its kind fail in the same way, one of them is logged a minute."""
         what, *_ = parts = _parts(key)
         if error.is_passing or error.status == HTTPStatus.FORBIDDEN:
             common = what, error.status, error.reason
-            before, self._said[common] = self._said.get(common, -math.inf), now
-            if now - before < _SAY_AGAIN:
+            if now - self._said.get(common, -math.inf) < _SAY_AGAIN:
                 return
+            self._said[common] = now
         _log.error("%s: %s; it is tried again until it succeeds", " ".join(map(str, parts)), error)
 
     def _is_well(self) -> None:
