@@ -9,7 +9,7 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.claims import ClaimedHardware, SameDevice
 from devicecore_tools.doctor.dra import DraDevices, DriverPresence
 from devicecore_tools.doctor.findings import Evidence, Found, as_told, by_number, devices_of, name, names
-from devicecore_tools.doctor.look import AllocatedClaimSeen, EventSeen, Look, PodSeen, Source
+from devicecore_tools.doctor.look import EventSeen, Look, PodSeen, Source
 from devicecore_tools.doctor.precedence import CLAIM, Holders, KubeletNow, Lists, OwnerState, Pods
 
 _MAX_MESSAGE = 300  # characters of an event that are shown
@@ -138,16 +138,17 @@ def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Fo
     held: dict[tuple[str, str, str], list[tuple[str, str, str]]] = {}
     for one in look.pod_resources.value.claimed:
         held.setdefault((one.namespace, one.pod, one.claim), []).append((one.driver, one.pool, one.device))
-    for (namespace, of_pod, claim), devices in held.items():
-        pod, known = pods.by_name.get((namespace, of_pod)), at_server.get(f"{namespace}/{claim}")
-        if known is None and not look.allocations.is_whole:
-            continue  # perhaps a list of other namespaces
+    for (namespace, of_pod, of_claim), devices in held.items():
+        claim = f"{namespace}/{of_claim}"
+        pod, known = pods.by_name.get((namespace, of_pod)), at_server.get(claim)
         if pod is None or pod.phase != "Running" or pod.is_deleting:
             continue
-        known = known or AllocatedClaimSeen(f"{namespace}/{claim}")
-        allocated = {driver for driver, *_ in known.devices}  # such a driver may answer with names of its own
+        # A driver of which the claim has devices may answer with other names of them.
+        allocated = {driver for driver, *_ in known.devices} if known else ()
         lost = [device for driver, _, device in sorted(set(devices)) if driver not in allocated]
-        if known.claim not in at_server:
+        if known is None:
+            if not look.allocations.is_whole:
+                continue  # the claims may be those of other namespaces
             what = "is not at the API server any more"
         elif lost:
             what = f"does not have {counted(len(lost), 'device')} that the pod uses ({names(lost)})"
@@ -155,10 +156,10 @@ def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Fo
             what = "is not reserved for the pod"
         else:
             continue
-        sentence = f"Pod {name(pod.identity)} runs with ResourceClaim {name(known.claim)}, which {what}."
+        sentence = f"Pod {name(pod.identity)} runs with ResourceClaim {name(claim)}, which {what}."
         evidence = (
             Evidence(Source.POD_RESOURCES, f"{name(pod.identity)} holds {names([one[2] for one in devices])}"),
-            Evidence(Source.ALLOCATIONS, f"{name(known.claim)} {what}"),
+            Evidence(Source.ALLOCATIONS, f"{name(claim)} {what}"),
         )
         yield Found(sentence, evidence, devices[0][0], tuple(lost), pods=(pod.identity,))
 

@@ -70,14 +70,15 @@ def _of_two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
         for one in look.allocations.value or ()
         for device in {*one.devices} - one.only_watched - one.shared
     }
-    for (driver, pool, device), one in dra.devices.items():
-        live = [owner for owner in one.owners if owner.state is OwnerState.LIVE and owner.pod]
+    for key, one in dra.devices.items():
+        driver, _, device = key
+        live = [owner for owner in one.owners if owner.state is OwnerState.LIVE]
         users = {
-            claim: [of for of in live if of.pod and claim in of.pod.claims.get(of.container, ())]
+            claim: owners
             for claim in one.claims
-            if (claim, (driver, pool, device)) in whole
+            if (claim, key) in whole
+            and (owners := [of for of in live if of.pod and claim in of.pod.claims.get(of.container, ())])
         }
-        users = {claim: owners for claim, owners in users.items() if owners}
         if len(users) > 1:
             holding = [f"{_described(of[0])} through ResourceClaim {name(claim)}" for claim, of in users.items()]
             sentence = f"{devices_of([device], driver)} belongs to {' and to '.join(holding)}."

@@ -190,18 +190,18 @@ def _allocated(item: Value) -> AllocatedClaimSeen:
         for field in term["matchFields"].sequence()
     ]
     results = [
-        ((one["driver"].text(), one["pool"].text(), one["device"].text()), one["adminAccess"].data is True, one)
+        ((one["driver"].text(), one["pool"].text(), one["device"].text()), one)
         for one in allocation["devices"]["results"].sequence()
     ]
     return AllocatedClaimSeen(
         f"{metadata['namespace'].text('default')}/{metadata['name'].text()}",
-        tuple(device for device, *_ in results),
+        tuple(device for device, _ in results),
         tuple(one["uid"].text("") for one in consumers)
         if all(one["resource"].text("pods") == "pods" for one in consumers)
         else None,
         "metadata.name" in fields,
-        frozenset(device for device, is_watched, _ in results if is_watched),
-        frozenset(device for device, _, one in results if one["shareID"].data is not None),
+        frozenset(device for device, one in results if one["adminAccess"].data is True),
+        frozenset(device for device, one in results if one["shareID"].data is not None),
     )
 
 

@@ -50,9 +50,10 @@ def add_taint(node: Json) -> None:
 def node_causes(new: Json, _: Json | None) -> list[Cause]:
     """What is wrong with a Node."""
     node, seen = Field("", new), set[object]()
-    for size in (size for part in ("capacity", "allocatable") for _name, size in node["status"][part].entries()):
-        if str(size.value).startswith("-"):
-            size.invalid("must be greater than or equal to 0")
+    for part in ("capacity", "allocatable"):
+        for _name, size in node["status"][part].entries():
+            if str(size.value).startswith("-"):
+                size.invalid("must be greater than or equal to 0")
     taints = Field("metadata.taints", node["spec"]["taints"].value, node.causes)  # kube-apiserver names this path
     for taint in taints:
         taint["key"].label_key()

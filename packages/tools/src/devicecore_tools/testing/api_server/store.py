@@ -22,7 +22,7 @@ from attrs import frozen
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
 from devicecore_tools.testing.api_server import claim_rules, fields, pod_rules, status
-from devicecore_tools.testing.api_server.causes import label_causes
+from devicecore_tools.testing.api_server.causes import Field, label_causes
 from devicecore_tools.testing.api_server.kinds import DEFINITION, NAMESPACE, Kind, Kinds
 from devicecore_tools.testing.api_server.selectors import Selector
 from devicecore_tools.testing.api_server.shapes import wrong_types
@@ -215,15 +215,7 @@ class ObjectStore:
             return self._write(kind, key, value, owners)
 
     def update(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        body: Json,
-        *,
-        in_status: bool,
-        manager: str = "unknown",
-        is_patch: bool = False,
+        self, kind: Kind, namespace: str, name: str, body: Json, *, in_status: bool, manager: str = "unknown"
     ) -> Json:
         """Replace an object, or its status.
 
@@ -238,7 +230,7 @@ class ObjectStore:
                 raise status.invalid(
                     kind.qualified, name, [Cause("metadata.resourceVersion", "Invalid value: 0", detail)]
                 )
-            _check_preconditions(kind, before, sent, is_patch=is_patch)
+            _check_preconditions(kind, before, sent)
             after = _combined(kind, before, body, in_status=in_status)
             owners = self._owners_after(kind, (namespace, name), before, after, manager)
             return self._replace(kind, (namespace, name), before, after, owners)
@@ -253,7 +245,11 @@ class ObjectStore:
         with self._changed:
             before = self._existing(kind, (namespace, name))
             changed = change(copied(before))
-            return self.update(kind, namespace, name, changed, in_status=in_status, manager=manager, is_patch=True)
+            uid = Field("", changed)["metadata"]["uid"]
+            if uid.value:  # the UID of a patch is a change, and no precondition
+                uid.unchanged(before["metadata"]["uid"])
+            _refuse_if(kind, name, uid.causes)
+            return self.update(kind, namespace, name, changed, in_status=in_status, manager=manager)
 
     def apply(
         self, kind: Kind, namespace: str, name: str, body: Json, *, in_status: bool, manager: str, force: bool
@@ -513,16 +509,11 @@ def _precondition(what: str, expected: str, actual: str) -> str:
     )
 
 
-def _check_preconditions(kind: Kind, before: Json, sent: Json, *, is_patch: bool = False) -> None:
+def _check_preconditions(kind: Kind, before: Json, sent: Json) -> None:
     """Refuse a write that was made for another object, or for another version of it."""
     metadata = before["metadata"]
     name, place = metadata["name"], metadata.get("namespace")
     if sent.get("uid") not in (None, "", metadata["uid"]):
-        if is_patch:  # the UID of a patch is a change, and no precondition
-            detail = "field is immutable"
-            raise status.invalid(
-                kind.qualified, name, [Cause("metadata.uid", f"Invalid value: {json.dumps(sent['uid'])}", detail)]
-            )
         key = "/registry/" + "/".join(part for part in (kind.plural, place, name) if part)
         problem = (
             f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition "
