@@ -129,6 +129,18 @@ def test_devices_are_chosen_that_no_claim_has(kubelet: BaseDraKubelet) -> None:
         kubelet.claim(GPU, devices=["b"])
 
 
+def test_a_tainted_device_is_chosen_only_by_its_name(kubelet: BaseDraKubelet) -> None:
+    effects = {"a": "NoSchedule", "b": "NoExecute", "c": "None"}
+    tainted = [PublishedDevice(name, fields={"taints": [{"key": "k", "effect": to}]}) for name, to in effects.items()]
+    kubelet.publish(GPU, *tainted)
+    assert [row.device for row in kubelet.claim(GPU).allocation or ()] == ["c"]
+    with pytest.raises(DevicesTakenError, match="got these that it can get: none"):
+        kubelet.claim(GPU)
+    named = kubelet.claim(GPU, devices=["a"])
+    (request,) = kubelet.api_server.get("ResourceClaim", named.key.name)["spec"]["devices"]["requests"]
+    assert request["exactly"]["tolerations"] == [{"operator": "Exists"}]
+
+
 def test_a_restart_asks_again_with_the_state_and_not_at_all_without_pods(kubelet: BaseDraKubelet) -> None:
     serve(kubelet, Gpus())
     claim = kubelet.claim(GPU)

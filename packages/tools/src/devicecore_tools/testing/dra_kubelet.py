@@ -277,7 +277,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
     def published(self, driver: str) -> tuple[str, ...]:
         """The names of the devices that a scheduler sees, in the order of the slices."""
-        return tuple(name for _, name in dra_objects.published(self.api_server, self.node, driver))
+        return tuple(one.name for one in dra_objects.published(self.api_server, self.node, driver))
 
     def claim(
         self,
@@ -293,17 +293,19 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         Args:
             driver: the driver's name.
             count: how many devices.
-            devices: which devices, instead of a count.
+            devices: which devices, instead of a count. The claim tolerates their taints. Without it, a tainted device
+                is not chosen.
             parameters: opaque parameters for the driver.
             name: the claim's name; by default a new one.
 
         Raises:
-            DevicesTakenError: the driver has not published them, or other claims have them.
+            DevicesTakenError: the driver has not published them, other claims have them, or they are tainted.
         """
         __tracebackhide__ = True
         chosen = dra_objects.choose(self.api_server, self.node, driver, count, devices)
         name = name or f"claim-{next(self._numbers)}"
-        return dra_objects.create_claim(self.api_server, name, driver, chosen, parameters)
+        tolerates = devices is not None
+        return dra_objects.create_claim(self.api_server, name, driver, chosen, parameters, tolerates=tolerates)
 
     def delete_claim(self, claim: ResourceClaim) -> None:
         """Delete a ResourceClaim, as its owner does. What is prepared for it stays prepared."""

@@ -1,13 +1,15 @@
 """Objects of dynamic resource allocation on the API server of a test: what drivers publish, and claims to them.
 
 Law: a claim is made as a scheduler leaves it, allocated to devices that a driver has published and that no other claim
-has. Nothing here chooses by attributes: a test names the devices, or how many it wants.
+has. Nothing here chooses by attributes: a test names the devices, or how many it wants. Only a claim whose devices are
+named tolerates taints.
 """
 
 from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
+from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.dra.errors import ClaimSourceError
 from devicecore.domain.dra.model import AllocatedDevice, ClaimKey, DriverName, ResourceClaim
 from devicecore.domain.dra.objects import resource_claim_of, slice_of
@@ -16,7 +18,7 @@ from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.testing.api_server.server import LocalApiServer
 from devicecore_tools.testing.api_server.status import ApiError, Json
-from devicecore_tools.testing.dra_pools import pools_of
+from devicecore_tools.testing.dra_pools import SliceDevice, pools_of
 
 REQUEST = "devices"
 """The name of the request of the claims made here."""
@@ -24,7 +26,7 @@ REQUEST = "devices"
 
 @frozen
 class DevicesTakenError(DeviceCoreError):
-    """A driver has not published the devices that a claim wants, or other claims have them."""
+    """A driver has not published the devices that a claim wants, or other claims have them, or they are tainted."""
 
     driver: str
     wanted: str
@@ -32,7 +34,7 @@ class DevicesTakenError(DeviceCoreError):
 
     def __str__(self) -> str:
         free = ", ".join(self.free) or "none"
-        return f"expected {self.wanted} of {self.driver} for a claim, got these that no claim has: {free}"
+        return f"expected {self.wanted} of {self.driver} for a claim, got these that it can get: {free}"
 
 
 @frozen
@@ -70,28 +72,36 @@ def stored_slices(server: LocalApiServer, node: str) -> Iterator[StoredSlice]:
             yield one
 
 
-def published(server: LocalApiServer, node: str, driver: str) -> tuple[tuple[str, str], ...]:
-    """Pool and name of each device that a scheduler sees: those of complete pools, in their newest generation."""
+def published(server: LocalApiServer, node: str, driver: str) -> tuple[SliceDevice, ...]:
+    """The devices that a scheduler sees: those of complete pools, in their newest generation."""
     specs = ((one, one["spec"]) for one in server.objects("ResourceSlice"))
     slices = [one for one, spec in specs if (spec.get("nodeName"), spec["driver"]) == (node, driver)]
-    return tuple(device.key for pool in pools_of(slices) if pool.is_complete for device in pool.devices)
+    return tuple(device for pool in pools_of(slices) if pool.is_complete for device in pool.devices)
 
 
 def choose(
     server: LocalApiServer, node: str, driver: str, count: int, names: Sequence[str] | None
 ) -> list[tuple[str, str]]:
-    """Pool and name of devices that no claim has.
+    """Pool and name of devices that no claim has. Without names, tainted ones are left out, as by a scheduler.
 
     Raises:
         DevicesTakenError: there are fewer, or one of the names is not among them.
     """
     held = {(row.driver, row.pool, row.device) for row in _allocated(server)}
-    free = [device for device in published(server, node, driver) if (driver, *device) not in held]
+    free = [
+        one.key
+        for one in published(server, node, driver)
+        if (driver, *one.key) not in held and (names is not None or not _is_tainted(one))
+    ]
     chosen = free[:count] if names is None else [device for device in free if device[1] in names]
     if len(chosen) < (count if names is None else len(names)):
         wanted = counted(count, "device") if names is None else "devices " + ", ".join(names)
         raise DevicesTakenError(driver, foreign_text(wanted), tuple(name for _, name in free))
     return chosen
+
+
+def _is_tainted(device: SliceDevice) -> bool:
+    return any(taint["effect"] in REPELLING_EFFECTS for taint in device.body.get("taints") or ())
 
 
 def _allocated(server: LocalApiServer) -> Iterator[AllocatedDevice]:
@@ -100,15 +110,25 @@ def _allocated(server: LocalApiServer) -> Iterator[AllocatedDevice]:
 
 
 def create_claim(
-    server: LocalApiServer, name: str, driver: str, devices: Sequence[tuple[str, str]], parameters: object = None
+    server: LocalApiServer,
+    name: str,
+    driver: str,
+    devices: Sequence[tuple[str, str]],
+    parameters: object = None,
+    *,
+    tolerates: bool = False,
 ) -> ResourceClaim:
     """Create a ResourceClaim in the namespace `default`, allocated to devices by pool and name.
+
+    If it `tolerates`, it tolerates all taints.
 
     Raises:
         ApiError: the server refuses it.
     """
     results = [{"request": REQUEST, "driver": driver, "pool": pool, "device": device} for pool, device in devices]
-    exactly = {"deviceClassName": driver.lower(), "allocationMode": "ExactCount", "count": max(1, len(devices))}
+    exactly: Json = {"deviceClassName": driver.lower(), "allocationMode": "ExactCount", "count": max(1, len(devices))}
+    if tolerates:
+        exactly["tolerations"] = [{"operator": "Exists"}]
     allocation: Json = {"devices": {"results": results}}
     if parameters is not None:
         opaque = {"driver": driver, "parameters": parameters}
