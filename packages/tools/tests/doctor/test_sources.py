@@ -904,6 +904,11 @@ def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest
             pool = {"name": f"pool-{number}", "generation": 1, "resourceSliceCount": 1}
             of_slice: dict[str, object] = {"driver": "gpu.example.com", "pool": pool, "devices": devices, place: value}
             server.create({"kind": "ResourceSlice", "metadata": {"name": f"slice-{number}"}, "spec": of_slice})
+        requests = [{"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1}}]
+        server.create({"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
+        result = {"request": "r", "driver": "gpu.example.com", "pool": "pool-2", "device": "gpu-n2"}
+        status = {"allocation": {"devices": {"results": [result]}}}
+        server.change("ResourceClaim", "c", lambda claim: claim.update(status=status))
         config = str(server.kubeconfig(tmp_path / "config"))
         arguments = ["doctor", "--all-nodes", "--kubeconfig", config, "--patience", "0"]
         assert main([*arguments, "--json"]) == 1
@@ -917,3 +922,4 @@ def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest
     published = [[row["device"] for row in one["devices"] if row["pool"]] for one in nodes]
     assert published == [["gpu-0", "gpu-n1"], ["gpu-n2"], []]
     assert [row["device"] for row in shared] == ["gpu-1", "gpu-any"]
+    assert [row["owner"] for row in nodes[1]["devices"] if row["pool"]] == ["claim default/c"]

@@ -42,10 +42,10 @@ def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look
     slices = _by_node(answers["ResourceSlice"], _published)
     claims = _read(answers["ResourceClaim"], "ResourceClaimList", allocations_in)
     events = _read(answers["Event"], "EventList", events_in)
-    of_pool: dict[tuple[str, str], dict[str, AllocatedClaimSeen]] = {}
+    of_device: dict[tuple[str, str, str], dict[str, AllocatedClaimSeen]] = {}
     for claim in claims.value or ():
-        for driver, pool, _ in claim.devices:
-            of_pool.setdefault((driver, pool), {})[claim.claim] = claim
+        for device in claim.devices:
+            of_device.setdefault(device, {})[claim.claim] = claim
     by_name = {one.claim: one for one in claims.value or ()}
     of_pod: dict[tuple[str, str], list[EventSeen]] = {}
     for event in events.value or ():
@@ -57,8 +57,8 @@ def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look
         of_node = slices if isinstance(slices, str) else slices.get(name, [])
         published = _read(of_node, "ResourceSliceList", lambda document: slices_in(document, name))
         used = {claim: by_name[claim] for claim in _used(own.value or ()) if claim in by_name}
-        for pool in dict.fromkeys((one.driver, one.pool) for one in published.value or ()):
-            used |= of_pool.get(pool, {})
+        for one in published.value or ():  # and not of its pool, which may have the devices of a thousand nodes
+            used |= of_device.get((one.driver, one.pool, one.device), {})
         about = tuple(one for pod in own.value or () for one in of_pod.get((pod.pod.namespace, pod.pod.name), ()))
         return Look(
             checkpoint=away,
