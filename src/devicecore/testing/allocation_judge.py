@@ -84,7 +84,7 @@ class Judge:
         if not here:
             return
         own_first = sorted((one["spec"] for one in self._case["slices"]), key=lambda spec: not spec.get("nodeName"))
-        first = next(one for one in own_first if one in here)  # if counts differ, its count counts
+        first = next(one for one in own_first if one in here)  # whose count decides if counts differ
         generation, count = _generation(first), first["pool"]["resourceSliceCount"]
         present = here if len(here) == count else [one for one in slices if _generation(one) == generation]
         if len(here) != count and any(_generation(one) > generation for one in slices):

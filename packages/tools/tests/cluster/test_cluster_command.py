@@ -190,9 +190,8 @@ def test_what_every_request_meets_is_logged_at_most_once_a_minute(
 
 def test_the_objects_of_a_large_cluster_are_listed_in_smaller_pages(tmp_path: Path) -> None:
     def page(token: str, *names: str) -> Answer:
-        return Answer(
-            200, {"metadata": {"resourceVersion": "7", "continue": token}, "items": [{"n": one} for one in names]}
-        )
+        metadata = {"resourceVersion": "7", "continue": token}
+        return Answer(200, {"metadata": metadata, "items": [{"n": one} for one in names]})
 
     with LocalApiServer() as server, KubeApiRequests(Access(server.kubeconfig(tmp_path / "kubeconfig"))) as requests:
         server.inject(page("x", "a"), Answer(200, " " * (MAX_ANSWER + 1)), page("y", "b"), page("", "c"))

@@ -50,9 +50,7 @@ SERVED = "--root {root} --kubeconfig {root}/config --register-node"
         pytest.param("--root {root} --node-name Up --kubeconfig {root}/config", "got 'Up'", id="name"),
         pytest.param(SERVED + " --node-name {label}", "--node-name: expected at most 63 letters", id="long name"),
         pytest.param(SERVED + " --cpu -3", "--cpu: expected 0 or more, got -3", id="negative"),
-        pytest.param(
-            SERVED + " --taint a=b:NoExecute --taint a:NoExecute", "each key once for each effect", id="taint"
-        ),
+        pytest.param(SERVED + " --taint a=b:NoExecute --taint a:NoExecute", "each key once for each e", id="taint"),
         pytest.param("--root {root}/pods/../{long}", "does not exist.", id="long root"),
         pytest.param("--root {root} --wat", "No such option '--wat'.", id="flag"),
     ],

@@ -63,7 +63,7 @@ class RequestError(DeviceCoreError):
 
     @property
     def is_outage(self) -> bool:
-        """Whether no request can succeed now: the server does not answer, knows us not or asks for a pause."""
+        """Whether no request can succeed now: the server is silent, refuses the credentials or asks for a pause."""
         return self.status in (None, HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS)
 
 

@@ -54,7 +54,7 @@ class Reading(Generic[Value]):
         value: what it said; None if it could not be read.
         problem: why there is no value; empty if there is one.
         notes: what could not be read of a source that was read otherwise, one sentence each.
-        is_whole: whether it certainly has the objects of all namespaces, which no file shows of itself.
+        is_whole: whether it has the objects of all namespaces. This is not known of a file.
     """
 
     place: str = ""
@@ -172,7 +172,7 @@ class AllocatedClaimSeen:
 
     `pods` has the UIDs of the pods for which it is reserved; it is None if it is reserved for something else.
     `is_local` says that the allocation is for one node by its name, so that its devices are that node's own.
-    `only_watched` are those of the devices to which the claim has only admin access; of `shared`, it has a share.
+    `only_watched` are the devices to which the claim has only admin access, and `shared` those of which it has a share.
     """
 
     claim: str

@@ -65,7 +65,7 @@ class FleetSettings:
         root: where nodes keep their files; None to keep them in memory.
         taints: whether Nodes keep pods away that do not tolerate the fleet.
         metrics_port: where to serve metrics; None for nowhere.
-        metrics_host: the address that the port is of.
+        metrics_host: the address of this port.
         node_ip: the address of all nodes; None for that of this machine.
         port: where `kubectl logs` is refused; 0 for a free one.
     """

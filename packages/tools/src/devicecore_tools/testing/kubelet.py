@@ -308,7 +308,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         )
 
     def _wait_for_lists(self) -> None:
-        """Wait for a list of each plugin, but not long. A plugin notices no end of a stream that has not begun."""
+        """Wait a short time for a list of each plugin, which cannot notice the end of a stream that has not begun."""
 
         def listed() -> bool:
             known = self.state.inventory.resources.values()

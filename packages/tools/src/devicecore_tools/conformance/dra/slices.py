@@ -92,7 +92,7 @@ class PublishedSlices:
 
     @property
     def devices(self) -> tuple[SliceDevice, ...]:
-        """The published devices. If there are none after a new start, they are waited for once.
+        """The published devices. If there are none, this waits for them, once after each start of the driver.
 
         Raises Skip if there are none.
         """
