@@ -206,8 +206,8 @@ def _may_be_left_out(facts: Facts, resource: str, device: str) -> bool:
     answered = (lists.allocatable or {}).get(resource, {})
     if not answered or device in answered or resource in lists.listed or device not in lists.in_file.get(resource, ()):
         return False
-    counted = node.allocatable.get(resource) if node else None
-    return counted is None or counted > len(answered)
+    number = node.allocatable.get(resource) if node else None
+    return number is None or number > len(answered)
 
 
 def _of_driver(dra: DraDevices, driver: str, pool: str, name: str, claimed: DraDevice) -> Iterator[DeviceRow]:

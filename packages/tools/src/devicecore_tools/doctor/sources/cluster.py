@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from attrs import evolve
 
 from devicecore.domain.documents import Value
-from devicecore_tools.doctor import AllocatedClaimSeen, EventSeen, Look, PodSeen, Reading
+from devicecore_tools.doctor import AllocatedClaimSeen, EventSeen, Look, Reading
 from devicecore_tools.doctor.sources.claims import allocations_in, slices_in
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, reading
 
@@ -56,7 +56,8 @@ def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look
         own = _read(pods if isinstance(pods, str) else pods.get(name, []), "PodList", pods_in)
         of_node = slices if isinstance(slices, str) else slices.get(name, [])
         published = _read(of_node, "ResourceSliceList", lambda document: slices_in(document, name))
-        used = {claim: by_name[claim] for claim in _used(own.value or ()) if claim in by_name}
+        held = (claim for pod in own.value or () for of_container in pod.claims.values() for claim in of_container)
+        used = {claim: by_name[claim] for claim in held if claim in by_name}
         for one in published.value or ():  # and not of its pool, which may have the devices of a thousand nodes
             used |= of_device.get((one.driver, one.pool, one.device), {})
         about = tuple(one for pod in own.value or () for one in of_pod.get((pod.pod.namespace, pod.pod.name), ()))
@@ -81,13 +82,6 @@ def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look
         name = node["metadata"]["name"]
         found[name] = look(name, Reading.of(PLACE, node_in(Value({**node, "kind": "Node"}, PLACE))))
     return found if isinstance(slices, str) or NO_NODE not in slices else {**found, NO_NODE: look(NO_NODE, away)}
-
-
-def _used(pods: Iterable[PodSeen]) -> Iterator[str]:
-    """Yield the ResourceClaims of pods, as `namespace/name`."""
-    for pod in pods:
-        for claims in pod.claims.values():
-            yield from claims
 
 
 def _by_node(objects: Any, placed: Callable[[Any], Iterable[tuple[str, Any]]]) -> dict[str, list[Any]] | str:  # noqa: ANN401 - JSON has no better type
