@@ -58,6 +58,14 @@ def test_the_socket_of_another_program_is_not_deleted(tmp_path: Path) -> None:
         assert victim.exists(), report
 
 
+def test_a_driver_that_is_late_after_a_restart_is_told_of_the_option(tmp_path: Path) -> None:
+    """Its second start takes for ever."""
+    script = f"test -e {tmp_path}/started && exec sleep 600; touch {tmp_path}/started; exec {sys.executable} {DRIVER}"
+    checks = [BY_NAME["replaces-stale-sockets"]]
+    report = run(["sh", "-c", script], settings=evolve(QUICK, returning=1.0), checks=checks)
+    assert "(--returning gives more)" in report.results[0].actual, report
+
+
 def test_each_check_of_an_event_that_is_impossible_says_so() -> None:
     names = ["restores-cdi-devices-after-a-reboot", "unprepares-after-a-reboot"]
     report = run(command("DeletesItsDirectory"), settings=QUICK, checks=[BY_NAME[name] for name in names])

@@ -32,6 +32,8 @@ SHORT = {
     "slow-to-return": evolve(QUICK, refusing=0.5),  # and it returns after 5 s
     "floods": evolve(QUICK, refusing=5),  # so that a busy machine makes enough calls
 }
+OPTIONS = {"silent": "--timeout", "never-returns": "--returning", "watches-files": "--noticing"}
+"""The option that would give more time, which the report names, by fault."""
 
 BY_NAME = {check.name: check for check in CHECKS}
 NAMES = list(BY_NAME)
@@ -134,5 +136,6 @@ def assert_found(fault: str, failing: str, names: list[str], directory: Path) ->
     failed = {result.name: result.actual for result in report.failures}
     assert set(failed) == set(failing.split()), [(it.name, it.actual) for it in report.results]
     assert all(failed.values())
+    assert fault not in OPTIONS or f"({OPTIONS[fault]} gives more)" in "".join(failed.values())
     severities = [BY_NAME[name].severity for name in failing.split()]
     assert report.passed == (Severity.MUST not in severities)

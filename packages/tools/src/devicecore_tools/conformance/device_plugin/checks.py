@@ -178,7 +178,8 @@ def lists_devices_in_time(plugin: PluginUnderTest) -> str:
     connection = plugin.registration.streaming()
     if not connection.list_count:
         why = f"the stream ended ({connection.ended})" if connection.ended else "the stream is open and silent"
-        raise Failure(f"no list within {counted(plugin.settings.timeout, 'second')}: {why}")
+        more = "" if connection.ended else " (--timeout gives more)"
+        raise Failure(f"no list within {counted(plugin.settings.timeout, 'second')}{more}: {why}")
     took = connection.first_list_at - connection.opened
     return f"a list after {took:.2f} seconds; it has {counted(len(plugin.lists.devices), 'device')} now"
 

@@ -156,11 +156,12 @@ class PluginRegistration:
         Raises:
             Failure: the plugin did not register in time, or did not send a list.
         """
-        limit = self.after_a_start  # it may end and be started again
+        limits = {"--returning": self.after_a_start}  # it may end and be started again
         if noticing:
-            limit = min(limit, max(self.settings.noticing, self._slowest_return * _RETURN_FACTOR))
+            limits["--noticing"] = max(self.settings.noticing, self._slowest_return * _RETURN_FACTOR)
         if not self._returns:
-            limit = min(limit, max(_AFTER_NO_RETURN, self._slowest_return * _RETURN_FACTOR))
+            limits[""] = max(_AFTER_NO_RETURN, self._slowest_return * _RETURN_FACTOR)
+        option, limit = min(limits.items(), key=lambda one: one[1])
         began = time.monotonic()
         before = len(self.process.exits)
         connection = self.wait_registered(number, limit)
@@ -170,6 +171,7 @@ class PluginRegistration:
             self._returns = self._returns and (noticing or bool(exits))
             waited = min(limit, time.monotonic() - began)
             after = counted(round(waited, 1), "second")
+            after += f" ({option} gives more)" if option and waited == limit else ""
             raise Failure(f"it was not back after {after}: {self._last_try(number)}{restarted}")
         took = time.monotonic() - began
         self._slowest_return = max(self._slowest_return, took)

@@ -158,10 +158,12 @@ class DriverRegistration:
             return next((one for one in reversed(self.kubelet.registered) if one.found_at >= since), None)
 
         exits, began = len(self.process.exits), time.monotonic()
-        found = self.process.wait(look, max(self.settings.returning, LATER_START * self.process.start_seconds))
+        limit = max(self.settings.returning, LATER_START * self.process.start_seconds)
+        found = self.process.wait(look, limit)
         ended = tuple(self.process.exits_since(exits))
         if found is None:
-            took = counted(round(time.monotonic() - began), "second")
+            waited = time.monotonic() - began
+            took = counted(round(waited), "second") + (" (--returning gives more)" if waited >= limit else "")
             return Return(None, f"it was not registered again within {took}: {self.why_not()}", ended)
         return Return(found.registered_at - since, exits=ended)
 
