@@ -35,7 +35,14 @@ anything = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
     max_leaves=5,
 )
-foreign_maps = st.dictionaries(foreign_keys, quantities | anything, max_size=5)
+
+
+def is_kept(size: Json) -> bool:
+    """Whether an API server keeps a Node with this size: it refuses negative ones."""
+    return not str(size).startswith("-")
+
+
+foreign_maps = st.dictionaries(foreign_keys, (quantities | anything).filter(is_kept), max_size=5)
 
 
 def held(ours: st.SearchStrategy[str]) -> st.SearchStrategy[Json]:
@@ -49,7 +56,7 @@ def node_statuses(draw: st.DrawFn) -> Json:
     """What an API server may hold, including malformed values."""
     if draw(st.integers(0, 9)) == 0:
         return None
-    sections = {section: draw(held(quantities | st.text(max_size=3))) for section in SECTIONS}
+    sections = {section: draw(held((quantities | st.text(max_size=3)).filter(is_kept))) for section in SECTIONS}
     others = st.dictionaries(st.text(max_size=5).filter(lambda key: key not in SECTIONS), anything, max_size=3)
     return {**draw(others), **{section: keys for section, keys in sections.items() if keys is not None}}
 
