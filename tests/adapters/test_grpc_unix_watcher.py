@@ -1,9 +1,11 @@
 """The plugin watcher's way in, from the plugin's side; and how a kubelet lets go of a plugin."""
 
+import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,18 +14,22 @@ import grpc
 import pytest
 
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, KubeletUnreachableError, ServedPlugin, serve_plugin
+from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.events import PluginLost
-from devicecore.domain.model import PluginId, resource_name
+from devicecore.domain.model import DeviceId, PluginId, resource_name
+from devicecore.system.sockets import socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from tests.adapters.peers import PATIENCE, Gpus, Recorder, environment, running
 
 SOON = 0.05
+# With a pool of the process, a new socket would get the connection to the former one.
+_OPTIONS = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
 
 
 @contextmanager
 def watcher(served: ServedPlugin) -> Iterator[grpc.Channel]:
     """What a kubelet has that has found the plugin's socket; it dials it without an authority of its own."""
-    with grpc.insecure_channel(f"unix:{served.socket}", [("grpc.default_authority", "localhost")]) as channel:
+    with grpc.insecure_channel(f"unix:{served.socket}", _OPTIONS) as channel:
         yield channel
 
 
@@ -89,6 +95,40 @@ def test_a_watched_socket_that_was_deleted_is_made_again(directory: Path) -> Non
                 served.wait_registered(SOON)
         with watcher(served) as channel:
             assert get_info(channel).name == "acme.io/gpu"
+
+
+def test_a_watcher_may_answer_before_the_former_server_has_ended(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked, released = threading.Event(), threading.Event()
+
+    class Slow(Gpus):
+        def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+            asked.set()
+            released.wait(PATIENCE)
+            return super().allocate(devices)
+
+    caplog.set_level(logging.INFO)
+    with serve_plugin(Slow("d0"), registry=directory, poll_interval=SOON) as served, watcher(served) as former:
+        stream = listed(former)
+        next(stream)
+        notify(former, registered=True)
+        request = deviceplugin.AllocateRequest(container_requests=[{"devices_ids": ["d0"]}])
+        call: Any = former.unary_unary("/v1beta1.DevicePlugin/Allocate", deviceplugin.AllocateRequest.SerializeToString)
+        answer = call.future(request, timeout=PATIENCE)
+        assert asked.wait(PATIENCE)
+        before = socket_identity(served.socket)
+        stream.cancel()
+        while socket_identity(served.socket) in {before, None}:
+            pass
+        with watcher(served) as channel:
+            notify(channel, registered=True)
+            assert "is served again" not in caplog.text
+            released.set()
+            while "is served again" not in caplog.text:
+                pass
+            served.wait_registered(PATIENCE)
+        answer.cancel()
 
 
 def test_without_a_registry_a_plugin_does_not_serve_get_info(directory: Path) -> None:

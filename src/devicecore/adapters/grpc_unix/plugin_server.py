@@ -229,6 +229,8 @@ class ServedPlugin(ServedSockets[PluginService]):
         service = PluginService(self.plugin, self._user.loop, self._dropped)
         watched = registration_methods(self._info, self._answered) if self.kubelet_socket is None else {}
         await self._serve_methods({**service.methods(), **watched}, socket, service)
+
+    def _renewed(self) -> None:
         self._registration = _Unregistered.NEW
 
     def _changed(self) -> None:

@@ -147,6 +147,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         Raises DirectoryError if the socket cannot be made; what was served before goes on.
         """
         server = await rpc.serve(methods, socket, MAX_MESSAGE_BYTES)
+        self._renewed()  # at once, because a kubelet may find the socket while the former server stops
         former, self._servers[socket.path] = self._servers.get(socket.path), server
         former_service, self._service = self._service, service
         if former_service is not None and former_service is not service:
@@ -154,6 +155,9 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         if former is not None:
             await former.stop(STOP_GRACE)
             logger.info("%s is served again", foreign_text(socket.path))
+
+    def _renewed(self) -> None:
+        """Forget what a kubelet has answered before there was a new socket."""
 
     async def _keep(self) -> None:
         while True:
