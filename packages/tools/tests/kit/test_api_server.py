@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve, frozen
-from devicecore_tools.testing.api_server import Answer, ApiError, Delay, Drop, Json, LocalApiServer
+from devicecore_tools.testing.api_server import Answer, ApiError, Delay, Drop, Json, LocalApiServer, RunFirst
 from devicecore_tools.testing.api_server import http as api_server_http
 from devicecore_tools.testing.api_server import server as api_server_server
 from devicecore_tools.testing.api_server import store as api_server_store
@@ -503,6 +503,8 @@ def test_a_watch_that_is_cut_ends(server: LocalApiServer, watch: Watch) -> None:
     watcher = watch(f"{SLICES}?watch=true")
     server.cut_watches()
     assert watcher.ends()
+    server.inject(RunFirst(server.cut_watches), verb="watch")  # after the request has come, before the watch begins
+    assert watch(f"{SLICES}?watch=true").ends()
 
 
 # --- faults, rights and bad requests ----------------------------------------------------------------------------------

@@ -183,6 +183,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             request, target = self._read()
             self.server.set_idle(self.connection, is_idle=False)
+            generation = api.watch_generation
             fault = api.next_fault(request)
             if self._replaced_by(fault):
                 return
@@ -199,12 +200,12 @@ class Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             api.authorize(request, target)
-            self._serve_as_usual(request, target)
+            self._serve_as_usual(request, target, generation)
         except ApiError as error:
             extra = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
             self._send(error.code, f"{error.message}\n" if error.is_text else error.status, extra)
 
-    def _serve_as_usual(self, request: Request, target: Target | None) -> None:
+    def _serve_as_usual(self, request: Request, target: Target | None, generation: int) -> None:
         api = self.server.api
         if request.path.strip("/") in PROBES:
             self._send(200, "ok", {})
@@ -218,7 +219,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._send(*answer, {})
                 self.connection.settimeout(IDLE_SECONDS)
         elif request.verb == "watch":
-            self._stream(_lines(Watch(api, target, request.query)))
+            self._stream(_lines(Watch(api, target, request.query, generation)))
         else:
             with api.store.transaction():
                 api.authorize_change(request, target)

@@ -20,13 +20,13 @@ _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class Watch:
-    """One watch, from its request to its end.
+    """One watch, from its request to its end. `generation` is that of the watches when the request came.
 
     Raises:
         ApiError: the request is refused.
     """
 
-    def __init__(self, api: "LocalApiServer", target: Target, query: Mapping[str, str]) -> None:
+    def __init__(self, api: "LocalApiServer", target: Target, query: Mapping[str, str], generation: int) -> None:
         self._api = api
         self._target = target
         self._selector = selector_of(target, query)
@@ -34,7 +34,7 @@ class Watch:
         self._initial = wants_initial_events(query, is_served=api.serves_watch_list)
         self._version = number(query, "resourceVersion")
         self._seconds = number(query, "timeoutSeconds") or api.watch_seconds
-        self._generation = api.watch_generation
+        self._generation = generation
         self._is_late = api.is_stopping  # read after the generation, because a stop changes them in the other order
         self._present: list[Json] = []
         if self._initial or not self._version:  # now, because a client may write as soon as it has the headers
@@ -43,7 +43,7 @@ class Watch:
 
     @property
     def is_cut(self) -> bool:
-        """Whether `cut_watches` was called since this watch began, or the server was stopping when it began."""
+        """Whether `cut_watches` was called since the watch was requested, or the server was stopping when it began."""
         return self._is_late or self._api.watch_generation != self._generation
 
     @property
