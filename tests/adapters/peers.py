@@ -130,9 +130,12 @@ class Gpus(DevicePlugin):
 
 
 class RawPlugin:
-    """A plugin that does exactly what its test says: override the methods that matter."""
+    """A plugin that does exactly what its test says: override the methods that matter.
 
-    def __init__(self, path: Path, *lists: Sequence[str], threads: int = 4) -> None:
+    The calls of `mute`, a method, succeed without an answer.
+    """
+
+    def __init__(self, path: Path, *lists: Sequence[str], threads: int = 4, mute: str = "") -> None:
         self.path = path
         self.lists: SimpleQueue[deviceplugin.ListAndWatchResponse | None] = SimpleQueue()
         for ids in lists:
@@ -152,6 +155,8 @@ class RawPlugin:
         handlers["ListAndWatch"] = grpc.unary_stream_rpc_method_handler(
             self.list_and_watch, deviceplugin.Empty.FromString, _serialize
         )
+        if mute:
+            handlers[mute] = grpc.unary_stream_rpc_method_handler(lambda _, __: iter(()))
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", handlers),))
         self._server.add_insecure_port(f"unix:{path}")
         self._server.start()

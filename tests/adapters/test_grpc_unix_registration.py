@@ -320,6 +320,18 @@ class TestCalls:
                 transport.allocate(recorder.plugin(), [D0])
             assert transport.get_preferred_allocation(recorder.plugin(), [D0], [], 1) == ()
 
+    def test_a_call_that_succeeds_without_an_answer_has_failed(
+        self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
+    ) -> None:
+        """In the words of a kubelet's gRPC."""
+        sentence = "code = Internal desc = cardinality violation: received no response message"
+        with RawPlugin(directory / "p.sock", mute="GetDevicePluginOptions"):
+            assert sentence in register(directory, "p.sock")[1]
+        with RawPlugin(directory / "q.sock", mute="PreStartContainer"):
+            assert register(directory, "q.sock") == OK
+            with pytest.raises(errors.PluginCallError, match=sentence):
+                transport.pre_start_container(recorder.plugin(), [D0])
+
     @pytest.mark.parametrize("over", ["deadline", "time", "plugin", "transport"])
     def test_no_call_outlives_its_deadline_its_time_its_plugin_or_its_transport(
         self, directory: Path, recorder: Recorder, over: str

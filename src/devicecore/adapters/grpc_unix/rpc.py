@@ -82,6 +82,11 @@ NOTIFY_REGISTRATION_STATUS = Method(
 
 _ALWAYS_WRITTEN = 65_536  # bytes: a unix socket holds more than twice as many
 
+_NO_ANSWER = (
+    "rpc error: code = Internal desc = "
+    "cardinality violation: received no response message from non-server-streaming RPC"
+)
+
 Behaviour = Callable[[Any, Any], Any]
 """A coroutine function of request and context, or for a method that streams an asynchronous generator function."""
 
@@ -134,11 +139,13 @@ class UnreadableMessageError(grpc.RpcError):
     """An answer is not the message that was expected."""
 
 
-def parse(read: Callable[[bytes], Parsed], data: bytes) -> Parsed:
+def parse(read: Callable[[bytes], Parsed], data: bytes | None) -> Parsed:
     """Read a message. grpc.aio does not do this, because it would log an unreadable one and go on with None.
 
-    Raises grpc.RpcError in Go's words if the bytes are not such a message.
+    Raises grpc.RpcError in Go's words if a call had no message, or the bytes are not such a message.
     """
+    if data is None:
+        raise UnreadableMessageError(_NO_ANSWER)
     try:
         return read(data)
     except (DecodeError, UnicodeDecodeError) as error:  # the second from protobuf's pure Python implementation
@@ -162,7 +169,7 @@ def unary(
 
 
 async def _answer(
-    method: Method[Request, Response], request: Request, call: Awaitable[bytes], seconds: float
+    method: Method[Request, Response], request: Request, call: Awaitable[bytes | None], seconds: float
 ) -> Response:
     try:
         async with asyncio.timeout(seconds):  # see `in_time`: gRPC's own deadline may not end the call
