@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 import pytest
@@ -30,6 +30,7 @@ from devicecore_tools.doctor.sources.answers import read_saved_pod_resources
 from devicecore_tools.doctor.sources.api_server import read_objects
 from devicecore_tools.doctor.sources.cdi import read_cdi
 from devicecore_tools.doctor.sources.claims import read_claims, slices_in
+from devicecore_tools.doctor.sources.cluster import looks_at_all_nodes
 from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
 from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
 from devicecore_tools.doctor.sources.names import ALLOCATABLE_NAME, LIST_NAME
@@ -562,6 +563,44 @@ def test_the_device_taint_rules_of_a_server_taint_what_they_select(
         name: name == tainted for name in ("gpu-0", "gpu-1")
     }
     assert [note in text for text in slices.notes] == [True] * bool(note)
+
+
+class _Broken(BaseHTTPRequestHandler):
+    """An API server that has the Node n1, and in each other list an object of another form."""
+
+    specs: ClassVar[dict[str, object]] = {
+        "nodes": {},
+        "pods": {"nodeName": 1},
+        "resourceslices": {"perDeviceNodeSelection": True, "devices": ["gpu-0"]},
+    }
+
+    def do_GET(self) -> None:
+        spec = self.specs.get(self.path.partition("?")[0].rpartition("/")[2])
+        items = [] if spec is None else [{"metadata": {"name": "n1"}, "spec": spec}]
+        body = json.dumps({"metadata": {}, "items": items}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_of_all_nodes_a_list_with_an_object_of_another_form_is_not_known(tmp_path: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), _Broken) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            config = kubeconfig_of(f"http://127.0.0.1:{server.server_port}", tmp_path / "config", {})
+            look = looks_at_all_nodes(config)["n1"]
+        finally:
+            server.shutdown()
+            thread.join()
+    assert (look.pods.problem, look.slices.problem) == (
+        "API server: items[0].spec.nodeName: expected a text, got 1: put it in quotes",
+        "API server: items[0].spec.devices[0]: expected an object, got 'gpu-0'",
+    )
 
 
 def test_a_list_that_the_server_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,13 +153,14 @@ def _all_nodes(kubeconfig: object, patience: float | None, *, as_json: bool) -> 
     except ValueError as error:
         complain("devicecore doctor", str(error))
         return _UNUSABLE
-    of_several = _document(report(Facts(looks.pop(NO_NODE, Look())), ()))["devices"]
+    of_several = looks.pop(NO_NODE, Look())
     reports = []
     for name, look in looks.items():
         facts = Facts(look)
         reports.append(report(facts, still_wrong(found.get(name, ()), check(facts))))
     if as_json:
-        document = {"nodes": [_document(one) for one in reports], "devices_of_several_nodes": of_several}
+        devices = _document(report(Facts(of_several), ()))["devices"]
+        document = {"nodes": [_document(one) for one in reports], "devices_of_several_nodes": devices}
         sys.stdout.write(f"{json.dumps(document, indent=1)}\n")
     else:
         for one in reports:

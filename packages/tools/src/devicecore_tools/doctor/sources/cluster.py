@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from attrs import evolve
 
-from devicecore.domain.documents import Value
+from devicecore.domain.documents import Document, Value
+from devicecore.domain.errors import DocumentError
 from devicecore_tools.doctor import AllocatedClaimSeen, EventSeen, Look, Reading
 from devicecore_tools.doctor.sources.claims import allocations_in, slices_in
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, reading
@@ -35,7 +36,7 @@ def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look
     from devicecore_tools.doctor.sources.api_server import read_objects
 
     answers = read_objects("", kubeconfig)
-    nodes: Any = answers["Node"]
+    nodes = _by_node(answers["Node"], _named)
     if isinstance(nodes, str):
         raise ValueError(nodes)  # noqa: TRY004 - the server could not be asked
     pods = _by_node(answers["Pod"], _bound)
@@ -78,39 +79,47 @@ def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look
         )
 
     found = {}
-    for node in sorted(nodes, key=lambda one: str(one["metadata"]["name"])):
-        name = node["metadata"]["name"]
+    for name, (*_, node) in sorted(nodes.items()):
         found[name] = look(name, Reading.of(PLACE, node_in(Value({**node, "kind": "Node"}, PLACE))))
     return found if isinstance(slices, str) or NO_NODE not in slices else {**found, NO_NODE: look(NO_NODE, away)}
 
 
-def _by_node(objects: Any, placed: Callable[[Any], Iterable[tuple[str, Any]]]) -> dict[str, list[Any]] | str:  # noqa: ANN401 - JSON has no better type
+def _by_node(objects: Any, placed: Callable[[Value], Iterable[tuple[str, Any]]]) -> dict[str, list[Any]] | str:  # noqa: ANN401 - JSON has no better type
+    """Return the objects by node, or why they cannot be used."""
     if isinstance(objects, str):
         return objects
     found: dict[str, list[Any]] = {}
-    for one in objects:
-        for name, part in placed(one):
-            found.setdefault(name, []).append(part)
+    try:
+        for one in Value(objects, Document(PLACE, field="items")).sequence():
+            for name, part in placed(one):
+                found.setdefault(name, []).append(part)
+    except DocumentError as error:
+        return str(error)
     return found
 
 
-def _bound(pod: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - as above
-    if name := (pod.get("spec") or {}).get("nodeName"):
-        yield name, pod
+def _named(node: Value) -> Iterator[tuple[str, Any]]:
+    yield node["metadata"].text_at("name"), node.data
 
 
-def _published(one: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - as above
+def _bound(pod: Value) -> Iterator[tuple[str, Any]]:
+    if name := pod["spec"].text_at("nodeName", ""):
+        yield name, pod.data
+
+
+def _published(one: Value) -> Iterator[tuple[str, Any]]:
     """Yield a slice with its node, or, if its devices name nodes of their own, those of each node."""
-    spec = one.get("spec") or {}
-    if not spec.get("perDeviceNodeSelection"):
-        yield spec.get("nodeName") or NO_NODE, one
+    spec = one["spec"]
+    if not spec["perDeviceNodeSelection"].boolean():
+        yield spec.text_at("nodeName", "") or NO_NODE, one.data
         return
+    whole: Any = one.data
     devices: dict[str, list[Any]] = {}
-    for device in spec.get("devices") or ():
-        name = device.get("nodeName") or (device.get("basic") or {}).get("nodeName")
-        devices.setdefault(name or NO_NODE, []).append(device)
+    for device in spec.sequence_at("devices"):
+        name = device.text_at("nodeName", "") or device["basic"].text_at("nodeName", "")
+        devices.setdefault(name or NO_NODE, []).append(device.data)
     for name, of_node in devices.items():
-        yield name, {**one, "spec": {**spec, "devices": of_node}}
+        yield name, {**whole, "spec": {**whole["spec"], "devices": of_node}}
 
 
 def _read(objects: Any, kind: str, read: Callable[[Value], Seen]) -> Reading[Seen]:  # noqa: ANN401 - as above
