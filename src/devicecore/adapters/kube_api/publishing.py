@@ -59,7 +59,10 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         self._error_of = error_of
         self._backoff = backoff
         self._resync = resync
-        self._condition = threading.Condition()  # held while the fields below change, never during a request
+        # Held while the fields below change, never during a request. An interrupt cannot leave it taken: `with` of the
+        # condition itself could, because that is written in Python.
+        self._lock = threading.RLock()
+        self._condition = threading.Condition(self._lock)
         self._wanted = nothing
         self._published: Wish | None = nothing  # None if it is not known
         self._has_wanted = False  # whether anything was wanted since this was made
@@ -94,7 +97,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         threads = self._publisher, self._watcher
         for thread in threads:
             thread.stop(0)  # before they can see that this is closing, so that their end is expected
-        with self._condition:
+        with self._lock:
             self._closing = True
             self._condition.notify_all()
         end = time.monotonic() + timeout
@@ -129,7 +132,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
     @property
     def is_published(self) -> bool:
         """Whether the API server shows all that was published, as far as is known."""
-        with self._condition:
+        with self._lock:
             return self._published == self._wanted
 
     def wait_until_published(self, timeout: float) -> None:
@@ -138,12 +141,12 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         Raises:
             DeviceCoreError: it does not after `timeout` seconds, and why: the `problem` if one is known.
         """
-        with self._condition:
+        with self._lock:
             if not self._condition.wait_for(lambda: self.is_published, timeout):
                 raise self._problem or self._error_of(f"no answer within {timeout:g} s")
 
     def _wait(self, seconds: float | None, until: Callable[[], bool]) -> None:
-        with self._condition:
+        with self._lock:
             self._condition.wait_for(lambda: self._closing or until(), seconds)
 
     # --- the thread that publishes ------------------------------------------------------------------------------------
@@ -179,7 +182,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
 
     def _wait_for_work(self, failures: int, pause: float) -> bool:
         """Wait for work. Return False if this is closed and everything is published."""
-        with self._condition:
+        with self._lock:
             if failures:  # new wishes cause no additional requests to a server that fails
                 self._wait(pause, lambda: self._is_missing and self._must_compare)
             else:
@@ -189,13 +192,13 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
             return not self._closing or not self.is_published
 
     def _failed(self, problem: Problem) -> None:
-        with self._condition:
+        with self._lock:
             self._problem = self._error_of(problem.cause)
             self._condition.notify_all()
 
     def _succeeded(self, wanted: Wish, version: str) -> None:
         """Note that the API server shows this, as of a version."""
-        with self._condition:
+        with self._lock:
             if self._problem:
                 _log.warning("%s is published again", self._name)
             self._published, self._version, self._problem, self._is_missing = wanted, version, None, False
@@ -213,13 +216,13 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
 
     def _compare(self) -> None:
         """Let the publishing thread compare now."""
-        with self._condition:
+        with self._lock:
             self._must_compare = True
             self._condition.notify_all()
 
     def _lost_track(self) -> None:
         """Compare, and then watch from there: what happened meanwhile is not known."""
-        with self._condition:
+        with self._lock:
             self._version = "" if self._is_missing else None
             self._compare()
 

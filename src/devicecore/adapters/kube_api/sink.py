@@ -117,7 +117,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         if self._beside_kubelet:
             capacity = {name: status.allocatable.get(name, count) for name, count in status.capacity.items()}
             status = evolve(status, capacity=capacity)
-        with self._condition:
+        with self._lock:
             self._want(self._wanted.updated(status, self._gone))
 
     # --- the thread that publishes ------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
                 return
 
     def _succeeded(self, wanted: Wanted, version: str) -> None:
-        with self._condition:
+        with self._lock:
             super()._succeeded(wanted, version)
             seen = self._last_seen
             self._must_compare |= seen is not None and seen.version != version and bool(changes(wanted, seen))
@@ -168,7 +168,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
 
     def _newest(self, node: NodeObject) -> Wanted:
         """Return what is wanted now. The first call adds what an earlier run left on the node."""
-        with self._condition:
+        with self._lock:
             if not self._has_looked_for_leftovers:
                 self._has_looked_for_leftovers = True
                 self._wanted = self._wanted.with_leftovers(node.leftovers(self._field_manager), self._gone)
@@ -176,12 +176,12 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
 
     def _wait_for_turn(self) -> None:
         """Wait until another patch is allowed; a sink that is closing does not wait."""
-        with self._condition:
+        with self._lock:
             while not self._closing and (seconds := self._patches.take()):
                 self._condition.wait(seconds)
 
     def _failed(self, problem: Problem) -> None:
-        with self._condition:
+        with self._lock:
             super()._failed(problem)
             self._is_missing = problem.kind == HTTPStatus.NOT_FOUND
             if self._is_missing:
@@ -193,7 +193,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         return self._watched.watch(version)
 
     def _seen(self, kind: str, found: NodeObject) -> None:
-        with self._condition:
+        with self._lock:
             self._version, self._last_seen = found.version, found
             # While something is being published, its own patch is seen; `_reconcile` decides about other changes.
             if kind == "DELETED" or self._is_missing or (self.is_published and changes(self._wanted, found)):

@@ -102,7 +102,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         self._check_running()
         empty = self._wanted
         wanted = DevicePool(empty.driver, empty.node, empty.name, devices)
-        with self._condition:
+        with self._lock:
             self._want(wanted)
 
     # --- the thread that publishes ------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
             pause = bounded_backoff(len(self._repairs) + 1, _SETTLE, _MAX_REPAIR_PAUSE)
             self._wait(pause, lambda: not self.is_published)
         nodes, server = self._servers
-        with self._condition:
+        with self._lock:
             wanted, is_repair = self._wanted, is_repair and self.is_published
             self._must_compare = False
             self._published = None

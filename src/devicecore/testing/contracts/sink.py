@@ -3,13 +3,19 @@
 Law: readers see the newest status of every resource that was published. Everything else stays as it was.
 """
 
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
+from itertools import count
 from typing import Protocol
 
 from devicecore.domain.capacity import NodeStatus
 from devicecore.ports.sink import NodeStatusSink
-from devicecore.testing.contracts.expect import GPU, RDMA, Suite, expect
+from devicecore.system.in_time import in_time
+from devicecore.testing.contracts.expect import EVENT_TIMEOUT, GPU, RDMA, Suite, expect
+from devicecore.testing.interrupts import Interrupts
 
 
 class SinkHarness(Protocol):
@@ -92,6 +98,21 @@ def takes_the_same_status_twice(make: MakeSink) -> None:
         once = _of(harness, GPU, RDMA)
         harness.sink.publish(status)
         expect("what readers see after the same status again", _of(harness, GPU, RDMA), once)
+
+
+@NODE_STATUS_SINK.check
+def shows_what_is_published_after_an_interrupt(make: MakeSink) -> None:
+    """A `publish` that is interrupted, as by Ctrl-C, keeps no lock, so later ones are shown."""
+    with make() as harness:
+        sink = harness.sink
+        modules = [sys.modules[kind.__module__] for kind in type(sink).__mro__ if kind is not object]
+        for place in count(1):
+            is_interrupted = Interrupts(place, threading, *modules).interrupt(partial(sink.publish, NodeStatus()))
+            status = NodeStatus({GPU: place}, {GPU: place})
+            in_time(partial(sink.publish, status), EVENT_TIMEOUT)  # by another thread, which needs the same locks
+            if not is_interrupted:
+                break
+        expect("what readers see", _of(harness, GPU), ({GPU: place}, {GPU: place}))
 
 
 def _of(harness: SinkHarness, *names: str) -> tuple[dict[str, int], dict[str, int]]:
