@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import grpc
@@ -23,6 +24,7 @@ from devicecore.adapters.grpc_unix import (
     default_endpoint,
     serve_plugin,
 )
+from devicecore.adapters.grpc_unix import served as served_module
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
     DirectoryError,
@@ -34,6 +36,8 @@ from devicecore.domain.errors import (
 )
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import Device, DeviceId, Health, PluginOptions, resource_name
+from devicecore.system.in_time import in_time
+from devicecore.testing.interrupts import Interrupts
 from devicecore.wire import deviceplugin
 from tests.adapters.peers import PATIENCE, Gpus, RawKubelet, RawPlugin, Recorder, environment, running, wait_until
 
@@ -51,6 +55,24 @@ def call(path: str, method: str, request: deviceplugin.AllocateRequest | devicep
             )
         except grpc.RpcError as error:
             return error.code().name.encode()
+
+
+def test_an_interrupted_wait_for_the_registration_keeps_nothing_from_others(directory: Path) -> None:
+    """Else Ctrl-C during a wait could stop the event loop, and with it every transport of the process."""
+    with serve_plugin(Gpus("d0"), directory, poll_interval=SOON) as served:
+
+        def wait() -> None:
+            with suppress(KubeletUnreachableError):
+                served.wait_registered(0.001)
+
+        for place in count(1):
+            try:
+                is_interrupted = Interrupts(place, threading, served_module).interrupt(wait)
+            except RuntimeError:
+                is_interrupted = True  # Condition.wait released the lock, and did not get it again
+            in_time(wait, PATIENCE)
+            if not is_interrupted:
+                break
 
 
 def test_a_plugin_serves_before_it_registers(directory: Path) -> None:

@@ -72,7 +72,9 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         self._lifecycle = Lifecycle(f"the server of {name}")
         self._user = LoopUser(self._open, self._close)
         self._problem = self._NOT_ASKED
-        self._attempted = threading.Condition()
+        # An interrupt cannot leave it taken, as it could with the condition's own, and the event loop needs it.
+        self._lock = threading.RLock()
+        self._attempted = threading.Condition(self._lock)
         # What follows belongs to the event loop.
         self._service: ServiceT | None = None
         self._servers: dict[str, grpc.aio.Server] = {}
@@ -91,7 +93,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
             NotStartedError: it is not started.
         """
         self._lifecycle.check_running()
-        with self._attempted:
+        with self._lock:
             self._attempted.wait_for(self._is_decided, timeout)
             if not self.registered:
                 raise KubeletUnreachableError(self._meets_at, self._problem or "it was lost a moment ago")
@@ -174,7 +176,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
             logger.info("%s registered with %s", self._name, self._kubelet)
         elif problem != self._problem:
             logger.warning("%s cannot register with %s: %s", self._name, self._kubelet, problem)
-        with self._attempted:
+        with self._lock:
             self._problem = problem
             self._attempted.notify_all()
 
