@@ -134,7 +134,8 @@ def fatal() -> None:
     try:
         server.register()
     except grpc.RpcError as error:
-        sys.exit(f"could not contact the kubelet: {error}")
+        print(f"could not contact the kubelet: {error}", flush=True)  # noqa: T201 - a log
+        os._exit(1)  # sys.exit would wait for the end of ListAndWatch, which may have begun
     seen = ino(KUBELET)
     while ino(KUBELET) == seen and not cuts.acquire(timeout=LOOK):
         pass
