@@ -489,7 +489,33 @@ def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
     assert [one["metadata"]["name"] for one in pods] == ["train"]
 
 
-class _EndlessPages(BaseHTTPRequestHandler):
+class _Answers(BaseHTTPRequestHandler):
+    """An API server that logs nothing."""
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def api_server_of(answers: type[_Answers]) -> Iterator[str]:
+    """Serve the answers. Yield the URL."""
+    with HTTPServer(("127.0.0.1", 0), answers) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _EndlessPages(_Answers):
     """Answers each list with a page that is not the last one. DeviceTaintRules are there only as v1alpha3."""
 
     def do_GET(self) -> None:
@@ -497,13 +523,7 @@ class _EndlessPages(BaseHTTPRequestHandler):
         body = json.dumps({"items": [pod] * 50, "metadata": {"name": "n1", "continue": "more"}}).encode()
         if is_missing := self.path.startswith(_NEWER_RULES):
             body = b"404 page not found\n"
-        self.send_response(404 if is_missing else 200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.answer(404 if is_missing else 200, body)
 
 
 _NEWER_RULES = tuple(f"/apis/resource.k8s.io/{version}/devicetaintrules" for version in ("v1", "v1beta2"))
@@ -520,7 +540,7 @@ def kubeconfig_of(server: str, path: Path, user: object) -> Path:
     return path
 
 
-class _Rules(BaseHTTPRequestHandler):
+class _Rules(_Answers):
     """An API server of Kubernetes 1.36, which has DeviceTaintRules as v1beta2 if `status_of_rules` is 200."""
 
     status_of_rules = 200
@@ -534,13 +554,7 @@ class _Rules(BaseHTTPRequestHandler):
             status = self.status_of_rules if "v1beta2" in self.path else 404
             items = [{"metadata": {"name": "off"}, "spec": rule}]
         body = json.dumps({"items": items, "metadata": {"name": "n1"}} if status == 200 else {"message": "no"}).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.answer(status, body)
 
 
 @pytest.mark.parametrize(
@@ -550,22 +564,16 @@ def test_the_device_taint_rules_of_a_server_taint_what_they_select(
     status: int, tainted: str, note: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_Rules, "status_of_rules", status)
-    with HTTPServer(("127.0.0.1", 0), _Rules) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            config = kubeconfig_of(f"http://127.0.0.1:{server.server_port}", tmp_path / "config", {})
-            slices = NodeSources(str(tmp_path), kubeconfig=str(config), node_name="n1").look().slices
-        finally:
-            server.shutdown()
-            thread.join()
+    with api_server_of(_Rules) as url:
+        config = kubeconfig_of(url, tmp_path / "config", {})
+        slices = NodeSources(str(tmp_path), kubeconfig=str(config), node_name="n1").look().slices
     assert {one.device: one.is_tainted for one in slices.value or ()} == {
         name: name == tainted for name in ("gpu-0", "gpu-1")
     }
     assert [note in text for text in slices.notes] == [True] * bool(note)
 
 
-class _Broken(BaseHTTPRequestHandler):
+class _Broken(_Answers):
     """An API server that has the Node n1, and in each other list an object of another form."""
 
     specs: ClassVar[dict[str, object]] = {
@@ -577,26 +585,12 @@ class _Broken(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         spec = self.specs.get(self.path.partition("?")[0].rpartition("/")[2])
         items = [] if spec is None else [{"metadata": {"name": "n1"}, "spec": spec}]
-        body = json.dumps({"metadata": {}, "items": items}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.answer(200, json.dumps({"metadata": {}, "items": items}).encode())
 
 
 def test_of_all_nodes_a_list_with_an_object_of_another_form_is_not_known(tmp_path: Path) -> None:
-    with HTTPServer(("127.0.0.1", 0), _Broken) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            config = kubeconfig_of(f"http://127.0.0.1:{server.server_port}", tmp_path / "config", {})
-            look = looks_at_all_nodes(config)["n1"]
-        finally:
-            server.shutdown()
-            thread.join()
+    with api_server_of(_Broken) as url:
+        look = looks_at_all_nodes(kubeconfig_of(url, tmp_path / "config", {}))["n1"]
     assert (look.pods.problem, look.slices.problem) == (
         "API server: items[0].spec.nodeName: expected a text, got 1: put it in quotes",
         "API server: items[0].spec.devices[0]: expected an object, got 'gpu-0'",
@@ -605,17 +599,10 @@ def test_of_all_nodes_a_list_with_an_object_of_another_form_is_not_known(tmp_pat
 
 def test_a_list_that_the_server_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_http, "MAX_VALUES", 10_000)
-    with HTTPServer(("127.0.0.1", 0), _EndlessPages) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            url = f"http://127.0.0.1:{server.server_port}"
-            kinds = ("Node", "Pod", "ResourceSlice", "DeviceTaintRule")
-            config = kubeconfig_of(url, tmp_path / "config", {})
-            node, pods, slices, rules = read_objects("n1", config, kinds).values()
-        finally:
-            server.shutdown()
-            thread.join()
+    with api_server_of(_EndlessPages) as url:
+        kinds = ("Node", "Pod", "ResourceSlice", "DeviceTaintRule")
+        config = kubeconfig_of(url, tmp_path / "config", {})
+        node, pods, slices, rules = read_objects("n1", config, kinds).values()
     assert not isinstance(node, str)
     assert pods == slices == rules == "the answer has more than 10,000 values, or too many pages"
 
