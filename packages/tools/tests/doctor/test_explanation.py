@@ -43,6 +43,18 @@ def test_the_numbers_of_now_stand_beside_those_of_the_refusal() -> None:
     assert [(row.device, row.owner) for row in explained.devices] == [("gpu-0", "default/train"), ("gpu-1", "free")]
 
 
+def test_numbers_that_no_source_shows_are_unknown() -> None:
+    look = facts().look
+    assert look.pod_resources.value is not None
+    api = Reading.of("socket", evolve(look.pod_resources.value, allocatable=None))
+    (of_holders,) = explain(REFUSAL, facts=Facts(Look(pod_resources=api)))
+    (of_file,) = explain(REFUSAL, facts=Facts(Look(look.checkpoint)))
+    (of_pods,) = explain(REFUSAL, facts=Facts(Look(pods=look.pods)))
+    assert of_holders.resources == (ResourceNow(GPU, None, None, 1, 0, None),)
+    assert of_file.resources == (ResourceNow(GPU, 2, None, 1, 0, None),)
+    assert of_pods.resources == ()
+
+
 def test_a_sentence_without_a_resource_is_about_what_the_pod_asks_for() -> None:
     pod = Pod(PodUid("new"), containers=(Container("app", {GPU: 2, "cpu": 1}),))
     (explained,) = explain("Resources cannot be allocated with Topology locality", pod, facts())

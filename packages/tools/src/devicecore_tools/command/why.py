@@ -369,9 +369,10 @@ def _pairs(one: "Explanation") -> Iterator[tuple[str, str]]:
 
 
 def _counts(now: "ResourceNow") -> str:
-    free = "unknown" if now.free is None else str(now.free)
+    numbers = (now.listed, now.healthy, now.free)
+    listed, healthy, free = ("unknown" if number is None else number for number in numbers)
     gone = f" ({now.held_by_pods_that_are_gone} by pods that are gone)" if now.held_by_pods_that_are_gone else ""
-    return f"{now.resource}: {now.listed} listed, {now.healthy} healthy, {now.held} held{gone}, {free} free"
+    return f"{now.resource}: {listed} listed, {healthy} healthy, {now.held} held{gone}, {free} free"
 
 
 def _verdict(trial: "Fit") -> str:

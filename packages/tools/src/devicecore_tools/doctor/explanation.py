@@ -13,7 +13,7 @@ from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.findings import NodeFinding
 from devicecore_tools.doctor.messages import NEXT, Match, find
 from devicecore_tools.doctor.pasted import find_all
-from devicecore_tools.doctor.precedence import OwnerState
+from devicecore_tools.doctor.precedence import Lists, OwnerState
 from devicecore_tools.doctor.report import FREE, UNKNOWN, DeviceRow, check, report
 from devicecore_tools.doctor.scheduler import NEXT as SCHEDULED_NEXT
 from devicecore_tools.doctor.scheduler import Unscheduled, find_unscheduled
@@ -25,11 +25,11 @@ _OF_THE_NODE = {"kubelet-gone", "kubelet-cannot-start", "kubelet-starting"}  # f
 
 @frozen
 class ResourceNow:
-    """How many devices of a resource there are now. `free` is None if the sources do not show it."""
+    """How many devices of a resource there are now. A number is None if the sources do not show it."""
 
     resource: str
-    listed: int
-    healthy: int
+    listed: int | None
+    healthy: int | None
     held: int
     held_by_pods_that_are_gone: int
     free: int | None
@@ -89,8 +89,7 @@ def concerning(pod: Pod, facts: Facts) -> tuple[NodeFinding, ...]:
 
 
 def _unscheduled(found: Unscheduled, facts: Facts | None) -> Explanation:
-    rows = tuple(row for row in report(facts, ()).devices if row.resource in found.resources) if facts else ()
-    now = tuple(_now(name, rows) for name in found.resources) if facts else ()
+    now, rows = _seen(found.resources, facts)
     id_, values = "SC-01", tuple(("resource", name) for name in found.resources)
     return Explanation(found.text, id_, _SCHEDULER, found.because, SCHEDULED_NEXT, found.change, (), values, now, rows)
 
@@ -98,7 +97,7 @@ def _unscheduled(found: Unscheduled, facts: Facts | None) -> Explanation:
 def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanation:
     inner = _of_resize(found) or found
     names = _resources(inner, pod, facts)
-    rows = tuple(row for row in report(facts, ()).devices if row.resource in names) if facts else ()
+    now, rows = _seen(names, facts)
     return Explanation(
         found.text,
         found.message.id,
@@ -108,7 +107,7 @@ def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanatio
         inner.change,
         inner.message.issues,
         tuple(sorted({**found.values, **inner.values}.items())),
-        tuple(_now(name, rows) for name in names) if facts else (),
+        now,
         rows,
     )
 
@@ -132,10 +131,30 @@ def _resources(found: Match, pod: Pod | None, facts: Facts | None) -> tuple[str,
     return tuple(sorted(asked.intersection(facts.lists.resources if facts else asked)))
 
 
-def _now(resource: str, rows: Iterable[DeviceRow]) -> ResourceNow:
+def _seen(names: Iterable[str], facts: Facts | None) -> tuple[tuple[ResourceNow, ...], tuple[DeviceRow, ...]]:
+    """Return what the sources say of resources now, and the rows of their devices; nothing if they know no device."""
+    if facts is None or not facts.look.is_enough:
+        return (), ()
+    rows = tuple(row for row in report(facts, ()).devices if row.resource in names)
+    return tuple(_now(name, facts.lists, rows) for name in names), rows
+
+
+def _now(resource: str, lists: Lists, rows: Iterable[DeviceRow]) -> ResourceNow:
     mine = [row for row in rows if row.resource == resource]
-    healthy = {row.device for row in mine if row.health == Health.HEALTHY.value}
+    healths = {row.device: row.health for row in mine}
     held = {row.device for row in mine if row.container}
     gone = {row.device for row in mine if row.container and row.state is OwnerState.STALE}
-    free = None if any(row.owner == UNKNOWN for row in mine) else len([row for row in mine if row.owner == FREE])
-    return ResourceNow(resource, len({row.device for row in mine}), len(healthy), len(held), len(gone), free)
+    is_told = lists.allocatable is not None or resource in lists.is_confirmed
+    healthy = list(healths.values()).count(Health.HEALTHY.value)
+    # An answer of the pod-resources API without allocatable devices has only those that are held.
+    is_listed = lists.allocatable is not None or resource in lists.registered or resource in lists.listed
+    free = len([row for row in mine if row.owner == FREE])
+    is_free_known = is_listed and all(row.owner != UNKNOWN for row in mine)
+    return ResourceNow(
+        resource,
+        len(healths) if is_listed else None,
+        healthy if is_told and "unknown" not in healths.values() else None,
+        len(held),
+        len(gone),
+        free if is_free_known else None,
+    )
