@@ -14,6 +14,7 @@ from devicecore_tools.conformance import Verdict
 from devicecore_tools.conformance.dra import DriverTestSettings, DriverUnderTest, Environment, registration, run
 from devicecore_tools.conformance.dra import environment as environment_module
 from devicecore_tools.conformance.dra.kubelet import no_sockets_in
+from devicecore_tools.testing.temporary import short_directory
 from tests.conformance.harness import BY_NAME, DRIVER, QUICK, TRIES_ALL_FAULTS
 from tests.forks import is_running
 
@@ -228,18 +229,19 @@ def test_a_service_that_answers_nothing_fails_a_check(monkeypatch: pytest.Monkey
     assert result.actual.startswith("the driver's service cannot be reached: ")
 
 
-def test_a_command_that_is_killed_leaves_no_driver(tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    script = f"setsid sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"
-    words = ["conformance", "driver", "--", "sh", "-c", script]
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(
-        [sys.executable, "-m", "devicecore_tools", *words], stdout=subprocess.DEVNULL, env=environment
-    ) as ran:
-        wait_until(pid.exists, "the driver has named its process")
-        ran.kill()
-    driver = int(pid.read_text())
-    wait_until(lambda: not is_running(driver), "the driver ends")
+def test_a_command_that_is_killed_leaves_no_driver() -> None:
+    with short_directory() as directory:  # so short that the command makes its own in it
+        pid = Path(directory) / "pid"
+        script = f"setsid sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"
+        words = ["conformance", "driver", "--", "sh", "-c", script]
+        environment = {**os.environ, "TMPDIR": directory}
+        with subprocess.Popen(
+            [sys.executable, "-m", "devicecore_tools", *words], stdout=subprocess.DEVNULL, env=environment
+        ) as ran:
+            wait_until(pid.exists, "the driver has named its process")
+            ran.kill()
+        driver = int(pid.read_text())
+        wait_until(lambda: not is_running(driver), "the driver ends")
 
 
 def test_a_registration_that_does_not_end_fails_a_check() -> None:
