@@ -308,8 +308,11 @@ with socket.socket(socket.AF_UNIX) as listener:
     connection.sendall(bytes.fromhex(answer))
     while sys.argv[2] == "pings":
         connection.sendall(pings)
+    kept = []
     while True:
-        listener.accept()
+        kept.append(listener.accept()[0])
+        if sys.argv[2] == "accept":
+            kept[-1].sendall(bytes.fromhex(connected))
 """
 
 
@@ -319,7 +322,10 @@ def flood_of_pings(path: Path) -> AbstractContextManager[None]:
 
 
 def plugin_that_reads_no_more(path: Path, then: str) -> AbstractContextManager[None]:
-    """A plugin that answers one call, and then reads nothing. If `then` is pings, it sends PING without end."""
+    """A plugin that answers one call, and then reads nothing.
+
+    If `then` is pings, it sends PING without end; if it is accept, it takes other connections, and reads nothing there.
+    """
     return _process_at(path, READS_NO_MORE, then)
 
 

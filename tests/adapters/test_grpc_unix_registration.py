@@ -370,7 +370,7 @@ class TestCalls:
                 assert "code = Canceled" in str(failed.value)
             released.set()
 
-    @pytest.mark.parametrize("then", ["nothing", "pings"])
+    @pytest.mark.parametrize("then", ["nothing", "pings", "accept"])
     def test_a_call_that_its_plugin_does_not_read_ends_and_so_does_the_program(
         self, directory: Path, then: str
     ) -> None:

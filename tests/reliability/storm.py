@@ -191,6 +191,9 @@ def managed(directory: str) -> Generator[tuple[DeviceManager, Clock], None, None
     with manager, Child("storm", "healthy", directory) as healthy:
         assert healthy.line() == "ready"
         manager.wait_for(lambda node: node.inventory.status().allocatable.get(ResourceName(HEALTHY)) == 8, PATIENCE)
+        first = pod("first", 2, HEALTHY)
+        assert isinstance(manager.admit(first), Admitted)  # opens the connection of calls, which stays
+        manager.evict([first.uid])
         yield manager, clock
 
 

@@ -1,10 +1,12 @@
 """Work that may never end."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
-from devicecore.system.in_time import in_time
+from devicecore.system.in_time import NoThreadError, WaitingThreads, in_time
+from tests.adapters.peers import wait_until
 
 
 def test_the_result_of_the_work_is_returned_and_its_error_raised() -> None:
@@ -18,3 +20,31 @@ def test_work_that_does_not_end_is_given_up() -> None:
     with pytest.raises(TimeoutError):
         in_time(end.wait, 0.01)
     end.set()
+
+
+def native_threads() -> int:
+    """How many threads this process has, with those that `threading` does not know."""
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def test_threads_that_wait_do_one_thing_after_another_and_end() -> None:
+    before, threads = native_threads(), WaitingThreads()
+    for number in range(20):
+        assert in_time(lambda: number, 60, threads.begin) == number  # noqa: B023 - it is called in this turn
+    assert native_threads() <= before + 2  # the next work may come before the thread waits again
+    threads.end()
+    wait_until(lambda: native_threads() <= before, "the threads have ended")
+    with pytest.raises(NoThreadError):
+        in_time(threading.get_ident, 60, threads.begin)
+
+
+def test_work_that_does_not_end_keeps_nobody_waiting() -> None:
+    before, threads, end = native_threads(), WaitingThreads(), threading.Event()
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            in_time(end.wait, 0.01, threads.begin)
+    assert in_time(lambda: 1, 60, threads.begin) == 1
+    threads.end()
+    assert native_threads() >= before + 3
+    end.set()
+    wait_until(lambda: native_threads() <= before, "those that worked have ended too")

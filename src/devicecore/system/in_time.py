@@ -8,28 +8,92 @@ Law: `in_time` returns or raises within its seconds, whatever the work does.
 """
 
 import threading
+from _thread import start_new_thread
 from collections.abc import Callable
-from concurrent.futures import Future
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 Result = TypeVar("Result")
+Job = Callable[[], None]
+"""Work that does not raise."""
 
 NOTICED = 1.0
 """Seconds after which gRPC must have noticed that the time of a call is over, or that a channel was closed."""
 
 
-def in_time(work: Callable[[], Result], seconds: float) -> Result:
-    """Do the work in a thread of its own and return its result. Work that takes longer does not keep the process alive.
+def _in_new_thread(job: Job) -> None:
+    threading.Thread(target=job, name="devicecore-in-time", daemon=True).start()
 
-    Raises TimeoutError if the work takes longer than `seconds`.
+
+def in_time(work: Callable[[], Result], seconds: float, begin: Callable[[Job], None] = _in_new_thread) -> Result:
+    """Do the work in another thread and return its result. Work that takes longer does not keep the process alive.
+
+    `begin` has the work done in another thread. Raises TimeoutError if the work takes longer than `seconds`.
     """
-    outcome: Future[Result] = Future()
+    results: list[Result] = []
+    errors: list[BaseException] = []
+    done = threading.Lock()
+    done.acquire()
 
-    def run() -> None:
+    def job() -> None:
         try:
-            outcome.set_result(work())
+            results.append(work())
         except BaseException as error:  # noqa: BLE001 - the caller gets it
-            outcome.set_exception(error)
+            errors.append(error)
+        done.release()
 
-    threading.Thread(target=run, name="devicecore-in-time", daemon=True).start()
-    return outcome.result(seconds)
+    begin(job)
+    if not done.acquire(timeout=max(seconds, 0.0)):
+        raise TimeoutError
+    if results:
+        return results[0]
+    raise errors.pop()  # it has the frame of `job`, so `errors` must not have it
+
+
+class NoThreadError(Exception):
+    """There is no thread for some work."""
+
+
+class WaitingThreads:
+    """Threads that wait for work. One is started only if none waits, because some work never ends.
+
+    Law: an interrupted `begin` takes nothing that others need. So it uses nothing but a list, a queue and a start of a
+    thread that are written in C, and not `threading.Thread`, whose start may lose a lock.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._waiting: list[None] = []  # an entry for each thread that waits and was not promised any work
+        self._ended: SimpleQueue[None] = SimpleQueue()
+        self._is_ending = False
+
+    def begin(self, job: Job) -> None:
+        """Have `job` done in a thread. Raises NoThreadError if no thread can be started, or after the end."""
+        try:
+            self._waiting.pop()
+        except IndexError:
+            try:
+                start_new_thread(self._work, ())
+            except RuntimeError:
+                raise NoThreadError from None
+        self._jobs.put(job)
+        if self._is_ending:
+            raise NoThreadError
+
+    def end(self) -> None:
+        """End the threads, and wait for those without work. Work that is under way goes on."""
+        self._is_ending = True
+        waiting = len(self._waiting)
+        self._jobs.put(None)
+        with suppress(Empty):
+            for _ in range(waiting):
+                self._ended.get(timeout=NOTICED)
+
+    def _work(self) -> None:
+        while not self._is_ending and (job := self._jobs.get()) is not None:
+            job()
+            del job  # it has the answer to a call
+            self._waiting.append(None)
+        self._jobs.put(None)  # for the other threads
+        self._ended.put(None)

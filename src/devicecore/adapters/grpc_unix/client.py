@@ -1,18 +1,20 @@
 """One connected plugin instance.
 
-Law: an instance has one connection, which is never made again once it is lost (kubelet.md 3.2).
+Law: an instance has one connection for its stream, which is never made again once it is lost (kubelet.md 3.2).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator
+from typing import TypeVar
 
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
+from devicecore.adapters.grpc_unix.connection import ClosedConnectionError, PeerConnection
 from devicecore.adapters.grpc_unix.limits import PluginLimits
+from devicecore.adapters.grpc_unix.loop import LoopThread
 from devicecore.domain.errors import (
     DeviceCoreError,
     PluginCallError,
@@ -33,7 +35,7 @@ Response = TypeVar("Response", bound=Message)
 
 
 class PluginClient:
-    """The connection to one plugin instance. Only the event loop's thread uses it.
+    """The connection to one plugin instance. Only the event loop's thread uses it, except for `call`.
 
     `patience` is how many seconds the plugin's socket may be missing.
     """
@@ -48,7 +50,7 @@ class PluginClient:
         self.asked_again_at: float = float("-inf")
         """Loop time of the last Register call that found this instance alive."""
         self._limits = limits
-        self._channel: grpc.aio.Channel | None = None
+        self._connection: PeerConnection | None = None
         self._stream: grpc.aio.UnaryStreamCall[Message, bytes] | None = None
         self._stream_ended = False
 
@@ -59,13 +61,13 @@ class PluginClient:
         """
         try:
             async with asyncio.timeout(self._limits.dial):
-                channel = await self._dial()
+                connection = await self._dial()
         except TimeoutError:
             cause = "context deadline exceeded"
             raise PluginConnectError(self.plugin.resource, self.plugin.socket, cause) from None
         try:
             options = await rpc.unary(
-                channel, rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), self._limits.options
+                connection.channel, rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), self._limits.options
             )
         except grpc.RpcError as error:
             raise PluginOptionsError(self.plugin.resource, rpc.go_text(error)) from error
@@ -73,10 +75,10 @@ class PluginClient:
 
     async def reports(self) -> AsyncIterator[bytes]:
         """Yield each list the plugin sends, unread, until its stream ends. Raises grpc.RpcError if the stream broke."""
-        assert self._channel is not None, "connect comes first"  # noqa: S101  # for mypy
+        assert self._connection is not None, "connect comes first"  # noqa: S101  # for mypy
         if self._stream_ended:
             return
-        stream: grpc.aio.UnaryStreamMultiCallable[Message, bytes] = self._channel.unary_stream(
+        stream: grpc.aio.UnaryStreamMultiCallable[Message, bytes] = self._connection.channel.unary_stream(
             rpc.LIST_AND_WATCH.path,
             request_serializer=rpc.LIST_AND_WATCH.request.SerializeToString,
         )
@@ -95,46 +97,41 @@ class PluginClient:
             self._stream.cancel()
 
     def call(
-        self, method: rpc.Method[Request, Response], request: Request, seconds: float
-    ) -> Coroutine[Any, Any, Response]:
-        """Call the plugin. Return a coroutine that waits for the answer.
-
-        Raises PluginStoppedError if the instance has gone, so nothing was sent, and PluginCallError if the call failed.
-        """
-        channel = self._channel
-        if channel is None:
-            raise PluginStoppedError(self.plugin.resource)
-        return self._answer(channel, method, rpc.unary(channel, method, request, seconds))
-
-    async def _answer(
-        self, channel: grpc.aio.Channel, method: rpc.Method[Any, Response], answer: Awaitable[Response]
+        self, loop: LoopThread, method: rpc.Method[Request, Response], request: Request, seconds: float
     ) -> Response:
+        """Call the plugin and return its answer. Any thread but the loop's may call this.
+
+        Raises PluginStoppedError if the instance has gone, so nothing was sent, PluginCallError if the call failed, and
+        LoopStoppedError and ForkedError as `PeerConnection.call` does.
+        """
+        connection = self._connection
+        if connection is None:
+            raise PluginStoppedError(self.plugin.resource)
         try:
-            return await answer
+            return connection.call(loop, method, request, seconds)
         except grpc.RpcError as error:
             raise PluginCallError(self.plugin.resource, method.name, rpc.go_text(error)) from error
-        except asyncio.CancelledError:
-            if self._channel is channel:
-                raise  # our task was cancelled, and the plugin has not ended
+        except ClosedConnectionError:
             cause = "rpc error: code = Canceled desc = grpc: the client connection is closing"
             raise PluginCallError(self.plugin.resource, method.name, cause) from None
 
     async def close(self) -> None:
         """Close the connection. Calls in flight fail; later ones are not sent."""
-        channel, self._channel = self._channel, None
+        connection, self._connection = self._connection, None
         self._stream = None  # it keeps file descriptors open
-        if channel is not None:
-            await channel.close()
+        if connection is not None:
+            await connection.close()
 
-    async def _dial(self) -> grpc.aio.Channel:
+    async def _dial(self) -> PeerConnection:
         """Connect, and note to which socket file: the one that was there before and after."""
         path = self.plugin.socket
         while True:
             self.identity = await self._socket()
-            self._channel = rpc.channel(path, self._limits.message_bytes)
-            await self._channel.channel_ready()
+            self._connection = connection = PeerConnection(path, self._limits.message_bytes)
+            await connection.channel.channel_ready()
             if socket_identity(path) == self.identity:
-                return self._channel
+                connection.allow_direct_calls(self.identity)
+                return connection
             await self.close()
 
     async def _socket(self) -> SocketIdentity:

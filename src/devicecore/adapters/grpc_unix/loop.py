@@ -14,6 +14,7 @@ from contextvars import Context
 from typing import Any, ClassVar, TypeVar, TypeVarTuple
 
 from devicecore.domain.errors import ForkedError
+from devicecore.system.in_time import WaitingThreads
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
@@ -56,6 +57,7 @@ class LoopThread:
     def __init__(self) -> None:
         self._process = os.getpid()
         self._users: dict[Close, None] = {}  # in the order in which they acquired it
+        self.waiting_threads: WaitingThreads = WaitingThreads()
         self._submitting = threading.Lock()
         self._stopping = False
         self._started = threading.Event()
@@ -73,7 +75,7 @@ class LoopThread:
         Raises OSError if no loop can be made, and ForkedError in a fork: gRPC cannot begin anew in it.
         """
         if (running := cls._shared) is not None:
-            running._check_process()  # noqa: SLF001  # before the lock, which a fork may have copied while it was held
+            running.check_process()  # before the lock, which a fork may have copied while it was held
         with cls._guard:
             shared = cls._shared
             if shared is None or shared._stopping:  # noqa: SLF001  # it is our own class
@@ -97,7 +99,7 @@ class LoopThread:
         self._give_back(close)
 
     def _give_back(self, close: Close) -> None:
-        self._check_process()
+        self.check_process()
         with self._guard:
             self._users.pop(close, None)
             if self._users:
@@ -142,7 +144,7 @@ class LoopThread:
             if task is not None:
                 task.cancel()
 
-        self._check_process()
+        self.check_process()
         try:
             self._submit(begin)
             done.acquire()
@@ -156,7 +158,8 @@ class LoopThread:
             raise LoopStoppedError from None
         raise errors[0]
 
-    def _check_process(self) -> None:
+    def check_process(self) -> None:
+        """Raise ForkedError in a fork of the process in which the loop runs."""
         if self._process != os.getpid():
             raise ForkedError(self._process, os.getpid())
 
@@ -218,6 +221,7 @@ class LoopThread:
                 await close()
             except Exception:
                 logger.exception("closing a transport or plugin at the program's end failed")  # the others are closed
+        self.waiting_threads.end()
         self._workers.shutdown(wait=False, cancel_futures=True)  # do not wait for a plugin that never returns
 
 

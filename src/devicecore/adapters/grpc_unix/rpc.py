@@ -163,8 +163,7 @@ def unary(
     call: grpc.aio.UnaryUnaryMultiCallable[Request, bytes] = channel.unary_unary(
         method.path, request_serializer=method.request.SerializeToString
     )
-    # grpc.aio takes 0 for no limit at all, and a negative number for a deadline that is over.
-    answer = call(request, timeout=seconds if seconds > 0 else -1.0)
+    answer = call(request, timeout=timeout(seconds))
     return _answer(method, request, answer, max(seconds, 0.0) + NOTICED)
 
 
@@ -176,8 +175,7 @@ async def _answer(
             data = await call
     except TimeoutError:
         _keep_grpc()
-        late, nothing = grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata()
-        raise grpc.aio.AioRpcError(late, nothing, nothing, "Deadline Exceeded") from None
+        raise deadline_exceeded() from None
     except asyncio.CancelledError:
         if request.ByteSize() > _ALWAYS_WRITTEN:
             _keep_grpc()
@@ -193,6 +191,30 @@ def _keep_grpc() -> None:
     may have one.
     """
     grpc.aio.init_grpc_aio()
+
+
+def timeout(seconds: float) -> float:
+    """Return what gRPC takes for the seconds of a call, of which none may be left.
+
+    With 0, grpc.aio sets no limit at all, and a call over a connection that stands may still succeed.
+    """
+    return seconds if seconds > 0 else -1.0
+
+
+def failed(code: grpc.StatusCode, details: str | None) -> grpc.aio.AioRpcError:
+    """Return the error of a call that ended with a status."""
+    nothing = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(code, nothing, nothing, details)
+
+
+def deadline_exceeded() -> grpc.aio.AioRpcError:
+    """Return the error of a call that was given up, as gRPC raises it at the end of a call's time."""
+    return failed(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+
+def was_not_reached(error: grpc.RpcError) -> bool:
+    """Return whether a call failed because there is no connection, so that nothing was sent."""
+    return isinstance(error, grpc.aio.AioRpcError) and (error.details() or "").startswith("failed to connect to all")
 
 
 def go_code(code: grpc.StatusCode) -> str:

@@ -159,7 +159,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         client = run.peers.find(plugin)
         try:
             seconds = limit if timeout is None else min(limit, timeout)
-            return run.loop.run(lambda: client.call(method, request, seconds))
+            return client.call(run.loop, method, request, seconds)
         except LoopStoppedError:
             raise PluginStoppedError(plugin.resource) from None
 

@@ -77,11 +77,6 @@ def health_method(services: Collection[str]) -> Method:
     return next(HEALTH_METHODS[name] for name in HEALTH_METHODS if name in services or "alpha" in name)
 
 
-def was_not_reached(error: grpc.RpcError) -> bool:
-    """Return whether a call failed because there is no connection, so that nothing was sent."""
-    return isinstance(error, grpc.aio.AioRpcError) and (error.details() or "").startswith("failed to connect to all")
-
-
 def closing(method: str) -> DriverCallError:
     """Return the error of a call to an instance that is no longer registered."""
     return DriverCallError(method, "Canceled", "grpc: the client connection is closing", unanswered=True)
@@ -97,7 +92,7 @@ def call_error(method: str, endpoint: str, error: grpc.RpcError) -> DriverCallEr
         return DriverCallError(method, "Internal", str(error).partition("desc = ")[2], unanswered=True)
     code, details = error.code(), (error.details() or "")[:MAX_DETAILS]
     name = rpc.go_code(code)
-    if was_not_reached(error):
+    if rpc.was_not_reached(error):
         cause = next((cause for cause in _CAUSES if cause in details.lower()), "connection refused")
         text = f"transport: Error while dialing: dial unix {endpoint}: connect: {cause}"
         return DriverCallError(method, name, f'connection error: desc = "{text}"')

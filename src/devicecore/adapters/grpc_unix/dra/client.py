@@ -16,9 +16,11 @@ from attrs import frozen
 from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
+from devicecore.adapters.grpc_unix.connection import ClosedConnectionError, PeerConnection
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.adapters.grpc_unix.limits import MAX_ERROR, MAX_NAME, ConnectionLimits
 from devicecore.adapters.grpc_unix.listening import LargeMessages, Notify
+from devicecore.adapters.grpc_unix.loop import LoopThread
 from devicecore.domain.dra.drivers import (
     DriverConnected,
     DriverDisconnected,
@@ -32,6 +34,7 @@ from devicecore.domain.dra.drivers import (
 from devicecore.domain.text import foreign_text
 from devicecore.system.background import end, supervise
 from devicecore.system.rate import TokenBucket
+from devicecore.system.sockets import socket_identity
 from devicecore.wire.dra_conversion import TooMuchError, to_report
 
 REPORTS_PER_SECOND, REPORTS_AT_ONCE = 10.0, 50
@@ -49,7 +52,7 @@ class DriverLimits(ConnectionLimits):
 
 
 class DriverClient:
-    """One driver instance that is registered. Only the event loop's thread uses it.
+    """One driver instance that is registered. Only the event loop's thread uses it, except for `call`.
 
     `services` is what the driver listed at registration, `notify` calls the listener in a worker thread.
     `large_reports` is shared by all drivers.
@@ -73,13 +76,13 @@ class DriverClient:
         self._connected, self._disconnected = asyncio.Event(), asyncio.Event()
         self._disconnected.set()
         self._health_problem = ""
-        self._channel: grpc.aio.Channel | None = None
+        self._connection: PeerConnection | None = None
         self._tasks: list[asyncio.Task[NoReturn]] = []
 
     @property
     def is_closed(self) -> bool:
         """Whether the connection was given up."""
-        return self._channel is None
+        return self._connection is None
 
     async def register(self) -> None:
         """Begin to connect, and notify the listener that the instance is registered.
@@ -96,38 +99,39 @@ class DriverClient:
             raise
 
     def _open(self) -> None:
-        self._channel = rpc.channel(self.id.endpoint, self._limits.message_bytes)
+        self._connection = PeerConnection(self.id.endpoint, self._limits.message_bytes)
         name = foreign_text(self.id.driver, MAX_NAME)
         self._tasks = [
             asyncio.create_task(supervise(f"watching the connection to {name}", self._watch_connection)),
             asyncio.create_task(supervise(f"watching the health of {name}", self._watch_health)),
         ]
 
-    async def call(self, method: calls.Method, request: Message) -> Message:
-        """Call the driver. Raises DriverCallError if the call failed."""
-        channel = self._channel
-        if channel is None:
+    def call(self, loop: LoopThread, method: calls.Method, request: Message) -> Message:
+        """Call the driver and return its answer. Any thread but the loop's may call this.
+
+        Raises DriverCallError if the call failed, and LoopStoppedError and ForkedError as `PeerConnection.call` does.
+        """
+        connection = self._connection
+        if connection is None:
             raise calls.closing(method.name)
         try:
-            answer: Message = await rpc.unary(channel, method, request, self._limits.call)
+            answer: Message = connection.call(loop, method, request, self._limits.call)
         except grpc.RpcError as error:
             raise calls.call_error(method.name, self.id.endpoint, error) from error
-        except asyncio.CancelledError:
-            if self._channel is channel:
-                raise  # our task was cancelled, and the instance is registered still
+        except ClosedConnectionError:
             raise calls.closing(method.name) from None
         return answer
 
     async def reconnect(self) -> None:
         """Cut the connection and begin a new one. Calls that are under way fail. After `close` this does nothing."""
-        channel = self._channel
-        if channel is None:
+        connection = self._connection
+        if connection is None:
             return
         await self._end_tasks()
         await self._notify(partial(HealthEnded, self.id))
         await self._set_connected(is_connected=False)
         self._open()
-        await channel.close()
+        await connection.close()
 
     async def remove(self) -> None:
         """End the registration: `DriverRemoved`, and then nothing more. A second call does nothing."""
@@ -140,10 +144,10 @@ class DriverClient:
     async def close(self) -> None:
         """Give the connection up, without events. Calls that are under way fail. A second call does nothing."""
         self._is_removed = True
-        channel, self._channel = self._channel, None
+        connection, self._connection = self._connection, None
         await self._end_tasks()
-        if channel is not None:
-            await channel.close()
+        if connection is not None:
+            await connection.close()
 
     async def _end_tasks(self) -> None:
         for task in self._tasks:
@@ -158,11 +162,13 @@ class DriverClient:
     # --- the connection -----------------------------------------------------------------------------------------------
 
     async def _watch_connection(self) -> None:
-        channel = self._channel
-        while channel is not None:
-            state = channel.get_state(try_to_connect=True)
-            await self._set_connected(is_connected=state is grpc.ChannelConnectivity.READY)
-            await channel.wait_for_state_change(state)
+        connection = self._connection
+        while connection is not None:
+            state = connection.channel.get_state(try_to_connect=True)
+            is_ready = state is grpc.ChannelConnectivity.READY
+            connection.allow_direct_calls(socket_identity(self.id.endpoint) if is_ready else None)
+            await self._set_connected(is_connected=is_ready)
+            await connection.channel.wait_for_state_change(state)
 
     async def _set_connected(self, *, is_connected: bool) -> None:
         if is_connected is self._connected.is_set():
@@ -191,10 +197,10 @@ class DriverClient:
 
     async def _read_reports(self) -> bool:
         """Read a health stream to its end. Return whether another stream to the same process may succeed."""
-        channel, method, is_offered = self._channel, self._health_method, True
-        if channel is None:
+        connection, method, is_offered = self._connection, self._health_method, True
+        if connection is None:
             return False
-        stream: grpc.aio.UnaryStreamMultiCallable[Message, bytes] = channel.unary_stream(
+        stream: grpc.aio.UnaryStreamMultiCallable[Message, bytes] = connection.channel.unary_stream(
             method.path, request_serializer=method.request.SerializeToString
         )
         bucket = TokenBucket(REPORTS_PER_SECOND, REPORTS_AT_ONCE, asyncio.get_running_loop().time)
@@ -208,7 +214,7 @@ class DriverClient:
         except TooMuchError as error:
             self._log_health(str(error))
         except grpc.RpcError as error:
-            if calls.was_not_reached(error):
+            if rpc.was_not_reached(error):
                 return True
             code = error.code() if isinstance(error, grpc.aio.AioRpcError) else None
             is_offered = code is not grpc.StatusCode.UNIMPLEMENTED

@@ -172,7 +172,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
             raise DriverCallError(method.name, "Internal", cause) from error
         began, code = time.monotonic(), "OK"
         try:
-            return read(run.loop.run(lambda: client.call(method, request)))
+            return read(client.call(run.loop, method, request))
         except DriverCallError as error:
             code = error.code
             raise

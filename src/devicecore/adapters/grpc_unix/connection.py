@@ -1,0 +1,139 @@
+"""The connection to a plugin or driver: streams through the event loop, and calls directly if that is possible.
+
+A call through the event loop is handed from thread to thread four times. A direct call has a socket of its own and is
+handed over twice: to a thread that waits for the answer, and back. That saves half as much as a bare call costs
+(docs/design.md).
+
+Laws: a direct call reaches the process that serves the socket file at which the connection was made, or nothing is
+sent and the call goes through the event loop. No caller's thread calls gRPC, because an interrupt may leave the lock of
+gRPC's channel taken for ever.
+"""
+
+import asyncio
+from functools import partial
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.adapters.grpc_unix.loop import LoopThread
+from devicecore.system.grpc_settings import channel_options, target
+from devicecore.system.in_time import NOTICED, NoThreadError, WaitingThreads, in_time
+from devicecore.system.sockets import SocketIdentity, is_at
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+
+class ClosedConnectionError(Exception):
+    """The connection was closed before a call had ended."""
+
+
+class PeerConnection:
+    """The connection to the process at a socket. Only the event loop's thread uses it, except for `call`."""
+
+    def __init__(self, path: str, message_bytes: int) -> None:
+        self.path = path
+        self.message_bytes = message_bytes
+        self.channel: grpc.aio.Channel = rpc.channel(path, message_bytes)
+        """What streams use."""
+        self._direct: _DirectCalls | None = None
+        self._is_closed = False
+
+    def allow_direct_calls(self, identity: SocketIdentity | None) -> None:
+        """From now on, make calls directly to the socket file with `identity`; if it is None, none."""
+        former, self._direct = self._direct, None
+        if former is not None:
+            former.close()
+        if identity is not None:
+            self._direct = _DirectCalls(self.path, identity, self.message_bytes)
+
+    def call(
+        self, loop: LoopThread, method: rpc.Method[Request, Response], request: Request, seconds: float
+    ) -> Response:
+        """Call `method` and return its answer. Any thread but the loop's may call this.
+
+        An interrupt ends the wait at once. A direct call then goes on until its deadline; any other is cancelled.
+
+        Raises grpc.RpcError if the status is not OK, the time is over or the answer cannot be read,
+        ClosedConnectionError, LoopStoppedError, and ForkedError in a fork.
+        """
+        loop.check_process()
+        direct = self._direct
+        if direct is not None:
+            try:
+                return direct.call(loop.waiting_threads, method, request, seconds)
+            except _NotSentError:
+                pass
+        return loop.run(lambda: self._call(method, request, seconds))
+
+    async def _call(self, method: rpc.Method[Request, Response], request: Request, seconds: float) -> Response:
+        if self._is_closed:
+            raise ClosedConnectionError
+        try:
+            return await rpc.unary(self.channel, method, request, seconds)
+        except asyncio.CancelledError:
+            if not self._is_closed:
+                raise  # our task was cancelled, and the plugin or driver has not ended
+            raise ClosedConnectionError from None
+
+    async def close(self) -> None:
+        """Close the connection. Calls in flight fail; later ones are not sent."""
+        self._is_closed = True
+        self.allow_direct_calls(None)
+        await self.channel.close()
+
+
+class _NotSentError(Exception):
+    """A call was not sent, because it cannot be made directly."""
+
+
+class _DirectCalls:
+    """Calls over a blocking channel to the socket file with `identity`. Nothing is dialled before the first call."""
+
+    def __init__(self, path: str, identity: SocketIdentity, message_bytes: int) -> None:
+        self._path = path
+        self._identity = identity
+        self._channel = grpc.insecure_channel(target(path), options=channel_options(message_bytes))
+        self._calls: dict[str, grpc.UnaryUnaryMultiCallable[Any, bytes | None]] = {}
+        self._is_usable = True
+        self._is_closed = False
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._channel.close()
+
+    def call(
+        self, threads: WaitingThreads, method: rpc.Method[Request, Response], request: Request, seconds: float
+    ) -> Response:
+        if not self._is_usable or not is_at(self._path, self._identity):
+            raise _NotSentError
+        try:
+            data = in_time(partial(self._ask, method, request, seconds), max(seconds, 0.0) + NOTICED, threads.begin)
+        except TimeoutError:
+            self._is_usable = False  # each call that does not end keeps a thread until the server reads or ends
+            raise rpc.deadline_exceeded() from None
+        except NoThreadError:
+            raise _NotSentError from None
+        return rpc.parse(method.response.FromString, data)
+
+    def _ask(self, method: rpc.Method[Request, Response], request: Request, seconds: float) -> bytes | None:
+        try:
+            call = self._calls.get(method.name)  # made once, because it takes a tenth of a call's time
+            if call is None:
+                call = self._calls[method.name] = self._channel.unary_unary(
+                    method.path, request_serializer=method.request.SerializeToString
+                )
+            return call(request, timeout=rpc.timeout(seconds))
+        except (grpc.RpcError, ValueError) as error:  # the second if the channel was closed before
+            if self._is_closed:
+                raise ClosedConnectionError from None
+            if not isinstance(error, grpc.Call):
+                raise
+            failed = rpc.failed(error.code(), error.details())
+            if rpc.was_not_reached(failed):
+                self._is_usable = False
+                raise _NotSentError from None
+            raise failed from None
