@@ -317,6 +317,12 @@ def with_a_file_of_other_pods(root: Path) -> None:
     (root / FILE).write_text(other((root / FILE).read_text()))
 
 
+def with_a_pod_that_only_the_checkpoint_names(root: Path) -> None:
+    """It holds the device that is not healthy. The pods were listed before it, and the kubelet did not answer."""
+    (root / "pods.json").write_text(without_last((root / "pods.json").read_text(), "items"))
+    damage(root / ALLOCATABLE_NAME, "cut")
+
+
 def without_drivers(root: Path) -> None:
     listing = (root / "listing.txt").read_text()
     (root / "listing.txt").write_text(listing.replace("reg.sock  listener", "reg.sock  no listener (refused)"))
@@ -351,6 +357,7 @@ def with_two_shares_of_a_device(root: Path) -> None:
         ("01-healthy", with_unhealthy_devices_only, ["held-unhealthy"], "acme.io/gpu", "its devices as unhealthy"),
         ("01-healthy", with_devices_on_no_numa_node, [], "acme.io/gpu", ""),
         ("01-healthy", with_a_file_of_other_pods, ["sources-disagree"] * 3, "acme.io/gpu", ""),
+        ("09-unhealthy-in-use", with_a_pod_that_only_the_checkpoint_names, [], "", ""),
         ("16-shared-claim-one-terminating", without_drivers, ["driver-gone"], "", ""),  # p1 goes on with the claim
         ("14-dra-healthy", with_a_device_in_two_claims, ["two-owners"], "", ""),
         ("14-dra-healthy", with_two_shares_of_a_device, [], "", ""),
@@ -860,6 +867,7 @@ def node_with(change: int, *fields: str) -> Callable[[str], str]:
 FILE = "kubelet_internal_checkpoint"
 LOST = {"sources-disagree", "request-without-device"}  # the second if the kubelet's answer was not read
 UNREGISTERED = {"socket-without-resource"}  # if no other source names a resource
+UNKNOWN_HOLDER = {"unhealthy"}  # if no other source names the pod that holds the device
 OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
     "as it was": ("listing.txt", str, set()),
     "no pod in the answer": (LIST_NAME, lambda _: "{}", {"kubelet-starting"}),
@@ -878,8 +886,8 @@ OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
     "an empty checkpoint": (FILE, lambda _: encode(CheckpointData((), {})).decode(), LOST | UNREGISTERED),
     "a checkpoint of other pods": (FILE, checkpoint_with(partial(with_holders, exchanged=False)), LOST),
     "a checkpoint with exchanged pods": (FILE, checkpoint_with(partial(with_holders, exchanged=True)), LOST),
-    "the pods before the last one": ("pods.json", lambda text: without_last(text, "items"), set()),
-    "no pods": ("pods.json", lambda _: NOTHING, set()),
+    "the pods before the last one": ("pods.json", lambda text: without_last(text, "items"), UNKNOWN_HOLDER),
+    "no pods": ("pods.json", lambda _: NOTHING, UNKNOWN_HOLDER),
     "the slices before the last device": (
         "resourceslices.json",
         lambda text: without_last(text, "items", 0, "spec", "devices"),

@@ -105,7 +105,7 @@ def unhealthy_device(
     """A device that no container holds is not healthy."""
     node = look.node.value
     if node is not None and pods.is_complete and look.pod_resources.value is None and look.plugins.value is None:
-        yield from _counted_unhealthy(node, pods, lists)
+        yield from _counted_unhealthy(node, pods, holders, lists)
     for resource in lists.resources:
         if "" in not_free or resource in not_free:
             continue  # a container may hold it
@@ -141,8 +141,8 @@ def unhealthy_device(
                 yield Found(sentence, evidence, resource)
 
 
-def _counted_unhealthy(node: NodeSeen, pods: Pods, lists: Lists) -> Iterator[Found]:
-    """Devices that the Node does not count as healthy, if the statuses of its pods name all that they hold."""
+def _counted_unhealthy(node: NodeSeen, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:
+    """Devices that the Node does not count as healthy, if the statuses of its pods name all that is held."""
     sick = Counter[str]()
     for _, _, resource, told in pods.told_unhealthy(of_claims=False):
         sick[resource] += len(told)
@@ -150,6 +150,8 @@ def _counted_unhealthy(node: NodeSeen, pods: Pods, lists: Lists) -> Iterator[Fou
         count = node.capacity.get(resource, 0) - allocatable - sick[resource]
         if len(lists.in_file.get(resource, ())) > allocatable:
             continue  # one of both is older
+        if any(owner.pod is None for owners in holders.by_device.get(resource, {}).values() for owner in owners):
+            continue  # a pod that the list of pods does not have may hold it
         if allocatable and count > 0 and all(_names_all(pod, resource) for pod in (*pods.here, *pods.perhaps_here)):
             are = "is" if count == 1 else "are"
             sentence = (
