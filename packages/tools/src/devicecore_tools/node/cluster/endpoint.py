@@ -13,9 +13,10 @@ import ssl
 import threading
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
+from io import FileIO
 from ipaddress import ip_address
-from typing import BinaryIO
 from urllib.parse import unquote
 
 from attrs import evolve, frozen
@@ -110,7 +111,7 @@ class RefusalServer(HasLifecycle):
     def __init__(self, address: str, port: int = 0) -> None:
         self._address = address
         self._port = port
-        self._pem: BinaryIO | None = None
+        self._pem: FileIO | None = None
         self._listening: socket.socket | None = None
         self._runner: asyncio.Runner | None = None
         self._stopping = asyncio.Event()
@@ -124,7 +125,8 @@ class RefusalServer(HasLifecycle):
 
     def _begin(self) -> None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._pem = os.fdopen(os.memfd_create("devicecore"), "wb", buffering=0)  # so that the key is on no disk
+        # The key is on no disk. `map` makes both calls, so no interrupt comes between them and loses the descriptor.
+        self._pem = next(map(partial(FileIO, mode="wb"), map(os.memfd_create, ["devicecore"])))
         self._pem.write(_key_and_certificate(self._address))
         context.load_cert_chain(f"/proc/self/fd/{self._pem.fileno()}")
         self._pem.close()
