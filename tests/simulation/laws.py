@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 
 from devicecore.domain.admission import Admitted, NotReady, Refused, Verdict
-from devicecore.domain.checkpoint import CheckpointData, decode, entry_of, restore
+from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, decode, entry_of, restore
 from devicecore.domain.errors import CheckpointError, DeviceHeldError, NoHealthyDevicesError, UnregisteredDeviceError
 from devicecore.domain.inventory import Resource
 from devicecore.domain.ledger import Holding, Ledger
@@ -214,8 +214,9 @@ def a_failed_admission_changed_nothing(world: World, attempt: Attempt, verdict: 
     if not attempt.ended and world.node.ledger.of_pod(pod) != before:
         yield f"{pod} was refused, but holds {_show(holdings(world.node.ledger.of_pod(pod)))}"
     if attempt.up_to_date and world.disk.up_to_date and not attempt.ended:
-        on_disk = [entry for entry in _on_disk(world.disk.content.blob).entries or () if entry.pod_uid == pod]
-        if on_disk != [entry_of(allocation) for allocation in before]:
+        on_disk, was_on_disk = _entries(world.disk.content.blob, pod), _entries(attempt.blob, pod)
+        # `was_on_disk` differs from `before` if an admission that goes on has released the pod, and not yet saved it.
+        if on_disk not in (was_on_disk, [entry_of(allocation) for allocation in before]):
             yield f"{pod} was refused, but the file has {on_disk}"
 
 
@@ -353,6 +354,10 @@ def _asked(pod: Pod, container: Container) -> dict[ResourceName, int]:
 
 def _on_disk(blob: bytes | None) -> CheckpointData:
     return CheckpointData(None, {}) if blob is None else decode(blob).verified()
+
+
+def _entries(blob: bytes | None, pod: PodUid) -> list[PodDevicesEntry]:
+    return [entry for entry in _on_disk(blob).entries or () if entry.pod_uid == pod]
 
 
 def _ends(pod: Pod, container: Container) -> bool:

@@ -141,6 +141,7 @@ def counts(of_resources: Mapping[ResourceName, int]) -> dict[str, int]:
 @given(seed=st.integers(0, 2**32 - 1))
 @example(seed=0)
 @example(seed=625)  # a pod that runs with a resource that nothing serves: that is told, and true
+@example(seed=14455)  # a pod is refused whose devices another admission has released, but not yet in the file
 @example(seed=2017)  # only the kubelet's answer, which leaves out two of three devices in use
 def test_a_clean_history_gives_no_finding(seed: int) -> None:
     """A node whose plugins are back, whose pods are known and whose disk is honest has no finding, with any sources."""
