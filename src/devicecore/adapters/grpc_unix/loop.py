@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from contextvars import Context
 from typing import Any, ClassVar, TypeVar, TypeVarTuple
 
@@ -114,9 +114,8 @@ class LoopThread:
     def run(self, start: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """Call `start` on the loop and wait for its coroutine; an interrupt cancels it. Any other thread may call this.
 
-        What `start` does before it returns the coroutine is done at once, and the coroutine begins one iteration of the
-        loop later. `asyncio.run_coroutine_threadsafe` would leave the coroutine running if the caller is interrupted
-        before it has the future. Raises LoopStoppedError if the loop stops while this waits, and ForkedError in a fork.
+        `asyncio.run_coroutine_threadsafe` would leave the coroutine running if the caller is interrupted before it has
+        the future. Raises LoopStoppedError if the loop stops while this waits, and ForkedError in a fork.
         """
         task: asyncio.Task[None] | None = None
         results: list[Result] = []
@@ -126,19 +125,17 @@ class LoopThread:
 
         async def work() -> None:
             try:
-                with closing(start()) as coroutine:
-                    await asyncio.sleep(0)
-                    results.append(await coroutine)
+                await asyncio.sleep(0)
+                results.append(await start())
             except BaseException as error:  # noqa: BLE001 - the caller raises it
                 errors.append(error)
             done.release()  # here and not in a callback of the task, because the loop calls that one iteration later
 
         def begin() -> None:
             nonlocal task
-            with suppress(StopIteration):  # `start` has failed
-                working = work()
-                working.send(None)  # up to `sleep`; so whatever cancels the task, `done` is released
-                task = self._loop.create_task(working)
+            working = work()
+            working.send(None)  # up to `sleep`; so whatever cancels the task, `done` is released
+            task = self._loop.create_task(working)
 
         def give_up() -> None:
             if task is not None:

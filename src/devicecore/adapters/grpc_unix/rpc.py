@@ -5,7 +5,7 @@ seconds after its deadline at the latest, whatever the server does.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -153,26 +153,19 @@ def parse(read: Callable[[bytes], Parsed], data: bytes | None) -> Parsed:
         raise UnreadableMessageError(text) from error
 
 
-def unary(
+async def unary(
     channel: grpc.aio.Channel, method: Method[Request, Response], request: Request, seconds: float
-) -> Coroutine[Any, Any, Response]:
-    """Call `method`. Return a coroutine that waits for its one answer.
+) -> Response:
+    """Call `method` and return its answer.
 
     Raises grpc.RpcError if the status is not OK, its time is over, or the answer cannot be read.
     """
     call: grpc.aio.UnaryUnaryMultiCallable[Request, bytes] = channel.unary_unary(
         method.path, request_serializer=method.request.SerializeToString
     )
-    answer = call(request, timeout=timeout(seconds))
-    return _answer(method, request, answer, max(seconds, 0.0) + NOTICED)
-
-
-async def _answer(
-    method: Method[Request, Response], request: Request, call: Awaitable[bytes | None], seconds: float
-) -> Response:
     try:
-        async with asyncio.timeout(seconds):  # see `in_time`: gRPC's own deadline may not end the call
-            data = await call
+        async with asyncio.timeout(max(seconds, 0.0) + NOTICED):  # see `in_time`: gRPC's deadline may not end the call
+            data = await call(request, timeout=timeout(seconds))
     except TimeoutError:
         _keep_grpc()
         raise deadline_exceeded() from None
