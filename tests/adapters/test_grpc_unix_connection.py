@@ -13,9 +13,12 @@ from types import FrameType
 import grpc
 import pytest
 
-from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, rpc
+from devicecore.adapters.grpc_unix.connection import PeerConnection
+from devicecore.adapters.grpc_unix.loop import LoopThread
 from devicecore.domain.model import DeviceId, PluginId
 from devicecore.system import in_time
+from devicecore.system.sockets import socket_identity
 from devicecore.wire import deviceplugin
 from tests.adapters.peers import PATIENCE, RawPlugin, Recorder, register, running, wait_until
 
@@ -45,6 +48,10 @@ def connections(path: Path) -> int:
     return sum(entry[-1] == str(path) and entry[5] == connected for entry in entries)
 
 
+async def nothing() -> None:
+    pass
+
+
 def name(transport: GrpcUnixTransport, plugin: PluginId) -> str:
     """Who answers to Allocate."""
     return transport.read(transport.allocate(plugin, [D0])).envs["NAME"]
@@ -59,6 +66,23 @@ def test_calls_have_a_connection_of_their_own(directory: Path, recorder: Recorde
             assert [name(transport, recorder.plugin()) for _ in range(3)] == ["a"] * 3
             assert connections(path) == 2
         wait_until(lambda: connections(path) == 0, "both are closed")
+
+
+def test_a_connection_for_calls_that_another_replaced_is_closed(directory: Path) -> None:
+    path = directory / "p.sock"
+    connection, loop = PeerConnection(str(path), 65536), LoopThread.acquire(nothing)
+
+    async def replace() -> None:
+        connection.allow_direct_calls(socket_identity(str(path)))
+
+    with NamedPlugin(path, "a"):
+        for _ in range(3):
+            loop.run(replace)
+            connection.call(loop, rpc.ALLOCATE, deviceplugin.AllocateRequest(), PATIENCE)
+        wait_until(lambda: connections(path) == 1, "the last is left")
+        loop.run(connection.close)
+        wait_until(lambda: connections(path) == 0, "that is closed too")
+    loop.release(nothing)
 
 
 @pytest.mark.parametrize("when", ["before its first call", "later"])

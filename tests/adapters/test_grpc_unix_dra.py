@@ -51,6 +51,8 @@ PREPARED = {CLAIM.uid: PrepareResult((PreparedDevice("pool", "gpu-0", None, ("r"
 HEALTHY = ReportedHealth("pool", "gpu-0", DraHealth.HEALTHY)
 PREPARE_PATH = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
 WATCH_PATH = "NodeWatchResources"
+ENDS_IDLE_CONNECTIONS = [("grpc.max_connection_idle_ms", 200)]
+"""Options of a gRPC server: it ends a connection without calls after that many milliseconds."""
 
 STARTED_TWICE = """
 import sys
@@ -125,9 +127,14 @@ class Handlers(grpc.GenericRpcHandler):
 
 @contextmanager
 def raw_driver(
-    directory: Path, answers: Mapping[str, Answer], services: Sequence[str] = SERVICES[:1], **info: str
+    directory: Path,
+    answers: Mapping[str, Answer],
+    services: Sequence[str] = SERVICES[:1],
+    options: Sequence[tuple[str, object]] = (),
+    /,
+    **info: str,
 ) -> Iterator[list[str]]:
-    """A driver of bytes; the paths that it was asked for."""
+    """A driver of bytes; the paths that it was asked for. `options` are those of its gRPC server."""
 
     def get_info(_: bytes, __: grpc.ServicerContext) -> bytes:
         given = {"type": "DRAPlugin", "name": GPU_DRIVER, **info}
@@ -135,7 +142,7 @@ def raw_driver(
 
     asked: list[str] = []
     known = {"/GetInfo": get_info, "/NotifyRegistrationStatus": lambda _, __: b"", **answers}
-    server = grpc.server(ThreadPoolExecutor(8), handlers=[Handlers(known, asked)])
+    server = grpc.server(ThreadPoolExecutor(8), handlers=[Handlers(known, asked)], options=options)
     server.add_insecure_port(f"unix:{directory / 'raw.sock'}")
     server.start()
     try:
@@ -173,6 +180,20 @@ class TestCalls:
             assert transport.prepare(instance, []) == {}
             assert DriverRemoved not in recorded.kinds(instance)
 
+    def test_a_call_outlives_the_end_of_another_connection_of_its_driver(self, directory: Path) -> None:
+        recorded, release = RecordedEvents(), threading.Event()
+        slow = {"/NodePrepareResources": lambda _, __: release.wait(PATIENCE) and b""}
+        with (
+            started(directory, recorded) as transport,
+            raw_driver(directory, slow, SERVICES[:1], ENDS_IDLE_CONNECTIONS),
+            ThreadPoolExecutor(1) as caller,
+        ):
+            (instance,) = recorded.wait_for(DriverConnected)
+            prepared = caller.submit(transport.prepare, instance, [])
+            recorded.wait_for(DriverDisconnected)
+            release.set()
+            assert prepared.result(PATIENCE) == {}
+
     def test_a_silent_driver_fails_in_time_and_delays_no_other(self, directory: Path) -> None:
         recorded, release = DriverEvents(), threading.Event()
         nic = AnsweringDriver(NIC_DRIVER)
@@ -206,7 +227,8 @@ class TestCalls:
         )
         assert not failed.value.unanswered
 
-    def test_a_call_fails_when_its_driver_is_removed(self, directory: Path) -> None:
+    @pytest.mark.parametrize("connected_again", [False, True])
+    def test_a_call_fails_when_its_driver_is_removed(self, directory: Path, *, connected_again: bool) -> None:
         recorded, asked, release = DriverEvents(), threading.Event(), threading.Event()
 
         def silent(_: bytes, __: grpc.ServicerContext) -> bytes:
@@ -216,12 +238,19 @@ class TestCalls:
 
         with (
             started(directory, recorded) as transport,
-            raw_driver(directory, {"/NodePrepareResources": silent}),
+            raw_driver(
+                directory,
+                {"/NodePrepareResources": silent},
+                SERVICES[:1],
+                ENDS_IDLE_CONNECTIONS if connected_again else (),
+            ),
             ThreadPoolExecutor(1) as caller,
         ):
             (instance,) = recorded.wait_for(DriverConnected)
             call = caller.submit(transport.prepare, instance, [CLAIM])
             assert asked.wait(PATIENCE)
+            if connected_again:
+                recorded.wait_for(DriverConnected, 2)
             (directory / "raw.sock").unlink()
             with pytest.raises(DriverCallError, match="the client connection is closing") as failed:
                 call.result(PATIENCE)

@@ -242,9 +242,11 @@ CALLS_WITH_MUCH = """
 import gc, sys
 from pathlib import Path
 from devicecore.domain.errors import PluginCallError
+from devicecore.system import in_time
 from tests.adapters.peers import Recorder, plugin_that_reads_no_more, register, running
 
-directory, recorder = Path(sys.argv[1]), Recorder()
+directory, recorder, start, started = Path(sys.argv[1]), Recorder(), in_time.start_new_thread, []
+in_time.start_new_thread = lambda *arguments: started.append(start(*arguments))
 with plugin_that_reads_no_more(directory / "p.sock", sys.argv[2]):
     with running(directory, recorder, wipe=False) as transport:
         register(directory, "p.sock")
@@ -257,6 +259,7 @@ with plugin_that_reads_no_more(directory / "p.sock", sys.argv[2]):
     gc.collect()
 with running(directory, recorder, wipe=False):
     print(register(directory, "none.sock")[1])
+print(f"{len(started)} thread")
 """  # it sends 580 KB; a socket holds 200
 
 
@@ -376,13 +379,15 @@ class TestCalls:
     ) -> None:
         """By itself, gRPC ends such a call neither at its deadline nor when it is cancelled, and waits for it later.
 
-        If the plugin ends later, nothing is logged in the next run of the transport, which has another event loop.
+        Only the first may keep a thread that waits for it. If the plugin ends later, nothing is logged in the next run
+        of the transport, which has another event loop.
         """
         child = [sys.executable, "-c", CALLS_WITH_MUCH, str(directory), then]
         run = subprocess.run(child, env=environment(), capture_output=True, text=True, timeout=60, check=True)
-        *late, refused = run.stdout.splitlines()
+        *late, refused, kept = run.stdout.splitlines()
         assert late == ["rpc error: code = DeadlineExceeded desc = context deadline exceeded"] * 2
         assert refused.startswith("failed to dial device plugin")
+        assert kept == "1 thread"
         assert run.stderr == ""
 
     @pytest.mark.parametrize("timeout", [0.0, -1.0])

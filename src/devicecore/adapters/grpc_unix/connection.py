@@ -12,6 +12,7 @@ gRPC's channel taken for ever.
 import asyncio
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import grpc
 import grpc.aio
@@ -40,15 +41,18 @@ class PeerConnection:
         self.channel: grpc.aio.Channel = rpc.channel(path, message_bytes)
         """What streams use."""
         self._direct: _DirectCalls | None = None
+        self._open_direct = WeakSet[_DirectCalls]()  # also the former ones with a call that has not ended
         self._is_closed = False
 
     def allow_direct_calls(self, identity: SocketIdentity | None) -> None:
-        """From now on, make calls directly to the socket file with `identity`; if it is None, none."""
-        former, self._direct = self._direct, None
-        if former is not None:
-            former.close()
+        """From now on, make calls directly to the socket file with `identity`; if it is None, none.
+
+        Calls that are under way go on. Their connection ends with the last of them.
+        """
+        self._direct = None
         if identity is not None:
             self._direct = _DirectCalls(self.path, identity, self.message_bytes)
+            self._open_direct.add(self._direct)
 
     def call(
         self, loop: LoopThread, method: rpc.Method[Request, Response], request: Request, seconds: float
@@ -82,7 +86,9 @@ class PeerConnection:
     async def close(self) -> None:
         """Close the connection. Calls in flight fail; later ones are not sent."""
         self._is_closed = True
-        self.allow_direct_calls(None)
+        self._direct = None
+        for direct in list(self._open_direct):
+            direct.close()
         await self.channel.close()
 
 
