@@ -150,6 +150,14 @@ def kubeconfig(server: NodeServer) -> Iterator[Path]:
     meanwhile=[],
     keep_removed=False,
 )
+@example(  # an applied status that is empty is not ours
+    strategy=PatchStrategy.APPLY,
+    status={"": []},
+    applied={},
+    statuses=[NodeStatus({}, {OURS[0]: 0}), NodeStatus({}, {}, (OURS[0],)), NodeStatus({}, {OURS[0]: 0})],
+    meanwhile=[],
+    keep_removed=False,
+)
 def test_foreign_keys_never_change(
     server: NodeServer,
     kubeconfig: Path,

@@ -143,9 +143,10 @@ def _set(document: Json, path: FieldPath, value: Any) -> None:  # noqa: ANN401 -
 
 
 def _delete(document: Json, path: FieldPath) -> None:
-    """Delete a field, and what has no fields afterwards, such as an item of a list."""
+    """Delete a field, and what has no fields afterwards, such as an item of a list. Fields of others in it stay."""
     first, *below = path
-    if below and isinstance(document.get(first), dict):
-        _delete(document[first], tuple(below))
-    if not below or document.get(first) == {}:
+    found = document.get(first)
+    if below and isinstance(found, dict):
+        _delete(found, tuple(below))
+    if found == {} or not (below or isinstance(found, dict)):
         document.pop(first, None)
