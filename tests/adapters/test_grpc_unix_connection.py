@@ -70,11 +70,15 @@ def test_calls_have_a_connection_of_their_own(directory: Path, recorder: Recorde
 
 def test_a_connection_for_calls_that_another_replaced_is_closed(directory: Path) -> None:
     path = directory / "p.sock"
-    connection, loop = PeerConnection(str(path), 65536), LoopThread.acquire(nothing)
+    loop = LoopThread.acquire(nothing)
+
+    async def connect() -> PeerConnection:
+        return PeerConnection(str(path), 65536)
 
     async def replace() -> None:
         connection.allow_direct_calls(socket_identity(str(path)))
 
+    connection = loop.run(connect)
     with NamedPlugin(path, "a"):
         for _ in range(3):
             loop.run(replace)
