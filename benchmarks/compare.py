@@ -135,6 +135,8 @@ def main() -> None:
     if options.serve:
         serve(options.tree.absolute(), options.serve)
         return
+    if not (options.tree / ".venv" / "bin" / "python").exists():
+        parser.error(f"{options.tree} has no environment: run `make .venv/.dev` in it")
     print("| pods / devices | before: tenth percentile, least (us) | now | |")
     for pods in (10, 100, 1000):
         compare(options.tree.absolute(), pods, options.rounds)
