@@ -15,9 +15,9 @@ TOOLS = ROOT / "packages" / "tools"
 PURE = [LIBRARY / name for name in ("domain", "ports", "runtime", "manager", "dra_manager")]
 
 CEILINGS = {
-    "the library": (31_205, [LIBRARY]),
+    "the library": (31_208, [LIBRARY]),
     "its pure part, the runtime and the managers": (14_175, PURE),
-    "the library and the tools": (72_806, [LIBRARY, TOOLS / "src"]),
+    "the library and the tools": (72_809, [LIBRARY, TOOLS / "src"]),
     "the tests of both": (54_916, [ROOT / "tests", TOOLS / "tests"]),
 }
 

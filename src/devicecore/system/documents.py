@@ -26,6 +26,7 @@ MAX_VALUES = 50_000
 MAX_DEPTH = 100
 """Levels of nesting. A pod has 10."""
 
+_TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CHARACTERS_PER_VALUE = 64
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -63,7 +64,9 @@ def read_documents(text: str, file: str, *, error: type[DocumentError] = Documen
         raise error(file, refused.line, "", refused.problem) from refused
     except yaml.MarkedYAMLError as refused:
         line = refused.problem_mark.line + 1 if refused.problem_mark else None
-        raise error(file, line, "", refused.problem or "it is not YAML") from refused
+        # From PyYAML 6.0.4 on, libyaml refuses 1,000 levels itself, maybe before it reports the first of them.
+        problem = _TOO_DEEP if refused.problem == "exceeded maximum nesting depth" else refused.problem
+        raise error(file, line, "", problem or "it is not YAML") from refused
     except yaml.YAMLError as refused:  # a character that YAML does not allow
         raise error(file, None, "", " ".join(str(refused).split())) from refused
     return [Value(data, Document(file, line, error)) for line, data in found if data is not None]
@@ -96,7 +99,7 @@ def _check_size(documents: list[tuple[int | None, Data]]) -> None:
     depth, values = 0, len(level)
     while level:
         if depth > MAX_DEPTH:
-            _refuse(f"it is nested deeper than {MAX_DEPTH} levels")
+            _refuse(_TOO_DEEP)
         for one in level:
             if isinstance(one, dict):
                 values += 2 * len(one) + sum(map(len, one)) // _CHARACTERS_PER_VALUE
@@ -216,7 +219,7 @@ class _Composer:
         else:
             self.depth += 1
             if self.depth > MAX_DEPTH:
-                _refuse(f"it is nested deeper than {MAX_DEPTH} levels", _line(event))
+                _refuse(_TOO_DEEP, _line(event))
             data = self._mapping() if isinstance(event, yaml.MappingStartEvent) else self._sequence()
             self.depth -= 1
         if anchor is not None:
