@@ -12,7 +12,7 @@ from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore import Container, Device, DeviceId, DeviceManager, Health, NumaNode, Pod, PodUid, ResourceName
 from devicecore.adapters.kube_api import Access
-from devicecore.adapters.kube_api.requests import RequestError
+from devicecore.adapters.kube_api.access import RequestError
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.topology import Topology
 from devicecore.plugins.simulated import SimulatedPlugin

@@ -22,7 +22,8 @@ from devicecore_tools.testing.api_server import LocalApiServer
 from devicecore_tools.testing.api_server.patching import strategically_merged
 
 from devicecore.adapters.kube_api import Access
-from devicecore.adapters.kube_api.requests import PODS, RequestError
+from devicecore.adapters.kube_api.access import RequestError
+from devicecore.adapters.kube_api.requests import PODS
 from devicecore.domain.dra.health import ClaimedDeviceHealth, ClaimHealth, DraHealth
 from devicecore.domain.health import ResourceHealth
 from devicecore.domain.model import DeviceId, Health, PodUid, ResourceName

@@ -1,27 +1,29 @@
-"""Requests to an API server for one node, and their failures as sentences.
+"""Requests to an API server over one connection, and their failures as sentences.
 
-Law: a request returns the node or raises a `Problem`, whether a file, a program, the network or the server fails.
+Law: a request returns what it asked for or raises a `RequestError`, whether a file, a program, the network or the
+server fails.
 """
 
 import json
 import re
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from http import HTTPStatus
+from http.client import responses
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import httpcore2
 import httpx2
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT, ApiConnection, add_certificate, load
 from devicecore.adapters.kube_api.credential_program import run
-from devicecore.adapters.kube_api.http import MAX_ANSWER, MAX_WATCH, AnswerTooLargeError, Transport
-from devicecore.adapters.kube_api.patches import Json, NodeObject, PatchType
+from devicecore.adapters.kube_api.http import MAX_ANSWER, MAX_WATCH, AnswerTooLargeError, Transport, WholeAnswer, read
+from devicecore.adapters.kube_api.patches import Json
 from devicecore.domain.errors import DeviceCoreError, SetUpError
 from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
@@ -37,8 +39,7 @@ with suppress(ImportError):  # on a platform for which there is no wheel
 _MAX_PAUSE = 3600.0  # seconds that a Retry-After can ask for
 _MAX_MESSAGE = 300  # characters of an answer that are repeated in a sentence
 _MAX_REASON = 64  # characters of a reason
-_ASKED = httpx2.Request("GET", "")  # an error of httpx2 needs one, and nothing reads it
-_WATCH_SECONDS = 240  # after which the server ends a watch, and the sink begins another
+_WATCH_SECONDS = 240  # after which the server ends a watch, and its client begins another
 
 
 @frozen
@@ -56,30 +57,38 @@ def check_node_name(name: str) -> None:
 
 
 @frozen
-class Problem(Exception):  # noqa: N818 - it never leaves this adapter
-    """Why a request to the API server failed, or why the node does not show what it should.
+class RequestError(DeviceCoreError):
+    """A request to an API server that failed, or an object that does not become what it should be.
 
     Attributes:
-        kind: problems of the same kind are logged once in a row.
         cause: one sentence.
+        status: the HTTP status of a refusal; None if the server has not answered.
+        reason: the API server's word for a refusal, such as `NotFound`; empty if there is none.
         pause: seconds for which the server asked not to be called.
-        is_stale: whether the node may have changed since it was read.
+        message: the words of the server that refuses, which are a part of the cause.
+        kind: errors of the same kind are logged once in a row; by default the status.
         is_unreachable: whether another request would fail in the same way, because the server did not answer or there
             are no credentials.
-        reason: the API server's word for a refusal, such as `NotFound`; empty if there is none.
-        message: the words of the server that refuses, which are a part of the cause.
     """
 
-    kind: object
     cause: str = field(converter=foreign_text)
-    pause: float = 0.0
-    is_stale: bool = False
-    is_unreachable: bool = False
+    status: int | None = None
     reason: str = ""
+    pause: float = 0.0
     message: str = ""
+    kind: object = Factory(lambda self: self.status, takes_self=True)
+    is_unreachable: bool = False
+    _text = "{cause}"
 
-    def __str__(self) -> str:
-        return self.cause
+    @property
+    def is_passing(self) -> bool:
+        """Whether the request may succeed soon: the server has not answered, is busy or has failed."""
+        return self.is_outage or (self.status or 0) >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether no request can succeed now: the server is silent, refuses the credentials or asks for a pause."""
+        return self.status in (None, HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 @frozen
@@ -130,79 +139,59 @@ class ApiRequest:
     body: Json = None
     kind: str = "application/json"
 
+    @property
+    def is_core(self) -> bool:
+        """Whether it is about a resource of the core group, which every API server has."""
+        return self.path.startswith("api/")
+
+
+class _RefusedError(Exception):
+    """The answer of a server that refuses a request."""
+
+    def __init__(self, answer: WholeAnswer) -> None:
+        super().__init__()
+        self.answer = answer
+
 
 @define
 class ApiServer:
-    """Reads, patches and watches one node. One thread uses it; any thread may call `stop`.
+    """Sends requests over one connection. One thread uses it; any thread may call `stop`.
 
     Attributes:
-        node: the node's name.
         access: where the server and the credentials are.
-        field_manager: our name in `metadata.managedFields`.
+        sentences: what refusals mean, by HTTP status.
         is_watch: whether requests are watches.
-        sentences: what refusals mean, by HTTP status, if requests are not about the Node.
     """
 
-    node: str
     access: Access
-    field_manager: str
+    sentences: Mapping[int, str]
     is_watch: bool = False
-    sentences: Mapping[int, str] = field(factory=dict)
     stopped: bool = field(default=False, init=False)
     _connection: tuple[Transport, httpx2.URL] | None = field(default=None, init=False)
-
-    def read(self) -> NodeObject:
-        """Return the node as it is. Raises Problem if there is no answer, or not a node."""
-        request = ApiRequest("get nodes", "GET", f"api/v1/nodes/{self.node}")
-        return self.ask(request.permission, lambda: NodeObject.parse(self.answer(request)))
-
-    def write(self, kind: PatchType, body: Json) -> NodeObject:
-        """Patch the node's status and return the node.
-
-        Raises Problem if the patch is refused, or its result is not known.
-        """
-        query = {"fieldManager": self.field_manager, **({"force": "true"} if kind is PatchType.APPLY else {})}
-        path = f"api/v1/nodes/{self.node}/status"
-        request = ApiRequest("patch nodes/status", "PATCH", path, query, body, kind.value)
-        return self.ask(request.permission, lambda: NodeObject.parse(self.answer(request)))
-
-    def watch(self, since: str) -> Iterator[tuple[str, NodeObject]]:
-        """Yield the changes of the node after version `since`, until the server ends the watch after some minutes.
-
-        If `since` is empty, the first event is the node as it is.
-
-        Yields:
-            `ADDED`, `MODIFIED` or `DELETED`, and the node.
-
-        Raises:
-            Problem: the server refuses, the connection fails, or the versions since then are no longer known.
-        """
-        return self.events("api/v1/nodes", "watch nodes", f"metadata.name={self.node}", since, NodeObject.parse)
 
     def send(self, request: ApiRequest) -> Json:
         """Send a request and return the parsed answer.
 
-        Raises Problem if the server refuses, or there is no answer, or it is not JSON.
+        Raises RequestError if the server refuses, or there is no answer, or it is not JSON.
         """
-        is_core = request.path.startswith("api/")
-        return self.ask(request.permission, lambda: self.answer(request), is_core=is_core)
+        return self.read(request, lambda answer: answer)
+
+    def read(self, request: ApiRequest, parse: Callable[[Json], T]) -> T:
+        """Send a request and return its answer as `parse` returns it. Raises RequestError also if `parse` raises."""
+        return self.ask(request, lambda: parse(self.answer(request)))
 
     def answer(self, request: ApiRequest) -> Json:
-        """Send a request and return the parsed answer. Only what is asked by `ask` may call this.
-
-        Raises httpx2.HTTPStatusError if the server refuses.
-        """
+        """Send a request and return the parsed answer. Only what is asked by `ask` may call this, which has errors."""
         transport, url, headers = self._prepared(request)
         content = None
         if request.body is not None:
             headers.append((b"Content-Type", request.kind.encode("ascii")))
             content = json.dumps(request.body).encode()
-        status, answered, found = transport.send(request.method, url, headers, content)
-        if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-            named = [one for one in answered if one[0].lower() != "content-encoding"]
-            _raise(httpx2.Response(status, headers=named, content=found))
+        answer = transport.send(request.method, url, headers, content)
+        if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+            raise _RefusedError(answer)
         try:
-            return _loads(found)
+            return _loads(answer.content)
         except ValueError as error:
             message = f"the answer is malformed JSON: {error}"
             raise ValueError(message) from error
@@ -235,17 +224,16 @@ class ApiServer:
             `ADDED`, `MODIFIED`, `DELETED` or, if they are asked for, `BOOKMARK`; and the object as `parse` returns it.
 
         Raises:
-            Problem: the server refuses, the connection fails, or the versions since then are no longer known.
+            RequestError: the server refuses, the connection fails, or the versions since then are no longer known.
         """
         query = {"fieldSelector": selector, "timeoutSeconds": str(_WATCH_SECONDS), "watch": "true"}
         if since:
             query["resourceVersion"] = since
         if bookmarks:
             query["allowWatchBookmarks"] = "true"
-        request, is_core = ApiRequest(permission, "GET", path, query), path.startswith("api/")
-        answer = self.ask(permission, lambda: self._stream(request), is_core=is_core)
-        with closing(answer):
-            lines = _lines(answer)
+        request = ApiRequest(permission, "GET", path, query)
+        with closing(self.ask(request, lambda: self._stream(request))) as answer:
+            lines = _lines(answer.iter_stream())
             while True:
                 try:
                     line = next(lines, None)
@@ -253,17 +241,17 @@ class ApiServer:
                     event = None if found is None else (found[0], parse(found[1]))
                 except Exception as error:
                     self.disconnect()
-                    raise self._problem(error, permission, is_core=is_core) from error
+                    raise self._error(error, request) from error
                 if event is None:
                     return
                 yield event
 
-    def _stream(self, request: ApiRequest) -> httpx2.Response:
-        """Send a request and return the answer, which is not read yet. Raises httpx2.HTTPStatusError."""
+    def _stream(self, request: ApiRequest) -> httpcore2.Response:
+        """Send a request and return the answer, which is not read yet."""
         transport, url, headers = self._prepared(request)
         answer = transport.stream(request.method, url, headers)
-        if answer.status_code != HTTPStatus.OK:
-            _raise(answer)
+        if answer.status != HTTPStatus.OK:
+            raise _RefusedError(read(answer))
         return answer
 
     def stop(self) -> None:
@@ -279,37 +267,49 @@ class ApiServer:
         if connection is not None:
             connection[0].close()
 
-    def ask(self, permission: str, request: Callable[[], T], *, is_core: bool = True) -> T:
-        """Return what `request` returns, which needs `permission`. If credentials have expired, ask once more.
-
-        `is_core` is whether it asks for a resource of the core group, which every API server has.
+    def ask(self, request: ApiRequest, call: Callable[[], T]) -> T:
+        """Return what `call` returns, which sends `request`. If credentials have expired, call it once more.
 
         Raises:
-            Problem: `request` has raised.
+            RequestError: `call` has raised.
         """
         is_new = self._connection is None
         try:
-            return self._try(permission, request, is_core=is_core)
-        except Problem as problem:
-            if problem.kind != HTTPStatus.UNAUTHORIZED or is_new:
+            return self._try(request, call)
+        except RequestError as error:
+            if error.kind != HTTPStatus.UNAUTHORIZED or is_new:
                 raise
-            return self._try(permission, request, is_core=is_core)  # the credentials have expired: these are new ones
+            return self._try(request, call)  # the credentials have expired: these are new ones
 
-    def _try(self, permission: str, request: Callable[[], T], *, is_core: bool) -> T:
+    def _try(self, request: ApiRequest, call: Callable[[], T]) -> T:
         if self.stopped:
-            raise Problem(kind="stopped", cause="the connection was closed")
+            raise RequestError(cause="the connection was closed", kind="stopped")
         try:
             transport, _ = self._connection or self._connect()
             transport.begin_all()
-            return request()
+            return call()
         except Exception as error:
-            problem = self._problem(error, permission, is_core=is_core)
-            if not isinstance(problem.kind, int) or problem.kind == HTTPStatus.UNAUTHORIZED:
+            failed = self._error(error, request)
+            if not isinstance(failed.kind, int) or failed.kind == HTTPStatus.UNAUTHORIZED:
                 self.disconnect()
-            raise problem from error
+            raise failed from error
 
-    def _problem(self, error: Exception, permission: str, *, is_core: bool) -> Problem:
-        return _problem(error, self.sentences or _node_sentences(self.node), permission, names_missing=is_core)
+    def _error(self, error: Exception, request: ApiRequest) -> RequestError:
+        """Return what an error of a request means."""
+        for cause in causes(error):
+            match cause:
+                case _RefusedError(answer=answer):
+                    return _refusal(answer, self.sentences, request)
+                case RequestError():
+                    return cause
+                case ssl.SSLCertVerificationError(verify_message=why):
+                    text = f"the API server's certificate is not trusted: {why}"
+                    return RequestError(text, kind="TLS", is_unreachable=True)
+                case ssl.SSLError(reason=why):
+                    return RequestError(f"no TLS connection: {why or cause}", kind="TLS", is_unreachable=True)
+                case _:
+                    pass
+        return RequestError(_failure(error), kind=type(error), is_unreachable=isinstance(error, _UNREACHABLE))
 
     def _connect(self) -> tuple[Transport, httpx2.URL]:
         connection = self.access.connection()
@@ -334,15 +334,10 @@ class ApiServer:
         return self._connection
 
 
-def _raise(refused: httpx2.Response) -> NoReturn:
-    message = f"HTTP status {refused.status_code}"
-    raise httpx2.HTTPStatusError(message, request=_ASKED, response=refused)
-
-
-def _lines(answer: httpx2.Response) -> Iterator[bytes]:
+def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the lines of an answer. Only a line feed ends one: the text of an object may have other separators."""
     begun: list[bytes] = []
-    for part in answer.iter_bytes():
+    for part in parts:
         end, *lines = part.split(b"\n")
         begun.append(end)
         for line in lines:
@@ -355,7 +350,7 @@ def _lines(answer: httpx2.Response) -> Iterator[bytes]:
 def _event(line: bytes) -> tuple[str, Json]:
     """Return the kind of an event of a watch, and its object.
 
-    Raises Problem if the server has ended the watch with an error, and ValueError if it is no event.
+    Raises RequestError if the server has ended the watch with an error, and ValueError if it is no event.
     """
     event = _loads(line)
     if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
@@ -364,7 +359,7 @@ def _event(line: bytes) -> tuple[str, Json]:
     found = event["object"]
     if event.get("type") == "ERROR":
         code, why = found.get("code"), _line(str(found.get("message") or ""))
-        raise Problem(code, f"the watch ended with status {code}: {foreign_text(why, _MAX_MESSAGE)}")
+        raise RequestError(cause=f"the watch ended with status {code}: {foreign_text(why, _MAX_MESSAGE)}", kind=code)
     return str(event.get("type")), found
 
 
@@ -378,7 +373,7 @@ def _version() -> str:
 # --- failures as sentences --------------------------------------------------------------------------------------------
 
 
-def _node_sentences(node: str) -> Mapping[int, str]:
+def node_sentences(node: str) -> Mapping[int, str]:
     """Return what refusals of requests about a Node mean."""
     return {
         404: f"there is no node {node!r}",
@@ -388,26 +383,6 @@ def _node_sentences(node: str) -> Mapping[int, str]:
 
 
 _UNREACHABLE = httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProxyError, DeviceCoreError
-
-
-def _problem(error: Exception, sentences: Mapping[int, str], permission: str, *, names_missing: bool) -> Problem:
-    """Return the problem behind an error of a request.
-
-    `names_missing` is whether an API server that answers 404 says what is missing, because it always has this resource.
-    """
-    for cause in causes(error):
-        match cause:
-            case httpx2.HTTPStatusError(response=response):
-                return _refusal(response, sentences, permission, names_missing=names_missing)
-            case Problem():
-                return cause
-            case ssl.SSLCertVerificationError(verify_message=why):
-                return Problem("TLS", f"the API server's certificate is not trusted: {why}", is_unreachable=True)
-            case ssl.SSLError(reason=why):
-                return Problem("TLS", f"no TLS connection: {why or cause}", is_unreachable=True)
-            case _:
-                pass
-    return Problem(type(error), _failure(error), is_unreachable=isinstance(error, _UNREACHABLE))
 
 
 def _failure(error: Exception) -> str:
@@ -423,47 +398,33 @@ def _failure(error: Exception) -> str:
             return f"{_line(str(error))} ({type(error).__name__})"
 
 
-def _refusal(
-    response: httpx2.Response, sentences: Mapping[int, str], permission: str, *, names_missing: bool
-) -> Problem:
-    status = response.status_code
-    try:
-        message = _message(response)
-        reason = _status(response).get("reason")
-    except Exception as error:  # noqa: BLE001 - the body failed, and the status says more
-        message, reason = _failure(error), None
-    if status == HTTPStatus.NOT_FOUND and not isinstance(reason, str) and names_missing:
+def _refusal(answer: WholeAnswer, sentences: Mapping[int, str], request: ApiRequest) -> RequestError:
+    status, said = answer.status, _status(answer.content)
+    text = said.get("message") or answer.content.decode(errors="replace") or responses.get(status)
+    message, reason = foreign_text(_line(str(text)), _MAX_MESSAGE), said.get("reason")
+    if status == HTTPStatus.NOT_FOUND and not isinstance(reason, str) and request.is_core:
         cause = f"HTTP status 404, but not as an API server answers: is something else at this address? ({message})"
-        return Problem("no API server", cause)
+        return RequestError(cause, kind="no API server")
     sentences = {
         401: "unauthorized: the API server does not know the credentials, or they have expired",
-        403: f"forbidden: the permission to {permission!r} is missing",
+        403: f"forbidden: the permission to {request.permission!r} is missing",
         429: "too many requests",
         **sentences,
     }
-    pause = re.fullmatch(r"\s*([0-9]{1,9})\s*", response.headers.get("Retry-After", ""))
-    return Problem(
-        status,
+    pause = re.fullmatch(r"\s*([0-9]{1,9})\s*", answer.retry_after)
+    return RequestError(
         f"{sentences.get(status, f'HTTP status {status}')} ({message})",
-        pause=min(float(pause[1]), _MAX_PAUSE) if pause else 0.0,
-        # A JSON patch that removes what was removed before is invalid, and not a conflict.
-        is_stale=status in {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY},
-        reason=foreign_text(reason, _MAX_REASON) if isinstance(reason, str) else "",
-        message=message,
+        status,
+        foreign_text(reason, _MAX_REASON) if isinstance(reason, str) else "",
+        min(float(pause[1]), _MAX_PAUSE) if pause else 0.0,
+        message,
     )
 
 
-def _message(response: httpx2.Response) -> str:
-    """Return the reason that the server gives."""
-    message = _status(response).get("message")
-    return foreign_text(_line(str(message or response.text or response.reason_phrase)), _MAX_MESSAGE)
-
-
-def _status(response: httpx2.Response) -> Mapping[str, object]:
+def _status(content: bytes) -> Mapping[str, object]:
     """Return the object of an answer, a Status if an API server refuses; empty if it is something else."""
-    response.read()
     try:
-        body = response.json()
+        body = _loads(content)
     except (ValueError, RecursionError):
         body = None
     return body if isinstance(body, dict) else {}

@@ -5,6 +5,8 @@ Law: the wait doubles with each failure in a row, up to a maximum.
 
 from attrs import frozen
 
+from devicecore.system.background import bounded_backoff
+
 
 @frozen
 class Backoff:
@@ -14,5 +16,5 @@ class Backoff:
     maximum: float = 30.0
 
     def delay(self, failures: int, luck: float) -> float:
-        """Seconds after so many failures in a row; `luck`, from 0 to 1, spreads the attempts of many nodes."""
-        return min(self.maximum, self.first * 2.0 ** min(failures - 1, 60)) * (0.5 + luck / 2)
+        """Return the seconds after so many failures in a row. `luck`, from 0 to 1, spreads the attempts of nodes."""
+        return bounded_backoff(failures, self.first, self.maximum) * (0.5 + luck / 2)

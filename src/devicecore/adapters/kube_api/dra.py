@@ -7,8 +7,8 @@ if a driver's name is made to change it. A call that waits for the server delays
 import re
 from http import HTTPStatus
 
-from devicecore.adapters.kube_api.access import Access, ApiRequest, check_node_name
-from devicecore.adapters.kube_api.requests import CLAIMS, SLICES, ApiServers, RequestError
+from devicecore.adapters.kube_api.access import Access, ApiRequest, RequestError, check_node_name
+from devicecore.adapters.kube_api.requests import CLAIMS, SLICES, ApiServers
 from devicecore.domain.dra.errors import ClaimSourceError, SliceError
 from devicecore.domain.dra.model import ClaimKey, DriverName, ResourceClaim
 from devicecore.domain.dra.objects import resource_claim_of
@@ -28,7 +28,7 @@ class KubeApiClaims(ApiServers):
     """
 
     def __init__(self, access: Access = Access()) -> None:
-        super().__init__("the client of ResourceClaims", "", access)
+        super().__init__("the client of ResourceClaims", access)
 
     def get(self, key: ClaimKey) -> ResourceClaim:
         """Return the claim as it is now.
@@ -67,7 +67,8 @@ class KubeApiSlices(ApiServers):
 
     def __init__(self, node: str, access: Access = Access()) -> None:
         check_node_name(node)
-        super().__init__("the client of ResourceSlices", node, access)
+        super().__init__("the client of ResourceSlices", access)
+        self._node = node
 
     def delete(self, driver: DriverName | None) -> None:
         """Delete this node's slices of one driver, or of all, with one request (kubelet: `wipeResourceSlices`).

@@ -8,13 +8,14 @@ import io
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from http.client import HTTPException, HTTPResponse
 from typing import Any, cast
 
 import httpcore2  # what httpx2 is made of: only here can a whole answer have a deadline
 import httpx2
+from attrs import frozen
 
 MAX_ANSWER = 8 * 1024 * 1024
 """Bytes of an answer. A Node has some 30 KiB, and an API server stores objects of at most 1.5 MiB."""
@@ -167,17 +168,20 @@ class _Received(io.RawIOBase):
         return len(received)
 
 
-class _Body(httpx2.SyncByteStream):
-    def __init__(self, content: Iterable[bytes]) -> None:
-        self._content = content
+@frozen
+class WholeAnswer:
+    """The whole answer of a server. `retry_after` is the value of that header, empty if there is none."""
 
-    def __iter__(self) -> Iterator[bytes]:
-        yield from self._content
+    status: int
+    content: bytes
+    retry_after: str = ""
 
-    def close(self) -> None:
-        close = getattr(self._content, "close", None)
-        if close is not None:
-            close()
+
+def read(answer: httpcore2.Response) -> WholeAnswer:
+    """Read the content of an answer, and close it."""
+    with closing(answer):
+        after = (value for name, value in answer.headers if name.lower() == b"retry-after")
+        return WholeAnswer(answer.status, answer.read(), next(after, b"").decode("latin-1"))
 
 
 class Transport:
@@ -232,62 +236,43 @@ class Transport:
         """Begin requests for one purpose, such as the pages of a list, which are limited together."""
         self._budget.begin_all(_SLOWEST * self._timeout, _PAGES * self._limit)
 
-    def stream(self, method: str, url: httpcore2.URL, headers: Sequence[tuple[bytes, bytes]]) -> httpx2.Response:
-        """Send a request without a body. Return the answer, for whose reading the deadline also holds."""
-        answer = self._send(method, url, [*headers, *self._raw_headers], None)
-        headers = [(name, value) for name, value in answer.headers if name.lower() != b"content-encoding"]
-        assert isinstance(answer.stream, Iterable)  # noqa: S101 - for mypy: a synchronous pool has synchronous streams
-        return httpx2.Response(answer.status, headers=headers, stream=_Body(answer.stream))
+    def stream(
+        self, method: str, url: httpcore2.URL, headers: Sequence[tuple[bytes, bytes]], content: bytes | None = None
+    ) -> httpcore2.Response:
+        """Send a request and return the answer, which is not read yet. The deadline also holds for reading it."""
+        self._budget.begin(self._timeout, self._limit)
+        headers = [*headers, *self._raw_headers]
+        request = httpcore2.Request(method, url, headers=headers, content=content, extensions=self._extensions)
+        return self._pool.handle_request(request)
 
     def send(
         self, method: str, url: httpcore2.URL, headers: Sequence[tuple[bytes, bytes]], content: bytes | None
-    ) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Send a request, at less than half of the cost of `stream`. The deadline is the same.
+    ) -> WholeAnswer:
+        """Send a request and return the whole answer, at less than half of the cost of `stream`.
 
-        Args:
-            method: such as `GET`.
-            url: the server and the path.
-            headers: those of this request alone.
-            content: the body; None if there is none.
-
-        Returns:
-            The status, the headers and the whole content of the answer.
+        The deadline is the same. `headers` are those of this request alone; without a body, `content` is None.
         """
-        headers = [*headers, *self._raw_headers]
         if content is not None:
-            headers.append((b"Content-Length", str(len(content)).encode()))
+            headers = [*headers, (b"Content-Length", str(len(content)).encode())]
         if self._has_proxy:
-            answer = self._send(method, url, headers, content)
-            try:
-                named = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers]
-                return answer.status, named, answer.read()
-            finally:
-                answer.close()
+            return read(self.stream(method, url, headers, content))
         self._budget.begin(self._timeout, self._limit)
         begin = b"%s %s HTTP/1.1\r\n" % (method.encode("ascii"), url.target)
-        lines = b"".join(b"%s: %s\r\n" % header for header in headers)
+        lines = b"".join(b"%s: %s\r\n" % header for header in (*headers, *self._raw_headers))
         stream = self._connected(url)
         is_kept = False
         try:
             stream.write(b"".join([begin, lines, b"\r\n", content or b""]))
             with HTTPResponse(cast("socket.socket", _Received(stream)), method=method) as received:
                 received.begin()
-                found = received.status, received.getheaders(), received.read()
+                answer = WholeAnswer(received.status, received.read(), received.getheader("Retry-After", ""))
                 is_kept = not received.will_close
         except (HTTPException, ValueError) as error:
             raise httpcore2.RemoteProtocolError(str(error) or type(error).__name__) from error
         finally:
             if not is_kept:
                 self._disconnect()
-        return found
-
-    def _send(
-        self, method: str, url: httpcore2.URL, headers: Sequence[tuple[bytes, bytes]], content: bytes | None
-    ) -> httpcore2.Response:
-        self._budget.begin(self._timeout, self._limit)
-        return self._pool.handle_request(
-            httpcore2.Request(method, url, headers=headers, content=content, extensions=self._extensions)
-        )
+        return answer
 
     def _connected(self, url: httpcore2.URL) -> httpcore2.NetworkStream:
         if self._stream is not None and self._stream.get_extra_info("is_readable"):

@@ -13,7 +13,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Generic, TypeVar
 
-from devicecore.adapters.kube_api.access import ApiServer, Problem
+from devicecore.adapters.kube_api.access import ApiServer, RequestError
 from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.domain.errors import DeviceCoreError, NotStartedError
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
@@ -26,10 +26,6 @@ _LAST_SECONDS = 1.0  # for a thread to end after its request was ended
 Error = TypeVar("Error", bound=DeviceCoreError)
 Wish = TypeVar("Wish")
 Seen = TypeVar("Seen")
-
-
-def _problem_of(error: Exception) -> Problem:
-    return error if isinstance(error, Problem) else Problem(type(error), f"a bug in devicecore: {error!r}")
 
 
 class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
@@ -153,7 +149,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
 
     @abstractmethod
     def _reconcile(self) -> None:
-        """Write until the API server shows what is wanted, and call `_succeeded`. Raises Problem if it does not."""
+        """Write until the API server shows what is wanted, and call `_succeeded`. Raises RequestError otherwise."""
 
     def _publish(self, _: threading.Event) -> None:
         servers, failures, pause = self._servers, 0, 0.0
@@ -163,7 +159,8 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
             try:
                 self._reconcile()
             except Exception as error:  # noqa: BLE001 - no caller would notice the end of this thread
-                problem = _problem_of(error)
+                a_bug = RequestError(f"a bug in devicecore: {error!r}", kind=type(error))
+                problem = error if isinstance(error, RequestError) else a_bug
                 failures += 1
                 pause = max(self._backoff.delay(failures, random.random()), problem.pause)  # noqa: S311 - no secret
                 if problem.kind != last and not self._closing:  # `stop` reports what was not published
@@ -191,7 +188,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
             self._must_compare = False
             return not self._closing or not self.is_published
 
-    def _failed(self, problem: Problem) -> None:
+    def _failed(self, problem: RequestError) -> None:
         with self._lock:
             self._problem = self._error_of(problem.cause)
             self._condition.notify_all()
@@ -208,7 +205,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
 
     @abstractmethod
     def _events(self, version: str) -> Iterable[tuple[str, Seen]]:
-        """Watch from a version on until the server ends the watch. Raises Problem."""
+        """Watch from a version on until the server ends the watch. Raises RequestError."""
 
     @abstractmethod
     def _seen(self, kind: str, found: Seen) -> None:
@@ -236,7 +233,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
                     self._seen(kind, found)
                     failures, last = 0, None
                 failures, last = 0, None  # the server has ended the watch in its time
-            except Problem as problem:
+            except RequestError as problem:
                 failures += 1
                 # Once is no trouble, and a server forgets old versions: all is compared, and watched from there.
                 if failures > 1 and problem.kind not in (last, HTTPStatus.GONE) and not self._closing:

@@ -1,23 +1,20 @@
 """Requests to an API server by several threads, for objects of any kind.
 
-Law: a request that waits for the server delays no other request. Each gets the server's answer, or a `RequestError`
-that says whether the server has refused or has not answered.
+Law: a request that waits for the server delays no other request.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from http import HTTPStatus
 from urllib.parse import quote
 
-from attrs import field, frozen
+from attrs import frozen
 
-from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, Problem, causes
+from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, RequestError, causes
 from devicecore.adapters.kube_api.http import AnswerTooLargeError
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.domain.errors import DeviceCoreError, NotStartedError
-from devicecore.domain.text import foreign_text
+from devicecore.domain.errors import NotStartedError
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 
 MAX_IDLE = 8
@@ -35,36 +32,6 @@ SENTENCES = {
     422: "the request is refused as invalid or by a policy",
 }
 """What refusals mean, by HTTP status, of requests about objects of any kind."""
-
-
-@frozen
-class RequestError(DeviceCoreError):
-    """A request to an API server that failed.
-
-    Attributes:
-        cause: one sentence.
-        status: the HTTP status; None if the server has not answered.
-        reason: the API server's word for a refusal, such as `NotFound`; empty if there is none.
-        pause: seconds for which the server asked not to be called.
-        message: the words of the server that refuses.
-    """
-
-    cause: str = field(converter=foreign_text)
-    status: int | None = None
-    reason: str = ""
-    pause: float = 0.0
-    message: str = ""
-    _text = "{cause}"
-
-    @property
-    def is_passing(self) -> bool:
-        """Whether the request may succeed soon: the server has not answered, is busy or has failed."""
-        return self.is_outage or (self.status or 0) >= HTTPStatus.INTERNAL_SERVER_ERROR
-
-    @property
-    def is_outage(self) -> bool:
-        """Whether no request can succeed now: the server is silent, refuses the credentials or asks for a pause."""
-        return self.status in (None, HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 @frozen
@@ -95,9 +62,8 @@ SLICES = ApiResource("resource.k8s.io", "v1", "resourceslices")
 class ApiServers(HasLifecycle):
     """Connections to one API server, one for each call that is under way. A stop ends the requests."""
 
-    def __init__(self, name: str, node: str, access: Access) -> None:
+    def __init__(self, name: str, access: Access) -> None:
         access.connection()  # files are read now, so that errors are raised
-        self._node = node
         self._access = access
         self._lock = threading.Lock()  # held while the two lists change, never during a request
         self._idle: list[ApiServer] = []
@@ -130,12 +96,10 @@ class ApiServers(HasLifecycle):
                 answer = server.send(request)
         except NotStartedError as error:
             raise RequestError(str(error)) from error
-        except Problem as problem:
-            status = problem.kind if isinstance(problem.kind, int) else None
-            refused = RequestError(problem.cause, status, problem.reason, problem.pause, problem.message)
-            if not refused.is_outage:
+        except RequestError as error:
+            if not error.is_outage:
                 self._answered = began
-            raise refused from problem
+            raise
         if not isinstance(answer, dict):
             message = f"to {request.permission!r}: expected an object, got something else"
             raise RequestError(message)
@@ -145,7 +109,7 @@ class ApiServers(HasLifecycle):
     @contextmanager
     def _one(self) -> Iterator[ApiServer]:
         with self._lock:
-            server = self._idle.pop() if self._idle else ApiServer(self._node, self._access, "", sentences=SENTENCES)
+            server = self._idle.pop() if self._idle else ApiServer(self._access, SENTENCES)
             if not self._lifecycle.is_running:
                 server.stop()
             self._used.append(server)
@@ -167,21 +131,17 @@ def all_of(server: ApiServer, resource: ApiResource, fields: str = "", *, page: 
     The server may take as long for all pages together as for two answers.
 
     Raises:
-        Problem: the server refuses, or does not answer, or not with a list.
+        RequestError: the server refuses, or does not answer, or not with a list.
     """
 
     def answer() -> tuple[list[Json], str]:
         found: list[Json] = []
         version = ""
-        try:
-            for items, of_page in pages(server.answer, resource, fields, page=page):
-                version = of_page
-                found += items
-        except RequestError as error:
-            raise ValueError(str(error)) from error
+        for items, version in pages(server.answer, resource, fields, page=page):  # noqa: B007 - of the last page
+            found += items
         return found, version
 
-    return server.ask(f"list {resource.plural}", answer, is_core=not resource.group)
+    return server.ask(ApiRequest(f"list {resource.plural}", "GET", resource.path()), answer)
 
 
 def pages(
@@ -195,7 +155,7 @@ def pages(
     for _ in range(MAX_PAGES):
         try:
             answer = send(ApiRequest(f"list {resource.plural}", "GET", resource.path(), query))
-        except (AnswerTooLargeError, Problem, RequestError) as error:
+        except (AnswerTooLargeError, RequestError) as error:
             if page == 1 or not any(isinstance(one, AnswerTooLargeError) for one in causes(error)):
                 raise
             page //= 2

@@ -3,7 +3,6 @@
 Law: a patch writes the newest status, and names the version of the Node that it was made for.
 """
 
-import logging
 import re
 import time
 from collections import deque
@@ -13,20 +12,24 @@ from http import HTTPStatus
 
 from attrs import evolve, frozen
 
-from devicecore.adapters.kube_api.access import Access, ApiServer, Problem, check_node_name
+from devicecore.adapters.kube_api.access import (
+    Access,
+    ApiRequest,
+    ApiServer,
+    RequestError,
+    check_node_name,
+    node_sentences,
+)
 from devicecore.adapters.kube_api.backoff import Backoff
-from devicecore.adapters.kube_api.patches import NodeObject, PatchStrategy, Wanted, changes, render
+from devicecore.adapters.kube_api.patches import Json, NodeObject, PatchStrategy, PatchType, Wanted, changes, render
 from devicecore.adapters.kube_api.publishing import ApiPublisher
+from devicecore.adapters.kube_api.requests import NODES
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.domain.model import ResourceName
 from devicecore.runtime.lifecycle import Lifecycle
 
-_log = logging.getLogger(__name__)
-
 _MAX_PATCHES = 4  # in one attempt: others write to the node too, and usually the second patch is accepted
-
-_LAST_SECONDS = 1.0  # for a thread to end after its request was ended
 _PASSWORD = re.compile(r"//[^/?#]*@")  # and the name before it, in a URL; logs must not have them
 
 
@@ -86,7 +89,8 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         check_node_name(node)
         server = access.connection().server  # files are read now, so that errors are raised
         place = f"node {node} at {_PASSWORD.sub('//***@', server)}"
-        new = partial(ApiServer, node, access, field_manager)
+        new = partial(ApiServer, access, node_sentences(node))
+        self._node = node
         self._gone = 0 if keep_removed else None
         super().__init__(
             Lifecycle("the sink"),
@@ -124,21 +128,31 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
 
     def _reconcile(self) -> None:
         self._last_seen = None
-        server = self._servers[0]
-        node = server.read()
+        node = self._read()
         for left in reversed(range(_MAX_PATCHES)):
             try:
                 wanted, shown = self._patch(node)
-            except Problem as problem:
-                if not (problem.is_stale and left):
+            except RequestError as error:
+                # A JSON patch that removes what was removed before is invalid, and not a conflict.
+                if error.kind not in (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY) or not left:
                     raise
-                before, node = node, server.read()
-                if problem.kind == HTTPStatus.UNPROCESSABLE_ENTITY and node.version == before.version:
+                before, node = node, self._read()
+                if error.kind == HTTPStatus.UNPROCESSABLE_ENTITY and node.version == before.version:
                     # The node has not changed, so a policy denies the patch. Soon it will deny it again.
-                    raise evolve(problem, pause=self._backoff.maximum) from None
+                    raise evolve(error, pause=self._backoff.maximum) from None
             else:
                 self._succeeded(wanted, shown.version)
                 return
+
+    def _read(self) -> NodeObject:
+        request = ApiRequest("get nodes", "GET", NODES.path(name=self._node))
+        return self._servers[0].read(request, NodeObject.parse)
+
+    def _write(self, kind: PatchType, body: Json) -> NodeObject:
+        query = {"fieldManager": self._field_manager, **({"force": "true"} if kind is PatchType.APPLY else {})}
+        path = NODES.path(name=self._node, subresource="status")
+        request = ApiRequest("patch nodes/status", "PATCH", path, query, body, kind.value)
+        return self._servers[0].read(request, NodeObject.parse)
 
     def _succeeded(self, wanted: Wanted, version: str) -> None:
         with self._lock:
@@ -159,11 +173,11 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
             try:
                 kind, body = render(strategy, needed, wanted, node, self._field_manager)
             except ValueError as error:
-                raise Problem(kind="field manager", cause=str(error)) from error
-            node = self._servers[0].write(kind, body)
+                raise RequestError(str(error), kind="field manager") from error
+            node = self._write(kind, body)
         if changes(wanted, node):
             cause = "the API server accepted the patch, but the node does not show it: does a webhook change it?"
-            raise Problem(kind="ignored", cause=cause)
+            raise RequestError(cause, kind="ignored")
         return wanted, node
 
     def _newest(self, node: NodeObject) -> Wanted:
@@ -180,7 +194,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
             while not self._closing and (seconds := self._patches.take()):
                 self._condition.wait(seconds)
 
-    def _failed(self, problem: Problem) -> None:
+    def _failed(self, problem: RequestError) -> None:
         with self._lock:
             super()._failed(problem)
             self._is_missing = problem.kind == HTTPStatus.NOT_FOUND
@@ -190,7 +204,8 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
     # --- the thread that watches --------------------------------------------------------------------------------------
 
     def _events(self, version: str) -> Iterable[tuple[str, NodeObject]]:
-        return self._watched.watch(version)
+        selector = f"metadata.name={self._node}"
+        return self._watched.events(NODES.path(), "watch nodes", selector, version, NodeObject.parse)
 
     def _seen(self, kind: str, found: NodeObject) -> None:
         with self._lock:

@@ -10,7 +10,14 @@ from collections.abc import Iterable
 from functools import partial
 from http import HTTPStatus
 
-from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, Problem, check_node_name
+from devicecore.adapters.kube_api.access import (
+    Access,
+    ApiRequest,
+    ApiServer,
+    RequestError,
+    check_node_name,
+    node_sentences,
+)
 from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.adapters.kube_api.publishing import ApiPublisher
@@ -25,7 +32,6 @@ from devicecore.system.background import bounded_backoff
 
 _log = logging.getLogger(__name__)
 
-_LAST_SECONDS = 1.0  # for a thread to end after its request was ended
 _SETTLE = 0.2  # seconds in which changes by others are awaited together, because a wipe deletes one slice after another
 _MAX_REPAIR_PAUSE = 30.0  # seconds between two repairs if another client keeps changing the slices
 _REPAIRS_FORGOTTEN = 300.0  # seconds after a repair at which the pause begins anew
@@ -74,13 +80,13 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         check_node_name(node)
         empty = DevicePool(DriverName(driver), node, node if pool is None else pool, ())
         access.connection()  # files are read now, so that errors are raised
-        new = partial(ApiServer, node, access, "devicecore")
+        new = partial(ApiServer, access)
         super().__init__(
             Lifecycle("the publisher of slices"),
             f"the pool of {driver}",
             empty,
             thread="devicecore-slices",
-            new_servers=lambda: (new(is_watch=True, sentences=_SENTENCES), new(), new(sentences=_SENTENCES)),
+            new_servers=lambda: (new(_SENTENCES, is_watch=True), new(node_sentences(node)), new(_SENTENCES)),
             error_of=partial(SlicePublishError, driver),
             backoff=backoff,
             resync=resync,
@@ -123,7 +129,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
             self._returned.clear()
         self._attempted = wanted
         for left in reversed(range(_MAX_ATTEMPTS)):
-            node_uid = nodes.ask("get nodes", partial(_uid_of, nodes, wanted.node))
+            node_uid = nodes.read(ApiRequest("get nodes", "GET", NODES.path(name=wanted.node)), _uid_of)
             listed, version = all_of(server, SLICES, self._selector, page=_CHUNK)
             stored = [slice_of(one) for one in listed]
             needed = changes(wanted, node_uid, stored, least_generation=self._generation, returned=self._returned)
@@ -131,7 +137,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
             if not needed:
                 break
             if not left:
-                raise Problem(HTTPStatus.CONFLICT, _SENTENCES[409])
+                raise RequestError(_SENTENCES[409], HTTPStatus.CONFLICT)
             if is_repair:
                 is_repair = False
                 self._repairs.append(time.monotonic())
@@ -143,7 +149,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         """Make the changes; those that another client has overtaken are left to the next attempt.
 
         Raises:
-            Problem: a change is refused, or its result is not known.
+            RequestError: a change is refused, or its result is not known.
         """
         for body in needed.create:
             self._try(ApiRequest("create resourceslices", "POST", SLICES.path(), body=body))
@@ -159,8 +165,8 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
     def _try(self, request: ApiRequest) -> None:
         try:
             written = self._servers[-1].send(request)
-        except Problem as problem:
-            if problem.kind not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
+        except RequestError as error:
+            if error.kind not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                 raise
             return
         if request.method != "DELETE":
@@ -180,9 +186,8 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         self._compare()
 
 
-def _uid_of(server: ApiServer, name: str) -> str:
+def _uid_of(node: Json) -> str:
     """Return the UID of a Node. Raises ValueError if it has none."""
-    node = server.answer(ApiRequest("get nodes", "GET", NODES.path(name=name)))
     metadata = node.get("metadata") if isinstance(node, dict) else None
     uid = metadata.get("uid") if isinstance(metadata, dict) else None
     if not isinstance(uid, str) or not uid:

@@ -10,8 +10,9 @@ from threading import Lock
 
 from attrs import define, field
 
+from devicecore.adapters.kube_api.access import RequestError
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.adapters.kube_api.requests import SLICES, RequestError
+from devicecore.adapters.kube_api.requests import SLICES
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.objects import slice_of
 from devicecore.domain.dra.slices import DevicePool, StoredSlice, canonical, changes

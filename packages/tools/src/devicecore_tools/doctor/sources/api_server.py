@@ -1,6 +1,6 @@
 """The objects of a node or of all nodes, read from the API server. Nothing is written.
 
-Law: the answer is what the server sent, or a `Problem` with a sentence.
+Law: the answer is what the server sent, or a `RequestError` with a sentence.
 """
 
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from http import HTTPStatus
 from os import PathLike
 
 from devicecore.adapters.kube_api import Access
-from devicecore.adapters.kube_api.access import ApiRequest, ApiServer, Problem, check_node_name
+from devicecore.adapters.kube_api.access import ApiRequest, ApiServer, RequestError, check_node_name, node_sentences
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.adapters.kube_api.requests import CLAIMS, CLASSES, EVENTS, NODES, PODS, SLICES, ApiResource, all_of
 
@@ -40,7 +40,7 @@ def _objects(server: ApiServer, kind: str, node: str) -> Json:
 
     ResourceClaims are those of all nodes, because they name no node. ResourceSlices are also those that name no node,
     unless the server refuses them, as it does to a kubelet. There are none of the kinds of dynamic resource allocation
-    if the server does not know them. Raises Problem if there is no answer, or an error.
+    if the server does not know them. Raises RequestError if there is no answer, or an error.
     """
     if kind == "Node" and node:
         return server.send(ApiRequest("get nodes", "GET", NODES.path(name=node)))
@@ -51,7 +51,7 @@ def _objects(server: ApiServer, kind: str, node: str) -> Json:
         try:
             found = all_of(server, resource, fields, page=_PODS_AT_ONCE)[0]
             return found + _slices_of_no_node(server) if node and kind == "ResourceSlice" else found
-        except Problem as problem:
+        except RequestError as problem:
             if problem.kind != HTTPStatus.NOT_FOUND or kind in {"Node", "Pod", "Event"}:
                 raise
     return []
@@ -61,7 +61,7 @@ def _slices_of_no_node(server: ApiServer) -> list[Json]:
     """Return the slices that name no node: they are for all nodes, for those of a selector, or name nodes by device."""
     try:
         return all_of(server, SLICES, "spec.nodeName=", page=_PODS_AT_ONCE)[0]
-    except Problem as problem:
+    except RequestError as problem:
         if problem.kind != HTTPStatus.FORBIDDEN:
             raise
         return []
@@ -77,14 +77,14 @@ def read_objects(
     """
     if node:
         check_node_name(node)
-    server = ApiServer(node or "all", Access(kubeconfig, timeout=_SECONDS), "devicecore")
+    server = ApiServer(Access(kubeconfig, timeout=_SECONDS), node_sentences(node or "all"))
     unreachable = ""
     answers: dict[str, Json | str] = {}
     try:
         for kind in kinds:
             try:
                 answers[kind] = unreachable or _objects(server, kind, node)
-            except Problem as problem:
+            except RequestError as problem:
                 unreachable = str(problem) if problem.is_unreachable else ""  # a silent server is waited for once
                 answers[kind] = str(problem)
     finally:

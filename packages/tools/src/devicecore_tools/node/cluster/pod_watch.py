@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Protocol
 
-from devicecore.adapters.kube_api.access import Access, ApiServer, Problem, check_node_name
+from devicecore.adapters.kube_api.access import Access, ApiServer, RequestError, check_node_name
 from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.http import AnswerTooLargeError
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.adapters.kube_api.requests import PODS, SENTENCES, RequestError, pages
+from devicecore.adapters.kube_api.requests import PODS, SENTENCES, pages
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
 
@@ -65,9 +65,9 @@ class KubeApiPods(HasLifecycle):
         self._selector = "spec.nodeName!=" if node is None else f"spec.nodeName={node}"
         self._backoff = backoff
         self._lifecycle = Lifecycle("the watch of pods")
-        self._lister = self._watched = ApiServer("", self._access, "")
+        self._lister = self._watched = ApiServer(access, SENTENCES)
         self._thread: SupervisedThread | None = None
-        self._problem: Problem | None = None
+        self._problem: RequestError | None = None
 
     @property
     def problem(self) -> str | None:
@@ -77,7 +77,7 @@ class KubeApiPods(HasLifecycle):
 
     def _begin(self) -> None:
         self._lister, self._watched = (
-            ApiServer("", self._access, "", is_watch=is_watch, sentences=SENTENCES) for is_watch in (False, True)
+            ApiServer(self._access, SENTENCES, is_watch=is_watch) for is_watch in (False, True)
         )
         self._thread = SupervisedThread("devicecore-pods", self._work)
         self._thread.start()
@@ -111,7 +111,7 @@ class KubeApiPods(HasLifecycle):
                     failures = 0
                 self._is_well()
                 failures = failures + 1 if time.monotonic() - began < _SHORT else 0
-            except Problem as problem:
+            except RequestError as problem:
                 if stopping.is_set():
                     break
                 if problem.kind is AnswerTooLargeError and version != first:
@@ -134,14 +134,14 @@ class KubeApiPods(HasLifecycle):
             for items, of_page in pages(self._lister.send, PODS, self._selector):
                 version = of_page
                 found += [pod for pod in map(_pod, items) if self._handler.wants(_node(_whole(pod)))]
-        except (RequestError, ValueError) as error:
-            raise Problem(kind="list", cause=str(error)) from error
+        except ValueError as error:
+            raise RequestError(str(error), kind="list") from error
         if not version:
-            raise Problem(kind="list", cause="expected the version of a list of pods, got none")
+            raise RequestError("expected the version of a list of pods, got none", kind="list")
         self._handler.listed(found)
         return version
 
-    def _is_ill(self, problem: Problem) -> None:
+    def _is_ill(self, problem: RequestError) -> None:
         if self._problem is None or self._problem.kind != problem.kind:
             if problem.kind == HTTPStatus.GONE:
                 _log.info("the versions of pods are no longer known, so the pods are listed again: %s", problem)
@@ -155,7 +155,7 @@ class KubeApiPods(HasLifecycle):
             _log.warning("the pods are watched again")
 
 
-def _is_lost(problem: Problem) -> bool:
+def _is_lost(problem: RequestError) -> bool:
     """Whether a watch cannot go on after its last event: versions are unknown, or the next event cannot be read."""
     kind = problem.kind
     if isinstance(kind, type):
@@ -174,12 +174,12 @@ def _pod(sent: Json) -> Json:
 
 
 def _whole(pod: Json) -> Json:
-    """Return a pod that is more than the version of a bookmark. Raises Problem if it has no UID, name or containers."""
+    """Return a pod that is more than a bookmark. Raises RequestError if it has no UID, name or containers."""
     metadata, spec = pod["metadata"], pod.get("spec")
     containers = spec.get("containers") if isinstance(spec, dict) else None
     is_named = isinstance(metadata.get("name"), str) and isinstance(metadata.get("uid"), str)
     if not is_named or not isinstance(containers, list) or not all(isinstance(one, dict) for one in containers):
-        raise Problem(kind="pod", cause="expected a pod with a name, a UID and containers, got something else")
+        raise RequestError("expected a pod with a name, a UID and containers, got something else", kind="pod")
     return pod
 
 

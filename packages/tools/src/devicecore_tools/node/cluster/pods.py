@@ -18,7 +18,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from devicecore.adapters.kube_api.requests import EVENTS, PODS, RequestError
+from devicecore.adapters.kube_api.access import RequestError
+from devicecore.adapters.kube_api.requests import EVENTS, PODS
 from devicecore.adapters.manifests import Changes, ManifestError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
 from devicecore_tools.node.cluster.pod_watch import PodHandler

@@ -14,7 +14,8 @@ from http import HTTPStatus
 
 from attrs import evolve
 
-from devicecore.adapters.kube_api.requests import EVENTS, LEASES, NODES, RequestError
+from devicecore.adapters.kube_api.access import RequestError
+from devicecore.adapters.kube_api.requests import EVENTS, LEASES, NODES
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.ports.sink import NodeStatusSink

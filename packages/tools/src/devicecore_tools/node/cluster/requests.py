@@ -23,7 +23,7 @@ class KubeApiRequests(ApiServers):
     """
 
     def __init__(self, access: Access = Access()) -> None:
-        super().__init__("the client of the API server", "", access)
+        super().__init__("the client of the API server", access)
 
     def get(self, resource: ApiResource, name: str, namespace: str = "") -> dict[str, Json]:
         """Return an object as it is now."""

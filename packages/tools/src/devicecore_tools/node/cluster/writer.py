@@ -19,7 +19,7 @@ from typing import Protocol
 from attrs import define
 
 from devicecore.adapters.kube_api import Backoff
-from devicecore.adapters.kube_api.requests import RequestError
+from devicecore.adapters.kube_api.access import RequestError
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
 from devicecore_tools.node.cluster.requests import KubeApiRequests
