@@ -43,7 +43,7 @@ class NamedPlugin(RawPlugin):
 
 def connections(path: Path) -> int:
     """How many connections lead to the socket that was bound at `path`."""
-    entries = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    entries = [line.split() for line in Path("/proc/net/unix").read_text(errors="replace").splitlines()]
     connected = "03"
     return sum(entry[-1] == str(path) and entry[5] == connected for entry in entries)
 

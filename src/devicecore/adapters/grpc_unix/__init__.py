@@ -1,7 +1,7 @@
 """Device plugins over gRPC on unix sockets, as between kubelets and plugins: both sides of it.
 
 Read `server` for what the kubelet does with a plugin from its registration to its end, `client` for the connection to
-one plugin, `transport` for the blocking methods of the port, `watcher` and `device_plugins` for the second way to
+one plugin, `transport` for the blocking methods of the port, `watcher` for the second way to
 register, `plugin_server` and `plugin_service` for the plugin's own side, `directory` for the directory where both put
 their sockets, `limits` for what a plugin may not do, `loop` for the event loop that all of them share, and `rpc` for
 the methods of the API. `dra` is the same for DRA drivers. What plugins and drivers have in common is in `listening`

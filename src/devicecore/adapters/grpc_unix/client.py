@@ -35,9 +35,10 @@ Response = TypeVar("Response", bound=Message)
 
 
 class PluginClient:
-    """The connection to one plugin instance. Only the event loop's thread uses it, except for `call`.
+    """The connection to one plugin instance; a `RegisteredPlugin` of the plugin watcher.
 
-    `patience` is how many seconds the plugin's socket may be missing.
+    Only the event loop's thread uses it, except for `call`. `patience` is how many seconds the plugin's socket may be
+    missing.
     """
 
     def __init__(self, plugin: PluginId, limits: PluginLimits, patience: float) -> None:
@@ -49,9 +50,13 @@ class PluginClient:
         """The outcome of the registration: None if it succeeded, else why it was refused."""
         self.asked_again_at: float = float("-inf")
         """Loop time of the last Register call that found this instance alive."""
+        self.follower: asyncio.Task[None] | None = None
+        """The task that ends when the listener was notified of the instance's end; None after that."""
+        self.lost: bool = False
+        """Whether it has ended, or was refused."""
         self._limits = limits
         self._connection: PeerConnection | None = None
-        self._stream: grpc.aio.UnaryStreamCall[Message, bytes] | None = None
+        self._stream: grpc.aio.UnaryStreamCall[deviceplugin.Empty, bytes] | None = None
         self._stream_ended = False
 
     async def connect(self) -> PluginOptions:
@@ -78,11 +83,7 @@ class PluginClient:
         assert self._connection is not None, "connect comes first"  # noqa: S101  # for mypy
         if self._stream_ended:
             return
-        stream: grpc.aio.UnaryStreamMultiCallable[Message, bytes] = self._connection.channel.unary_stream(
-            rpc.LIST_AND_WATCH.path,
-            request_serializer=rpc.LIST_AND_WATCH.request.SerializeToString,
-        )
-        self._stream = call = stream(deviceplugin.Empty())
+        self._stream = call = rpc.stream(self._connection.channel, rpc.LIST_AND_WATCH)
         try:
             async for message in call:
                 yield message
@@ -95,6 +96,13 @@ class PluginClient:
         self._stream_ended = True
         if self._stream is not None:
             self._stream.cancel()
+
+    async def disconnect(self) -> None:
+        """End the stream as if the plugin had, and wait until the listener was notified of that."""
+        self.asked_again_at = float("-inf")
+        self.end_stream()
+        if self.follower is not None:
+            await asyncio.wait([self.follower])
 
     def call(
         self, loop: LoopThread, method: rpc.Method[Request, Response], request: Request, seconds: float

@@ -6,7 +6,6 @@ Law: each stream of lists begins with the list as it is, and sends it again afte
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Any, TypeVar
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.loop import LoopThread
@@ -15,8 +14,6 @@ from devicecore.domain.model import DeviceId
 from devicecore.ports.plugin import DevicePlugin, allocated, listed, preferred
 from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import from_devices, from_options, from_response
-
-Result = TypeVar("Result")
 
 
 class PluginService(Service):
@@ -32,11 +29,11 @@ class PluginService(Service):
     def methods(self) -> Methods:
         """Return the methods, for a server."""
         return {
-            rpc.GET_DEVICE_PLUGIN_OPTIONS: self._unary(self._get_device_plugin_options),
+            rpc.GET_DEVICE_PLUGIN_OPTIONS: self.unary(self._get_device_plugin_options),
             rpc.LIST_AND_WATCH: self._list_and_watch,
-            rpc.GET_PREFERRED_ALLOCATION: self._unary(self._get_preferred_allocation),
-            rpc.ALLOCATE: self._unary(self._allocate),
-            rpc.PRE_START_CONTAINER: self._unary(self._pre_start_container),
+            rpc.GET_PREFERRED_ALLOCATION: self.unary(self._get_preferred_allocation),
+            rpc.ALLOCATE: self.unary(self._allocate),
+            rpc.PRE_START_CONTAINER: self.unary(self._pre_start_container),
         }
 
     async def _list_and_watch(
@@ -49,12 +46,6 @@ class PluginService(Service):
         super()._ended(wake)
         if not self._streams and not self._is_ending:
             self._dropped()
-
-    def _unary(self, answer: Callable[[Any], Result]) -> rpc.Behaviour:
-        async def behaviour(request: object, context: Context) -> Result:
-            return await self.answer(context, partial(answer, request))
-
-        return behaviour
 
     def _list(self) -> deviceplugin.ListAndWatchResponse:
         response = from_devices(listed(self._plugin))

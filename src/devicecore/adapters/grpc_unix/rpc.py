@@ -176,6 +176,14 @@ async def unary(
     return parse(method.response.FromString, data)
 
 
+def stream(channel: grpc.aio.Channel, method: Method[Request, Any]) -> "grpc.aio.UnaryStreamCall[Request, bytes]":
+    """Call a method that streams, with an empty request. Return the call, which yields messages that are not read."""
+    call: grpc.aio.UnaryStreamMultiCallable[Request, bytes] = channel.unary_stream(
+        method.path, request_serializer=method.request.SerializeToString
+    )
+    return call(method.request())
+
+
 @cache
 def _keep_grpc() -> None:
     """Keep gRPC from ending before the process does.
@@ -219,7 +227,11 @@ def go_text(error: grpc.RpcError) -> str:
     """Spell a failed call as Go's `err.Error()` does, which is what every kubelet log shows; cut and escaped."""
     if not isinstance(error, grpc.aio.AioRpcError):
         return foreign_text(str(error), MAX_ERROR)
-    code, details = error.code(), own_details(error.details() or "")
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
-        details = "context deadline exceeded"  # our own side says this, in Go's words
-    return foreign_text(f"rpc error: code = {go_code(code)} desc = {details}", MAX_ERROR)
+    return foreign_text(f"rpc error: code = {go_code(error.code())} desc = {go_details(error)}", MAX_ERROR)
+
+
+def go_details(error: grpc.aio.AioRpcError) -> str:
+    """Return the details of a failed call. What our own side says is said in Go's words."""
+    details = own_details(error.details() or "")
+    is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded"
+    return "context deadline exceeded" if is_late else details

@@ -7,12 +7,13 @@ The end of an instance changes no other instance, even of the same resource or a
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn
 
 import grpc
 import grpc.aio
+from attrs import frozen
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.client import SOCKET_PATIENCE, PluginClient
@@ -27,7 +28,16 @@ from devicecore.adapters.grpc_unix.limits import (
     parsed_resource_name,
 )
 from devicecore.adapters.grpc_unix.listening import LargeMessages, Notify
-from devicecore.domain.errors import DeviceCoreError, PluginConnectError, PluginStoppedError, UnsupportedVersionError
+from devicecore.domain.errors import (
+    DeviceCoreError,
+    InvalidEndpointError,
+    InvalidResourceNameError,
+    NoSupportedVersionError,
+    PluginConnectError,
+    PluginError,
+    PluginStoppedError,
+    UnsupportedVersionError,
+)
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import PluginId, ResourceName
 from devicecore.domain.text import foreign_text
@@ -44,11 +54,27 @@ PERSISTENT = 10.0  # seconds; if a plugin calls again within them, its missing s
 LOOK_INTERVAL = 1.0  # seconds between two looks at our own socket
 _MANY_MISSED = 1000
 
+_MAX_VERSIONS = 9  # of a found plugin that are repeated in an error
+
 logger: logging.Logger = logging.getLogger(__name__)
 
 
+@frozen
+class InvalidPluginNameError(PluginError):
+    """A plugin that was found has a name that is not a resource name."""
+
+    cause: InvalidResourceNameError
+    _text = "invalid name of device plugin socket: {cause}"
+
+
 class RegistrationServer:
-    """The kubelet's side of all plugins. Only the event loop's thread uses it, except for `find`."""
+    """The kubelet's side of all plugins, also of those that a plugin watcher finds: a `PluginHandler`.
+
+    Only the event loop's thread uses it, except for `find`.
+    """
+
+    type: str = rpc.DEVICE_PLUGIN_TYPE
+    """The type of device plugins."""
 
     def __init__(
         self,
@@ -70,8 +96,8 @@ class RegistrationServer:
         self._pending: Counter[str] = Counter()
         """By socket: registrations that it has not answered."""
         self._large_lists = LargeMessages()
-        self._followers: dict[PluginClient, asyncio.Task[None]] = {}
-        """By instance, oldest first: the task that ends when the listener was notified of the instance's end."""
+        self._followed: list[PluginClient] = []
+        """The instances of whose end the listener was not notified yet, oldest first."""
         self._stopping = False
         self._socket = OwnedSocket(directory.socket)
         self._server: grpc.aio.Server | None = None
@@ -105,7 +131,7 @@ class RegistrationServer:
         self._stopping = True
         if self._keeper is not None:
             await end(self._keeper)
-        tasks = tuple(self._followers.values())
+        tasks = [client.follower for client in self._followed if client.follower is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -175,12 +201,28 @@ class RegistrationServer:
             raise refusal
         return client
 
-    async def disconnect(self, client: PluginClient) -> None:
-        """Disconnect a plugin, as if it had ended its stream, and wait until the listener has been notified."""
-        client.asked_again_at = float("-inf")
-        client.end_stream()
-        if client in self._followers:
-            await asyncio.wait([self._followers[client]])
+    def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:  # noqa: ARG002  # see PluginHandler
+        """Look at a found plugin (kubelet: `ValidatePlugin`).
+
+        Raises NoSupportedVersionError or InvalidPluginNameError.
+        """
+        if not set(SUPPORTED_VERSIONS) & set(versions):
+            offered = tuple(foreign_text(version, MAX_NAME) for version in versions[:_MAX_VERSIONS])
+            raise NoSupportedVersionError(SUPPORTED_VERSIONS, offered)
+        try:
+            parsed_resource_name(name)
+        except InvalidResourceNameError as error:
+            raise InvalidPluginNameError(error) from error
+
+    async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> PluginClient:  # noqa: ARG002  # as above
+        """Connect to a found plugin (kubelet: `RegisterPlugin`).
+
+        Raises DeviceCoreError if it cannot be reached, or is refused.
+        """
+        if not endpoint.startswith("/") or not endpoint.isprintable() or socket_identity(endpoint) is None:
+            raise InvalidEndpointError(foreign_text(endpoint, MAX_NAME), "it is not the absolute path of a socket")
+        self._directory.check_endpoint(endpoint, endpoint)
+        return await self.connect(parsed_resource_name(name), endpoint)
 
     def _begin(self, resource: ResourceName, path: str, patience: float) -> PluginClient:
         client = PluginClient(PluginId(resource, path, self._next_generation()), self._limits, patience)
@@ -190,9 +232,14 @@ class RegistrationServer:
         self._clients[client.plugin] = self._newest[resource, path] = client
         self._pending[path] += 1
         client.outcome.add_done_callback(lambda _: self._answered(path))
-        self._followers[client] = task = asyncio.create_task(self._run(client))
-        task.add_done_callback(lambda _: self._followers.pop(client))
+        client.follower = task = asyncio.create_task(self._run(client))
+        self._followed.append(client)
+        task.add_done_callback(lambda _: self._followed_to_the_end(client))
         return client
+
+    def _followed_to_the_end(self, client: PluginClient) -> None:
+        self._followed.remove(client)
+        client.follower = None  # a cancelled task has its call in its traceback, and the call keeps the connection open
 
     def _answered(self, path: str) -> None:
         self._pending[path] -= 1
@@ -225,7 +272,7 @@ class RegistrationServer:
             options = await client.connect()
             for predecessor in self._predecessors(client.plugin):
                 # Its socket was taken over: it cannot be reached any more, and two at one socket would be refused.
-                await self.disconnect(predecessor)
+                await predecessor.disconnect()
             await self._notify(partial(PluginRegistered, client.plugin, options))
         except DeviceCoreError as refusal:
             if client.identity is None and client.patience:
@@ -239,7 +286,7 @@ class RegistrationServer:
         """Return the older instances at the same socket of whose end the listener was not notified yet."""
         return [
             client
-            for client in self._followers
+            for client in self._followed
             if (client.plugin.resource, client.plugin.socket) == (plugin.resource, plugin.socket)
             and client.plugin.generation < plugin.generation
         ]
@@ -264,7 +311,7 @@ class RegistrationServer:
         logger.warning("%s at %s lost: %s", plugin.resource, socket, foreign_text(reason, MAX_ERROR))
 
     def _forget(self, client: PluginClient) -> None:
-        plugin = client.plugin
+        plugin, client.lost = client.plugin, True
         self._clients.pop(plugin, None)
         if self._newest.get((plugin.resource, plugin.socket)) is client:
             del self._newest[plugin.resource, plugin.socket]

@@ -8,6 +8,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -86,6 +87,14 @@ class Service(ABC):
             unexpected = not isinstance(error, DeviceCoreError)
             logger.warning("%s failed: %s", self._name, text, exc_info=unexpected)
             await context.abort(code, text)
+
+    def unary(self, ask: Callable[[Any], Answer]) -> rpc.Behaviour:
+        """Return what answers a method with what `ask` returns of its request."""
+
+        async def behaviour(request: object, context: Context) -> Answer:
+            return await self.answer(context, partial(ask, request))
+
+        return behaviour
 
     def status(self, error: BaseException) -> tuple[grpc.StatusCode, str]:
         """Return the status with which a call ends that has raised `error`."""

@@ -15,7 +15,6 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.adapters.grpc_unix.device_plugins import DevicePluginHandler
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
 from devicecore.adapters.grpc_unix.limits import PluginLimits, RegistrationRate
 from devicecore.adapters.grpc_unix.listening import ListeningTransport, Notify, Part
@@ -168,7 +167,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         server = RegistrationServer(self._directory, self._limits, self._rate, notify, self._generations.__next__)
         if self._registry is None:
             return server, ()
-        handlers = (DevicePluginHandler(server, self._directory), *self._handlers)
+        handlers = (server, *self._handlers)
         own_socket, allow_shared = self._directory.socket, self._allow_shared
         watcher = PluginWatcher(
             self._registry, handlers, self._limits, own_socket=own_socket, allow_shared=allow_shared

@@ -14,7 +14,6 @@ import grpc.aio
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.dra.answers import PREPARE, UNPREPARE
 from devicecore.domain.dra.errors import DriverCallError
-from devicecore.system.grpc_settings import own_details
 from devicecore.wire import dra_health_v1alpha1, dra_v1, dra_v1beta1
 
 PLUGIN_TYPE = "DRAPlugin"
@@ -90,16 +89,13 @@ def call_error(method: str, endpoint: str, error: grpc.RpcError) -> DriverCallEr
     """
     if not isinstance(error, grpc.aio.AioRpcError):  # the answer cannot be read
         return DriverCallError(method, "Internal", str(error).partition("desc = ")[2], unanswered=True)
-    code, details = error.code(), (error.details() or "")[:MAX_DETAILS]
+    code, details = error.code(), error.details() or ""
     name = rpc.go_code(code)
     if rpc.was_not_reached(error):
         cause = next((cause for cause in _CAUSES if cause in details.lower()), "connection refused")
         text = f"transport: Error while dialing: dial unix {endpoint}: connect: {cause}"
         return DriverCallError(method, name, f'connection error: desc = "{text}"')
-    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and (too_large := _TOO_LARGE.search(details)):
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and (too_large := _TOO_LARGE.search(details[:MAX_DETAILS])):
         return DriverCallError(method, name, f"grpc: received message larger than max{too_large[1]}", unanswered=True)
-    is_ours = details.startswith("Stream removed")
-    details = own_details(details)
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
-        details = "context deadline exceeded"  # our own side says this, in Go's words
-    return DriverCallError(method, name, details, unanswered=code in _AMBIGUOUS or is_ours)
+    is_unanswered = code in _AMBIGUOUS or details.startswith("Stream removed")
+    return DriverCallError(method, name, rpc.go_details(error)[:MAX_DETAILS], unanswered=is_unanswered)

@@ -52,10 +52,11 @@ class DriverLimits(ConnectionLimits):
 
 
 class DriverClient:
-    """One driver instance that is registered. Only the event loop's thread uses it, except for `call`.
+    """One driver instance that is registered; a `RegisteredPlugin` of the plugin watcher.
 
-    `services` is what the driver listed at registration, `notify` calls the listener in a worker thread.
-    `large_reports` is shared by all drivers.
+    Only the event loop's thread uses it, except for `call`. `services` is what the driver listed at registration,
+    `notify` calls the listener in a worker thread. `large_reports` is shared by all drivers. `closed` is called at the
+    end of `close`.
     """
 
     def __init__(
@@ -65,8 +66,11 @@ class DriverClient:
         limits: DriverLimits,
         notify: Notify[DriverEvent],
         large_reports: LargeMessages,
+        *,
+        closed: Callable[[], object],
     ) -> None:
         self.id = id_
+        self._closed = closed
         self._large_reports = large_reports
         self._health_method = calls.health_method(services)
         self._limits = limits
@@ -80,8 +84,8 @@ class DriverClient:
         self._tasks: list[asyncio.Task[NoReturn]] = []
 
     @property
-    def is_closed(self) -> bool:
-        """Whether the connection was given up."""
+    def lost(self) -> bool:
+        """Whether the instance is no longer registered. A connection that is lost is made again."""
         return self._connection is None
 
     async def register(self) -> None:
@@ -133,7 +137,7 @@ class DriverClient:
         self._open()
         await connection.close()
 
-    async def remove(self) -> None:
+    async def disconnect(self) -> None:
         """End the registration: `DriverRemoved`, and then nothing more. A second call does nothing."""
         async with self._turn:
             if not self._is_removed:
@@ -145,9 +149,12 @@ class DriverClient:
         """Give the connection up, without events. Calls that are under way fail. A second call does nothing."""
         self._is_removed = True
         connection, self._connection = self._connection, None
-        await self._end_tasks()
-        if connection is not None:
-            await connection.close()
+        try:
+            await self._end_tasks()
+        finally:  # this may have been cancelled, and the next call does not have the connection
+            if connection is not None:
+                await connection.close()
+        self._closed()
 
     async def _end_tasks(self) -> None:
         for task in self._tasks:
@@ -200,11 +207,8 @@ class DriverClient:
         connection, method, is_offered = self._connection, self._health_method, True
         if connection is None:
             return False
-        stream: grpc.aio.UnaryStreamMultiCallable[Message, bytes] = connection.channel.unary_stream(
-            method.path, request_serializer=method.request.SerializeToString
-        )
         bucket = TokenBucket(REPORTS_PER_SECOND, REPORTS_AT_ONCE, asyncio.get_running_loop().time)
-        call = stream(method.request())
+        call = rpc.stream(connection.channel, method)
         try:
             async for data in call:
                 while wait := bucket.take():  # noqa: ASYNC110  # only time fills the bucket

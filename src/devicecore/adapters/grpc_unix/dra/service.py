@@ -5,10 +5,10 @@ Law: every version of the API that the driver lists is answered by the same two 
 
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.dra import calls
@@ -70,19 +70,12 @@ class DriverService(Service):
     async def _last_report(self) -> dra_health_v1alpha1.NodeWatchResourcesResponse | None:
         return None if self._report is None else from_report(self._report, int(time.time()))
 
-    def _unary(self, method: calls.Method, ask: Callable[[Any], Any]) -> rpc.Behaviour:
-        def answer(request: object) -> object:
-            return method.response.FromString(
-                ask(request).SerializeToString()
-            )  # the messages of all versions are alike
+    def _unary(self, method: calls.Method, ask: Callable[[Any], Message]) -> rpc.Behaviour:
+        # The messages of all versions are alike.
+        return self.unary(lambda request: method.response.FromString(ask(request).SerializeToString()))
 
-        async def behaviour(request: object, context: Context) -> object:
-            return await self.answer(context, partial(answer, request))
-
-        return behaviour
-
-    def _prepare(self, request: Any) -> object:  # noqa: ANN401 - a message of the service's version
+    def _prepare(self, request: Any) -> Message:  # noqa: ANN401 - a message of the service's version
         return from_prepared(prepared(self._driver, to_claims(request.claims)))
 
-    def _unprepare(self, request: Any) -> object:  # noqa: ANN401 - a message of the service's version
+    def _unprepare(self, request: Any) -> Message:  # noqa: ANN401 - a message of the service's version
         return from_unprepared(unprepared(self._driver, to_claims(request.claims)))

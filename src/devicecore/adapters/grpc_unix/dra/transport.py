@@ -7,8 +7,9 @@ Law: a call to a driver blocks its caller at most one second longer than its tim
 import itertools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -80,22 +81,20 @@ class Drivers:
         """Return the connection to `instance`. Return None if it is not registered. Any thread may call this."""
         return self._clients.get(instance)
 
-    async def register(self, name: str, endpoint: str, services: Sequence[str]) -> "RegisteredDriver":
+    async def register(self, name: str, endpoint: str, services: Sequence[str]) -> DriverClient:
         """Register a driver and begin to connect. Raises DeviceCoreError if the listener refuses the driver."""
         service = choose_service(name, endpoint, services)
         id_ = InstanceId(DriverName(name), endpoint, service, self._next_generation())
-        self._clients[id_] = client = DriverClient(id_, services, self._limits, self._notify, self._large_reports)
-        try:
-            await client.register()
-        except BaseException:
-            self._clients.pop(id_, None)
-            raise
-        return RegisteredDriver(self, client)
-
-    async def remove(self, client: DriverClient) -> None:
-        """End the registration of an instance, and wait until the listener was notified."""
-        await client.remove()
-        self._clients.pop(client.id, None)
+        self._clients[id_] = client = DriverClient(
+            id_,
+            services,
+            self._limits,
+            self._notify,
+            self._large_reports,
+            closed=partial(self._clients.pop, id_, None),
+        )
+        await client.register()
+        return client
 
 
 class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
@@ -200,7 +199,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
         """Return a `DriverListenerError` for a registration."""
         return DriverListenerError(str(error)) if isinstance(event, DriverRegistered) else None
 
-    async def _register(self, name: str, endpoint: str, services: Sequence[str]) -> "RegisteredDriver":
+    async def _register(self, name: str, endpoint: str, services: Sequence[str]) -> DriverClient:
         run = self._run
         if run is None:
             raise DraStoppedError
@@ -209,9 +208,12 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
 
 @frozen
 class DriverHandler:
-    """Registers drivers that a plugin watcher has found; a `PluginHandler`."""
+    """Registers drivers that a plugin watcher has found; a `PluginHandler`.
 
-    _register: Any  # a coroutine function of name, endpoint and services
+    A driver need not listen yet when it is registered, as for a kubelet.
+    """
+
+    register: Callable[[str, str, Sequence[str]], Coroutine[Any, Any, DriverClient]]
     type: str = calls.PLUGIN_TYPE
 
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
@@ -226,28 +228,3 @@ class DriverHandler:
             problem = f"it is not an absolute path of at most {MAX_SOCKET_PATH} bytes"
             raise InvalidEndpointError(foreign_text(endpoint, MAX_NAME), problem)
         choose_service(name, endpoint, versions)
-
-    async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> "RegisteredDriver":
-        """Register the driver and begin to connect. It need not listen yet, as for a kubelet.
-
-        Raises DeviceCoreError if the listener refuses the driver.
-        """
-        registered: RegisteredDriver = await self._register(name, endpoint, versions)
-        return registered
-
-
-@frozen
-class RegisteredDriver:
-    """A `RegisteredPlugin`. It is lost only if the transport was stopped: a lost connection is made again."""
-
-    _drivers: Drivers
-    _client: DriverClient
-
-    @property
-    def lost(self) -> bool:
-        """Whether the instance is no longer registered."""
-        return self._client.is_closed
-
-    async def disconnect(self) -> None:
-        """End the registration, and wait until the listener was notified."""
-        await self._drivers.remove(self._client)
