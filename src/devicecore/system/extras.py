@@ -3,11 +3,18 @@
 Law: the error names the missing module, the extra, and a command for each of the two ways to install devicecore.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-def missing_extra(error: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:
-    """Return the error to raise in the place of `error`: it says which extra installs the missing module."""
-    message = (
-        f"{error}: in a clone of the repository, run pip install '.[{extra}]'; "
-        f"elsewhere, install the extra `{extra}`: pip install 'devicecore[{extra}]'"
-    )
-    return ModuleNotFoundError(message, name=error.name)
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Import something in this context that an extra installs. Raises ModuleNotFoundError that names the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        message = (
+            f"{error}: in a clone of the repository, run pip install '.[{extra}]'; "
+            f"elsewhere, install the extra `{extra}`: pip install 'devicecore[{extra}]'"
+        )
+        raise ModuleNotFoundError(message, name=error.name) from None

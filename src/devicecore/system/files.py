@@ -11,8 +11,12 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
 """Bytes that are read of a file unless the caller says otherwise."""
@@ -39,6 +43,16 @@ def open_into(opened: list[int], path: str | os.PathLike[str], flags: int, mode:
     return opened[-1]
 
 
+def with_open(path: str | os.PathLike[str], flags: int, use: Callable[[int], T], mode: int = 0o600) -> T:
+    """Open a file as `os.open` does, return what `use` returns of its descriptor, and close it. Raises OSError."""
+    opened: list[int] = []
+    try:
+        return use(open_into(opened, path, flags, mode))
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
 def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES, *, follow_links: bool = False) -> bytes:
     """Read a regular file of at most `max_bytes` bytes. This never waits: pipes and devices are refused.
 
@@ -46,32 +60,26 @@ def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES, *, 
     OSError with a sentence as its `strerror`, and FileNotFoundError if there is no file.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
-    opened: list[int] = []
     try:
-        descriptor = _opened_for_reading(opened, path, flags)
-        found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is a pipe, a socket or a device, expected a regular file", str(path))
-        with open(descriptor, "rb", closefd=False) as file:
-            blob = file.read(max_bytes + 1)
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
+        return with_open(path, flags, partial(_content, path, max_bytes))
+    except OSError as error:
+        if error.errno == errno.ELOOP and not follow_links and os.path.islink(path):  # noqa: PTH114 - `path` may be a str
+            raise OSError(errno.ELOOP, "it is a symbolic link, expected a regular file", str(path)) from None
+        raise
+
+
+def _content(path: str | os.PathLike[str], max_bytes: int, descriptor: int) -> bytes:
+    found = os.fstat(descriptor)
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is a pipe, a socket or a device, expected a regular file", str(path))
+    with open(descriptor, "rb", closefd=False) as file:
+        blob = file.read(max_bytes + 1)
     if len(blob) > max_bytes:
         problem = f"it has {max(found.st_size, len(blob))} bytes, expected at most {max_bytes}"
         raise OSError(errno.EFBIG, problem, str(path))
     return blob
-
-
-def _opened_for_reading(opened: list[int], path: str | os.PathLike[str], flags: int) -> int:
-    try:
-        return open_into(opened, path, flags)
-    except OSError as error:
-        if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW and os.path.islink(path):  # noqa: PTH114 - `path` may be a str
-            raise OSError(errno.ELOOP, "it is a symbolic link, expected a regular file", str(path)) from None
-        raise
 
 
 class DurableFile:
@@ -174,13 +182,8 @@ class DurableFile:
 
     def _sync(self, go_back: Callable[[], object]) -> None:
         """Make a rename durable, which fsync of the file does not do; if the disk refuses, try to `go_back`."""
-        opened: list[int] = []
         try:
-            try:
-                os.fsync(open_into(opened, self._directory, _DIRECTORY))
-            finally:
-                for descriptor in opened:
-                    os.close(descriptor)
+            with_open(self._directory, _DIRECTORY, os.fsync)
         except OSError:
             with suppress(OSError):
                 go_back()
@@ -210,9 +213,7 @@ def _written_at(mtime: float) -> str:
 
 
 def _write_new(path: str, blob: bytes, mode: int, *, durable: bool) -> _Identity:
-    opened: list[int] = []
-    try:
-        descriptor = open_into(opened, path, _NEW_FILE, mode)
+    def write(descriptor: int) -> _Identity:
         rest = blob
         while rest:
             rest = rest[os.write(descriptor, rest) :]
@@ -224,6 +225,5 @@ def _write_new(path: str, blob: bytes, mode: int, *, durable: bool) -> _Identity
             if durable:
                 os.fsync(descriptor)
         return _identity_of(found)
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
+
+    return with_open(path, _NEW_FILE, write, mode)

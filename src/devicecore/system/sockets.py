@@ -40,15 +40,6 @@ def socket_identity(path: str) -> SocketIdentity | None:
     return SocketIdentity(found.st_dev, found.st_ino, found.st_mtime_ns) if stat.S_ISSOCK(found.st_mode) else None
 
 
-def is_at(path: str, identity: SocketIdentity) -> bool:
-    """Return whether the socket at `path` is the one with `identity`. This is the faster question."""
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return False
-    return (found.st_ino, found.st_mtime_ns, found.st_dev) == (identity.inode, identity.created_ns, identity.device)
-
-
 def check_socket_path(path: str) -> None:
     """Refuse a path that cannot be bound. Raises SocketPathTooLongError if it has too many bytes."""
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:

@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
-from devicecore.system.extras import missing_extra
+from devicecore.system.extras import needs_extra
 
-try:
+with needs_extra("testing"):
     from hypothesis import strategies as st
-except ModuleNotFoundError as _error:
-    raise missing_extra(_error, "testing") from None
 
 Json = Any  # API objects
 T = TypeVar("T")

@@ -33,12 +33,10 @@ from devicecore.domain.node_state import NodeState
 from devicecore.domain.policies import Choice
 from devicecore.domain.selection import AskPlugin, ResourceRequest
 from devicecore.domain.topology import NumaMask, Policy, Scope, Topology, TopologyHint
-from devicecore.system.extras import missing_extra
+from devicecore.system.extras import needs_extra
 
-try:
+with needs_extra("testing"):
     from hypothesis import strategies as st
-except ModuleNotFoundError as _error:
-    raise missing_extra(_error, "testing") from None
 
 RESOURCES = (ResourceName("example.com/gpu"), ResourceName("example.com/rdma"))
 """The default resources."""

@@ -13,12 +13,10 @@ from functools import lru_cache
 
 from attrs import field, frozen
 
-from devicecore.system.extras import missing_extra
+from devicecore.system.extras import needs_extra
 
-try:
+with needs_extra("cel"):
     from cel_expr_python import cel
-except ModuleNotFoundError as _error:
-    raise missing_extra(_error, "cel") from None
 
 from devicecore.adapters.cel import functions, rewriting
 from devicecore.domain.allocation import Features, PoolDevice, SelectorError

@@ -22,7 +22,7 @@ from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.loop import LoopThread
 from devicecore.system.grpc_settings import channel_options, target
 from devicecore.system.in_time import NOTICED, NoThreadError, WaitingThreads, in_time
-from devicecore.system.sockets import SocketIdentity, is_at
+from devicecore.system.sockets import SocketIdentity, socket_identity
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -114,7 +114,7 @@ class _DirectCalls:
     def call(
         self, threads: WaitingThreads, method: rpc.Method[Request, Response], request: Request, seconds: float
     ) -> Response:
-        if not self._is_usable or not is_at(self._path, self._identity):
+        if not self._is_usable or socket_identity(self._path) != self._identity:
             raise _NotSentError
         try:
             data = in_time(partial(self._ask, method, request, seconds), max(seconds, 0.0) + NOTICED, threads.begin)

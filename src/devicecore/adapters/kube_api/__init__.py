@@ -4,16 +4,14 @@ Laws: The sink never changes a key that no published status has named. It sends 
 older ones. `publish` never waits for the network. Needs the extra `kubernetes`.
 """
 
-from devicecore.system.extras import missing_extra
+from devicecore.system.extras import needs_extra
 
-try:
+with needs_extra("kubernetes"):
     from devicecore.adapters.kube_api.access import Access, NodeNameError
-    from devicecore.adapters.kube_api.backoff import Backoff
     from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT, ApiAccessError
     from devicecore.adapters.kube_api.patches import PatchStrategy
+    from devicecore.adapters.kube_api.publishing import Backoff
     from devicecore.adapters.kube_api.sink import KubeApiSink, Pace
-except ModuleNotFoundError as _error:
-    raise missing_extra(_error, "kubernetes") from None
 
 __all__ = [
     "SERVICE_ACCOUNT",

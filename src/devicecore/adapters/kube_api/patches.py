@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import InvalidQuantityError
@@ -61,16 +61,13 @@ class Wanted:
     def updated(self, status: NodeStatus, gone: int | None) -> "Wanted":
         """What is wanted after another status; `gone` is the count of its removed resources, None to remove the key."""
         left = dict.fromkeys(status.removed, gone)
-        return evolve(
-            self,
-            capacity={**self.capacity, **left, **status.capacity},
-            allocatable={**self.allocatable, **left, **status.allocatable},
-        )
+        allocatable = {**self.allocatable, **left, **status.allocatable}
+        return Wanted({**self.capacity, **left, **status.capacity}, allocatable)
 
     def with_leftovers(self, leftovers: Mapping[str, Collection[ResourceName]], gone: int | None) -> "Wanted":
         """What is wanted if an earlier run wrote these keys as well; a key that a status named stays as it is."""
         capacity, allocatable = (dict.fromkeys(leftovers[section], gone) for section in SECTIONS)
-        return evolve(self, capacity={**capacity, **self.capacity}, allocatable={**allocatable, **self.allocatable})
+        return Wanted({**capacity, **self.capacity}, {**allocatable, **self.allocatable})
 
     @property
     def sections(self) -> Iterator[tuple[str, Counts]]:

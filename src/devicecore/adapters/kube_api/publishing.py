@@ -13,11 +13,12 @@ from functools import partial
 from http import HTTPStatus
 from typing import Generic, TypeVar
 
+from attrs import frozen
+
 from devicecore.adapters.kube_api.access import ApiServer, RequestError
-from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.domain.errors import DeviceCoreError, NotStartedError
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
-from devicecore.system.background import SupervisedThread
+from devicecore.system.background import SupervisedThread, bounded_backoff
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +27,18 @@ _LAST_SECONDS = 1.0  # for a thread to end after its request was ended
 Error = TypeVar("Error", bound=DeviceCoreError)
 Wish = TypeVar("Wish")
 Seen = TypeVar("Seen")
+
+
+@frozen
+class Backoff:
+    """How long to wait between attempts: `first` seconds, then twice as long each time, up to `maximum`."""
+
+    first: float = 0.5
+    maximum: float = 30.0
+
+    def delay(self, failures: int, luck: float) -> float:
+        """Return the seconds after so many failures in a row. `luck`, from 0 to 1, spreads the attempts of nodes."""
+        return bounded_backoff(failures, self.first, self.maximum) * (0.5 + luck / 2)
 
 
 class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):

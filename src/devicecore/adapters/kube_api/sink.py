@@ -20,9 +20,8 @@ from devicecore.adapters.kube_api.access import (
     check_node_name,
     node_sentences,
 )
-from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.patches import Json, NodeObject, PatchStrategy, PatchType, Wanted, changes, render
-from devicecore.adapters.kube_api.publishing import ApiPublisher
+from devicecore.adapters.kube_api.publishing import ApiPublisher, Backoff
 from devicecore.adapters.kube_api.requests import NODES
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError

@@ -18,9 +18,8 @@ from devicecore.adapters.kube_api.access import (
     check_node_name,
     node_sentences,
 )
-from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.adapters.kube_api.publishing import ApiPublisher
+from devicecore.adapters.kube_api.publishing import ApiPublisher, Backoff
 from devicecore.adapters.kube_api.requests import NODES, SLICES, all_of
 from devicecore.domain.dra.errors import SlicePublishError
 from devicecore.domain.dra.model import DriverName

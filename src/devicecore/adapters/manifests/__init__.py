@@ -7,12 +7,10 @@ before stays in force until the file is corrected or deleted, and no other file 
 dynamic resource allocation, and `pods_file` survives a restart.
 """
 
-from devicecore.system.extras import missing_extra
+from devicecore.system.extras import needs_extra
 
-try:
+with needs_extra("manifests"):
     from devicecore.adapters.manifests.directory import Changes, ManifestPods
     from devicecore.adapters.manifests.pods import ManifestError, read_pods
-except ModuleNotFoundError as _error:
-    raise missing_extra(_error, "manifests") from None
 
 __all__ = ["Changes", "ManifestError", "ManifestPods", "read_pods"]

@@ -23,7 +23,7 @@ from pathlib import Path
 from devicecore.domain.json_size import MAX_BYTES, OBJECTS, size_problem
 from devicecore.domain.model import PodUid
 from devicecore.domain.text import foreign_text
-from devicecore.system.files import DurableFile
+from devicecore.system.files import DurableFile, with_open
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MODE = 0o600  # it copies manifests, which may be secret
@@ -88,12 +88,12 @@ class PodsFile:
         """Append a line; return whether that succeeded."""
         line = json.dumps(pod).encode() + b"\n"
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+        def write(descriptor: int) -> bool:
+            return stat.S_ISREG(os.fstat(descriptor).st_mode) and os.write(descriptor, line) == len(line)
+
         try:
-            descriptor = os.open(self._path, flags)
-            try:
-                return stat.S_ISREG(os.fstat(descriptor).st_mode) and os.write(descriptor, line) == len(line)
-            finally:
-                os.close(descriptor)
+            return with_open(self._path, flags, write)
         except OSError:  # the file is gone or the disk is full: the whole file is written again
             return False
 

@@ -19,13 +19,11 @@ from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.model import ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.text import foreign_text
-from devicecore.system.extras import missing_extra
+from devicecore.system.extras import needs_extra
 
-try:
+with needs_extra("prometheus"):
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-except ModuleNotFoundError as _error:
-    raise missing_extra(_error, "prometheus") from None
 
 from devicecore.adapters.prometheus.server import CannotListenError, MetricsServer
 

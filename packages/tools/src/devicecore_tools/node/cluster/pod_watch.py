@@ -14,9 +14,9 @@ from http import HTTPStatus
 from typing import Protocol
 
 from devicecore.adapters.kube_api.access import Access, ApiServer, RequestError, check_node_name
-from devicecore.adapters.kube_api.backoff import Backoff
 from devicecore.adapters.kube_api.http import AnswerTooLargeError
 from devicecore.adapters.kube_api.patches import Json
+from devicecore.adapters.kube_api.publishing import Backoff
 from devicecore.adapters.kube_api.requests import PODS, SENTENCES, pages
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
