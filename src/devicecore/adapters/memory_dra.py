@@ -25,7 +25,7 @@ from devicecore.domain.dra.drivers import (
 )
 from devicecore.domain.dra.errors import ClaimSourceError, DraStoppedError, DriverCallError
 from devicecore.domain.dra.health import ReportedHealth
-from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName, PreparedDevice, ResourceClaim
+from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName, ResourceClaim
 from devicecore.ports.dra_driver import DraDriver, check_driver, prepared, unprepared
 from devicecore.ports.drivers import DriverListener
 
@@ -83,7 +83,10 @@ class MemoryDriverTransport:
         answer = self._call(instance, PREPARE, lambda driver: prepared(driver, tuple(claims)))
         if instance.service == _V1:
             return answer
-        return {uid: evolve(result, devices=_without_shares(result)) for uid, result in answer.items()}
+        return {  # `v1beta1` has no share ids
+            uid: evolve(result, devices=tuple(evolve(device, share_id=None) for device in result.devices))
+            for uid, result in answer.items()
+        }
 
     def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
         """Ask a driver to release claims."""
@@ -111,11 +114,6 @@ class MemoryDriverTransport:
     def _remove(self, id_: InstanceId) -> None:
         self._notify(DriverRemoved(id_))
         self._instances.pop(id_, None)
-
-
-def _without_shares(result: PrepareResult) -> tuple[PreparedDevice, ...]:
-    """`v1beta1` has no share ids."""
-    return tuple(evolve(device, share_id=None) for device in result.devices)
 
 
 class MemoryDriverInstance:

@@ -49,10 +49,7 @@ Data = Any  # what JSON can hold: dict, list, str, int, float, bool or None
 def read_documents(text: str, file: str, *, error: type[DocumentError] = DocumentError) -> list[Value]:
     """Return the documents of a text that are not empty: YAML, or JSON values one after the other.
 
-    `file` is the name of its file, and `error` the type of error that is raised.
-
-    Raises:
-        DocumentError: the text is not YAML, or too large.
+    `file` is the name of its file. Raises `error`, a DocumentError, if the text is not YAML, or too large.
     """
     whole = Value(None, Document(file, error=error))
     if len(text) > MAX_DOCUMENT_SIZE:

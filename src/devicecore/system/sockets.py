@@ -98,12 +98,8 @@ class OwnedSocket:
     def binding(self) -> Iterator[str]:
         """Yield a private path at which to bind the socket; at the end of the block it replaces what is at `path`.
 
-        If the block raises, nothing is changed. A call while an older socket of ours lies at `path` replaces it.
-
-        Raises:
-            SocketPathTooLongError: the path is too long.
-            DirectoryError: something other than a socket is in the way.
-            OSError: the directory is missing, or no files can be made in it.
+        If the block raises, nothing is changed. A call while an older socket of ours lies at `path` replaces it. Raises
+        SocketPathTooLongError, DirectoryError if something other than a socket is in the way, and OSError.
         """
         check_socket_path(self.path)
         check_not_in_the_way(self.path)

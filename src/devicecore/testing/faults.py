@@ -10,7 +10,7 @@ in place of the others. Any function that takes a `Call` is a fault.
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -41,6 +41,7 @@ CALL_LIMIT = 30.0
 
 _DEADLINE_EXCEEDED = "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
 
+T = TypeVar("T")
 Answer = Any  # the answer of any method of any port
 
 
@@ -396,16 +397,17 @@ class _Faulty:
     def _run(
         self,
         method: str,
-        answer: Callable[..., Answer],
+        answer: Callable[..., T],
         arguments: tuple[object, ...],
         failure: Callable[[str], Exception],
         *,
         nothing: Callable[[], Answer] = lambda: None,
         timeout: float = CALL_LIMIT,
         plugin: PluginId | None = None,
-    ) -> Answer:
+    ) -> T:
         given = method, arguments, self._adapter, self._clock, timeout, plugin
-        return self._script.run(Call(*given, answer=answer, nothing=nothing, failure=failure))
+        answered: T = self._script.run(Call(*given, answer=answer, nothing=nothing, failure=failure))
+        return answered
 
 
 class FaultyTransport(_Faulty, PluginTransport):
@@ -448,8 +450,7 @@ class FaultyTransport(_Faulty, PluginTransport):
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         """Call Allocate of `plugin`."""
-        answer: Receipt = self._call(ALLOCATE, plugin, self._transport.allocate, (devices,), timeout)
-        return answer
+        return self._call(ALLOCATE, plugin, self._transport.allocate, (devices,), timeout)
 
     def get_preferred_allocation(
         self,
@@ -463,8 +464,7 @@ class FaultyTransport(_Faulty, PluginTransport):
         """Call GetPreferredAllocation of `plugin`."""
         question = (available, must_include, size)
         ask = self._transport.get_preferred_allocation
-        answer: tuple[DeviceId, ...] = self._call(GET_PREFERRED_ALLOCATION, plugin, ask, question, timeout)
-        return answer
+        return self._call(GET_PREFERRED_ALLOCATION, plugin, ask, question, timeout)
 
     def pre_start_container(
         self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None
@@ -480,15 +480,15 @@ class FaultyTransport(_Faulty, PluginTransport):
         self,
         method: str,
         plugin: PluginId,
-        ask: Callable[..., Answer],
+        ask: Callable[..., T],
         arguments: tuple[object, ...],
         timeout: float | None,
-    ) -> Answer:
+    ) -> T:
         if plugin in self._dropped:
             raise PluginStoppedError(plugin.resource)
         limit = CALL_LIMIT if timeout is None else min(CALL_LIMIT, timeout)
 
-        def answer(*changed: object) -> Answer:
+        def answer(*changed: object) -> T:
             return ask(plugin, *changed, timeout=limit)
 
         def nothing() -> Answer:
@@ -520,8 +520,7 @@ class FaultyPlugin(_Faulty, DevicePlugin):
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
         """Call `allocate` of the wrapped plugin."""
         nothing = ContainerAllocateResponse()
-        answer: ContainerAllocateResponse = self._call(ALLOCATE, self._plugin.allocate, devices, nothing=nothing)
-        return answer
+        return self._call(ALLOCATE, self._plugin.allocate, devices, nothing=nothing)
 
     def get_preferred_allocation(
         self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
@@ -534,7 +533,7 @@ class FaultyPlugin(_Faulty, DevicePlugin):
         """Call `pre_start_container` of the wrapped plugin."""
         self._call(PRE_START_CONTAINER, self._plugin.pre_start_container, devices, nothing=None)
 
-    def _call(self, method: str, answer: Callable[..., Answer], *arguments: object, nothing: Answer) -> Answer:
+    def _call(self, method: str, answer: Callable[..., T], *arguments: object, nothing: Answer) -> T:
         return self._run(method, answer, arguments, RuntimeError, nothing=lambda: nothing)
 
 
@@ -547,8 +546,7 @@ class FaultyStore(_Faulty, CheckpointStore):
 
     def load(self) -> bytes | None:
         """Load the blob."""
-        blob: bytes | None = self._run("load", self._store.load, (), partial(StoreError, "checkpoint", "read"))
-        return blob
+        return self._run("load", self._store.load, (), partial(StoreError, "checkpoint", "read"))
 
     def save(self, blob: bytes) -> None:
         """Save the blob."""
@@ -556,9 +554,7 @@ class FaultyStore(_Faulty, CheckpointStore):
 
     def set_aside(self) -> str | None:
         """Set the blob aside."""
-        failure = partial(StoreError, "checkpoint", "set aside")
-        place: str | None = self._run("set_aside", self._store.set_aside, (), failure)
-        return place
+        return self._run("set_aside", self._store.set_aside, (), partial(StoreError, "checkpoint", "set aside"))
 
 
 class FaultySink(_Faulty, NodeStatusSink):

@@ -134,11 +134,7 @@ class CelSelectors:
         return known
 
     def _evaluate(self, compiled: _Compiled, device: PoolDevice) -> bool:
-        """Return the value of an expression for a device.
-
-        Raises:
-            SelectorError: it has none.
-        """
+        """Return the value of an expression for a device. Raises SelectorError if it has none."""
         try:
             return self._evaluate_whole(compiled, device)
         except SelectorError as error:
@@ -159,11 +155,7 @@ class CelSelectors:
         return value
 
     def _evaluate_pieces(self, pieces: rewriting.Pieces, device: PoolDevice) -> bool:
-        """Return what pieces of `all` or `exists` say together: an error counts only if no other piece decides.
-
-        Raises:
-            SelectorError: it cannot be told.
-        """
+        """Return what pieces of `all` or `exists` say together: an error counts only if no other piece decides."""
         failed = None
         for piece in pieces.parts:
             compiled = self._compile_tokens(piece, " ".join(piece))

@@ -119,10 +119,6 @@ def _succeeds(parse: Callable[..., object]) -> Callable[..., bool]:
     return whether
 
 
-def _parse_quantity(text: str) -> CelValue:
-    return quantity_message(Quantity.parse(text))
-
-
 def _parse_url(text: str) -> CelValue:
     if not urlsplit(text).scheme and not text.startswith("/"):
         message = f"URL parse error: {text[:100]!r}"
@@ -157,10 +153,6 @@ def _contains(outer: CelValue, inner: "CelValue | str") -> bool:
     network, other = _network(outer).network, _network(inner).network
     first, last = other.network_address, other.broadcast_address
     return first in network and last in network
-
-
-def _is_link_local_multicast(one: CelValue) -> bool:
-    return _address(one).is_multicast and one.text.startswith(("224.0.0.", "ff02"))
 
 
 def _is_global_unicast(one: CelValue) -> bool:
@@ -300,7 +292,7 @@ def _format_errors(name: str, text: str) -> list[str]:
 
 def _conversions() -> Iterator[_Row]:
     for kind, name, parse in (
-        (QUANTITY, "Quantity", _parse_quantity),
+        (QUANTITY, "Quantity", lambda text: quantity_message(Quantity.parse(text))),
         (SEMVER, "Semver", version_message),
         (URL, "URL", _parse_url),
         (IP, "IP", _parse_ip),
@@ -346,7 +338,8 @@ def _addresses() -> Iterator[_Row]:
     yield _member("family", _INT, [IP], lambda a: _address(a).version)
     yield _member("isUnspecified", _BOOL, [IP], lambda a: _address(a).is_unspecified)
     yield _member("isLoopback", _BOOL, [IP], lambda a: _address(a).is_loopback)
-    yield _member("isLinkLocalMulticast", _BOOL, [IP], _is_link_local_multicast)
+    link_local = "224.0.0.", "ff02"
+    yield _member("isLinkLocalMulticast", _BOOL, [IP], lambda a: a.text.startswith(link_local))
     yield _member("isLinkLocalUnicast", _BOOL, [IP], lambda a: _address(a).is_link_local)
     yield _member("isGlobalUnicast", _BOOL, [IP], _is_global_unicast)
     for kind in (_TEXT, IP):

@@ -27,14 +27,9 @@ class SemanticVersion:
 
     @classmethod
     def parse(cls, text: str, *, normalize: bool = False) -> "SemanticVersion":
-        """Return the version that `text` says.
+        """Return the version that `text` says, such as `1.2.3-rc.1+build`. Raises ValueError for any other text.
 
-        Args:
-            text: `1.2.3`, `1.2.3-rc.1+build`.
-            normalize: whether a leading `v`, leading zeros and missing numbers are allowed.
-
-        Raises:
-            ValueError: `text` is no version.
+        `normalize` allows a leading `v`, leading zeros and missing numbers.
         """
         found = _STRICT.fullmatch(_normalized(text) if normalize else text) if len(text) <= _MAX_LENGTH else None
         if found is None:

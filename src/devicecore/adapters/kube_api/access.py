@@ -218,13 +218,9 @@ class ApiServer:
     ) -> Iterator[tuple[str, T]]:
         """Yield the changes of the objects at `path` that match a field selector since a version.
 
-        This goes on until the server ends the watch. If `since` is empty, the first events are the objects as they are.
-
-        Yields:
-            `ADDED`, `MODIFIED`, `DELETED` or, if they are asked for, `BOOKMARK`; and the object as `parse` returns it.
-
-        Raises:
-            RequestError: the server refuses, the connection fails, or the versions since then are no longer known.
+        A change is `ADDED`, `MODIFIED`, `DELETED` or, if they are asked for, `BOOKMARK`; and the object as `parse`
+        returns it. If `since` is empty, the first events are the objects as they are. The server ends the watch some
+        time. Raises RequestError also if the versions since then are no longer known.
         """
         query = {"fieldSelector": selector, "timeoutSeconds": str(_WATCH_SECONDS), "watch": "true"}
         if since:
@@ -270,8 +266,7 @@ class ApiServer:
     def ask(self, request: ApiRequest, call: Callable[[], T]) -> T:
         """Return what `call` returns, which sends `request`. If credentials have expired, call it once more.
 
-        Raises:
-            RequestError: `call` has raised.
+        Raises RequestError if `call` raises.
         """
         is_new = self._connection is None
         try:

@@ -93,16 +93,7 @@ class ApiConnection:
 def load(
     kubeconfig: str | os.PathLike[str] | None, context: str | None, service_account: str | os.PathLike[str]
 ) -> ApiConnection:
-    """Read how to reach the API server.
-
-    Args:
-        kubeconfig: the file; None for the service account, then the files of `$KUBECONFIG`, then `~/.kube/config`.
-        context: the context to use; None for the current one.
-        service_account: the directory of the service account.
-
-    Raises:
-        ApiAccessError: a file is missing or cannot be used.
-    """
+    """Read how to reach the API server; `Access` says from where. Raises ApiAccessError."""
     account = Path(service_account)
     if kubeconfig is None and (account / "token").is_file():
         return _of_service_account(account)

@@ -32,15 +32,9 @@ class Credentials:
 
 
 def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Credentials:
-    """Run a program and read what it gives.
+    """Run a program and read what it gives. Raises CredentialError if it fails, or gives no credentials.
 
-    Args:
-        program: what to run.
-        timeout: seconds after which the program is killed.
-        is_stopped: whether its answer is no longer needed, so that it is killed at once.
-
-    Raises:
-        CredentialError: the program fails, or gives no credentials.
+    It is killed after `timeout` seconds, or as soon as its answer is no longer needed (`is_stopped`).
     """
     name = f"exec program {program.command[0]!r}"
     spec: dict[str, object] = {"interactive": False}

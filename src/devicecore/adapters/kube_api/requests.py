@@ -84,11 +84,7 @@ class ApiServers(HasLifecycle):
             server.disconnect()
 
     def _send(self, request: ApiRequest) -> dict[str, Json]:
-        """Send a request, and return the object that is the answer.
-
-        Raises:
-            RequestError: the server refuses or does not answer, or this is not started.
-        """
+        """Send a request, and return the object that is the answer. Raises RequestError also if this is not started."""
         began = time.monotonic()
         try:
             self._lifecycle.check_running()
@@ -128,10 +124,7 @@ class ApiServers(HasLifecycle):
 def all_of(server: ApiServer, resource: ApiResource, fields: str = "", *, page: int = PAGE) -> tuple[list[Json], str]:
     """Return the objects that a field selector matches, and the version of the list.
 
-    The server may take as long for all pages together as for two answers.
-
-    Raises:
-        RequestError: the server refuses, or does not answer, or not with a list.
+    The server may take as long for all pages together as for two answers. Raises RequestError.
     """
 
     def answer() -> tuple[list[Json], str]:

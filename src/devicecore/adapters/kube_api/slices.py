@@ -145,11 +145,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         self._succeeded(wanted, version)
 
     def _write(self, needed: SliceChanges) -> None:
-        """Make the changes; those that another client has overtaken are left to the next attempt.
-
-        Raises:
-            RequestError: a change is refused, or its result is not known.
-        """
+        """Make the changes; those that another client has overtaken are left to the next attempt."""
         for body in needed.create:
             self._try(ApiRequest("create resourceslices", "POST", SLICES.path(), body=body))
         changed: tuple[Json, ...] = needed.update

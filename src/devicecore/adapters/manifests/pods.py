@@ -58,14 +58,9 @@ class Manifest:
 
 
 def read_manifest(text: str, file: str) -> Manifest:
-    """Return what is in a manifest.
+    """Return what is in a manifest, which is YAML or JSON. `file` is the name for errors, and for the UIDs of pods.
 
-    Args:
-        text: YAML or JSON.
-        file: the manifest's name. Errors have it, and the UIDs that are made for pods without one.
-
-    Raises:
-        ManifestError: something in the manifest cannot be used, or nothing is in it, as while it is being written.
+    Raises ManifestError if something in it cannot be used, or nothing is in it, as while it is being written.
     """
     pods: list[Pod] = []
     claims: list[ManifestClaim] = []
@@ -90,7 +85,11 @@ def read_manifest(text: str, file: str) -> Manifest:
 
 
 def read_pods(text: str, file: str) -> tuple[Pod, ...]:
-    """Return the pods in a manifest, at least one. The arguments are those of `read_manifest`.
+    """Return the pods in a manifest, at least one.
+
+    Args:
+        text: YAML or JSON.
+        file: the manifest's name. Errors have it, and the UIDs that are made for pods without one.
 
     Raises:
         ManifestError: something in the manifest cannot be used, or no pod is in it.

@@ -106,8 +106,7 @@ class PodsFile:
 def state_in(blob: bytes, boot: str) -> tuple[dict[str, str], set[PodUid]]:
     """Return the manifests in such a file, by name, and the pods that run in this boot.
 
-    Raises:
-        ValueError, TypeError, AttributeError, RecursionError: it is no such file.
+    Raises ValueError, TypeError, AttributeError or RecursionError if it is no such file.
     """
     if problem := size_problem(blob, OBJECTS):
         raise ValueError(problem)

@@ -173,15 +173,13 @@ class PodResourcesServer(HasLifecycle):
         return answer(self._look())
 
     def _service(self, name: str, version: str, methods: _Methods) -> grpc.GenericRpcHandler:
-        return grpc.method_handlers_generic_handler(
-            name,
-            {
-                method: grpc.unary_unary_rpc_method_handler(
-                    self._answering(method, version, answer), request.FromString, _serialize
-                )
-                for method, (request, answer) in methods.items()
-            },
-        )
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            method: grpc.unary_unary_rpc_method_handler(
+                self._answering(method, version, answer), request.FromString, lambda sent: sent.SerializeToString()
+            )
+            for method, (request, answer) in methods.items()
+        }
+        return grpc.method_handlers_generic_handler(name, handlers)
 
     def _answering(
         self, method: str, version: str, answer: Callable[[Any], Message]
@@ -191,18 +189,16 @@ class PodResourcesServer(HasLifecycle):
 
         def answered(request: Message, context: grpc.ServicerContext) -> Message:
             if self._bucket.take():
-                context.abort(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit"
-                )  # a kubelet does not count these
+                # A kubelet does not count these.
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
             try:
                 response = answer(request)
             except Exception as error:  # noqa: BLE001 - the caller gets every error as an answer
                 self._observe(method, version, True)  # noqa: FBT003 - whether it failed
                 if not isinstance(error, _NotFoundError):
                     _log.exception("%s of the pod-resources API failed", method)
-                context.abort(
-                    grpc.StatusCode.UNKNOWN, foreign_text(str(error))
-                )  # a plain error of a Go handler is UNKNOWN
+                # A plain error of a Go handler is UNKNOWN.
+                context.abort(grpc.StatusCode.UNKNOWN, foreign_text(str(error)))
             self._observe(method, version, False)  # noqa: FBT003 - whether it failed
             return response
 
@@ -211,7 +207,3 @@ class PodResourcesServer(HasLifecycle):
 
 class _NotFoundError(Exception):
     """The pod does not exist."""
-
-
-def _serialize(message: Message) -> bytes:
-    return message.SerializeToString()
