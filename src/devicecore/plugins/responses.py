@@ -51,10 +51,7 @@ def last_number(device: DeviceId) -> int:
 
 
 def numbered_device_nodes(
-    devices: Iterable[DeviceId],
-    name: str,
-    minor: Callable[[DeviceId], int] = last_number,
-    permissions: str = "rw",
+    devices: Iterable[DeviceId], name: str, minor: Callable[[DeviceId], int] = last_number, permissions: str = "rw"
 ) -> ContainerAllocateResponse:
     """Return device nodes `/dev/NAME<minor>`, which the container sees as `/dev/NAME0`, `/dev/NAME1`, and so on.
 

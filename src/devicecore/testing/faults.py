@@ -477,12 +477,7 @@ class FaultyTransport(_Faulty, PluginTransport):
         return self._transport.read(receipt)
 
     def _call(
-        self,
-        method: str,
-        plugin: PluginId,
-        ask: Callable[..., T],
-        arguments: tuple[object, ...],
-        timeout: float | None,
+        self, method: str, plugin: PluginId, ask: Callable[..., T], arguments: tuple[object, ...], timeout: float | None
     ) -> T:
         if plugin in self._dropped:
             raise PluginStoppedError(plugin.resource)

@@ -55,10 +55,6 @@ _MAX_STEPS = 6  # reservations, confirmations, releases and evictions of a ledge
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=8)  # all characters of a protobuf string
 _WORDS = st.sampled_from(("a", "b", "c"))
 
-_reused = lru_cache(maxsize=64)
-"""Makes a strategy once: in a composite strategy, making and checking one takes longer than drawing from it."""
-
-
 # --- names and devices -----------------------------------------------------------------------------------------------
 
 
@@ -200,7 +196,7 @@ def pods(
     )
 
 
-@_reused
+@lru_cache(maxsize=64)  # making and checking a strategy takes longer than drawing from it
 def _limits(
     resources: tuple[str, ...], max_init_containers: int
 ) -> tuple[st.SearchStrategy[list[dict[str, int]]], st.SearchStrategy[list[tuple[dict[str, int], bool]]]]:
@@ -237,16 +233,33 @@ def provider_hints(*, nodes: int = 4) -> st.SearchStrategy[dict[str, tuple[Topol
 # --- ledgers and node states -----------------------------------------------------------------------------------------
 
 
+_CONTAINERS = st.builds(ContainerKey, st.sampled_from(PODS), _WORDS)
+_RESOURCES = st.sampled_from(RESOURCES)
+_FATES = st.sampled_from(("confirm", "keep", "release", "evict"))  # of a reservation
+_NODES = st.lists(numa_nodes(), max_size=2, unique=True).map(lambda listed: tuple(sorted(listed)))
+# Allocations as in a checkpoint, independent of each other: two of them may have the same device.
+_ALLOCATIONS = st.lists(
+    st.builds(
+        Allocation,
+        _CONTAINERS,
+        _RESOURCES,
+        st.dictionaries(st.sampled_from(_HELD), _NODES, min_size=1, max_size=3),
+        st.binary(max_size=4).map(Receipt),
+    ),
+    max_size=3,
+)
+_SIMPLE_LISTS = device_lists(ids=device_ids(awkward=False))
+
+
 @st.composite
 def ledgers(draw: st.DrawFn, *, shared_by_error: bool = False) -> Ledger:
     """Ledgers in which containers of `PODS` hold simple devices of `RESOURCES`, reserved or allocated.
 
     With `shared_by_error`, a ledger begins as a checkpoint in which two pods may have the same device.
     """
-    keys, names, fates = _steps()
-    ledger = Ledger.of(draw(_allocation_lists())) if shared_by_error else Ledger()
+    ledger = Ledger.of(draw(_ALLOCATIONS)) if shared_by_error else Ledger()
     for _ in range(draw(st.integers(0, _MAX_STEPS))):
-        key, resource, fate = draw(keys), draw(names), draw(fates)
+        key, resource, fate = draw(_CONTAINERS), draw(_RESOURCES), draw(_FATES)
         free = [device for device in _HELD if device not in ledger.in_use(resource)]
         if fate == "evict":
             ledger = ledger.evict([key.pod])
@@ -264,29 +277,12 @@ def _attached_to(node: NumaNode) -> Callable[[DeviceId], tuple[NumaNode, ...]]:
     return lambda _: (node,)
 
 
-@_reused
-def _steps() -> tuple[st.SearchStrategy[ContainerKey], st.SearchStrategy[ResourceName], st.SearchStrategy[str]]:
-    """Return a container, the resource that it requests, and what happens to the reservation."""
-    fates = st.sampled_from(("confirm", "keep", "release", "evict"))
-    return st.builds(ContainerKey, st.sampled_from(PODS), _WORDS), st.sampled_from(RESOURCES), fates
-
-
-@_reused
-def _allocation_lists() -> st.SearchStrategy[list[Allocation]]:
-    """Allocations as in a checkpoint, independent of each other: two of them may have the same device."""
-    keys = st.builds(ContainerKey, st.sampled_from(PODS), _WORDS)
-    nodes = st.lists(numa_nodes(), max_size=2, unique=True).map(lambda listed: tuple(sorted(listed)))
-    held = st.dictionaries(st.sampled_from(_HELD), nodes, min_size=1, max_size=3)
-    receipts = st.binary(max_size=4).map(Receipt)
-    return st.lists(st.builds(Allocation, keys, st.sampled_from(RESOURCES), held, receipts), max_size=3)
-
-
 @st.composite
 def plugin_events(
     draw: st.DrawFn, *, lists: st.SearchStrategy[tuple[Device, ...]] | None = None, max_size: int = 8
 ) -> tuple[Event, ...]:
     """Events of a transport: instances register, report and are lost; some events are late, some come after a loss."""
-    reports = _simple_lists() if lists is None else lists
+    reports = _SIMPLE_LISTS if lists is None else lists
     options = st.builds(PluginOptions, st.booleans(), st.booleans())
     seen: list[PluginId] = []
     events: list[Event] = []
@@ -300,16 +296,6 @@ def plugin_events(
         else:
             events.append(PluginLost(draw(st.sampled_from(seen))))
     return tuple(events)
-
-
-@_reused
-def _simple_lists() -> st.SearchStrategy[tuple[Device, ...]]:
-    return device_lists(ids=device_ids(awkward=False))
-
-
-@_reused
-def _preference() -> st.SearchStrategy[PluginOptions]:
-    return st.builds(PluginOptions, get_preferred_allocation_available=st.booleans())
 
 
 @st.composite
@@ -327,11 +313,13 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
         lists: the lists of devices.
         all_confirmed: whether every reservation was confirmed, so that none is in flight.
     """
-    reports = _simple_lists() if lists is None else lists
+    reports = _SIMPLE_LISTS if lists is None else lists
     state = NodeState()
     plugins = [PluginId(resource, "plugin.sock", number) for number, resource in enumerate(resources, start=1)]
     for plugin in plugins:
-        state = state.apply(PluginRegistered(plugin, draw(_preference())), now=0.0)
+        state = state.apply(
+            PluginRegistered(plugin, PluginOptions(get_preferred_allocation_available=draw(st.booleans()))), now=0.0
+        )
         state = state.apply(DevicesReported(plugin, draw(reports)), now=0.0)
     for uid in PODS[: draw(st.integers(0, 3))]:
         pod = draw(pods(uids=(uid,), resources=resources))

@@ -92,10 +92,7 @@ def serve_plugin(
     name = default_endpoint(plugin.resource) if endpoint is None else endpoint
     check_endpoint_name(name, kubelet_socket if registry is None else None)
     served = ServedPlugin(
-        plugin,
-        str(path / name),
-        str(path / kubelet_socket) if registry is None else None,
-        poll_interval,
+        plugin, str(path / name), str(path / kubelet_socket) if registry is None else None, poll_interval
     )
     served.start()
     return served
@@ -166,13 +163,7 @@ class ServedPlugin(ServedSockets[PluginService]):
 
     _NOT_ASKED = "not tried yet"
 
-    def __init__(
-        self,
-        plugin: DevicePlugin,
-        socket: str,
-        kubelet_socket: str | None,
-        poll_interval: float,
-    ) -> None:
+    def __init__(self, plugin: DevicePlugin, socket: str, kubelet_socket: str | None, poll_interval: float) -> None:
         self.plugin = plugin
         self.socket = socket
         self.kubelet_socket = kubelet_socket

@@ -129,9 +129,7 @@ async def serve(
 def _handler(method: Method[Any, Any], behaviour: Behaviour) -> "grpc.RpcMethodHandler[Any, Any]":
     kind = grpc.unary_stream_rpc_method_handler if method.streams else grpc.unary_unary_rpc_method_handler
     return kind(
-        behaviour,
-        request_deserializer=method.request.FromString,
-        response_serializer=method.response.SerializeToString,
+        behaviour, request_deserializer=method.request.FromString, response_serializer=method.response.SerializeToString
     )
 
 

@@ -55,15 +55,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
 
     _NOT_ASKED = "no kubelet has asked yet"
 
-    def __init__(
-        self,
-        name: str,
-        sockets: Sequence[str],
-        *,
-        meets_at: str,
-        kubelet: str,
-        poll_interval: float,
-    ) -> None:
+    def __init__(self, name: str, sockets: Sequence[str], *, meets_at: str, kubelet: str, poll_interval: float) -> None:
         self._name = name
         self._sockets = {path: OwnedSocket(path) for path in sockets}
         self._meets_at = meets_at

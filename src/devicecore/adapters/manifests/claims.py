@@ -40,11 +40,7 @@ def default_uid(document: Value) -> str:
     Reservations come and go without making it another claim, and so does the file that it is in.
     """
     metadata = document["metadata"]
-    identity = [
-        metadata["namespace"].text("default"),
-        metadata["name"].text(),
-        document["status"]["allocation"].data,
-    ]
+    identity = [metadata["namespace"].text("default"), metadata["name"].text(), document["status"]["allocation"].data]
     return hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 

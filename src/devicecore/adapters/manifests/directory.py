@@ -195,27 +195,27 @@ class ManifestPods(PodSource):
         return changed
 
     def _read(self, found: dict[str, Stamp | str]) -> bool:
-        """Read what was not read yet: one file in turn, then the smallest, because a large one must not delay them."""
+        """Read what has changed and what is uncertain, as far as it is chosen. Return whether anything may differ."""
         changed = False
-        new: list[str] = []
-        uncertain: list[str] = []
+        new: dict[str, Stamp] = {}
+        uncertain: dict[str, Stamp] = {}
         for name, stamp in found.items():
             file = self._files[name]
             if isinstance(stamp, str):
                 changed |= file.cannot_be_read(stamp)
             elif file.is_new(stamp):
-                new.append(name)
+                new[name] = stamp
             elif file.is_uncertain():
-                uncertain.append(name)
-        read = self._choose(new, uncertain, found)
+                uncertain[name] = stamp
+        read = self._choose(new, uncertain)
         for name, stamp in read.items():
             changed |= self._files[name].read(self._directory / name, stamp)
         self._is_complete = all(name in read for name in new)
         return changed
 
-    def _choose(self, new: list[str], uncertain: list[str], found: Mapping[str, Stamp | str]) -> dict[str, Stamp]:
+    def _choose(self, new: dict[str, Stamp], uncertain: dict[str, Stamp]) -> dict[str, Stamp]:
         """Return what to read now: the smallest, because large ones must not delay them, and one more, in turn."""
-        stamps = {name: stamp for name in (*new, *uncertain) if not isinstance(stamp := found[name], str)}
+        stamps = new | uncertain
         chosen: dict[str, Stamp] = {}
         size = 0
         for name in (*sorted(new, key=lambda name: stamps[name][1]), *uncertain):

@@ -328,9 +328,7 @@ def _claims_in_use(cache: "ClaimCache") -> Metric:
 
 def _total_plugins(sockets: Mapping[str, bool]) -> Metric:
     metric = GaugeMetricFamily(
-        "plugin_manager_total_plugins",
-        "[ALPHA] Number of plugins in Plugin Manager",
-        labels=("socket_path", "state"),
+        "plugin_manager_total_plugins", "[ALPHA] Number of plugins in Plugin Manager", labels=("socket_path", "state")
     )
     for path, is_registered in islice(sorted(sockets.items()), MAX_RESOURCES):
         socket = foreign_text(path, MAX_LABEL_LENGTH)

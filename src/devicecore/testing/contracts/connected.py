@@ -205,6 +205,15 @@ def started(
             harness.transport.stop()
 
 
+@contextmanager
+def connected(make: MakeTransport) -> Iterator[tuple[StartedTransport, Probe, PluginId]]:
+    """Start a transport and connect a plugin; stop the transport in the end."""
+    with started(make) as running:
+        plugin = Probe()
+        id_, _ = running.connect(plugin)
+        yield running, plugin, id_
+
+
 IDS = tuple(device.id for device in DEVICES)
 
 

@@ -23,7 +23,7 @@ from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.ports.drivers import DriverTransport
-from devicecore.testing.contracts.expect import EVENT_TIMEOUT, Suite, expect, expect_error
+from devicecore.testing.contracts.expect import EVENT_TIMEOUT, Suite, expect, expect_error, expect_in
 
 GPU_DRIVER = DriverName("gpu.example.com")
 NIC_DRIVER = DriverName("nic.example.com")
@@ -136,6 +136,18 @@ def _started(make: MakeDriverTransport) -> Iterator[tuple[DriverTransportHarness
             harness.transport.stop()
 
 
+@contextmanager
+def _connected(
+    make: MakeDriverTransport, services: Sequence[str] = SERVICES[:1]
+) -> Iterator[tuple[DriverTransport, AnsweringDriver, InstanceId]]:
+    """Start a transport and connect a driver; stop the transport in the end."""
+    with _started(make) as (harness, heard):
+        driver = AnsweringDriver()
+        harness.register(driver, services)
+        (instance,) = heard.wait_for(DriverConnected)
+        yield harness.transport, driver, instance
+
+
 @DRIVER_TRANSPORT.check
 def reports_a_driver_that_registers(make: MakeDriverTransport) -> None:
     """A driver is registered first, and then connected."""
@@ -165,7 +177,7 @@ def refuses_a_driver_without_a_known_service(make: MakeDriverTransport) -> None:
                 DraError,
                 lambda: harness.register(AnsweringDriver(), services),  # noqa: B023 - called at once
             )
-            expect("the reason", "invalid supported gRPC versions" in str(refused), expected=True)
+            expect_in("the reason", str(refused), "invalid supported gRPC versions")
         expect("drivers that are registered", heard.of(DriverRegistered), [])
 
 
@@ -179,37 +191,31 @@ def refuses_a_driver_that_the_listener_refuses(make: MakeDriverTransport) -> Non
             DeviceCoreError,
             lambda: harness.register(AnsweringDriver(), SERVICES[:1]),
         )
-        expect("the reason", str(heard.refusal) in str(refused), expected=True)
+        expect_in("the reason", str(refused), str(heard.refusal))
         expect("drivers that are connected", heard.of(DriverConnected), [])
 
 
 @DRIVER_TRANSPORT.check
 def asks_and_answers_word_for_word(make: MakeDriverTransport) -> None:
     """The driver is asked for the claims in their order; every field of its answer comes back."""
-    with _started(make) as (harness, heard):
-        driver = AnsweringDriver()
+    with _connected(make) as (transport, driver, instance):
         driver.prepared = {
             CLAIMS_ASKED[0].uid: PrepareResult(DEVICES_ANSWERED),
             CLAIMS_ASKED[1].uid: PrepareResult((), "über\nbusy"),
             ClaimUid("never asked for"): PrepareResult(),
         }
         driver.unprepared = {CLAIMS_ASKED[0].uid: UnprepareResult(), CLAIMS_ASKED[1].uid: UnprepareResult("busy")}
-        harness.register(driver, SERVICES[:1])
-        (instance,) = heard.wait_for(DriverConnected)
-        expect("prepare", dict(harness.transport.prepare(instance, CLAIMS_ASKED)), dict(driver.prepared))
-        expect("unprepare", dict(harness.transport.unprepare(instance, CLAIMS_ASKED)), dict(driver.unprepared))
+        expect("prepare", dict(transport.prepare(instance, CLAIMS_ASKED)), dict(driver.prepared))
+        expect("unprepare", dict(transport.unprepare(instance, CLAIMS_ASKED)), dict(driver.unprepared))
         expect("what the driver was asked", driver.asked, [(PREPARE, CLAIMS_ASKED), (UNPREPARE, CLAIMS_ASKED)])
 
 
 @DRIVER_TRANSPORT.check
 def has_no_share_ids_with_v1beta1(make: MakeDriverTransport) -> None:
     """Over `v1beta1`, a device has no share id; its other fields come back."""
-    with _started(make) as (harness, heard):
-        driver = AnsweringDriver()
+    with _connected(make, SERVICES[1:]) as (transport, driver, instance):
         driver.prepared = {CLAIMS_ASKED[0].uid: PrepareResult(DEVICES_ANSWERED)}
-        harness.register(driver, SERVICES[1:])
-        (instance,) = heard.wait_for(DriverConnected)
-        devices = harness.transport.prepare(instance, CLAIMS_ASKED[:1])[CLAIMS_ASKED[0].uid].devices
+        devices = transport.prepare(instance, CLAIMS_ASKED[:1])[CLAIMS_ASKED[0].uid].devices
         expect("share ids", [device.share_id for device in devices], [None, None])
         expect("names", [device.name for device in devices], [device.name for device in DEVICES_ANSWERED])
 
@@ -217,27 +223,21 @@ def has_no_share_ids_with_v1beta1(make: MakeDriverTransport) -> None:
 @DRIVER_TRANSPORT.check
 def says_that_a_driver_failed(make: MakeDriverTransport) -> None:
     """What a driver raises is a `DriverCallError` with its text, and the driver has answered."""
-    with _started(make) as (harness, heard):
-        driver = AnsweringDriver()
+    with _connected(make) as (transport, driver, instance):
         driver.error = ValueError("out of order")
-        harness.register(driver, SERVICES[:1])
-        (instance,) = heard.wait_for(DriverConnected)
-        for method, call in ((PREPARE, harness.transport.prepare), (UNPREPARE, harness.transport.unprepare)):
+        for method, call in ((PREPARE, transport.prepare), (UNPREPARE, transport.unprepare)):
             failed = expect_error(method, DriverCallError, lambda: call(instance, CLAIMS_ASKED))  # noqa: B023 - called at once
             expect("method", failed.method, method)
-            expect("the driver's text is in the message", "out of order" in failed.message, expected=True)
+            expect_in("the message", failed.message, "out of order")
             expect("unanswered", failed.unanswered, expected=False)
 
 
 @DRIVER_TRANSPORT.check
 def keeps_the_code_of_a_drivers_error(make: MakeDriverTransport) -> None:
     """A `DriverCallError` that a driver raises comes back with its code and text."""
-    with _started(make) as (harness, heard):
-        driver = AnsweringDriver()
+    with _connected(make) as (transport, driver, instance):
         driver.error = DriverCallError(PREPARE, "ResourceExhausted", "all in use")
-        harness.register(driver, SERVICES[:1])
-        (instance,) = heard.wait_for(DriverConnected)
-        failed = expect_error(PREPARE, DriverCallError, lambda: harness.transport.prepare(instance, CLAIMS_ASKED))
+        failed = expect_error(PREPARE, DriverCallError, lambda: transport.prepare(instance, CLAIMS_ASKED))
         expect("code and message", (failed.code, failed.message), ("ResourceExhausted", "all in use"))
 
 

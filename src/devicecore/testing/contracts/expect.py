@@ -4,7 +4,7 @@ Law: a check ends without an exception or with an `AssertionError`.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import wraps
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ _MODULE = re.compile(r"(?:\w+\.)+(?=\w)")
 
 E = TypeVar("E", bound=Exception)
 Make = TypeVar("Make")
+T = TypeVar("T")
 
 
 class Suite(list[Callable[[Make], None]]):
@@ -51,6 +52,14 @@ def expect(what: str, actual: object, expected: object) -> None:
     __tracebackhide__ = True
     if actual != expected:
         message = f"{what}: expected {expected!r}, got {actual!r}"
+        raise AssertionError(message)
+
+
+def expect_in(what: str, whole: Container[T], part: T) -> None:
+    """Expect that a text or a list has a part. Raises AssertionError if it has not."""
+    __tracebackhide__ = True
+    if part not in whole:
+        message = f"{what}: expected {part!r} in it, got {whole!r}"
         raise AssertionError(message)
 
 

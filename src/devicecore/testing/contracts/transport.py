@@ -35,9 +35,10 @@ from devicecore.testing.contracts.connected import (
     Probe,
     TransportHarness,
     calls_to,
+    connected,
     started,
 )
-from devicecore.testing.contracts.expect import EVENT_TIMEOUT, GPU, RDMA, Suite, expect, expect_error
+from devicecore.testing.contracts.expect import EVENT_TIMEOUT, GPU, RDMA, Suite, expect, expect_error, expect_in
 
 PLUGIN_TRANSPORT: Suite[MakeTransport] = Suite()
 """The checks for every transport."""
@@ -52,9 +53,7 @@ def reports_every_registration_before_checking_it(make: MakeTransport) -> None:
         expect_error(
             "a plugin with an invalid name", DeviceCoreError, lambda: running.harness.connect(Probe("no name"))
         )
-        if RegistrationRequested("no name") not in running.log.events:
-            message = f"events: expected RegistrationRequested('no name'), got {running.log.events!r}"
-            raise AssertionError(message)
+        expect_in("events", running.log.events, RegistrationRequested("no name"))
         expect("registered resources", [plugin.resource for plugin in running.log.registered()], [GPU])
 
 
@@ -82,9 +81,7 @@ def reports_the_complete_list_in_its_order(make: MakeTransport) -> None:
 @PLUGIN_TRANSPORT.check
 def reports_every_change_of_the_list(make: MakeTransport) -> None:
     """Every new list of the plugin is reported and replaces the list before."""
-    with started(make) as running:
-        plugin = Probe()
-        id_, _ = running.connect(plugin)
+    with connected(make) as (running, plugin, id_):
         for listed in (DEVICES[:1], (), DEVICES):
             plugin.list(listed)
             running.log.wait_for_last(DevicesReported(id_, listed))
@@ -93,9 +90,7 @@ def reports_every_change_of_the_list(make: MakeTransport) -> None:
 @PLUGIN_TRANSPORT.check
 def loses_a_plugin_whose_list_is_too_large(make: MakeTransport) -> None:
     """A list with a device id of more than 4,096 characters is not reported, and the plugin is lost."""
-    with started(make) as running:
-        plugin = Probe()
-        id_, _ = running.connect(plugin)
+    with connected(make) as (running, plugin, id_):
         plugin.list((Device(DeviceId("d" * 4_096)),))
         running.log.wait_for_last(DevicesReported(id_, plugin.devices()))
         plugin.list((Device(DeviceId("d" * 4_097)),))
@@ -153,9 +148,7 @@ def refuses_a_plugin_with_the_listeners_reason(make: MakeTransport) -> None:
     refusal = PluginOptionsError(GPU, "not today")
     with started(make, {GPU: refusal}) as running:
         error = expect_error("a plugin that is refused", DeviceCoreError, lambda: running.harness.connect(Probe()))
-        if str(refusal) not in str(error):
-            message = f"the reason given to the refused plugin: expected {str(refusal)!r} in it, got {str(error)!r}"
-            raise AssertionError(message)
+        expect_in("the reason given to the refused plugin", str(error), str(refusal))
         running.wait_until_quiet()
         refused = [plugin for plugin in running.log.registered() if plugin.resource == GPU]
         later = [event for plugin in refused for event in running.log.of(plugin)[1:]]
@@ -196,9 +189,7 @@ def reports_one_event_of_an_instance_at_a_time(make: MakeTransport) -> None:
 @PLUGIN_TRANSPORT.check
 def hands_devices_to_the_plugin_in_their_order(make: MakeTransport) -> None:
     """A plugin is asked for exactly the devices of the call, in their order."""
-    with started(make) as running:
-        plugin = Probe()
-        id_, _ = running.connect(plugin)
+    with connected(make) as (running, plugin, id_):
         for devices in (IDS, tuple(reversed(IDS)), IDS[:1]):
             running.transport.allocate(id_, devices)
             expect("the call that the plugin got", plugin.calls[-1], ("allocate", devices))
@@ -207,9 +198,7 @@ def hands_devices_to_the_plugin_in_their_order(make: MakeTransport) -> None:
 @PLUGIN_TRANSPORT.check
 def reads_what_the_plugin_answered(make: MakeTransport) -> None:
     """A receipt contains the complete answer of the plugin, even if it is empty."""
-    with started(make) as running:
-        plugin = Probe()
-        id_, _ = running.connect(plugin)
+    with connected(make) as (running, plugin, id_):
         for answer in (ANSWER, ContainerAllocateResponse()):
             plugin.answers = answer
             expect("the answer in the receipt", running.transport.read(running.transport.allocate(id_, IDS)), answer)
@@ -218,8 +207,7 @@ def reads_what_the_plugin_answered(make: MakeTransport) -> None:
 @PLUGIN_TRANSPORT.check
 def reads_receipts_of_an_earlier_process(make: MakeTransport) -> None:
     """Any transport can read a receipt of an earlier process, without the plugin."""
-    with started(make) as running:
-        id_, _ = running.connect(Probe())
+    with connected(make) as (running, _, id_):
         receipt = running.transport.allocate(id_, IDS)
     with make() as harness:
         expect("the receipt read by another transport", harness.transport.read(Receipt(bytes(receipt))), ANSWER)
@@ -237,9 +225,7 @@ def refuses_to_read_what_is_no_receipt(make: MakeTransport) -> None:
 @PLUGIN_TRANSPORT.check
 def passes_on_preferences_unchecked(make: MakeTransport) -> None:
     """Preferred devices are passed on in their order, even if they are too few, too many, repeated or unavailable."""
-    with started(make) as running:
-        plugin = Probe()
-        id_, _ = running.connect(plugin)
+    with connected(make) as (running, plugin, id_):
         for prefers in (IDS[1::-1], (), ("foreign",), (*IDS, *IDS)):
             plugin.prefers = prefers
             actual = running.transport.get_preferred_allocation(id_, IDS, IDS[:1], 2)
@@ -250,9 +236,7 @@ def passes_on_preferences_unchecked(make: MakeTransport) -> None:
 @PLUGIN_TRANSPORT.check
 def calls_pre_start_container(make: MakeTransport) -> None:
     """`pre_start_container` calls the plugin with the container's devices."""
-    with started(make) as running:
-        plugin = Probe()
-        id_, _ = running.connect(plugin)
+    with connected(make) as (running, plugin, id_):
         running.transport.pre_start_container(id_, IDS)
         expect("the calls of the plugin", plugin.calls, [("pre_start_container", IDS)])
 
@@ -275,16 +259,12 @@ def sends_nothing_to_a_disconnected_plugin(make: MakeTransport) -> None:
 @PLUGIN_TRANSPORT.check
 def says_why_a_call_failed(make: MakeTransport) -> None:
     """An exception of a plugin becomes `PluginCallError`, with the resource and the plugin's text."""
-    with started(make) as running:
-        plugin = Probe()
-        id_, _ = running.connect(plugin)
+    with connected(make) as (running, plugin, id_):
         plugin.error = RuntimeError("the fan is broken")
         for method, call in calls_to(running.transport, id_).items():
             error = expect_error(f"{method} of a plugin that fails", PluginCallError, call)
             expect("the resource of the error", error.resource, GPU)
-            if "the fan is broken" not in error.cause:
-                message = f"{method}: expected the plugin's text in the cause, got {error.cause!r}"
-                raise AssertionError(message)
+            expect_in(f"the cause of the error of {method}", error.cause, "the fan is broken")
         plugin.error = None
         expect("the next answer", running.transport.read(running.transport.allocate(id_, IDS)), ANSWER)
 
@@ -292,9 +272,7 @@ def says_why_a_call_failed(make: MakeTransport) -> None:
 @PLUGIN_TRANSPORT.check
 def treats_a_missing_answer_as_a_failed_call(make: MakeTransport) -> None:
     """If a plugin returns no answer to Allocate, the call raises the error of a failed call."""
-    with started(make) as running:
-        plugin = Probe()
-        id_, _ = running.connect(plugin)
+    with connected(make) as (running, plugin, id_):
         plugin.answers = None
         kinds = (PluginCallError, EmptyAllocateResponseError)
         expect_error("allocate without an answer", kinds, lambda: running.transport.allocate(id_, IDS))

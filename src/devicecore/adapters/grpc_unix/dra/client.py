@@ -180,7 +180,9 @@ class DriverClient:
     async def _set_connected(self, *, is_connected: bool) -> None:
         if is_connected is self._connected.is_set():
             return
-        now, before = (self._connected, self._disconnected)[:: 1 if is_connected else -1]
+        now, before = self._connected, self._disconnected
+        if not is_connected:
+            now, before = before, now
         now.set()
         before.clear()
         event = DriverConnected if is_connected else DriverDisconnected

@@ -170,10 +170,7 @@ class ServedDriver(ServedSockets[DriverService]):
 
     def _info(self) -> pluginregistration.PluginInfo:
         return pluginregistration.PluginInfo(
-            type=calls.PLUGIN_TYPE,
-            name=self.driver.name,
-            endpoint=self.endpoint,
-            supported_versions=self._services,
+            type=calls.PLUGIN_TYPE, name=self.driver.name, endpoint=self.endpoint, supported_versions=self._services
         )
 
     def _answered(self, problem: str) -> None:

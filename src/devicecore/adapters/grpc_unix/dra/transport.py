@@ -86,12 +86,7 @@ class Drivers:
         service = choose_service(name, endpoint, services)
         id_ = InstanceId(DriverName(name), endpoint, service, self._next_generation())
         self._clients[id_] = client = DriverClient(
-            id_,
-            services,
-            self._limits,
-            self._notify,
-            self._large_reports,
-            closed=partial(self._clients.pop, id_, None),
+            id_, services, self._limits, self._notify, self._large_reports, closed=partial(self._clients.pop, id_, None)
         )
         await client.register()
         return client
