@@ -28,6 +28,7 @@ from devicecore.adapters.kube_api import (
 )
 from devicecore.adapters.kube_api.client_config import load
 from devicecore.adapters.kube_api.http import MAX_ANSWER
+from devicecore.adapters.kube_api.patches import Json, NodeObject
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.domain.model import resource_name
@@ -289,6 +290,12 @@ class TestPublishing:
         server.inject(RunFirst(lambda: server.write(NODE, lambda status: status.update(FOREIGN))), verb="patch")
         published(server.connect(), status(4))
         assert server.status(NODE) == with_gpus("4", "4")
+
+    def test_a_writer_without_a_name_hides_no_node(self) -> None:
+        fields: Json = {"f:status": {"f:capacity": {f"f:{GPU}": {}}}}
+        managed = [{"operation": "Update", "subresource": "status", "fieldsV1": fields}]
+        node = NodeObject.parse({"metadata": {"name": "n", "resourceVersion": "1", "managedFields": managed}})
+        assert node.written == {"": (("status", "capacity", GPU),)}
 
     def test_a_node_that_loses_what_was_published_gets_it_back(self, server: Server) -> None:
         published(server.connect(resync=0.02), status(4))

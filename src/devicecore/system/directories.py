@@ -15,6 +15,7 @@ from pathlib import Path
 
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.text import foreign_text
+from devicecore.system.files import open_into
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class KeptDirectory:
         self._mode = mode
         self._allow_shared = allow_shared
         self._lock = threading.Lock()
-        self._descriptor: int | None = None
+        self._opened: list[int] = []  # the directory; nothing before `make`
 
     def make(self) -> None:
         """Make its last part if it is missing, check it, and remember which directory it is until `close`.
@@ -65,10 +66,10 @@ class KeptDirectory:
         Raises DirectoryError if it was renamed away, cannot be made, or does not follow the rule any more.
         """
         with self._lock:
-            if self._descriptor is None:
+            if not self._opened:
                 return
             # A directory that was deleted has no name left; one that was renamed has.
-            if not os.path.lexists(self._path) and os.fstat(self._descriptor).st_nlink == 0:
+            if not os.path.lexists(self._path) and os.fstat(self._opened[0]).st_nlink == 0:
                 make_directory(self._path, self._mode, allow_shared=self._allow_shared)
                 logger.warning("%s was deleted, and has been made again", foreign_text(str(self._path)))
             check_directory(self._path, allow_shared=self._allow_shared)
@@ -77,20 +78,21 @@ class KeptDirectory:
     def close(self) -> None:
         """Forget the directory, which stays. A second call does nothing."""
         with self._lock:
-            descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
+            opened, self._opened = self._opened, []
+        for descriptor in opened:
             os.close(descriptor)
 
     def _remember(self) -> None:
-        former = self._descriptor
+        opened: list[int] = []
         try:
-            if former is not None and os.path.samestat(os.fstat(former), Path(self._path).stat()):
-                return
-            self._descriptor = os.open(self._path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            if not self._opened or not os.path.samestat(os.fstat(self._opened[0]), Path(self._path).stat()):
+                open_into(opened, self._path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                self._opened, opened = opened, self._opened  # in one step, as an interrupt may come between two
         except OSError as error:
             raise DirectoryError(str(self._path), error.strerror or str(error)) from error
-        if former is not None:
-            os.close(former)
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
 
 
 def check_directory(path: str | os.PathLike[str], *, allow_shared: bool = False) -> None:

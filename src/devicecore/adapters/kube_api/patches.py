@@ -102,7 +102,7 @@ class NodeObject:
             written: dict[str, tuple[Path, ...]] = {}
             for entry in metadata.get("managedFields") or ():
                 if entry.get("subresource") == "status":
-                    manager, paths = str(entry["manager"]), tuple(_paths(entry.get("fieldsV1") or {}))
+                    manager, paths = str(entry.get("manager") or ""), tuple(_paths(entry.get("fieldsV1") or {}))
                     written[manager] = (*written.get(manager, ()), *paths)
                     if entry.get("operation") == "Apply":
                         applied[manager] = paths

@@ -149,11 +149,9 @@ class DriverClient:
         """Give the connection up, without events. Calls that are under way fail. A second call does nothing."""
         self._is_removed = True
         connection, self._connection = self._connection, None
-        try:
-            await self._end_tasks()
-        finally:  # this may have been cancelled, and the next call does not have the connection
-            if connection is not None:
-                await connection.close()
+        await self._end_tasks()
+        if connection is not None:
+            await connection.close()
         self._closed()
 
     async def _end_tasks(self) -> None:
