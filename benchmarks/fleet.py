@@ -26,8 +26,8 @@ from attrs import define, field, frozen
 from devicecore_tools.node.cluster.pod_watch import KubeApiPods
 from devicecore_tools.node.cluster.requests import KubeApiRequests
 
-from devicecore.adapters.kube_api.access import Access, ApiRequest, RequestError
-from devicecore.adapters.kube_api.requests import CLAIMS, NODES, PODS, SLICES, ApiResource
+from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiResource, RequestError
+from devicecore.adapters.kube_api.requests import CLAIMS, NODES, PODS, SLICES
 
 HERE = Path(__file__).parent
 NAMESPACE = ApiResource("", "v1", "namespaces")

@@ -21,15 +21,7 @@ from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import DeviceId, Receipt
 from devicecore.wire import deviceplugin
-from tests.adapters.peers import (
-    PATIENCE,
-    Gpus,
-    RawPlugin,
-    Recorder,
-    environment,
-    register,
-    running,
-)
+from tests.adapters.peers import PATIENCE, Gpus, RawPlugin, Recorder, environment, register, running
 
 OK = (StatusCode.OK, "")
 D0 = DeviceId("d0")

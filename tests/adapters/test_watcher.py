@@ -157,10 +157,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"supported_versions": ["v1alpha", "v1"]},
         f"{INVALID}manager version, v1beta1, is not among plugin supported versions [v1alpha v1]",
     ),
-    "name": (
-        {"name": "gpu"},
-        f'{INVALID}invalid name of device plugin socket: the ResourceName "gpu" is invalid',
-    ),
+    "name": ({"name": "gpu"}, f'{INVALID}invalid name of device plugin socket: the ResourceName "gpu" is invalid'),
     "endpoint": (
         {"endpoint": "gpu.sock"},
         f'{FAILED}the endpoint "gpu.sock" is refused: it is not the absolute path of a socket',

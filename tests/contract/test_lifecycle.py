@@ -111,10 +111,7 @@ def device_managers() -> Iterator[LifecycleHarness]:
         sink.action = nothing
 
     yield Harness(
-        lambda: DeviceManager(plugins, MemoryStore(), sink),
-        [manager],
-        DeviceManager.tick,
-        called_back=call_back,
+        lambda: DeviceManager(plugins, MemoryStore(), sink), [manager], DeviceManager.tick, called_back=call_back
     )
 
 
@@ -471,16 +468,8 @@ CLIENTS: dict[str, tuple[Callable[[Path], Runs], Callable[..., object], ModuleTy
         lambda subject: subject.get(requests.NODES, "worker-1"),
         requests,
     ),
-    "watch of pods": (
-        lambda config: pod_watch.KubeApiPods(NodePods({}), Access(config)),
-        lambda _: False,
-        pod_watch,
-    ),
-    "writer": (
-        lambda config: writer.ApiWriter(KubeApiRequests(Access(config)), threads=2),
-        read_in_a_job,
-        writer,
-    ),
+    "watch of pods": (lambda config: pod_watch.KubeApiPods(NodePods({}), Access(config)), lambda _: False, pod_watch),
+    "writer": (lambda config: writer.ApiWriter(KubeApiRequests(Access(config)), threads=2), read_in_a_job, writer),
     "client of slices": (
         lambda config: dra.KubeApiSlices("worker-1", Access(config)),
         lambda subject: subject.delete(DriverName("gpu.example.com")),

@@ -61,11 +61,7 @@ def test_the_contracts_need_no_test_framework() -> None:
 @pytest.mark.parametrize(
     ("check", "make", "wanted"),
     [
-        (
-            contracts.NODE_STATUS_SINK[0],
-            MemorySink,
-            "a Callable[[], AbstractContextManager[SinkHarness]], got <class",
-        ),
+        (contracts.NODE_STATUS_SINK[0], MemorySink, "a Callable[[], AbstractContextManager[SinkHarness]], got <class"),
         (contracts.CHECKPOINT_STORE[0], MemoryStore(), "a Callable[[], CheckpointStore], got "),
     ],
 )

@@ -14,7 +14,7 @@ from http.client import responses
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from typing import TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import httpcore2
 import httpx2
@@ -145,6 +145,22 @@ class ApiRequest:
         return self.path.startswith("api/")
 
 
+@frozen
+class ApiResource:
+    """A resource of the API; `group` is empty for the core group."""
+
+    group: str
+    version: str
+    plural: str
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the path below the server's URL; without a name, that of the objects of a namespace or of all."""
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        parts += ["namespaces", namespace] if namespace else []
+        parts += [self.plural, name, subresource]
+        return "/".join(quote(part, safe="") for part in parts if part)
+
+
 class _RefusedError(Exception):
     """The answer of a server that refuses a request."""
 
@@ -207,16 +223,9 @@ class ApiServer:
         return transport, url, [(b"Host", base.netloc), (b"Accept", b"*/*")]
 
     def events(
-        self,
-        path: str,
-        permission: str,
-        selector: str,
-        since: str,
-        parse: Callable[[Json], T],
-        *,
-        bookmarks: bool = False,
+        self, resource: ApiResource, selector: str, since: str, parse: Callable[[Json], T], *, bookmarks: bool = False
     ) -> Iterator[tuple[str, T]]:
-        """Yield the changes of the objects at `path` that match a field selector since a version.
+        """Yield the changes of the objects that match a field selector since a version.
 
         A change is `ADDED`, `MODIFIED`, `DELETED` or, if they are asked for, `BOOKMARK`; and the object as `parse`
         returns it. If `since` is empty, the first events are the objects as they are. The server ends the watch some
@@ -227,7 +236,7 @@ class ApiServer:
             query["resourceVersion"] = since
         if bookmarks:
             query["allowWatchBookmarks"] = "true"
-        request = ApiRequest(permission, "GET", path, query)
+        request = ApiRequest(f"watch {resource.plural}", "GET", resource.path(), query)
         with closing(self.ask(request, lambda: self._stream(request))) as answer:
             lines = _lines(answer.iter_stream())
             while True:

@@ -7,11 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from urllib.parse import quote
 
-from attrs import frozen
-
-from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, RequestError, causes
+from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiResource, ApiServer, RequestError, causes
 from devicecore.adapters.kube_api.http import AnswerTooLargeError
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.domain.errors import NotStartedError
@@ -32,22 +29,6 @@ SENTENCES = {
     422: "the request is refused as invalid or by a policy",
 }
 """What refusals mean, by HTTP status, of requests about objects of any kind."""
-
-
-@frozen
-class ApiResource:
-    """A resource of the API; `group` is empty for the core group."""
-
-    group: str
-    version: str
-    plural: str
-
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the path below the server's URL; without a name, that of the objects of a namespace or of all."""
-        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
-        parts += ["namespaces", namespace] if namespace else []
-        parts += [self.plural, name, subresource]
-        return "/".join(quote(part, safe="") for part in parts if part)
 
 
 NODES = ApiResource("", "v1", "nodes")

@@ -204,7 +204,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
 
     def _events(self, version: str) -> Iterable[tuple[str, NodeObject]]:
         selector = f"metadata.name={self._node}"
-        return self._watched.events(NODES.path(), "watch nodes", selector, version, NodeObject.parse)
+        return self._watched.events(NODES, selector, version, NodeObject.parse)
 
     def _seen(self, kind: str, found: NodeObject) -> None:
         with self._lock:

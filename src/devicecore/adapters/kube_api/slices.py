@@ -174,7 +174,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
 
     def _events(self, version: str) -> Iterable[tuple[str, None]]:
         # What has changed does not matter, because all slices are compared.
-        yield from self._watched.events(SLICES.path(), "watch resourceslices", self._selector, version, lambda _: None)
+        yield from self._watched.events(SLICES, self._selector, version, lambda _: None)
         self._lost_track()  # the version of a list is older than the events since
 
     def _seen(self, _kind: str, _found: None) -> None:

@@ -8,7 +8,7 @@ import threading
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate, islice
 from operator import sub
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -105,21 +105,12 @@ class PrometheusMetrics:
     def device_plugin_registration(self, resource: str) -> None:
         """Count a Register call."""
         with self._lock:
-            self._of(resource).registrations += 1
+            _of(self._calls, foreign_text(resource, MAX_LABEL_LENGTH), _Calls).registrations += 1
 
     def device_plugin_alloc_duration(self, resource: str, seconds: float) -> None:
         """Count an Allocate call."""
         with self._lock:
-            self._of(resource).durations.add(seconds)
-
-    def _of(self, resource: str) -> "_Calls":
-        """The counts of a resource; the caller holds the lock."""
-        label = foreign_text(resource, MAX_LABEL_LENGTH)
-        calls = self._calls.setdefault(label, _Calls())
-        self._calls.move_to_end(label)
-        if len(self._calls) > MAX_RESOURCES:
-            self._calls.popitem(last=False)
-        return calls
+            _of(self._calls, foreign_text(resource, MAX_LABEL_LENGTH), _Calls).durations.add(seconds)
 
     def topology_manager_admission(self, seconds: float, *, failed: bool) -> None:
         """Count an admission."""
@@ -136,10 +127,7 @@ class PrometheusMetrics:
         """Count a call to a DRA driver: `method` is its full name, `code` the gRPC code as Go spells it."""
         with self._lock:
             key = (foreign_text(driver, MAX_LABEL_LENGTH), method, code)
-            self._driver_calls.setdefault(key, _Histogram(DRA_BUCKETS)).add(seconds)
-            self._driver_calls.move_to_end(key)
-            if len(self._driver_calls) > MAX_RESOURCES:
-                self._driver_calls.popitem(last=False)
+            _of(self._driver_calls, key, partial(_Histogram, DRA_BUCKETS)).add(seconds)
 
     def pod_resources_request(self, method: str, version: str, failed: bool) -> None:  # noqa: FBT001 - as the server calls it
         """Count a call of the pod-resources API; a kubelet counts calls of v1alpha1 only in the total."""
@@ -157,13 +145,12 @@ class PrometheusMetrics:
         # Not the library's Counter and Histogram: those show a `_created` series with each, which a kubelet does not,
         # and which can be switched off only for a whole process.
         with self._lock:
-            registrations = {resource: calls.registrations for resource, calls in self._calls.items()}
-            durations = {resource: calls.durations.read() for resource, calls in self._calls.items()}
+            calls = {one: (calls.registrations, calls.durations.read()) for one, calls in sorted(self._calls.items())}
             admissions, failed = self._admissions.read(), self._failed_admissions
             pod_resources = {series: dict(counts) for series, counts in self._pod_resources.items()}
             operations = {key: histogram.read() for key, histogram in self._operations.items()}
             driver_calls = {key: histogram.read() for key, histogram in self._driver_calls.items()}
-        yield from _plugins(registrations, durations)
+        yield from _plugins(calls)
         yield from _topology_manager(*admissions, failed)
         yield from _pod_resources(pod_resources)
         yield from _dra(operations, driver_calls)
@@ -210,7 +197,21 @@ def devices_by_state(state: NodeState) -> Iterator[tuple[ResourceName, str, int]
         yield resource, "unhealthy", len(report.unhealthy) if report else 0
 
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def _of(values: OrderedDict[_Key, _Value], key: _Key, make: Callable[[], _Value]) -> _Value:
+    """Return the value of a key. If there are too many, forget the one that was used least recently."""
+    value = values.get(key) or values.setdefault(key, make())
+    values.move_to_end(key)
+    if len(values) > MAX_RESOURCES:
+        values.popitem(last=False)
+    return value
+
+
 _Buckets = list[tuple[str, int]]  # upper bounds as Go writes them, and how many there were up to each
+_Read = tuple[_Buckets, float]  # and the sum of all durations
 
 
 @define
@@ -228,8 +229,7 @@ class _Histogram:
         self.counts[bisect_left(self.bounds, duration)] += 1
         self.total += duration
 
-    def read(self) -> tuple[_Buckets, float]:
-        """Return the numbers up to each bound, and the sum of all durations."""
+    def read(self) -> _Read:
         bounds = (*(repr(bound).removesuffix(".0") for bound in self.bounds), "+Inf")
         return list(zip(bounds, accumulate(self.counts), strict=True)), self.total
 
@@ -255,21 +255,21 @@ def _family(
     return metric
 
 
-def _plugins(registrations: Mapping[str, int], durations: "Mapping[str, tuple[_Buckets, float]]") -> Iterator[Metric]:
+def _plugins(calls: Mapping[str, tuple[int, _Read]]) -> Iterator[Metric]:
     """Registrations of plugins, and the durations of their answers to Allocate, by resource."""
     yield _family(
         CounterMetricFamily,
         "kubelet_device_plugin_registration_total",
         "[ALPHA] Cumulative number of device plugin registrations. Broken down by resource name.",
         _LABELS,
-        (([resource], count) for resource, count in sorted(registrations.items()) if count),
+        (([resource], count) for resource, (count, _) in calls.items() if count),
     )
     yield _family(
         HistogramMetricFamily,
         "kubelet_device_plugin_alloc_duration_seconds",
         "[ALPHA] Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
         _LABELS,
-        (([resource], read) for resource, read in sorted(durations.items()) if read[0][-1][1]),
+        (([resource], read) for resource, (_, read) in calls.items() if read[0][-1][1]),
     )
 
 
@@ -293,8 +293,7 @@ def _topology_manager(buckets: _Buckets, total: float, failed: int) -> Iterator[
 
 
 def _dra(
-    operations: "Mapping[tuple[str, bool], tuple[_Buckets, float]]",
-    driver_calls: "Mapping[tuple[str, str, str], tuple[_Buckets, float]]",
+    operations: Mapping[tuple[str, bool], _Read], driver_calls: Mapping[tuple[str, str, str], _Read]
 ) -> Iterator[Metric]:
     """Operations and calls of drivers. A program without dynamic resource allocation shows none of this."""
     if operations:

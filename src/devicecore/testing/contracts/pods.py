@@ -36,17 +36,18 @@ _POD_B = Pod(PodUid("uid-b"), name="b", containers=(Container("app"),))
 @POD_SOURCE.check
 def lists_the_pods_that_are_active(make: MakePods) -> None:
     """`active_pods` returns the pods that may hold devices, and no others."""
-    with make(()) as harness:
-        for pods in ((_POD_A,), (_POD_A, _POD_B), ()):
-            harness.deliver(pods)
-            expect("the active pods", set(harness.source.active_pods()), {pod.uid for pod in pods})
+    _expect_active(make, (_POD_A,), (_POD_A, _POD_B), ())
 
 
 @POD_SOURCE.check
 def forgets_pods_that_have_gone(make: MakePods) -> None:
     """A pod that is no longer active is not returned; a pod that becomes active again is returned again."""
+    _expect_active(make, (_POD_A, _POD_B), (_POD_B,), (_POD_A, _POD_B))
+
+
+def _expect_active(make: MakePods, *deliveries: Sequence[Pod]) -> None:
     with make(()) as harness:
-        for pods in ((_POD_A, _POD_B), (_POD_B,), (_POD_A, _POD_B)):
+        for pods in deliveries:
             harness.deliver(pods)
             expect("the active pods", set(harness.source.active_pods()), {pod.uid for pod in pods})
 

@@ -8,9 +8,16 @@ from http import HTTPStatus
 from os import PathLike
 
 from devicecore.adapters.kube_api import Access
-from devicecore.adapters.kube_api.access import ApiRequest, ApiServer, RequestError, check_node_name, node_sentences
+from devicecore.adapters.kube_api.access import (
+    ApiRequest,
+    ApiResource,
+    ApiServer,
+    RequestError,
+    check_node_name,
+    node_sentences,
+)
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.adapters.kube_api.requests import CLAIMS, CLASSES, EVENTS, NODES, PODS, SLICES, ApiResource, all_of
+from devicecore.adapters.kube_api.requests import CLAIMS, CLASSES, EVENTS, NODES, PODS, SLICES, all_of
 
 _SECONDS = 30.0  # for a request
 _PODS_AT_ONCE = 100  # so that no answer comes near the limit of one

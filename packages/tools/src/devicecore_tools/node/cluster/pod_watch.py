@@ -101,9 +101,7 @@ class KubeApiPods(HasLifecycle):
                 if not version:
                     version = self._list()
                 first = version
-                for kind, pod in self._watched.events(
-                    PODS.path(), "watch pods", self._selector, version, _pod, bookmarks=True
-                ):
+                for kind, pod in self._watched.events(PODS, self._selector, version, _pod, bookmarks=True):
                     version = pod["metadata"]["resourceVersion"]
                     if kind != "BOOKMARK" and self._handler.wants(_node(_whole(pod))):
                         self._handler.seen(kind, pod)

@@ -3,9 +3,9 @@
 Law: a method returns what the server has answered, or raises a `RequestError`.
 """
 
-from devicecore.adapters.kube_api.access import Access, ApiRequest
+from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiResource
 from devicecore.adapters.kube_api.patches import Json, PatchType
-from devicecore.adapters.kube_api.requests import ApiResource, ApiServers, pages
+from devicecore.adapters.kube_api.requests import ApiServers, pages
 
 _WRITTEN = {"fieldManager": "devicecore"}
 

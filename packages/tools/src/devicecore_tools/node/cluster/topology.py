@@ -8,8 +8,7 @@ import logging
 from collections.abc import Callable
 from http import HTTPStatus
 
-from devicecore.adapters.kube_api.access import RequestError
-from devicecore.adapters.kube_api.requests import ApiResource
+from devicecore.adapters.kube_api.access import ApiResource, RequestError
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.topology import Topology
 from devicecore_tools.node.cluster.requests import KubeApiRequests
