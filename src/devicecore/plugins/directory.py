@@ -68,12 +68,9 @@ class DirectoryPlugin(PollingPlugin):
         possible = len(name) <= MAX_DEVICE_ID_LENGTH and name.isprintable()
         if not possible and name not in self._left_out:
             self._left_out.add(name)
+            expected = f"the id of a device, which has at most {MAX_DEVICE_ID_LENGTH} printable characters"
             logger.warning(
-                "the file %s in %s is left out: its name cannot be the id of a device, which has at most %d printable "
-                "characters",
-                foreign_text(name),
-                self.path,
-                MAX_DEVICE_ID_LENGTH,
+                "the file %s in %s is left out: its name cannot be %s", foreign_text(name), self.path, expected
             )
         return possible
 

@@ -83,14 +83,8 @@ class ListCheck:
             self._refuse(f"has a device id of {longest} characters, expected at most {MAX_DEVICE_ID}")
         if not self._long_ids_logged:
             self._long_ids_logged = True
-            _log.warning(
-                "%s at %s has %s of more than %d characters, against the device plugin API, such as %s",
-                self._plugin.resource,
-                self._socket,
-                counted(len(long), "device id"),
-                MAX_DEVICE_ID_LENGTH,
-                foreign_text(long[0], _SHOWN),
-            )
+            what = f"{counted(len(long), 'device id')} of more than {MAX_DEVICE_ID_LENGTH} characters"
+            self._warn(f"has {what}, against the device plugin API, such as {foreign_text(long[0], _SHOWN)}")
 
     def _look_at_share(self, size: int, ids: Sequence[DeviceId]) -> None:
         """Refuse a list of which too little of the checkpoint would be left to other plugins."""
@@ -105,13 +99,11 @@ class ListCheck:
     def _look_at_size(self, size: int, devices: int, limit: int) -> None:
         if size > _NEARLY_FULL * limit:
             self._size_logged = True
-            _log.warning(
-                "%s at %s lists %s in %d bytes, and a message may have %d: with more than about %d devices "
-                "the plugin will be lost, unless message_bytes is raised",
-                self._plugin.resource,
-                self._socket,
-                counted(devices, "device"),
-                size,
-                limit,
-                devices * limit // size,
+            lists = f"lists {counted(devices, 'device')} in {size} bytes, and a message may have {limit}"
+            self._warn(
+                f"{lists}: with more than about {devices * limit // size} devices the plugin will be lost, unless "
+                "message_bytes is raised"
             )
+
+    def _warn(self, problem: str) -> None:
+        _log.warning("%s at %s %s", self._plugin.resource, self._socket, problem)

@@ -5,16 +5,15 @@ Law: an instance has one connection for its stream, which is never made again on
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.connection import ClosedConnectionError, PeerConnection
 from devicecore.adapters.grpc_unix.limits import PluginLimits
 from devicecore.adapters.grpc_unix.loop import LoopThread
+from devicecore.adapters.grpc_unix.rpc import Request, Response
 from devicecore.domain.errors import (
     DeviceCoreError,
     PluginCallError,
@@ -29,9 +28,6 @@ from devicecore.wire.conversion import to_options
 
 SOCKET_PATIENCE = 0.5  # seconds; a kubelet waits for the socket as long as it dials
 _LOOK_INTERVAL = 0.02  # seconds between two looks for it
-
-Request = TypeVar("Request", bound=Message)
-Response = TypeVar("Response", bound=Message)
 
 
 class PluginClient:

@@ -11,21 +11,18 @@ gRPC's channel taken for ever.
 
 import asyncio
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakSet
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.loop import LoopThread
+from devicecore.adapters.grpc_unix.rpc import Request, Response
 from devicecore.system.grpc_settings import channel_options, target
 from devicecore.system.in_time import NOTICED, NoThreadError, WaitingThreads, in_time
 from devicecore.system.sockets import SocketIdentity, socket_identity
-
-Request = TypeVar("Request", bound=Message)
-Response = TypeVar("Response", bound=Message)
 
 
 class ClosedConnectionError(Exception):

@@ -10,15 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
-
-from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
 from devicecore.adapters.grpc_unix.limits import PluginLimits, RegistrationRate
 from devicecore.adapters.grpc_unix.listening import ListeningTransport, Notify, Part
 from devicecore.adapters.grpc_unix.loop import LoopStoppedError
+from devicecore.adapters.grpc_unix.rpc import Request, Response
 from devicecore.adapters.grpc_unix.server import RegistrationServer
 from devicecore.adapters.grpc_unix.watcher import PluginHandler, PluginWatcher
 from devicecore.domain.container_options import ContainerAllocateResponse
@@ -34,9 +32,6 @@ from devicecore.domain.model import DeviceId, PluginId, Receipt
 from devicecore.domain.text import counted
 from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import read_receipt, to_receipt
-
-Request = TypeVar("Request", bound=Message)
-Response = TypeVar("Response", bound=Message)
 
 
 class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
