@@ -89,11 +89,8 @@ class MemoryTransport:
         timeout: float | None = None,  # noqa: ARG002  # see the class
     ) -> tuple[DeviceId, ...]:
         """Ask the plugin which devices it prefers."""
-
-        def ask(live: DevicePlugin) -> tuple[DeviceId, ...]:
-            return preferred(live, tuple(available), tuple(must_include), size)
-
-        return self._call(plugin, "GetPreferredAllocation", ask)
+        question = tuple(available), tuple(must_include), size
+        return self._call(plugin, "GetPreferredAllocation", lambda live: preferred(live, *question))
 
     def pre_start_container(
         self,

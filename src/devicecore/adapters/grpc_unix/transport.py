@@ -101,12 +101,9 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
             raise EmptyAllocateResponseError(plugin.resource)
         receipt = to_receipt(response.container_responses[0])
         if len(receipt) > self._limits.allocate_bytes:
-            raise PluginCallError(
-                plugin.resource,
-                "Allocate",
-                f"the answer of {plugin.resource} to Allocate has {len(receipt)} bytes, expected at most "
-                f"{self._limits.allocate_bytes} (allocate_bytes)",
-            )
+            size = f"{len(receipt)} bytes, expected at most {self._limits.allocate_bytes} (allocate_bytes)"
+            cause = f"the answer of {plugin.resource} to Allocate has {size}"
+            raise PluginCallError(plugin.resource, "Allocate", cause)
         return receipt
 
     def get_preferred_allocation(

@@ -39,14 +39,13 @@ class DriverService(Service):
     def methods(self) -> Methods:
         """Return the methods, for a server."""
         methods: dict[rpc.Method[Any, Any], rpc.Behaviour] = {}
-        for service in SERVICES:
-            if service in self._services:
+        for service in self._services:
+            if service in SERVICES:
                 prepare, unprepare = calls.PREPARE_METHODS[service], calls.UNPREPARE_METHODS[service]
                 methods[prepare] = self._unary(prepare, self._prepare)
                 methods[unprepare] = self._unary(unprepare, self._unprepare)
-        for service, method in calls.HEALTH_METHODS.items():
-            if service in self._services:
-                methods[method] = self._watch
+            elif service in calls.HEALTH_METHODS:
+                methods[calls.HEALTH_METHODS[service]] = self._watch
         return methods
 
     def report(self, devices: tuple[ReportedHealth, ...]) -> None:
