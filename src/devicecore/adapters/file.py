@@ -94,7 +94,7 @@ class FileStore:
         self._ours = (blob,)
 
     def set_aside(self) -> str | None:
-        """Rename the file to `<name>.corrupt-<when it was last written>`; the new path, None if there is no file.
+        """Rename the file to `<name>.corrupt-<when it was written>`. Return the new path, None if there is no file.
 
         Raises:
             StoreError: it cannot be renamed, or is a directory.

@@ -26,7 +26,7 @@ class PollingPlugin(DevicePlugin):
     """Seconds between two looks."""
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` whenever the list differs from what it was before; returns a function that ends this."""
+        """Call `changed` whenever the list differs from what it was before. Return a function that ends this."""
         seen = tuple(self.devices())
 
         def poll(stopping: threading.Event) -> None:

@@ -71,7 +71,7 @@ async def end(task: "asyncio.Task[NoReturn]") -> None:
 class SupervisedThread:
     """A daemon thread that keeps `run` running until `stop`.
 
-    `run` is called with an event that is set by `stop`, after which it has to return soon. The log has the `name`.
+    `run` is called with an event that is set by `stop`, after which it has to return soon. The log calls it `name`.
     """
 
     def __init__(self, name: str, run: Callable[[threading.Event], None]) -> None:

@@ -119,7 +119,7 @@ def _check_size(documents: list[tuple[int | None, Data]]) -> None:
 
 
 def _json_documents(text: str) -> list[tuple[int | None, Data]]:
-    """Return the values of a text that is JSON; none if it is not, and YAML's reader says what is wrong with it."""
+    """Return the values of a text that is JSON. Return none of any other: the reader of YAML says what is wrong."""
     # YAML is not read instead: it allows neither tabs for indentation nor half of a surrogate pair, as JSON does.
     decoder = json.JSONDecoder(parse_int=_json_integer, parse_float=_json_number, parse_constant=_refuse_constant)
     documents: list[tuple[int | None, Data]] = []

@@ -153,7 +153,7 @@ class DurableFile:
             return  # its directory has gone
 
     def set_aside(self) -> str | None:
-        """Rename the file to `<name>.corrupt-<when it was last written>`; the new path, None if there is no file."""
+        """Rename the file to `<name>.corrupt-<when it was written>`. Return that path, None if there is no file."""
         try:
             written = _written_at(self._path.lstat().st_mtime)
         except FileNotFoundError:

@@ -37,8 +37,8 @@ class NamedLocks:
     def held(self, name: str, timeout: float) -> Iterator[None]:
         """Hold the lock `name` until the end of the block.
 
-        Other processes are waited for `timeout` seconds, threads of this process in any case. Raises LockedError after
-        that time, and OSError if the file cannot be made or locked.
+        This waits at most `timeout` seconds for other processes, and for threads of this process as long as they take.
+        Raises LockedError after that time, and OSError if the file cannot be made or locked.
         """
         ticket = object()
         with self._condition:

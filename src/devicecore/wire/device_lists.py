@@ -75,7 +75,7 @@ def read_devices(data: bytes) -> DeviceList:
 
 
 def read_plain(data: bytes) -> DeviceList | None:
-    """Read a list without anything unusual; return None for any other."""
+    """Read a list without anything unusual. Return None for any other."""
     try:
         return _joined(_portions(data))
     except (DecodeError, ValueError):

@@ -111,7 +111,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         self._has_looked_for_leftovers = False  # used by the publishing thread only
 
     def publish(self, status: NodeStatus) -> None:
-        """Let a thread publish `status` as soon as possible; return at once, without waiting for the network.
+        """Let a thread publish `status` as soon as possible. This does not wait for the network.
 
         Raises:
             SinkError: this sink is not started.

@@ -98,7 +98,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         self._repairs: list[float] = []  # when slices were written again that others had changed, in monotonic seconds
 
     def publish(self, devices: Iterable[PublishedDevice]) -> None:
-        """Let a thread publish these devices, and no others; return at once, without waiting for the network.
+        """Let a thread publish these devices, and no others. This does not wait for the network.
 
         Raises:
             InvalidPoolError: two devices have the same name.

@@ -63,7 +63,7 @@ class File:
         return self._digest is None or not self._stamp_is_reliable
 
     def read(self, path: Path, stamp: Stamp) -> bool:
-        """Read the file again; return whether it says something else."""
+        """Read the file again. Return whether it says something else."""
         self._stamp, self._stamp_is_reliable = stamp, time.time() - stamp[0] / 1e9 > _RELIABLE_AFTER
         before, self._digest = self._digest, None
         try:
@@ -85,7 +85,7 @@ class File:
         return self.in_force if text and text == self.in_force.text else read_manifest(text, self.name)
 
     def refuse(self, problem: ManifestError) -> bool:
-        """Leave in force what the file said before; return whether this problem is another one than the last."""
+        """Leave in force what the file said before. Return whether this problem differs from the last one."""
         self.says = None
         if str(problem) == str(self.problem):
             return False
@@ -93,7 +93,7 @@ class File:
         return True
 
     def cannot_be_read(self, problem: str) -> bool:
-        """Note that no text can be read at this name; return whether that is another problem than the last."""
+        """Note that no text can be read at this name. Return whether this problem differs from the last one."""
         self._digest = None
         return self.refuse(ManifestError(self.name, None, "", problem))
 

@@ -85,7 +85,7 @@ class PodsFile:
             self._is_written, self._problem = True, ""
 
     def _append(self, pod: PodUid) -> bool:
-        """Append a line; return whether that succeeded."""
+        """Append a line. Return whether that succeeded."""
         line = json.dumps(pod).encode() + b"\n"
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

@@ -36,7 +36,7 @@ class TransportHarness(Protocol):
         """The transport."""
 
     def connect(self, plugin: DevicePlugin) -> Connection:
-        """Register `plugin` at an endpoint of its own; return after the transport has accepted it.
+        """Register `plugin` at an endpoint of its own. This returns after the transport has accepted it.
 
         Raises:
             DeviceCoreError: the transport refused it; the error's text contains the reason that the plugin was given.

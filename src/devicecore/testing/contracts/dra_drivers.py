@@ -52,7 +52,7 @@ class DriverTransportHarness(Protocol):
         """The transport."""
 
     def register(self, driver: DraDriver, services: Sequence[str]) -> DriverConnection:
-        """Register `driver` at an endpoint of its own; return after the transport has accepted it.
+        """Register `driver` at an endpoint of its own. This returns after the transport has accepted it.
 
         Raises:
             DeviceCoreError: the transport refused it; the error's text contains the reason that the driver was given.

@@ -49,7 +49,7 @@ class LifecycleHarness(Protocol):
         """The modules in which their starts and stops are interrupted."""
 
     def use(self, subject: Runs) -> bool:
-        """Use it as can be done only between its start and its stop; return False if there is no such use."""
+        """Use it as can be done only between its start and its stop. Return False if there is no such use."""
 
     def broken(self) -> AbstractContextManager[object] | None:
         """Return a context in which each start fails. Return None if a start cannot fail."""
@@ -285,7 +285,7 @@ def _children() -> Iterator[int]:
 
 
 def _warm_up(harness: LifecycleHarness) -> _Taken:
-    """Run one object, because a library may keep what its first use takes; return what is taken when it has gone."""
+    """Run one object, because a library may keep what its first use takes. Return what is taken when it has gone."""
     with harness.new() as subject:
         harness.use(subject)
     del subject  # else what it still holds after its stop would count as taken before
