@@ -14,7 +14,6 @@ from attrs import evolve
 from devicecore.domain.checks import checked, tuple_of
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode, ResourceName, resource_name
-from devicecore.domain.text import counted
 from devicecore.plugins.responses import environment_list, refuse_unknown
 from devicecore.ports.plugin import DevicePlugin
 
@@ -52,7 +51,8 @@ class SimulatedPlugin(DevicePlugin):
     def __repr__(self) -> str:
         devices = tuple(self._devices.values())
         unhealthy = sum(device.health is Health.UNHEALTHY for device in devices)
-        return f"SimulatedPlugin({self.resource!r}, {counted(len(devices), 'device')}, {unhealthy} unhealthy)"
+        counts = f"{len(devices)} device{'s' * (len(devices) != 1)}, {unhealthy} unhealthy"
+        return f"SimulatedPlugin({self.resource!r}, {counts})"
 
     def devices(self) -> Sequence[Device]:
         """Return the devices as they were set last."""

@@ -1,6 +1,7 @@
 """The plugin's side: serve a `DevicePlugin` to a kubelet, and register again when the kubelet restarts.
 
-Law: the plugin is served before it registers. If a kubelet restarts or cleans its directory, or the directory goes and
+Laws: each stream of lists begins with the list as it is, and sends it again after each change. The plugin is served
+before it registers. If a kubelet restarts or cleans its directory, or the directory goes and
 comes back, the plugin serves and registers again by itself.
 """
 
@@ -10,9 +11,10 @@ import logging
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -21,16 +23,23 @@ from attrs import evolve, frozen
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.directory import check_endpoint_name
-from devicecore.adapters.grpc_unix.plugin_service import PluginService
-from devicecore.adapters.grpc_unix.served import MAX_MESSAGE_BYTES, ServedSockets, check_directory
-from devicecore.adapters.grpc_unix.service import registration_methods
-from devicecore.domain.model import ResourceName
+from devicecore.adapters.grpc_unix.loop import LoopThread
+from devicecore.adapters.grpc_unix.served import (
+    MAX_MESSAGE_BYTES,
+    Context,
+    Methods,
+    ServedSockets,
+    Service,
+    check_directory,
+    registration_methods,
+)
+from devicecore.domain.model import DeviceId, ResourceName
 from devicecore.domain.text import foreign_text
-from devicecore.ports.plugin import DevicePlugin, check_plugin
+from devicecore.ports.plugin import DevicePlugin, allocated, check_plugin, listed, preferred
 from devicecore.system.background import bounded_backoff
 from devicecore.system.sockets import OwnedSocket, SocketIdentity, SocketState, check_socket_path, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
-from devicecore.wire.conversion import from_options
+from devicecore.wire.conversion import from_devices, from_options, from_response
 
 KUBELET_DIRECTORY = "/var/lib/kubelet/device-plugins"
 KUBELET_SOCKET = "kubelet.sock"
@@ -123,6 +132,74 @@ def run_plugin(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class PluginService(Service):
+    """The methods of one bound server. `dropped` is called when no stream is left, unless this ends them."""
+
+    def __init__(self, plugin: DevicePlugin, loop: LoopThread, dropped: Callable[[], None]) -> None:
+        super().__init__(plugin.resource, loop)
+        self._plugin = plugin
+        self._dropped = dropped
+        self.list_bytes: int = 0
+        """The size of the list that was sent last."""
+
+    def methods(self) -> Methods:
+        """Return the methods, for a server."""
+        return {
+            rpc.GET_DEVICE_PLUGIN_OPTIONS: self.unary(self._get_device_plugin_options),
+            rpc.LIST_AND_WATCH: self._list_and_watch,
+            rpc.GET_PREFERRED_ALLOCATION: self.unary(self._get_preferred_allocation),
+            rpc.ALLOCATE: self.unary(self._allocate),
+            rpc.PRE_START_CONTAINER: self.unary(self._pre_start_container),
+        }
+
+    async def _list_and_watch(
+        self, _: deviceplugin.Empty, context: Context
+    ) -> AsyncIterator[deviceplugin.ListAndWatchResponse]:
+        async for response in self.stream(context, partial(self.answer, context, self._list)):
+            yield response
+
+    def _ended(self, wake: asyncio.Event) -> None:
+        super()._ended(wake)
+        if not self._streams and not self._is_ending:
+            self._dropped()
+
+    def _list(self) -> deviceplugin.ListAndWatchResponse:
+        response = from_devices(listed(self._plugin))
+        self.list_bytes = response.ByteSize()
+        return response
+
+    def _get_device_plugin_options(self, _: deviceplugin.Empty) -> deviceplugin.DevicePluginOptions:
+        return from_options(self._plugin.options)
+
+    def _get_preferred_allocation(
+        self, request: deviceplugin.PreferredAllocationRequest
+    ) -> deviceplugin.PreferredAllocationResponse:
+        response = deviceplugin.PreferredAllocationResponse()
+        for container in request.container_requests:
+            ids = preferred(
+                self._plugin,
+                [DeviceId(device) for device in container.available_deviceIDs],
+                [DeviceId(device) for device in container.must_include_deviceIDs],
+                container.allocation_size,
+            )
+            response.container_responses.add(deviceIDs=ids)
+        return response
+
+    def _allocate(self, request: deviceplugin.AllocateRequest) -> deviceplugin.AllocateResponse:
+        return deviceplugin.AllocateResponse(
+            container_responses=[
+                from_response(allocated(self._plugin, [DeviceId(device) for device in container.devices_ids]))
+                for container in request.container_requests
+            ]
+        )
+
+    def _pre_start_container(
+        self, request: deviceplugin.PreStartContainerRequest
+    ) -> deviceplugin.PreStartContainerResponse:
+        self._plugin.pre_start_container([DeviceId(device) for device in request.devices_ids])
+        return deviceplugin.PreStartContainerResponse()
 
 
 @frozen

@@ -1,8 +1,8 @@
 """DRA drivers over gRPC on unix sockets, as between kubelets and drivers: both sides of it.
 
-Read `transport` for the kubelet's side, `client` for the connection to one driver instance, `server` and `service` for
-a driver's own side, and `calls` for the methods of the API. Drivers are found by the plugin watcher, as device plugins
-may be. A program that uses only device plugins loads none of this.
+Read `transport` for the kubelet's side, `client` for the connection to one driver instance, `server` for a driver's own
+side, and `calls` for the methods of the API. Drivers are found by the plugin watcher, as device plugins may be. A
+program that uses only device plugins loads none of this.
 """
 
 from devicecore.adapters.grpc_unix.dra.client import DriverLimits
