@@ -292,8 +292,7 @@ class TestPublishing:
         assert server.status(NODE) == with_gpus("4", "4")
 
     def test_a_writer_without_a_name_hides_no_node(self) -> None:
-        fields: Json = {"f:status": {"f:capacity": {f"f:{GPU}": {}}}}
-        managed = [{"operation": "Update", "subresource": "status", "fieldsV1": fields}]
+        managed: Json = [{"subresource": "status", "fieldsV1": {"f:status": {"f:capacity": {f"f:{GPU}": {}}}}}]
         node = NodeObject.parse({"metadata": {"name": "n", "resourceVersion": "1", "managedFields": managed}})
         assert node.written == {"": (("status", "capacity", GPU),)}
 

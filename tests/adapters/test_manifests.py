@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from devicecore.adapters.manifests import Changes, ManifestError, ManifestPods, pods_file, read_pods
+from devicecore.adapters.manifests import Changes, ManifestError, ManifestPods, read_pods
 from devicecore.adapters.manifests.directory import MAX_BYTES_AT_ONCE
 from devicecore.domain.documents import described
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import Container, ContainerKey, Pod, PodUid
-from devicecore.system import files
 from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents
-from devicecore.testing.interrupts import Interrupts
 from tests.hostile_documents import HOSTILE
 
 GPU = "acme.io/gpu"
@@ -692,12 +690,3 @@ def test_marking_a_pod_does_not_write_all_manifests_again(place: Path) -> None:
     after = state.stat()
     assert (before.st_ino, after.st_size - before.st_size) == (after.st_ino, sum(len(f'"u{n}"\n') for n in range(50)))
     assert len(running(source(place))) == 50
-
-
-def test_an_interrupt_leaves_no_descriptor_of_the_running_pods_open(tmp_path: Path) -> None:
-    state, at, descriptors = pods_file.PodsFile(tmp_path / "state", "boot"), 0, Path("/proc/self/fd")
-    state.mark_running(PodUid("first"))
-    before = sorted(descriptors.iterdir())
-    while Interrupts(at := at + 1, pods_file, files).interrupt(lambda: state.mark_running(PodUid(f"pod-{at}"))):
-        assert sorted(descriptors.iterdir()) == before
-    assert at > 5

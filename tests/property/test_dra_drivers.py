@@ -58,9 +58,7 @@ def test_the_newest_connected_instance_is_called_else_the_newest(
 
 
 @given(histories)
-def test_only_registered_instances_connect_or_report(
-    history: Sequence[tuple[drivers.DriverEvent, float]],
-) -> None:
+def test_only_registered_instances_connect_or_report(history: Sequence[tuple[drivers.DriverEvent, float]]) -> None:
     for _, registry in played(history):
         assert registry.connected | registry.reporting <= set(registry.instances.get(GPU, ()))
 

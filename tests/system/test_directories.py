@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from devicecore.domain.errors import DirectoryError
-from devicecore.system import directories
-from devicecore.system.directories import KeptDirectory, check_directory, make_directory
-from devicecore.testing.interrupts import Interrupts
+from devicecore.system.directories import check_directory, make_directory
 
 NOBODY = 65534
 
@@ -69,13 +67,3 @@ def test_a_file_or_a_missing_parent_is_an_error_in_the_systems_words(tmp_path: P
         make_directory(tmp_path / "file")
     with pytest.raises(DirectoryError, match="No such file or directory"):
         make_directory(tmp_path / "missing" / "directory")
-
-
-def test_an_interrupt_leaves_no_descriptor_of_a_kept_directory_open(tmp_path: Path) -> None:
-    kept, at, descriptors = KeptDirectory(tmp_path), 0, Path("/proc/self/fd")
-    before = sorted(descriptors.iterdir())
-    while Interrupts(at := at + 1, directories).interrupt(kept.make):
-        kept.close()
-        assert sorted(descriptors.iterdir()) == before
-    kept.close()
-    assert at > 5

@@ -11,7 +11,11 @@ import pytest
 from devicecore_tools.command import inputs
 from devicecore_tools.command.inputs import read_input
 
-from devicecore.system import files
+from devicecore.adapters.manifests import pods_file
+from devicecore.adapters.manifests.pods_file import PodsFile
+from devicecore.domain.model import PodUid
+from devicecore.system import directories, files
+from devicecore.system.directories import KeptDirectory
 from devicecore.system.files import DurableFile, read_file
 from devicecore.testing.interrupts import Interrupts
 
@@ -114,3 +118,19 @@ class TestInterrupts:
             file.write(b"old", None)  # works again
             assert not [*tmp_path.glob(".*")]
         assert at > 5
+
+    def test_an_interrupt_leaves_no_kept_directory_and_no_list_of_running_pods_open(self, tmp_path: Path) -> None:
+        kept, pods, at = KeptDirectory(tmp_path), PodsFile(tmp_path / "pods", "boot"), 0
+        pods.mark_running(PodUid("first"))
+        descriptors = Path("/proc/self/fd")
+        before = sorted(descriptors.iterdir())
+
+        def act() -> None:
+            pods.mark_running(PodUid(f"pod-{at}"))
+            kept.make()
+
+        while Interrupts(at := at + 1, files, directories, pods_file).interrupt(act):
+            kept.close()
+            assert sorted(descriptors.iterdir()) == before
+        kept.close()
+        assert at > 10
