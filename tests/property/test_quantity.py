@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from devicecore.domain.errors import InvalidQuantityError
-from devicecore.domain.quantity import MAX_QUANTITY, MAX_QUANTITY_LENGTH, is_integer, whole_quantity
+from devicecore.domain.quantity import MAX_QUANTITY, MAX_QUANTITY_LENGTH, Quantity, is_integer, whole_quantity
 
 SUFFIXES = {
     **{suffix: Fraction(10) ** (3 * power) for power, suffix in enumerate(["n", "u", "m", "", "k", "M"], -3)},
@@ -76,13 +76,23 @@ def test_any_text_is_a_quantity_or_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", ".", "k", "1ki", "1K", "1 ", " 1", "1e", "1e+", "1e1.5", "--1", "1i", "1Mi2", "٣", "1_000", "0x10"),
+        *("", "1ki", "1K", "1 ", " 1", "1e", "1e+", "1e1.5", "--1", "1i", "1Mi2", "٣", "1_000", "0x10"),
         *("1\n", "NaN"),
     ],
 )
 def test_what_the_grammar_does_not_derive_is_refused(text: str) -> None:
     with pytest.raises(InvalidQuantityError, match="is not a quantity such as 2"):
         whole_quantity(text)
+
+
+@pytest.mark.parametrize("text", [".", "k", "-Ki", "+", ".m", "e3"])
+def test_a_text_without_digits_is_0_as_in_go(text: str) -> None:
+    assert whole_quantity(text) == 0
+
+
+def test_only_binary_quantities_have_a_greatest_value_as_in_go() -> None:
+    assert Quantity.parse("12345678901234567890").nanos == 12345678901234567890 * 10**9
+    assert Quantity.parse("9Ei").nanos == MAX_QUANTITY * 10**9
 
 
 def test_what_is_too_long_is_refused_and_not_repeated() -> None:

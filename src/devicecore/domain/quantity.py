@@ -1,7 +1,7 @@
 """Kubernetes quantities: `2`, `500m`, `1.5Gi`, `3e2`.
 
-Law: a text outside the grammar of `k8s.io/apimachinery` is refused, and rounding goes away from zero: a tenth of a
-device counts as one device.
+Law: a text that `k8s.io/apimachinery` refuses is refused, and rounding goes away from zero: a tenth of a device counts
+as one device. A text without digits, such as `Gi`, is 0 there and here.
 """
 
 import re
@@ -17,7 +17,7 @@ MAX_QUANTITY = 2**63 - 1
 MAX_QUANTITY_LENGTH = 200
 """Characters of a quantity. The API server has no limit, but a longer text is a mistake or an attack."""
 
-_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]+)|([KEPTGM]i|[numkMGTPE]?))")
+_QUANTITY = re.compile(r"([+-]?)([0-9]*(?:\.[0-9]*)?)(?:[eE]([+-]?[0-9]+)|([KEPTGM]i|[numkMGTPE]?))")
 _TENS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _TWOS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _EXACT = Context(prec=MAX_QUANTITY_LENGTH + 20)  # digits: as many as can be written, and those of 2**60
@@ -48,7 +48,7 @@ class Quantity(NamedTuple):
         Raises InvalidQuantityError if `text` is no quantity.
         """
         magnitude, (has_few_digits, is_whole) = _magnitude(text), _kept_as(text)
-        if not has_few_digits:
+        if not has_few_digits and text.endswith("i"):
             magnitude = min(magnitude, Decimal(MAX_QUANTITY))  # Go does this with those that it keeps as decimals
         nanos = int(_EXACT.multiply(magnitude, _NANO).to_integral_value(ROUND_CEILING))
         is_int64 = has_few_digits and is_whole and nanos <= MAX_QUANTITY * _NANO
@@ -110,8 +110,8 @@ def _kept_as(text: str) -> tuple[bool, bool]:
     """Return whether Go keeps a quantity without a decimal (Go: `ParseQuantity`), and whether it is written whole."""
     matched = _QUANTITY.fullmatch(text)
     assert matched is not None  # noqa: S101 - the quantity was parsed
-    number, exponent, suffix = matched.groups(default="")
-    whole, _, part = number.lstrip("+-").partition(".")
+    _, number, exponent, suffix = matched.groups(default="")
+    whole, _, part = number.partition(".")
     digits = len(whole.lstrip("0") or "0") + len(part)
     if suffix in _TWOS:
         return not part and digits + _TWOS[suffix] * 3 // 10 <= _MOST_BINARY_DIGITS, True
@@ -120,12 +120,11 @@ def _kept_as(text: str) -> tuple[bool, bool]:
 
 
 def _magnitude(text: str) -> Decimal:
-    matched = _QUANTITY.fullmatch(text) if len(text) <= MAX_QUANTITY_LENGTH else None
-    if matched is None or abs(int(matched[2] or 0)) > MAX_QUANTITY:  # Go reads an exponent as a number of 64 bits
+    matched = _QUANTITY.fullmatch(text) if 0 < len(text) <= MAX_QUANTITY_LENGTH else None
+    if matched is None or abs(int(matched[3] or 0)) > MAX_QUANTITY:  # Go reads an exponent as a number of 64 bits
         raise InvalidQuantityError(text[:MAX_QUANTITY_LENGTH])
-    number, exponent, suffix = matched.groups(default="")
-    # Not abs(), because that rounds to the precision of the caller's decimal context.
-    value = _EXACT.multiply(Decimal(number).copy_abs(), 2 ** _TWOS.get(suffix, 0))
+    _, number, exponent, suffix = matched.groups(default="")
+    value = _EXACT.multiply(Decimal(f"0{number}"), 2 ** _TWOS.get(suffix, 0))
     tens = int(exponent) if exponent else _TENS.get(suffix, 0)
     limit = 2 * MAX_QUANTITY_LENGTH  # beyond it, every value is 0 or too large
     return value.scaleb(min(max(tens, -limit), limit), _EXACT)

@@ -103,9 +103,9 @@ def _is_integer(message: CelValue) -> bool:
 
 
 def _sum_of(left: CelValue, right: "CelValue | int", sign: int) -> CelValue:
-    added = right * _NANO if isinstance(right, int) else _nanos(right)
-    is_int64 = _is_integer(left) and (isinstance(right, int) or _is_integer(right))
-    return quantity_message(Quantity(_nanos(left) + sign * added, is_int64=is_int64))
+    other = quantity_message(Quantity.of(right, binary=False)) if isinstance(right, int) else right
+    parts = [one for one in (left, other) if _nanos(one)] or [left]  # to add 0 leaves Go's representation as it is
+    return quantity_message(Quantity(_nanos(left) + sign * _nanos(other), is_int64=all(map(_is_integer, parts))))
 
 
 def _succeeds(parse: Callable[..., object]) -> Callable[..., bool]:
