@@ -38,7 +38,7 @@ extensions:
 - {name: two-var-comprehensions}
 - {name: strings, version: 2}
 """
-_MIXED_NUMBERS = re.compile(r"'_[<>]=?_' applied to '\((int|uint|double), (int|uint|double)\)'")
+_MIXED_NUMBERS = re.compile(r":\d+:(\d+): [^:\n]* '_[<>]=?_' applied to '\((?:int|uint|double), (?:int|uint|double)\)'")
 _PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ")
 _MAX_VALUES = 10_000
 """Values of one expression that are remembered."""
@@ -222,9 +222,11 @@ class CelSelectors:
         try:
             return self._checking.compile(text).return_type(), tokens
         except RuntimeError as error:
-            if not _MIXED_NUMBERS.search(str(error)):
+            if not (columns := set(map(int, _MIXED_NUMBERS.findall(str(error))))):
                 raise
-        mixed = rewriting.with_mixed_numbers(tokens)
+        if text != (joined := " ".join(tokens)):
+            return self._checked(tokens, joined)
+        mixed = rewriting.with_mixed_numbers(tokens, columns)
         return self._checking.compile(" ".join(mixed)).return_type(), mixed
 
     def _failing_constant(self, tokens: list[str]) -> str:

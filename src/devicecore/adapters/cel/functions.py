@@ -135,18 +135,19 @@ def _parse_ip(text: str) -> CelValue:
 
 
 def _parse_cidr(text: str) -> CelValue:
-    if "/" not in text:
+    address, _, bits = text.partition("/")
+    if not re.fullmatch("0|[1-9][0-9]*", bits):
         message = f"network address {text[:100]!r} parse error"
         raise ValueError(message)
-    return _value("CIDR", str(ipaddress.ip_interface(text)))
+    return _value("CIDR", str(ipaddress.ip_interface(f"{_parse_ip(address).text}/{bits}")))
 
 
 def _address(one: "CelValue | str") -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    return ipaddress.ip_address(one if isinstance(one, str) else one.text)
+    return ipaddress.ip_address((_parse_ip(one) if isinstance(one, str) else one).text)
 
 
 def _network(one: "CelValue | str") -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
-    return ipaddress.ip_interface(one if isinstance(one, str) else one.text)
+    return ipaddress.ip_interface((_parse_cidr(one) if isinstance(one, str) else one).text)
 
 
 def _contains(outer: CelValue, inner: "CelValue | str") -> bool:
@@ -195,7 +196,7 @@ def _is_same(one: object, other: object) -> bool:
 
 def _comparable(left: object, right: object) -> bool:
     """Return true for what Kubernetes compares: a version on the left has no way to compare itself with others."""
-    if getattr(left, "type", None) is not None and getattr(right, "type", None) is None:
+    if getattr(left, "type", None) not in (None, getattr(right, "type", None)):
         problem = "no such overload"
         raise ValueError(problem)
     return True
@@ -220,6 +221,21 @@ def _merged(maps: Sequence[Mapping[object, object]]) -> Mapping[object, object]:
             raise ValueError(message)
         merged.update(one)
     return merged
+
+
+def _sum(values: Sequence[Any]) -> object:
+    total = sum(values[1:], start=values[0]) if values else 0
+    if isinstance(total, int) and abs(total) > MAX_QUANTITY:  # an unsigned one looks the same here
+        problem = "integer overflow"
+        raise ValueError(problem)
+    return total
+
+
+def _range(end: int) -> list[int]:
+    if not 0 <= end <= MAX_MADE:
+        problem = f"expected a list of 0 to {MAX_MADE} elements"
+        raise ValueError(problem)
+    return list(range(end))
 
 
 def _index(elements: Sequence[object], wanted: object, *, last: bool = False) -> int:
@@ -269,7 +285,7 @@ _FORMATS = {  # how long a text may be, and what it must look like
     "date": (10, _DATE),
     # Kubernetes' own expression has any character before a fraction of a second, too.
     "datetime": (MAX_MADE, rf"{_DATE}[tT]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(.\d+)?([zZ]|[+-]\d\d:\d\d)"),
-    "byte": (MAX_MADE, r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"),
+    "byte": (MAX_MADE, r"(?=.)([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"),
 }
 
 
@@ -364,7 +380,8 @@ def _texts_and_lists() -> Iterator[_Row]:
         yield _member("min", kind, [cel.Type.List(kind)], min)
         yield _member("max", kind, [cel.Type.List(kind)], max)
     for kind in _NUMBERS:
-        yield _member("sum", kind, [cel.Type.List(kind)], lambda a: sum(a[1:], start=a[0]) if a else 0)
+        yield _member("sum", kind, [cel.Type.List(kind)], _sum)
+    yield _Row("bounded_range", cel.Type.List(_INT), [_INT], _range)
     yield _member("indexOf", _INT, [_LIST, _ANY], _index)
     yield _member("lastIndexOf", _INT, [_LIST, _ANY], lambda a, b: _index(a, b, last=True))
 

@@ -5,7 +5,7 @@ tokens here, because the library shows nobody the tree of an expression.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import pairwise
 
 from attrs import frozen
@@ -30,6 +30,7 @@ _VALIDATE = ["(", ")", ".", "validate", "("]
 _CONVERSIONS = ("bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint")
 _PATTERNS = ("matches", "find", "findAll")
 _ENDS = ([], *([token] for token in ("&&", "||", "?", ":", ",")))
+_AFTER_OPERAND = ("<", ">", "<=", ">=", "==", "!=", "in", ")", "]", "}", ",", "?", ":", "&&", "||")
 _UNWRAP = ".filter(o, o.hasValue()).map(o, o.value())"
 
 
@@ -55,8 +56,12 @@ def written_out(tokens: list[str]) -> list[str]:
             found[index : index + 4] = ["optional", ".", "of", "(", "device", ".", one[3], ")"]
         elif one[:4] == ["has", "(", "device", "."] and one[5:] == [")"] and one[4] in _FIELDS:
             found[index : index + 6] = ["true"]
-        elif one[:2] == ["existsOne", "("] and len(_arguments(found, index + 1)) == len(("x", "condition")):
-            found[index] = "exists_one"
+        elif one[:2] == ["exists_one", "("] and len(_arguments(found, index + 1)) == len(("i", "x", "condition")):
+            found[index] = "existsOne"
+        elif one[:4] == ["lists", ".", "range", "("]:
+            found[index : index + 3] = ["bounded_range"]
+        elif one[:2] == ["duration", "("] and len(one) > 2:  # noqa: PLR2004 - "duration", "(" and what is converted
+            found[index + 2] = re.sub("[\u00b5\u03bc]s", "us", one[2])
         elif one[:4] == [".", "unwrapOpt", "(", ")"]:
             found[index : index + 4] = tokens_of(_UNWRAP)
         elif one[:4] == ["optional", ".", "unwrap", "("] and (end := _closing(found, index + 3)) is not None:
@@ -93,14 +98,22 @@ def _arguments(tokens: list[str], opening: int) -> list[list[str]]:
     return [tokens[a + 1 : b] for a, b in pairwise([opening, *_commas(tokens, opening, end), end])]
 
 
-def with_mixed_numbers(tokens: list[str]) -> list[str]:
-    """Rewrite literals in comparisons such as `1 < 2.0`, so that numbers of two types are compared as in Kubernetes."""
-    written: list[str] = []
+def with_mixed_numbers(tokens: list[str], columns: Container[int]) -> list[str]:
+    """Rewrite comparisons such as `1 < 2.0`, so that numbers of two types are compared as in Kubernetes.
+
+    Their operators are at `columns`, counted from 1, of the tokens joined by spaces.
+    """
+    written, column = list(tokens), 1
     for index, token in enumerate(tokens):
-        around = {*tokens[max(index - 2, 0) : index], *tokens[index + 1 : index + 2]}
-        is_compared = token[0].isdigit() and not around.isdisjoint(("<", ">", "<=", ">="))
-        written += ["dyn", "(", token, ")"] if is_compared else [token]
-    return written
+        if column in columns:
+            depth, end = 0, index + 1
+            while end < len(tokens) and (depth or tokens[end] not in _AFTER_OPERAND or tokens[end - 1] == "."):
+                depth += (tokens[end] in ("[", "(", "{")) - (tokens[end] in ("]", ")", "}"))
+                end += 1
+            written[index] += " dyn("
+            written[end - 1] += ")"
+        column += len(token) + 1
+    return tokens_of(" ".join(written))
 
 
 def for_evaluation(tokens: list[str]) -> str:
@@ -111,11 +124,14 @@ def for_evaluation(tokens: list[str]) -> str:
 def constant_parts(tokens: list[str]) -> list[str]:
     """Return the parts of an expression that Kubernetes evaluates when it compiles: `int("1")`, `"".matches("a+")`."""
     found = []
-    for before, name, opening, literal, closing in zip(["", *tokens], *(tokens[at:] for at in range(4)), strict=False):
-        if opening == "(" and closing == ")" and _LITERAL.fullmatch(literal):
-            if name in _CONVERSIONS and before != ".":
+    for opening in (index for index, token in enumerate(tokens) if token == "(" and index):  # noqa: S105 - no password
+        end = opening + 2 + (tokens[opening + 1 : opening + 2] == ["-"])
+        name, literal = tokens[opening - 1], "".join(tokens[opening + 1 : end])
+        is_method = tokens[max(opening - 2, 0) : opening - 1] == ["."]
+        if tokens[end : end + 1] == [")"] and _LITERAL.fullmatch(literal.removeprefix("-")):
+            if name in _CONVERSIONS and not is_method:
                 found.append(f"{name}({literal})")
-            elif name in _PATTERNS and before == ".":
+            elif name in _PATTERNS and is_method:
                 found.append(f"''.{name}({literal})")
     return list(dict.fromkeys(found))
 
@@ -201,7 +217,8 @@ def _with_comparable_values(tokens: list[str]) -> list[str]:
         is_list = tokens[start] == "["
         if is_list and operator != "in":
             value = "false" if operator == "!=" else "true"
-            written[before] = f"(unlike_versions({left}, {right}) ? {value} : {written[before]}"
+            compared = f"!comparable({left}, {right}) ? false : " if operator == "==" else ""
+            written[before] = f"(unlike_versions({left}, {right}) ? {value} : {compared}{written[before]}"
             written[after - 1] += ")"
         elif operator == "==" or (is_list and operator == "in" and _is_plain(tokens[start + 1 : after - 1])):
             compared = '""' if operator == "in" else right
@@ -216,12 +233,16 @@ def _is_plain(elements: Sequence[str]) -> bool:
 
 
 def _operand_size(text: Sequence[str], start: int) -> int:
-    """Return of how many tokens an attribute, an element of one, or a literal is that begins here; 0 if none does."""
+    """Return of how many tokens an attribute, an element of one, a call or a literal is that begins here, or 0."""
     if start < 0:
         return 0
-    if _LITERAL.fullmatch(text[start]):
+    first, following, *_ = [*text[start : start + 2], "", ""]
+    if _LITERAL.fullmatch(first) or first in ("true", "false"):
         return 1
-    if text[start] == "[" and (end := _closing(text, start)) is not None:
+    if first == "-" and _LITERAL.fullmatch(following):
+        return 2
+    opening = start + (first.isidentifier() and following == "(")
+    if text[opening : opening + 1] in (["["], ["{"], ["("]) and (end := _closing(text, opening)) is not None:
         return end - start + 1
     dot, what, opening, domain, closing, second, name, *more = [*text[start + 1 : start + 11], *[""] * 10]
     found = text[start], dot, what, opening, closing, second

@@ -10,8 +10,8 @@ from attrs import frozen
 
 _NUMBER = r"0|[1-9][0-9]*"
 _STRICT = re.compile(
-    rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})"
-    rf"(?:-((?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)(?:\.(?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*))?"
+    rf"(?:{_NUMBER})\.(?:{_NUMBER})\.(?:{_NUMBER})"
+    rf"(?:-(?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)(?:\.(?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*)?"
     r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
 )
 _MAX_LENGTH = 256
@@ -35,11 +35,12 @@ class SemanticVersion:
         if found is None:
             message = f"{text[:_MAX_LENGTH]!r} is no semantic version"
             raise ValueError(message)
-        major, minor, patch, before = found.groups(default="")
-        if max(map(len, (major, minor, patch))) >= len(str(2**64)):
+        major, minor, patch, *before = re.split(r"[.-]", found[0].partition("+")[0], maxsplit=3)
+        identifiers = tuple(before[0].split(".")) if before else ()
+        if any(part.isdigit() and int(part) >= 2**64 for part in (major, minor, patch, *identifiers)):
             message = "a number of the version is too large"
             raise ValueError(message)
-        return cls((int(major), int(minor), int(patch)), tuple(before.split(".")) if before else ())
+        return cls((int(major), int(minor), int(patch)), identifiers)
 
     def __lt__(self, other: "SemanticVersion") -> bool:
         return self._order() < other._order()
