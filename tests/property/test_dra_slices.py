@@ -195,7 +195,7 @@ def test_the_longest_names_make_valid_slices() -> None:
         ("a", {"x" * 33: 1}, {}),
         ("a", {"x": "y" * 65}, {}),
         ("a", {"x": 2**63}, {}),
-        ("a", {"x": Version("v1.2.3")}, {}),
+        *(("a", {"x": Version(text)}, {}) for text in ("v1.2.3", "1.2.3-01", "1.2.3-a..b")),
         ("a", {"x": (0, 2**63)}, {}),
         ("a", {"x": ()}, {}),
         ("a", {"x": (0, True)}, {}),

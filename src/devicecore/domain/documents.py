@@ -10,7 +10,7 @@ from typing import NoReturn
 from attrs import frozen
 
 from devicecore.domain.errors import DocumentError, InvalidQuantityError
-from devicecore.domain.quantity import Quantity, is_integer, whole_quantity
+from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
 
 
@@ -150,18 +150,12 @@ class Value:
 
         Raises DocumentError if it is no quantity, is below 0, or is a fraction where `whole` is set.
         """
-        if isinstance(self.data, bool) or not isinstance(self.data, str | int | float):
-            self.refuse(f"expected a quantity such as 2, 500m or 1.5Gi, got {described(self.data)}")
-        text = str(self.data)
-        try:
-            count = whole_quantity(text)
-            if whole and not is_integer(text):
-                self.refuse(f"expected an integer, got {text}")
-        except InvalidQuantityError as error:
-            self.refuse(str(error), error)
-        if count < 0:
-            self.refuse(f"expected 0 or more, got {text}")
-        return count
+        amount = self.amount()
+        if whole and not amount.is_whole:
+            self.refuse(f"expected an integer, got {self.data}")
+        if amount.nanos < 0:
+            self.refuse(f"expected 0 or more, got {self.data}")
+        return amount.whole
 
     def amount(self) -> Quantity:
         """Return the exact quantity, which may be negative. Raises DocumentError if it is no quantity."""

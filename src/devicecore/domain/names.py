@@ -15,6 +15,8 @@ MAX_SUBDOMAIN = 253
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_NUMBER, _BEFORE, _BUILD = "(0|[1-9][0-9]*)", "(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)", "[0-9A-Za-z-]+"
+_VERSION = re.compile(rf"{_NUMBER}(\.{_NUMBER}){{2}}(-{_BEFORE}(\.{_BEFORE})*)?(\+{_BUILD}(\.{_BUILD})*)?")
 
 
 def is_dns_label(text: str) -> bool:
@@ -37,3 +39,8 @@ def is_qualified_name(text: str) -> bool:
     prefix, slash, name = text.rpartition("/")
     is_name = len(name) <= MAX_LABEL and _QUALIFIED.fullmatch(name) is not None
     return is_name and (not slash or is_dns_subdomain(prefix))
+
+
+def is_semantic_version(text: str) -> bool:
+    """Return whether it can be a version among the attributes of a device, as semver.org defines it."""
+    return _VERSION.fullmatch(text) is not None

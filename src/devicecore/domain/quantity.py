@@ -42,17 +42,23 @@ class Quantity(NamedTuple):
     is_int64: bool = True
 
     @classmethod
+    @lru_cache(maxsize=1024)  # the pods of a node have the same few quantities
     def parse(cls, text: str) -> "Quantity":
         """Return the quantity that `text` says. What is smaller than a billionth is rounded away from zero.
 
         Raises InvalidQuantityError if `text` is no quantity.
         """
-        magnitude, (has_few_digits, is_whole) = _magnitude(text), _kept_as(text)
-        if not has_few_digits and text.endswith("i"):
+        matched = _QUANTITY.fullmatch(text) if 0 < len(text) <= MAX_QUANTITY_LENGTH else None
+        if matched is None or abs(int(matched[3] or 0)) > MAX_QUANTITY:  # Go reads an exponent as a number of 64 bits
+            raise InvalidQuantityError(text[:MAX_QUANTITY_LENGTH])
+        sign, number, exponent, suffix = matched.groups(default="")
+        magnitude = _magnitude(number, exponent, suffix)
+        has_few_digits, is_whole = _kept_as(number, exponent, suffix)
+        if not has_few_digits and suffix in _TWOS:
             magnitude = min(magnitude, Decimal(MAX_QUANTITY))  # Go does this with those that it keeps as decimals
         nanos = int(_EXACT.multiply(magnitude, _NANO).to_integral_value(ROUND_CEILING))
         is_int64 = has_few_digits and is_whole and nanos <= MAX_QUANTITY * _NANO
-        return cls(-nanos if text.startswith("-") else nanos, text.endswith("i"), is_int64)
+        return cls(-nanos if sign == "-" else nanos, suffix in _TWOS, is_int64)
 
     @classmethod
     def of(cls, whole: int, *, binary: bool) -> "Quantity":
@@ -61,9 +67,17 @@ class Quantity(NamedTuple):
 
     @property
     def whole(self) -> int:
-        """The quantity rounded away from zero to a whole number (Go: `Quantity.Value`)."""
-        whole = -(-abs(self.nanos) // _NANO)
+        """The quantity rounded away from zero to a whole number (Go: `Quantity.Value`).
+
+        In Go, what is larger than `MAX_QUANTITY` becomes any other number.
+        """
+        whole = min(-(-abs(self.nanos) // _NANO), MAX_QUANTITY)
         return -whole if self.nanos < 0 else whole
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a whole number without being rounded."""
+        return self.nanos % _NANO == 0
 
     def __str__(self) -> str:
         """Write the quantity as an API server does: with the largest suffix that leaves a whole number."""
@@ -78,9 +92,8 @@ class Quantity(NamedTuple):
         return f"{number}{suffix if number else ''}"
 
 
-@lru_cache(maxsize=1024)  # the pods of a node have the same few quantities
 def whole_quantity(text: str) -> int:
-    """Parse a quantity and round it away from zero to a whole number (Go: `Quantity.Value`).
+    """Parse a quantity and round it away from zero to a whole number.
 
     >>> whole_quantity("1500m"), whole_quantity("2Ki"), whole_quantity("1e3")
     (2, 2048, 1000)
@@ -88,29 +101,11 @@ def whole_quantity(text: str) -> int:
     Raises:
         InvalidQuantityError: `text` is no quantity.
     """
-    value = _magnitude(text)
-    whole = MAX_QUANTITY if value > MAX_QUANTITY else int(value.to_integral_value(ROUND_CEILING))
-    return -whole if text.startswith("-") else whole
+    return Quantity.parse(text).whole
 
 
-def is_integer(text: str) -> bool:
-    """Return whether a quantity is a whole number without being rounded.
-
-    >>> is_integer("2000m"), is_integer("1500m")
-    (True, False)
-
-    Raises:
-        InvalidQuantityError: `text` is no quantity.
-    """
-    value = _magnitude(text)
-    return value == value.to_integral_value()
-
-
-def _kept_as(text: str) -> tuple[bool, bool]:
+def _kept_as(number: str, exponent: str, suffix: str) -> tuple[bool, bool]:
     """Return whether Go keeps a quantity without a decimal (Go: `ParseQuantity`), and whether it is written whole."""
-    matched = _QUANTITY.fullmatch(text)
-    assert matched is not None  # noqa: S101 - the quantity was parsed
-    _, number, exponent, suffix = matched.groups(default="")
     whole, _, part = number.partition(".")
     digits = len(whole.lstrip("0") or "0") + len(part)
     if suffix in _TWOS:
@@ -119,11 +114,7 @@ def _kept_as(text: str) -> tuple[bool, bool]:
     return digits <= _MOST_DIGITS and tens >= _TENS["n"], tens >= 0
 
 
-def _magnitude(text: str) -> Decimal:
-    matched = _QUANTITY.fullmatch(text) if 0 < len(text) <= MAX_QUANTITY_LENGTH else None
-    if matched is None or abs(int(matched[3] or 0)) > MAX_QUANTITY:  # Go reads an exponent as a number of 64 bits
-        raise InvalidQuantityError(text[:MAX_QUANTITY_LENGTH])
-    _, number, exponent, suffix = matched.groups(default="")
+def _magnitude(number: str, exponent: str, suffix: str) -> Decimal:
     value = _EXACT.multiply(Decimal(f"0{number}"), 2 ** _TWOS.get(suffix, 0))
     tens = int(exponent) if exponent else _TENS.get(suffix, 0)
     limit = 2 * MAX_QUANTITY_LENGTH  # beyond it, every value is 0 or too large

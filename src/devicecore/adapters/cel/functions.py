@@ -23,7 +23,7 @@ from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import MAX_QUANTITY, Quantity
 
 MAX_MADE = 64 * 1024
-"""Characters of a text that a function makes."""
+"""Characters of a text that a function makes, and elements of a list."""
 
 _NANO = 10**9
 _MAX_FOUND = 1000
@@ -162,10 +162,11 @@ def _is_global_unicast(one: CelValue) -> bool:
     return not is_other and one.text != "255.255.255.255"
 
 
-def _check_made(length: int) -> None:
-    if length > MAX_MADE:
-        message = f"a text of more than {MAX_MADE} characters"
+def _check_made(length: int) -> int:
+    if not 0 <= length <= MAX_MADE:
+        message = f"expected 0 to {MAX_MADE} characters or elements, got {length}"
         raise ValueError(message)
+    return length
 
 
 def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
@@ -229,13 +230,6 @@ def _sum(values: Sequence[Any]) -> object:
         problem = "integer overflow"
         raise ValueError(problem)
     return total
-
-
-def _range(end: int) -> list[int]:
-    if not 0 <= end <= MAX_MADE:
-        problem = f"expected a list of 0 to {MAX_MADE} elements"
-        raise ValueError(problem)
-    return list(range(end))
 
 
 def _index(elements: Sequence[object], wanted: object, *, last: bool = False) -> int:
@@ -381,7 +375,7 @@ def _texts_and_lists() -> Iterator[_Row]:
         yield _member("max", kind, [cel.Type.List(kind)], max)
     for kind in _NUMBERS:
         yield _member("sum", kind, [cel.Type.List(kind)], _sum)
-    yield _Row("bounded_range", cel.Type.List(_INT), [_INT], _range)
+    yield _Row("lists.bounded_range", cel.Type.List(_INT), [_INT], lambda end: list(range(_check_made(end))))
     yield _member("indexOf", _INT, [_LIST, _ANY], _index)
     yield _member("lastIndexOf", _INT, [_LIST, _ANY], lambda a, b: _index(a, b, last=True))
 

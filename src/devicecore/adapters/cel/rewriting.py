@@ -17,7 +17,7 @@ _TOKEN = re.compile(
 _LITERAL = re.compile(r"""(?s)[0-9].*|[rRbB]{0,2}["'].*""")
 _PLAIN_TEXT = re.compile(r"""(["'])([^"'\\\n]*)\1""")
 _MAPS = ("attributes", "capacity")
-_RENAMED = {"replace": "bounded_replace", "join": "bounded_join"}
+_RENAMED = {"replace": "bounded_replace", "join": "bounded_join", "range": "bounded_range"}
 _GROUPS = 10
 """Groups into which a list is split."""
 
@@ -58,10 +58,6 @@ def written_out(tokens: list[str]) -> list[str]:
             found[index : index + 6] = ["true"]
         elif one[:2] == ["exists_one", "("] and len(_arguments(found, index + 1)) == len(("i", "x", "condition")):
             found[index] = "existsOne"
-        elif one[:4] == ["lists", ".", "range", "("]:
-            found[index : index + 3] = ["bounded_range"]
-        elif one[:2] == ["duration", "("] and len(one) > 2:  # noqa: PLR2004 - "duration", "(" and what is converted
-            found[index + 2] = re.sub("[\u00b5\u03bc]s", "us", one[2])
         elif one[:4] == [".", "unwrapOpt", "(", ")"]:
             found[index : index + 4] = tokens_of(_UNWRAP)
         elif one[:4] == ["optional", ".", "unwrap", "("] and (end := _closing(found, index + 3)) is not None:
@@ -215,15 +211,14 @@ def _with_comparable_values(tokens: list[str]) -> list[str]:
             continue
         left, right = " ".join(tokens[before:middle]), " ".join(tokens[start:after])
         is_list = tokens[start] == "["
+        written[before] = f"({written[before]}"
+        written[after - 1] += ")"
+        if operator == "==" or (is_list and operator == "in" and _is_plain(tokens[start + 1 : after - 1])):
+            compared = '""' if operator == "in" else right
+            written[before] = f"(!comparable({left}, {compared}) ? false : {written[before][1:]}"
         if is_list and operator != "in":
             value = "false" if operator == "!=" else "true"
-            compared = f"!comparable({left}, {right}) ? false : " if operator == "==" else ""
-            written[before] = f"(unlike_versions({left}, {right}) ? {value} : {compared}{written[before]}"
-            written[after - 1] += ")"
-        elif operator == "==" or (is_list and operator == "in" and _is_plain(tokens[start + 1 : after - 1])):
-            compared = '""' if operator == "in" else right
-            written[before] = f"(comparable({left}, {compared}) ? {written[before]}"
-            written[after - 1] += " : false)"
+            written[before] = f"(unlike_versions({left}, {right}) ? {value} : {written[before][1:]}"
     return tokens_of(" ".join(written))
 
 
@@ -237,12 +232,11 @@ def _operand_size(text: Sequence[str], start: int) -> int:
     if start < 0:
         return 0
     first, following, *_ = [*text[start : start + 2], "", ""]
-    if _LITERAL.fullmatch(first) or first in ("true", "false"):
-        return 1
-    if first == "-" and _LITERAL.fullmatch(following):
-        return 2
-    opening = start + (first.isidentifier() and following == "(")
-    if text[opening : opening + 1] in (["["], ["{"], ["("]) and (end := _closing(text, opening)) is not None:
+    has_sign = first == "-"
+    if _LITERAL.fullmatch(following if has_sign else first) or first in ("true", "false"):
+        return 1 + has_sign
+    at = start + (first.isidentifier() and following == "(")
+    if text[at : at + 1] in (["["], ["{"], ["("]) and (end := _closing(text, at)) is not None:
         return end - start + 1
     dot, what, opening, domain, closing, second, name, *more = [*text[start + 1 : start + 11], *[""] * 10]
     found = text[start], dot, what, opening, closing, second
@@ -255,7 +249,8 @@ def _operand_size(text: Sequence[str], start: int) -> int:
 
 def _with_defaults(tokens: list[str]) -> list[str]:
     """Rewrite an expression so that a missing domain is an empty map, and that what texts can grow to is bounded."""
-    written = [_RENAMED.get(token, token) if tokens[index - 1] == "." else token for index, token in enumerate(tokens)]
+    around = zip(["", *tokens], tokens, [*tokens[1:], ""], strict=False)
+    written = [_RENAMED.get(token, token) if (dot, opening) == (".", "(") else token for dot, token, opening in around]
     for first in range(len(tokens) - 4):
         device, dot, name, opening, following = tokens[first : first + 5]
         if (device, dot, opening) != ("device", ".", "[") or name not in _MAPS or tokens[first - 1 : first] == ["."]:

@@ -8,12 +8,8 @@ from functools import total_ordering
 
 from attrs import frozen
 
-_NUMBER = r"0|[1-9][0-9]*"
-_STRICT = re.compile(
-    rf"(?:{_NUMBER})\.(?:{_NUMBER})\.(?:{_NUMBER})"
-    rf"(?:-(?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)(?:\.(?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*)?"
-    r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
-)
+from devicecore.domain.names import is_semantic_version
+
 _MAX_LENGTH = 256
 
 
@@ -31,11 +27,11 @@ class SemanticVersion:
 
         `normalize` allows a leading `v`, leading zeros and missing numbers.
         """
-        found = _STRICT.fullmatch(_normalized(text) if normalize else text) if len(text) <= _MAX_LENGTH else None
-        if found is None:
+        written = _normalized(text) if normalize else text
+        if len(text) > _MAX_LENGTH or not is_semantic_version(written):
             message = f"{text[:_MAX_LENGTH]!r} is no semantic version"
             raise ValueError(message)
-        major, minor, patch, *before = re.split(r"[.-]", found[0].partition("+")[0], maxsplit=3)
+        major, minor, patch, *before = re.split(r"[.-]", written.partition("+")[0], maxsplit=3)
         identifiers = tuple(before[0].split(".")) if before else ()
         if any(part.isdigit() and int(part) >= 2**64 for part in (major, minor, patch, *identifiers)):
             message = "a number of the version is too large"

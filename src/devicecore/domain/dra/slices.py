@@ -16,7 +16,7 @@ from attrs import evolve, field, frozen
 from devicecore.domain.dra.errors import InvalidPoolError
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.errors import InvalidQuantityError
-from devicecore.domain.names import MAX_SUBDOMAIN, is_dns_label, is_dns_subdomain
+from devicecore.domain.names import MAX_SUBDOMAIN, is_dns_label, is_dns_subdomain, is_semantic_version
 from devicecore.domain.quantity import whole_quantity
 from devicecore.domain.text import foreign_text
 
@@ -40,9 +40,6 @@ _MAX_DRIVER, _MAX_DOMAIN = 63, 63
 _NODE_PART = 160  # characters of a node's name in the name of a slice, which has at most 253
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
-_SEMVER = re.compile(
-    r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
-)
 
 
 class Version(str):
@@ -102,9 +99,9 @@ class PublishedDevice:
         elif isinstance(value, str):
             if len(value.encode()) > _MAX_TEXT:
                 self.refuse(f"attribute {name}: expected at most {_MAX_TEXT} bytes, got {len(value.encode())}")
-            if isinstance(value, Version) and not _SEMVER.fullmatch(value):
+            if isinstance(value, Version) and not is_semantic_version(value):
                 self.refuse(f"attribute {name}: expected a version such as 1.2.3, got {foreign_text(value)!r}")
-        elif abs(value) > MAX_GENERATION:
+        elif not -MAX_GENERATION - 1 <= value <= MAX_GENERATION:
             self.refuse(f"attribute {name}: expected a number of 64 bits, got {value}")
 
     @property

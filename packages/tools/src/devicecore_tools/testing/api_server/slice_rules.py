@@ -4,9 +4,7 @@ Law: `slice_causes` returns every cause for which kube-apiserver 1.36 refuses a 
 changes nothing.
 """
 
-import re
-
-from devicecore.domain.names import is_qualified_name
+from devicecore.domain.names import is_qualified_name, is_semantic_version
 from devicecore_tools.testing.api_server.causes import MAX_ENTRIES, Field, is_whole, list_of, mapping_of, objects_in
 from devicecore_tools.testing.api_server.status import Cause, Json
 
@@ -16,9 +14,6 @@ MAX_DEVICES = 128
 MAX_DEVICES_WITH_DETAILS = 64
 """Devices of a slice in which a device has taints, consumes counters or has attributes that are lists."""
 
-_SEMVER = re.compile(
-    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
-)
 _LABEL_KEY_SENTENCE = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
     "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
@@ -130,7 +125,7 @@ def _attribute_value(kind: str, field: Field) -> None:
         case "version", str(text):
             if len(text) > _MAX_TEXT:
                 field.too_long(_MAX_TEXT)
-            elif not _SEMVER.fullmatch(text):
+            elif not is_semantic_version(text):
                 field.invalid("must be a string compatible with semver.org spec 2.0.0")
         case _:
             field.invalid(f"must be of type {kind}")
