@@ -35,6 +35,8 @@ class Quantity(NamedTuple):
 
     >>> str(Quantity.parse("1536Mi")), str(Quantity.parse("2048Mi")), str(Quantity.of(10**10, binary=True))
     ('1536Mi', '2Gi', '9765625Ki')
+    >>> Quantity.parse("1500m").whole, Quantity.parse("2Ki").whole, Quantity.parse("1e3").whole
+    (2, 2048, 1000)
     """
 
     nanos: int
@@ -90,18 +92,6 @@ class Quantity(NamedTuple):
                 break
             number, suffix = number // step, larger
         return f"{number}{suffix if number else ''}"
-
-
-def whole_quantity(text: str) -> int:
-    """Parse a quantity and round it away from zero to a whole number.
-
-    >>> whole_quantity("1500m"), whole_quantity("2Ki"), whole_quantity("1e3")
-    (2, 2048, 1000)
-
-    Raises:
-        InvalidQuantityError: `text` is no quantity.
-    """
-    return Quantity.parse(text).whole
 
 
 def _kept_as(number: str, exponent: str, suffix: str) -> tuple[bool, bool]:

@@ -17,7 +17,7 @@ from devicecore.domain.dra.errors import InvalidPoolError
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.names import MAX_SUBDOMAIN, is_dns_label, is_dns_subdomain, is_semantic_version
-from devicecore.domain.quantity import whole_quantity
+from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
 
 MAX_DEVICES = 128
@@ -86,7 +86,7 @@ class PublishedDevice:
             self._check_value(name, value)
         for name, amount in self.capacity.items():
             try:
-                whole_quantity(amount)
+                Quantity.parse(amount)
             except InvalidQuantityError as error:
                 self.refuse(f"capacity {name}: {error}")
 

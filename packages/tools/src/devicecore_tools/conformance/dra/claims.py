@@ -13,7 +13,7 @@ from attrs import define, field
 
 from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid
-from devicecore.domain.quantity import whole_quantity
+from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
 from devicecore_tools.conformance.dra.allocator import AllocationError, Allocator, UndecidableError, matches
 from devicecore_tools.conformance.dra.environment import CLAIM_KINDS, DEVICE_CLASS, Environment
@@ -308,7 +308,9 @@ class Claims:
         shared = all(device.body.get("allowMultipleAllocations") for device in self.usable)
         if not shared or not names or any("requestPolicy" in one[name] for one in capacities for name in names):
             return None
-        smallest = {name: min(whole_quantity(str(one[name]["value"])) for one in capacities) for name in sorted(names)}
+        smallest = {
+            name: min(Quantity.parse(str(one[name]["value"])).whole for one in capacities) for name in sorted(names)
+        }
         return {"requests": {name: str(max(value // 8, 1)) for name, value in smallest.items()}}
 
     def _spec(self, count: int | None) -> Json:

@@ -13,7 +13,7 @@ from attrs import define, field
 
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.names import is_dns_label, is_dns_subdomain, is_label_value, is_qualified_name
-from devicecore.domain.quantity import whole_quantity
+from devicecore.domain.quantity import Quantity
 from devicecore_tools.testing.api_server.status import Cause, Json
 
 _C_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -178,7 +178,7 @@ class Field:
     def quantity(self) -> None:
         """The value is a quantity."""
         try:
-            whole_quantity(str(self.value))
+            Quantity.parse(str(self.value))
         except InvalidQuantityError:
             self.invalid(_QUANTITY_SENTENCE)
 

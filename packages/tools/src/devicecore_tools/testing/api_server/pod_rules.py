@@ -7,7 +7,7 @@ complete.
 from datetime import datetime, timedelta
 
 from devicecore.domain.errors import InvalidQuantityError
-from devicecore.domain.quantity import whole_quantity
+from devicecore.domain.quantity import Quantity
 from devicecore_tools.testing.api_server.causes import Field, is_same, list_of, mapping_of, objects_in
 from devicecore_tools.testing.api_server.status import Cause, Json, conflict
 
@@ -106,7 +106,7 @@ def _check_resources(resources: Field, claims: list[object]) -> None:
 
 def _is_equal(one: object, other: object) -> bool:
     try:
-        return whole_quantity(str(one)) == whole_quantity(str(other))
+        return Quantity.parse(str(one)).nanos == Quantity.parse(str(other)).nanos
     except InvalidQuantityError:  # the field has a cause of its own
         return True
 
