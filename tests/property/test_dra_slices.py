@@ -217,7 +217,7 @@ def test_values_of_every_type_are_accepted_by_the_api_server() -> None:
         "a",
         {
             "b": True,
-            "i": -1,
+            "i": -(2**63),
             "s": "text",
             "v": Version("1.2.3-rc.1"),
             "resource.kubernetes.io/numaNode": 0,
@@ -229,7 +229,7 @@ def test_values_of_every_type_are_accepted_by_the_api_server() -> None:
     assert list(slice_causes(dict(body), None)) == []
     assert device.as_json()["attributes"] == {
         "b": {"bool": True},
-        "i": {"int": -1},
+        "i": {"int": -(2**63)},
         "resource.kubernetes.io/numaNode": {"int": 0},
         "resource.kubernetes.io/pcieRoot": {"strings": ["pci0000:00", "pci0000:80"]},
         "s": {"string": "text"},
