@@ -7,7 +7,7 @@ first one. A number keeps its text, because its field decides which numbers are 
 
 import json
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import NoReturn, TypeAlias
 
@@ -31,8 +31,9 @@ _UNDECODABLE = re.compile("[\udc80-\udcff]")
 _LONE_SURROGATE = re.compile(
     r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|(\\.)", re.DOTALL
 )
-_SPACES = re.compile(r"[ \t\n\r]*")
-_OPENERS = tuple("[{")
+_PIECES = re.compile(r'[][{}]|"[^"\\]*(?:\\.[^"\\]*)*"?|[^][{}"]+', re.DOTALL)
+_OPENERS, _CLOSERS = frozenset("[{"), frozenset("]}")
+_CONSTANTS = frozenset("NI")  # with which NaN and Infinity begin, and nothing in JSON
 _SECOND = itemgetter(1)
 
 
@@ -82,7 +83,7 @@ def _parsed(text: str) -> Json:
         if members > MAX_DEEP_MEMBERS:
             problem = f"nested deeply, expected at most {MAX_DEEP_MEMBERS:,} values, got {members:,}"
             raise ValueError(problem) from None
-        value = _DeepParser(text).parse()
+        value = _parsed_deeply(text)
     return value
 
 
@@ -152,9 +153,11 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(problem)
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=Object, parse_int=Literal, parse_float=Literal, parse_constant=_refuse_constant
-)
+def _decoder(constant: Callable[[str], Json]) -> json.JSONDecoder:
+    return json.JSONDecoder(object_pairs_hook=Object, parse_int=Literal, parse_float=Literal, parse_constant=constant)
+
+
+_DECODER = _decoder(_refuse_constant)
 
 
 def _depth(value: Json) -> int:
@@ -174,83 +177,39 @@ def _items(container: Json) -> Iterable[Json]:
 
 # --- deep nesting: the standard library's parser recurses, Go's does not ---------------------------------------------
 
-_Step: TypeAlias = "Generator[_Step, Json, Json]"
 
+def _parsed_deeply(text: str) -> Json:
+    """Parse one container after the other, the inner ones first, so that depth costs memory only.
 
-class _DeepParser:
-    """Recursive descent whose calls are generators kept on a list, so that depth costs memory only."""
+    The parser sees `NaN`, which is no JSON, in the place of each container that is inside of another one.
+    """
+    levels: list[tuple[list[str], list[Json]]] = [([], [])]  # text and inner containers of what is open
+    inside: list[Json] = []
+    decoder = _decoder(lambda _: inside.pop())
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
-
-    def parse(self) -> Json:
-        calls, value = [self.value()], None
-        while calls:
-            try:
-                calls.append(calls[-1].send(value))
-                value = None
-            except StopIteration as returned:
-                calls.pop()
-                value = returned.value
-            if len(calls) > MAX_DEPTH:
-                self.refuse("exceeded max depth")
-        if self.peek():
-            self.refuse("Extra data")
+    def closed() -> Json:
+        parts, inside[:] = levels.pop()
+        inside.reverse()
+        try:
+            value: Json = decoder.decode("".join(parts))
+        except json.JSONDecodeError as error:
+            raise ValueError(error.msg) from None  # its place is that in `parts`
         return value
 
-    def value(self) -> _Step:
-        match self.peek():
-            case "[":
-                items: list[Json] = []
-                more = self.opened("]")
-                while more:
-                    items.append((yield self.value()) if self.peek() in _OPENERS else self.scalar())
-                    more = self.take(",]") == ","
-                return items
-            case "{":
-                pairs: list[tuple[str, Json]] = []
-                more = self.opened("}")
-                while more:
-                    name = self.name()
-                    pairs.append((name, (yield self.value()) if self.peek() in _OPENERS else self.scalar()))
-                    more = self.take(",}") == ","
-                return Object(pairs)
-            case _:
-                return self.scalar()
-
-    def peek(self) -> str:
-        """Return the next character after white space, empty at the end."""
-        if space := _SPACES.match(self.text, self.at):
-            self.at = space.end()
-        return self.text[self.at : self.at + 1]
-
-    def take(self, expected: str) -> str:
-        found = self.peek()
-        if not found or found not in expected:
-            self.refuse(f"Expecting one of {expected}")
-        self.at += 1
-        return found
-
-    def opened(self, closer: str) -> bool:
-        """Step into a container; False, and out of it again, if it is empty."""
-        self.at += 1
-        if self.peek() != closer:
-            return True
-        self.at += 1
-        return False
-
-    def scalar(self) -> Json:
-        value: Json
-        value, self.at = _DECODER.raw_decode(self.text, self.at)
-        return value
-
-    def name(self) -> str:
-        if self.peek() != '"':
-            self.refuse("Expecting property name")
-        name = self.scalar()
-        self.take(":")
-        return str(name)
-
-    def refuse(self, problem: str) -> NoReturn:
-        raise json.JSONDecodeError(problem, self.text, self.at)
+    for piece in _PIECES.findall(text):
+        if piece in _OPENERS:
+            levels.append(([], []))
+        elif piece[0] != '"' and not _CONSTANTS.isdisjoint(piece):
+            _refuse_constant(piece.strip())
+        if len(levels) > MAX_DEPTH + 1:
+            problem = "exceeded max depth"
+            raise ValueError(problem)
+        levels[-1][0].append(piece)
+        if piece in _CLOSERS and len(levels) > 1:
+            value = closed()
+            levels[-1][0].append("NaN")
+            levels[-1][1].append(value)
+    if len(levels) > 1:
+        problem = "it ends in the middle"
+        raise ValueError(problem)
+    return closed()
