@@ -35,10 +35,9 @@ from devicecore.domain.topology import (
     Policy,
     Topology,
     TopologyHint,
-    container_hints,
+    device_hints,
     generate_hints,
     merge,
-    pod_hints,
 )
 from devicecore.testing.strategies import PODS, RESOURCES, admit, pods, provider_hints, topologies
 
@@ -136,7 +135,7 @@ def test_hints_for_a_container_equal_brute_force(scene: Scene) -> None:
         held = set(allocation.devices) if allocation else set()
         reusable = set(reusable_devices(scene.pod, key, GPU, ledger))
         expected = expected_hints(scene, container.limits, held, reusable)
-        hints = container_hints(scene.pod, container, inventory, ledger, scene.machine)
+        hints = device_hints(scene.pod, container, inventory, ledger, scene.machine)
         assert as_lists(hints) == expected
         for listed in hints.values():
             event("no preference" if listed is None else "impossible" if not listed else "hints")
@@ -148,7 +147,7 @@ def test_hints_for_a_pod_equal_brute_force(scene: Scene) -> None:
     inventory, ledger = scene.node.inventory, scene.node.ledger
     held = {device for allocation in ledger.of_pod(scene.pod.uid) for device in allocation.devices}
     expected = expected_hints(scene, pod_request(scene.pod), held, set())
-    assert as_lists(pod_hints(scene.pod, inventory, ledger, scene.machine)) == expected
+    assert as_lists(device_hints(scene.pod, None, inventory, ledger, scene.machine)) == expected
 
 
 @given(scenes())
@@ -161,7 +160,7 @@ def test_a_hint_says_what_could_be_allocated(scene: Scene) -> None:
         if report is None or ledger.allocation(key, GPU) is not None:
             continue
         usable = (report.healthy - ledger.in_use(GPU)) | reusable_devices(scene.pod, key, GPU, ledger)
-        hints = container_hints(scene.pod, container, inventory, ledger, scene.machine).get(GPU)
+        hints = device_hints(scene.pod, container, inventory, ledger, scene.machine).get(GPU)
         for hint in hints or ():
             assert hint.mask is not None
             assert set(hint.mask) <= set(scene.machine)
@@ -378,4 +377,4 @@ def test_a_mask_is_a_set_of_nodes(one: set[int], other: set[int]) -> None:
 def test_an_unknown_resource_has_no_hints() -> None:
     """Only what device plugins serve is in the answer; `cpu` and other people's resources are not."""
     pod = Pod(PODS[0], containers=(Container("app", {"cpu": 1, RDMA: 1, ResourceName("other.com/x"): 1}),))
-    assert container_hints(pod, pod.containers[0], NodeState().inventory, NodeState().ledger, BIG_MACHINE) == {}
+    assert device_hints(pod, pod.containers[0], NodeState().inventory, NodeState().ledger, BIG_MACHINE) == {}

@@ -56,10 +56,10 @@ def test_hints_are_those_of_a_kubelet(row: Json) -> None:
     pod = recorded.pod({**row["pod"], "init_containers": lender + row["pod"].get("init_containers", [])})
     ledger, machine = ledger_of(row), numa(row["numa_nodes"])
     if row["scope"] == "pod":
-        hints = topology.pod_hints(pod, inventory, ledger, machine)
+        hints = topology.device_hints(pod, None, inventory, ledger, machine)
     else:
         container = pod.containers[row.get("container_index", 0)]
-        hints = topology.container_hints(pod, container, inventory, ledger, machine)
+        hints = topology.device_hints(pod, container, inventory, ledger, machine)
     expected = {name: listed and tuple(map(hint, listed)) for name, listed in row["expected"].items()}
     assert as_sets({name: hints[name] for name in expected}) == as_sets(expected)
 
@@ -91,7 +91,7 @@ def test_device_hints_merge_with_those_of_other_providers(row: Json, policy: str
     machine = numa(row["numa_nodes"])
     inventory = recorded.inventory(recorded.resource("gpu", [row["device"]]))
     pod = recorded.pod({"containers": [{"limits": {"gpu": row["request"]}}]})
-    ours = topology.container_hints(pod, pod.containers[0], inventory, Ledger(), machine)
+    ours = topology.device_hints(pod, pod.containers[0], inventory, Ledger(), machine)
     others = [{name: tuple(map(hint, hints))} for name, hints in row["other_providers"].items()]
     best, admitted = topology.merge(topology.Topology(machine, topology.Policy(policy)), [ours, *others])
     expected = row["expected"]

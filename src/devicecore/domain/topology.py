@@ -130,59 +130,39 @@ class Topology:
             raise ValueError(problem)
 
 
-def container_hints(
-    pod: Pod, container: Container, inventory: Inventory, ledger: Ledger, numa_nodes: Sequence[NumaNode]
+def device_hints(
+    pod: Pod, container: Container | None, inventory: Inventory, ledger: Ledger, numa_nodes: Sequence[NumaNode]
 ) -> dict[str, tuple[TopologyHint, ...] | None]:
-    """Hints for each device resource that a container requests (kubelet: `GetTopologyHints`, kubelet.md 6.1)."""
-    key = pod.key(container)
-    hints: dict[str, tuple[TopologyHint, ...] | None] = {}
-    for resource, size in _device_requests(container.limits, inventory, ledger):
-        allocation = ledger.allocation(key, resource)
-        own = allocation.devices if allocation else _NONE
-        reusable = reusable_devices(pod, key, resource, ledger)
-        hints[resource] = _hints(inventory, ledger, resource, size, own=own, reusable=reusable, numa_nodes=numa_nodes)
-    return hints
+    """Return hints for each device resource that a container requests, or the whole pod if `container` is None.
 
-
-def pod_hints(
-    pod: Pod, inventory: Inventory, ledger: Ledger, numa_nodes: Sequence[NumaNode]
-) -> dict[str, tuple[TopologyHint, ...] | None]:
-    """Hints for each device resource that a whole pod requests (kubelet: `GetPodTopologyHints`, kubelet.md 6.1)."""
-    hints: dict[str, tuple[TopologyHint, ...] | None] = {}
-    for resource, size in _device_requests(pod_request(pod), inventory, ledger):
-        own = _NONE
-        for allocation in ledger.of_pod(pod.uid):
-            if allocation.resource == resource:
-                own |= allocation.devices
-        hints[resource] = _hints(inventory, ledger, resource, size, own=own, reusable=_NONE, numa_nodes=numa_nodes)
-    return hints
-
-
-def _device_requests(limits: Mapping[str, int], inventory: Inventory, ledger: Ledger) -> list[tuple[ResourceName, int]]:
-    return [
-        (ResourceName(name), size)
+    Kubelet: `GetTopologyHints` and `GetPodTopologyHints` (kubelet.md 6.1).
+    """
+    limits = pod_request(pod) if container is None else container.limits
+    return {
+        name: _hints(pod, container, ResourceName(name), size, inventory, ledger=ledger, numa_nodes=numa_nodes)
         for name, size in sorted(limits.items())
         if inventory.current_report(ResourceName(name)) is not None or name in ledger.resources
-    ]
+    }
 
 
 def _hints(
-    inventory: Inventory,
-    ledger: Ledger,
+    pod: Pod,
+    container: Container | None,
     resource: ResourceName,
     size: int,
+    inventory: Inventory,
     *,
-    own: DeviceSet,
-    reusable: DeviceSet,
+    ledger: Ledger,
     numa_nodes: Sequence[NumaNode],
 ) -> tuple[TopologyHint, ...] | None:
-    """Return the hints for one resource. `own` are the devices that the container or the pod has already."""
     report = inventory.last_report(resource)
     if report is None or not report.has_topology:
         return None
-    if own:
+    held = ledger.of_container(pod.key(container)) if container else ledger.of_pod(pod.uid)
+    if own := reduce(or_, [one.devices for one in held if one.resource == resource], _NONE):
         return generate_hints(report, own, _NONE, size, numa_nodes) if len(own) == size else ()
     available = report.healthy - ledger.in_use(resource)
+    reusable = reusable_devices(pod, pod.key(container), resource, ledger) if container else _NONE
     if reusable and len(available | reusable) < size:
         return ()
     return generate_hints(report, available, reusable, size, numa_nodes)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from devicecore.domain.errors import TopologyAffinityError
 from devicecore.domain.model import Container, Pod
 from devicecore.domain.node_state import NodeState
-from devicecore.domain.topology import Hints, Policy, Scope, Topology, container_hints, merge, pod_hints
+from devicecore.domain.topology import Hints, Policy, Scope, Topology, device_hints, merge
 from devicecore.manager.turns import AdmissionTurns, Affinity
 from devicecore.ports.hints import HintProvider
 from devicecore.runtime.current_state import CurrentState
@@ -49,10 +49,8 @@ class Affinities:
 
     def hints(self, pod: Pod, container: Container | None) -> Hints:
         """Hints of the devices alone, for a container or for the pod as a whole."""
-        state, numa_nodes = self._state.value, self._topology.numa_nodes
-        if container is None:
-            return pod_hints(pod, state.inventory, state.ledger, numa_nodes)
-        return container_hints(pod, container, state.inventory, state.ledger, numa_nodes)
+        state = self._state.value
+        return device_hints(pod, container, state.inventory, state.ledger, self._topology.numa_nodes)
 
     def _choose_affinity(self, pod: Pod, container: Container | None) -> Affinity:
         hints = [self.hints(pod, container)]
