@@ -87,22 +87,6 @@ class Value:
             self.refuse(f"expected an object, got {described(data)}")
         return Value(None, self, key)
 
-    def text_at(self, key: str, default: str | None = None) -> str:
-        """Return `self[key].text(default)`, without a `Value` of its own if there is a text or a default."""
-        data = self.data
-        if isinstance(data, dict):
-            found = data.get(key)
-            if isinstance(found, str) and found:
-                return found
-            if found is None and default is not None:
-                return default
-        return self[key].text(default)
-
-    def sequence_at(self, key: str) -> "list[Value]":
-        """Return `self[key].sequence()`, without a `Value` of its own if the list is missing."""
-        data = self.data
-        return [] if isinstance(data, dict) and data.get(key) is None else self[key].sequence()
-
     def mapping(self) -> "dict[str, Value]":
         """Return the values of an object by key.
 

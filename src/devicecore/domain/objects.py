@@ -22,26 +22,26 @@ def pod_of(manifest: object, *, uid: PodUid | None = None) -> Pod:
     """
     pod = Value.of(manifest, "Pod")
     metadata, spec, status = pod["metadata"], pod["spec"], pod["status"]
-    init_containers, containers = spec.sequence_at("initContainers"), spec.sequence_at("containers")
-    if twice := repeated(one.text_at("name") for one in (*init_containers, *containers)):
+    init_containers, containers = spec["initContainers"].sequence(), spec["containers"].sequence()
+    if twice := repeated(one["name"].text() for one in (*init_containers, *containers)):
         spec["containers"].refuse(f"expected containers with different names, got {foreign_text(twice, 100)} twice")
     return Pod(
-        uid or PodUid(metadata.text_at("uid")),
-        name=metadata.text_at("name"),
-        namespace=metadata.text_at("namespace", "default"),
+        uid or PodUid(metadata["uid"].text()),
+        name=metadata["name"].text(),
+        namespace=metadata["namespace"].text("default"),
         containers=[_container(one) for one in containers],
         init_containers=[_container(one) for one in init_containers],
         claims=[
             PodClaim(
-                entry.text_at("name"),
-                entry.text_at("resourceClaimName", "") or None,
-                entry.text_at("resourceClaimTemplateName", "") or None,
+                entry["name"].text(),
+                entry["resourceClaimName"].text("") or None,
+                entry["resourceClaimTemplateName"].text("") or None,
             )
-            for entry in spec.sequence_at("resourceClaims")
+            for entry in spec["resourceClaims"].sequence()
         ],
         generated_claims={
-            entry.text_at("name"): entry.text_at("resourceClaimName", "") or None
-            for entry in status.sequence_at("resourceClaimStatuses")
+            entry["name"].text(): entry["resourceClaimName"].text("") or None
+            for entry in status["resourceClaimStatuses"].sequence()
         },
         extended_claim=_extended_claim(status["extendedResourceClaimStatus"]),
     )
@@ -53,12 +53,10 @@ def _container(container: Value) -> Container:
     # Only a name with a slash can be a resource that a claim serves.
     requests = {name: amount.quantity() for name, amount in resources["requests"].mapping().items() if "/" in name}
     return Container(
-        container.text_at("name"),
+        container["name"].text(),
         limits,
-        container.text_at("restartPolicy", "") == "Always",
-        claims=[
-            ContainerClaim(one.text_at("name"), one.text_at("request", "")) for one in resources.sequence_at("claims")
-        ],
+        container["restartPolicy"].text("") == "Always",
+        claims=[ContainerClaim(one["name"].text(), one["request"].text("")) for one in resources["claims"].sequence()],
         requests={name: count for name, count in requests.items() if count != limits.get(name)},
     )
 

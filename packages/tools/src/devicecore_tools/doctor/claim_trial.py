@@ -101,9 +101,9 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
             known.setdefault(_name(item) if item["metadata"]["name"].text("") else str(len(known)), item)
     of_kind = {kind: tuple(items.values()) for kind, items in named.items()}
     claims, classes = of_kind.get("ResourceClaim", ()), of_kind.get("DeviceClass", ())
-    by_age = sorted(classes, key=lambda one: one["metadata"].text_at("creationTimestamp", ""))
-    served = {one["spec"].text_at("extendedResourceName", ""): one["metadata"].text_at("name") for one in by_age}
-    served |= {_IMPLICIT + one["metadata"].text_at("name"): one["metadata"].text_at("name") for one in classes}
+    by_age = sorted(classes, key=lambda one: one["metadata"]["creationTimestamp"].text(""))
+    served = {one["spec"]["extendedResourceName"].text(""): one["metadata"]["name"].text() for one in by_age}
+    served |= {_IMPLICIT + one["metadata"]["name"].text(): one["metadata"]["name"].text() for one in classes}
     templates = [
         Value({"metadata": one["metadata"].data, "spec": one["spec"]["spec"].data}, one, "spec")
         for one in of_kind.get("ResourceClaimTemplate", ())

@@ -28,20 +28,20 @@ def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
         pods = _answer(place, "pod_resources").sequence()
         holdings, claimed = [], []
         for pod in pods:
-            names = pod.text_at("namespace", ""), pod.text_at("name", "")
-            for container in pod.sequence_at("containers"):
-                of = (*names, container.text_at("name", ""))
+            names = pod["namespace"].text(""), pod["name"].text("")
+            for container in pod["containers"].sequence():
+                of = (*names, container["name"].text(""))
                 devices = _grouped(_elements_in(container["devices"]))
                 holdings += [HoldingSeen(*of, resource, ids) for resource, ids in devices.items()]
                 claimed += [
-                    one for claim in container.sequence_at("dynamic_resources") for one in _claimed_in(of, claim)
+                    one for claim in container["dynamic_resources"].sequence() for one in _claimed_in(of, claim)
                 ]
         allocatable = None
         if (directory / ALLOCATABLE_NAME).exists():
             allocatable = _grouped(_elements_in(_answer(directory / ALLOCATABLE_NAME, "devices", "cpu_ids", "memory")))
     except DocumentError as error:
         return Reading(str(place), problem=str(error))
-    listed = frozenset((pod.text_at("namespace", ""), pod.text_at("name", "")) for pod in pods)
+    listed = frozenset((pod["namespace"].text(""), pod["name"].text("")) for pod in pods)
     return Reading.of(str(place), PodResourcesSeen("v1", listed, tuple(holdings), allocatable, tuple(claimed)))
 
 

@@ -99,11 +99,11 @@ def _by_node(objects: Any, placed: Callable[[Value], Iterable[tuple[str, Any]]])
 
 
 def _named(node: Value) -> Iterator[tuple[str, Any]]:
-    yield node["metadata"].text_at("name"), node.data
+    yield node["metadata"]["name"].text(), node.data
 
 
 def _bound(pod: Value) -> Iterator[tuple[str, Any]]:
-    if name := pod["spec"].text_at("nodeName", ""):
+    if name := pod["spec"]["nodeName"].text(""):
         yield name, pod.data
 
 
@@ -111,12 +111,12 @@ def _published(one: Value) -> Iterator[tuple[str, Any]]:
     """Yield a slice with its node, or, if its devices name nodes of their own, those of each node."""
     spec = one["spec"]
     if not spec["perDeviceNodeSelection"].boolean():
-        yield spec.text_at("nodeName", "") or NO_NODE, one.data
+        yield spec["nodeName"].text("") or NO_NODE, one.data
         return
     whole: Any = one.data
     devices: dict[str, list[Any]] = {}
-    for device in spec.sequence_at("devices"):
-        name = device.text_at("nodeName", "") or device["basic"].text_at("nodeName", "")
+    for device in spec["devices"].sequence():
+        name = device["nodeName"].text("") or device["basic"]["nodeName"].text("")
         devices.setdefault(name or NO_NODE, []).append(device.data)
     for name, of_node in devices.items():
         yield name, {**whole, "spec": {**whole["spec"], "devices": of_node}}

@@ -133,7 +133,7 @@ def node_in(document: Value) -> NodeSeen:
 
 
 def _pod(item: Value) -> PodSeen:
-    if (kind := item.text_at("kind", "Pod")) != "Pod":
+    if (kind := item["kind"].text("Pod")) != "Pod":
         item["kind"].refuse(f"expected a Pod, got {described(kind)}")
     metadata, status = item["metadata"], item["status"]
     pod, annotations = pod_of(item), metadata["annotations"]
@@ -141,9 +141,9 @@ def _pod(item: Value) -> PodSeen:
     others = tuple(dict.fromkeys(uid for uid in known if isinstance(uid, str) and uid and uid != pod.uid))
     return PodSeen(
         pod,
-        status.text_at("phase", ""),
+        status["phase"].text(""),
         others,
-        item["spec"].text_at("nodeName", ""),
+        item["spec"]["nodeName"].text(""),
         status["startTime"].data is not None or bool(status["containerStatuses"].data),
         metadata["deletionTimestamp"].data is not None,
         any(
@@ -156,12 +156,10 @@ def _pod(item: Value) -> PodSeen:
 
 def _statuses(status: Value) -> Iterator[tuple[tuple[str, str], dict[str, str]]]:
     """Return the health of the devices of each container and resource that a pod's status names."""
-    for container in status.sequence_at("containerStatuses"):
-        for one in container.sequence_at("allocatedResourcesStatus"):
-            devices = {
-                device.text_at("resourceID"): device.text_at("health", "") for device in one.sequence_at("resources")
-            }
-            yield (container.text_at("name"), one.text_at("name")), devices
+    for container in status["containerStatuses"].sequence():
+        for one in container["allocatedResourcesStatus"].sequence():
+            devices = {device["resourceID"].text(): device["health"].text("") for device in one["resources"].sequence()}
+            yield (container["name"].text(), one["name"].text()), devices
 
 
 def _counts(section: Value) -> dict[str, int]:

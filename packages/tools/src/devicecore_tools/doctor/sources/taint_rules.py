@@ -27,9 +27,9 @@ def rule_of(rule: Value) -> TaintRule:
             selector[name].refuse(
                 "expected a rule of Kubernetes 1.35 or newer, which selects by driver, pool or device"
             )
-    driver, pool, device = (selector.text_at(name, "") for name in ("driver", "pool", "device"))
+    driver, pool, device = (selector[name].text("") for name in ("driver", "pool", "device"))
     selected = None if selector.data is None else (driver, pool, device)
-    return selected, Taint(*(taint.text_at(name, "") for name in ("key", "value", "effect")))
+    return selected, Taint(*(taint[name].text("") for name in ("key", "value", "effect")))
 
 
 def added_taints(device: DeviceKey, rules: Iterable[TaintRule]) -> list[Taint]:
