@@ -14,8 +14,7 @@ from devicecore.domain.dra.answer_size import size_in_file
 from devicecore.domain.dra.claims import ClaimCache, ClaimInfo
 from devicecore.domain.dra.health import SECOND, DeviceHealth, DraHealth, HealthCache, ReportedHealth
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
-from devicecore.domain.dra.state_file import ClaimEntry, StateWriter
-from devicecore.domain.dra.state_verdict import judge
+from devicecore.domain.dra.state_file import ClaimEntry, StateWriter, judge
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 from devicecore.domain.model import PodUid
 

@@ -9,8 +9,7 @@ import pytest
 from devicecore.domain.checkpoint.verdict import FileVerdict
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.model import PreparedDevice
-from devicecore.domain.dra.state_file import ClaimEntry, StateWriter, decode, encode
-from devicecore.domain.dra.state_verdict import judge
+from devicecore.domain.dra.state_file import ClaimEntry, StateWriter, decode, encode, judge
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 from tests.recorded import check_each, lines, share
 

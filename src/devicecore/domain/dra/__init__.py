@@ -2,6 +2,5 @@
 
 Other modules import this package only if they are about claims or drivers, so a program that only uses device plugins
 does not load it. `preparing` and `releasing` decide what to ask of which driver, and what to save before and after.
-`devices` says what a container gets. `state_file` and `health_file` are the kubelet's files, and `state_verdict`
-says whether the former can be used.
+`devices` says what a container gets. `state_file` and `health_file` are the kubelet's files.
 """

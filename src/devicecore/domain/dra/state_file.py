@@ -1,10 +1,11 @@
 """The kubelet's file of claims, `dra_manager_state`, both ways (kubelet-dra.md 9).
 
 Laws: equal claims in equal order give equal bytes, and they are the bytes that a kubelet would write. Any bytes give
-what a kubelet from 1.32 on would have read, or a `CheckpointError` where it would have refused to start.
+what a kubelet from 1.32 on would have read, or a `CheckpointError` where it would have refused to start. `judge` says
+`OK` of a file if and only if a kubelet would start with it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from zlib import crc32
 
@@ -12,6 +13,7 @@ from attrs import define, evolve, field, frozen
 
 from devicecore.domain.checkpoint import go_values as go
 from devicecore.domain.checkpoint.go_json import Json, Object, parse
+from devicecore.domain.checkpoint.verdict import FileVerdict
 from devicecore.domain.dra.answer_size import devices_json
 from devicecore.domain.dra.claims import ClaimBlock, ClaimCache, ClaimInfo
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
@@ -198,6 +200,30 @@ def decode(blob: bytes) -> DecodedState:
     if stored != computed:
         raise CorruptCheckpointError(stored, computed, _explain(data, stored))
     return DecodedState(_entries(data), stored, computed)
+
+
+@frozen
+class StateReport:
+    """A verdict on a file with its reasons. Unknown values are None, and `problem` is empty if nothing is wrong."""
+
+    verdict: FileVerdict
+    stored: int | None = None
+    computed: int | None = None
+    entries: Sequence[ClaimEntry] | None = None
+    problem: str = ""
+
+
+def judge(blob: bytes | None) -> StateReport:
+    """Examine a file without using it; None is no file. It never raises."""
+    if blob is None:
+        return StateReport(FileVerdict.ABSENT, problem="there is no file of claims")
+    try:
+        found = decode(blob)
+    except MalformedCheckpointError as error:
+        return StateReport(FileVerdict.MALFORMED, problem=error.problem)
+    except CorruptCheckpointError as error:
+        return StateReport(FileVerdict.CHECKSUM, error.stored, error.computed, problem=str(error))
+    return StateReport(FileVerdict.OK, found.stored, found.computed, found.entries)
 
 
 def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:

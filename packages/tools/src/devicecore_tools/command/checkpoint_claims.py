@@ -14,8 +14,7 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.command.output import MAX_VALUE, print_pairs
 
 if TYPE_CHECKING:
-    from devicecore.domain.dra.state_file import ClaimEntry
-    from devicecore.domain.dra.state_verdict import StateReport
+    from devicecore.domain.dra.state_file import ClaimEntry, StateReport
     from devicecore_tools.checkpoint.claims import StateDifference
 
 
@@ -74,8 +73,7 @@ def is_claims_file(path: str, blob: bytes | None) -> bool:
 
 def examine_claims(path: str, blob: bytes | None) -> ClaimsFile:
     """Judge a file of claims."""
-    from devicecore.domain.dra.state_file import entries_of
-    from devicecore.domain.dra.state_verdict import judge
+    from devicecore.domain.dra.state_file import entries_of, judge
     from devicecore.domain.errors import MalformedCheckpointError
     from devicecore_tools.checkpoint.claims import claim_warnings
 

@@ -17,8 +17,7 @@ from devicecore.domain.documents import Value, described
 from devicecore.domain.dra import health_file
 from devicecore.domain.dra.answers import PREPARE, UNPREPARE
 from devicecore.domain.dra.claims import ALL_CALLS
-from devicecore.domain.dra.state_file import ClaimEntry, entries_of
-from devicecore.domain.dra.state_verdict import judge
+from devicecore.domain.dra.state_file import ClaimEntry, entries_of, judge
 from devicecore.domain.errors import DeviceCoreError, MalformedCheckpointError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.system.files import read_file
