@@ -8,7 +8,6 @@ CheckpointError; it raises one for all others. Format 2 is decoded as
 import re
 from binascii import a2b_base64
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cached_property, partial
 
 from attrs import Factory, define, evolve, frozen
@@ -126,19 +125,18 @@ def _decode_file(value: Json) -> Decoded:
 
     Only a file without devices is readable as both; then its checksum decides.
     """
-    try:
-        newest = _decode_as(NEWEST, value, _File())
-    except go.RefusedError as refusal:
+    found: list[Decoded] = []
+    refusals: list[go.RefusedError] = []
+    for number, empty in ((NEWEST, _File()), (1, _FlatFile())):
         try:
-            return _decode_as(1, value, _FlatFile())
-        except go.RefusedError:
-            raise refusal from None  # nearly every file has format 2, so its problem helps most
-    if newest.valid:
-        return newest
-    with suppress(go.RefusedError):
-        older = _decode_as(1, value, _FlatFile())
-        return older if older.valid else newest
-    return newest
+            found.append(_decode_as(number, value, empty))
+        except go.RefusedError as refusal:
+            refusals.append(refusal)
+        if found and found[-1].valid:
+            return found[-1]
+    if not found:
+        raise refusals[0]  # nearly every file has format 2, so its problem helps most
+    return found[0]
 
 
 def _decode_as(format: int, value: Json, empty: "_File") -> Decoded:  # noqa: A002 - the word of `encode`
@@ -215,23 +213,19 @@ _into_entries: Callable[[_Entries, Json], _Entries] = go.into_structs(_Entry, "[
 _into_flat_entries: Callable[[_Entries, Json], _Entries] = go.into_structs(_FlatEntry, "[]PodDevicesEntry")
 
 
-def _no_entries() -> _Entries:
-    return go.Slice()
-
-
-def _no_registered() -> _Registered:
-    return {}
+_NO_ENTRIES: _Entries = Factory(go.Slice[_Entry])
+_NO_REGISTERED: _Registered = Factory(dict)
 
 
 @define
 class _Data:
-    entries: _Entries = go.member("PodDeviceEntries", _into_entries, Factory(_no_entries))
-    registered: _Registered = go.member("RegisteredDevices", _into_registered, Factory(_no_registered))
+    entries: _Entries = go.member("PodDeviceEntries", _into_entries, _NO_ENTRIES)
+    registered: _Registered = go.member("RegisteredDevices", _into_registered, _NO_REGISTERED)
 
 
 @define
 class _FlatData(_Data):
-    entries: _Entries = go.member("PodDeviceEntries", _into_flat_entries, Factory(_no_entries))
+    entries: _Entries = go.member("PodDeviceEntries", _into_flat_entries, _NO_ENTRIES)
 
 
 @define

@@ -5,7 +5,7 @@ the manager starts without the file. What `decode` returns can be encoded again.
 """
 
 import re
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
 
 from attrs import define
 
@@ -19,7 +19,7 @@ from devicecore.domain.go_text import json_text
 _HEALTHS = {health.value: health for health in DraHealth}
 _NEVER = "0001-01-01T00:00:00Z"
 _TIME = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
+    r"([0-9]{4})(-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
@@ -80,15 +80,11 @@ def _time_of(text: str) -> int:
     found = _TIME.fullmatch(text)
     if found is None:
         raise ValueError(text)
-    year, month, day, hour, minute, second = map(int, found.group(1, 2, 3, 4, 5, 6))
+    year, rest, fraction, zone = found.groups(default="")
     # Go has a year 0, Python has not. The calendar repeats every 400 years.
-    moment = datetime(year or 400, month, day, hour, minute, second, tzinfo=UTC)
-    seconds = (moment - _EPOCH) // timedelta(seconds=1) - (0 if year else _SECONDS_OF_400_YEARS)
-    fraction, sign, hours, minutes = found.group(7, 8, 9, 10)
-    if sign:
-        zone = time(int(hours), int(minutes))
-        seconds -= int(f"{sign}1") * (zone.hour * 3600 + zone.minute * 60)
-    return seconds * SECOND + int((fraction or "")[:9].ljust(9, "0"))
+    moment = datetime.fromisoformat(f"{'0400' if year == '0000' else year}{rest}{zone}")
+    seconds = (moment - _EPOCH) // timedelta(seconds=1) - (_SECONDS_OF_400_YEARS if year == "0000" else 0)
+    return seconds * SECOND + int(fraction[:9].ljust(9, "0"))
 
 
 def _into_time(old: str, value: Json) -> str:
