@@ -20,7 +20,7 @@ from devicecore.domain.health import changed_health
 from devicecore.domain.model import Pod, PodUid, ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.notifications import Allocated, Notification
-from devicecore.domain.text import counted, foreign_text
+from devicecore.domain.text import counted
 from devicecore.domain.topology import Hints, Topology
 from devicecore.manager.active_pods import ActivePods
 from devicecore.manager.admissions import Admissions
@@ -323,7 +323,7 @@ class DeviceManager(Runs):
             ManagerStoppedError: the manager is stopped. Nothing is forgotten.
             TypeError: `pods` is one uid, or has an item that is no uid.
         """
-        uids = _uids(pods)
+        uids = tuple(map(PodUid, tuple_of(pods, str, "DeviceManager.evict: the uids of pods")))
         self._lifecycle.check_started()
         self._state.current_run()
         self._turns.end_abandoned()
@@ -376,21 +376,3 @@ class DeviceManager(Runs):
         if self._observers.exist and isinstance(event, DevicesReported):
             old, new = (state.inventory.last_report(event.plugin.resource) for state in (before, after))
             self._observers.notify(changed_health(event.plugin.resource, old, new, after.ledger))
-
-
-def _uids(pods: Iterable[object]) -> tuple[PodUid, ...]:
-    given: object = pods
-    if isinstance(given, str):  # each letter would be a pod
-        message = f"evict takes the uids of several pods: evict([{foreign_text(repr(given), 100)}])"
-        raise TypeError(message)
-    if isinstance(given, Pod) or not isinstance(given, Iterable):
-        message = f"evict takes the uids of several pods: expected evict([pod.uid]), got {type(given).__name__}"
-        raise TypeError(message)
-    uids = []
-    for uid in pods:
-        if not isinstance(uid, str):
-            instead = "evict([pod.uid])" if isinstance(uid, Pod) else "a str"
-            message = f"evict takes the uids of pods: expected {instead}, got {type(uid).__name__}"
-            raise TypeError(message)
-        uids.append(PodUid(uid))
-    return tuple(uids)
