@@ -7,8 +7,8 @@ first one. A number keeps its text, because its field decides which numbers are 
 
 import json
 import re
-from collections.abc import Callable, Iterable
-from operator import itemgetter
+from collections.abc import Callable
+from itertools import accumulate
 from typing import NoReturn, TypeAlias
 
 from attrs import frozen
@@ -33,8 +33,8 @@ _LONE_SURROGATE = re.compile(
 )
 _PIECES = re.compile(r'[][{}]|"[^"\\]*(?:\\.[^"\\]*)*"?|[^][{}"]+', re.DOTALL)
 _OPENERS, _CLOSERS = frozenset("[{"), frozenset("]}")
+_STEPS = {**dict.fromkeys(_OPENERS, 1), **dict.fromkeys(_CLOSERS, -1)}
 _CONSTANTS = frozenset("NI")  # with which NaN and Infinity begin, and nothing in JSON
-_SECOND = itemgetter(1)
 
 
 @frozen
@@ -50,9 +50,6 @@ class Object(tuple[tuple[str, "Json"], ...]):
     __slots__ = ()
 
 
-_CONTAINERS = {list, Object}
-_LIST, _END_LIST, _OBJECT, _END_OBJECT, _COMMA = map(Literal, "[]{},")
-
 Json: TypeAlias = "bool | str | Literal | Object | list[Json] | None"
 
 
@@ -65,14 +62,13 @@ def parse(blob: bytes) -> Json:
     if blob.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise MalformedCheckpointError(problem="not JSON: it begins with a byte-order mark")
     text = _decoded(blob)
+    # Counting brackets is enough for all but huge files.
+    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+        raise MalformedCheckpointError(problem="not JSON: exceeded max depth")
     try:
-        value = _parsed(text)
+        return _parsed(text)
     except ValueError as error:
         raise MalformedCheckpointError(problem=f"not JSON: {error}") from None
-    # Counting brackets is enough for all but huge files.
-    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
-        raise MalformedCheckpointError(problem="not JSON: exceeded max depth")
-    return value
 
 
 def _parsed(text: str) -> Json:
@@ -96,17 +92,15 @@ def unparse(value: Json) -> str:
             case Literal(text):
                 written.append(text)
             case Object() as pairs:
-                todo.append(_END_OBJECT)
-                for name, item in reversed(pairs[1:]):
-                    todo += [item, Literal(f",{_quoted(name)}:")]
-                for name, item in pairs[:1]:
-                    todo += [item, Literal(f"{_quoted(name)}:")]
-                todo.append(_OBJECT)
+                parts: list[Json] = []
+                for name, item in pairs:
+                    parts += [Literal(f"{',' * bool(parts)}{_quoted(name)}:"), item]
+                todo += [Literal("}"), *reversed(parts), Literal("{")]
             case list(items):
-                todo.append(_END_LIST)
-                for item in reversed(items[1:]):
-                    todo += [item, _COMMA]
-                todo += [*items[:1], _LIST]
+                parts = []
+                for item in items:
+                    parts += [Literal("," * bool(parts)), item]
+                todo += [Literal("]"), *reversed(parts), Literal("[")]
             case scalar:
                 written.append(_quoted(scalar))
     return "".join(written)
@@ -160,19 +154,8 @@ def _decoder(constant: Callable[[str], Json]) -> json.JSONDecoder:
 _DECODER = _decoder(_refuse_constant)
 
 
-def _depth(value: Json) -> int:
-    depth, level = 0, [value]
-    while level:
-        depth += 1
-        level = [item for container in level for item in _items(container) if type(item) in _CONTAINERS]
-    return depth
-
-
-def _items(container: Json) -> Iterable[Json]:
-    if isinstance(container, Object):
-        return map(_SECOND, container)
-    # Most of a large file are lists of strings.
-    return container if isinstance(container, list) and not _CONTAINERS.isdisjoint(map(type, container)) else ()
+def _depth(text: str) -> int:
+    return max(accumulate(_STEPS.get(found[0], 0) for found in _PIECES.finditer(text)))
 
 
 # --- deep nesting: the standard library's parser recurses, Go's does not ---------------------------------------------
@@ -201,9 +184,6 @@ def _parsed_deeply(text: str) -> Json:
             levels.append(([], []))
         elif piece[0] != '"' and not _CONSTANTS.isdisjoint(piece):
             _refuse_constant(piece.strip())
-        if len(levels) > MAX_DEPTH + 1:
-            problem = "exceeded max depth"
-            raise ValueError(problem)
         levels[-1][0].append(piece)
         if piece in _CLOSERS and len(levels) > 1:
             value = closed()
