@@ -117,7 +117,7 @@ class Value:
         return self.refuse(f"expected a text, got {described(self.data)}{_how_to_make_a_text(self.data)}")
 
     def boolean(self) -> bool:
-        """Return whether it is true; False if it is missing. Raises DocumentError if it is neither true nor false."""
+        """Return whether it is true. A missing one is not. Raises DocumentError if it is neither true nor false."""
         if not isinstance(self.data, bool | None):
             self.refuse(f"expected true or false, got {described(self.data)}")
         return bool(self.data)

@@ -138,7 +138,7 @@ class Release:
         return leaving.last, released
 
     def _ask(self, run: Run, pod: PodUid | None, ask: AskDriver, released: Released) -> Released:
-        """Ask a driver to release the claims that no other pod has entered meanwhile; the releases after that."""
+        """Ask a driver to release the claims that no other pod has entered since. Return the releases after that."""
         turn = self._turns.begin(ask.keys, OpenCall(), TURN_PATIENCE, "unprepare")
         if turn is None:
             raise TurnTimeoutError(TURN_PATIENCE)

@@ -25,7 +25,7 @@ class DraDriver(Protocol):
         """Prepare the devices of these claims. Return one result for each claim, with its devices."""
 
     def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
-        """Release these claims: one result for each claim. A claim that is not prepared is released already."""
+        """Release these claims. Return one result for each claim. A claim that is not prepared is released already."""
 
 
 # --- for adapters: ask a driver, and check what it answers ------------------------------------------------------------

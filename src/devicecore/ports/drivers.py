@@ -36,14 +36,14 @@ class DriverTransport(Protocol):
         """Disconnect every driver without events. A second stop, or one before the start, is no error."""
 
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-        """Ask a driver to prepare claims; its answer, of which only the size is checked.
+        """Ask a driver to prepare claims. Return its answer, of which only the size is checked.
 
         Raises:
             DriverCallError: the call failed as a whole. `unanswered` is true unless the driver itself said so.
         """
 
     def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
-        """Ask a driver to release claims; its answer, of which only the size is checked.
+        """Ask a driver to release claims. Return its answer, of which only the size is checked.
 
         Raises:
             DriverCallError: the call failed as a whole. `unanswered` is true unless the driver itself said so.

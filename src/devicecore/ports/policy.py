@@ -1,7 +1,7 @@
 """Which of the possible devices a container gets.
 
-Law: a policy chooses among devices that are possible. It decides neither which devices are possible
-nor whether a pod is refused.
+Law: a policy chooses among devices that are possible. It does not decide which devices are possible, or whether a pod
+is refused.
 """
 
 from collections.abc import Collection

@@ -24,7 +24,7 @@ class CheckpointStore(Protocol):
         """
 
     def set_aside(self) -> str | None:
-        """Keep the blob in another place, so that `load` gives None; that place, None if there was no blob.
+        """Keep the blob in another place, so that `load` gives None. Return that place, or None without a blob.
 
         Raises:
             StoreError: it cannot be moved, and is still where it was.

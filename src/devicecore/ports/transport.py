@@ -35,7 +35,7 @@ class PluginTransport(Protocol):
         """Disconnect every plugin without `PluginLost` events. A second stop, or one before the start, is no error."""
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
-        """Ask `plugin` to prepare `devices` for one container; its answer, as a receipt that this transport can `read`.
+        """Ask `plugin` to prepare `devices` for one container. Return its answer: a receipt for `read`.
 
         Raises:
             PluginStoppedError: this instance has gone, so nothing was sent.
@@ -52,7 +52,7 @@ class PluginTransport(Protocol):
         *,
         timeout: float | None = None,
     ) -> tuple[DeviceId, ...]:
-        """Ask `plugin` which `size` of `available` it would allocate; its answer, in its order and unchecked.
+        """Ask `plugin` which `size` of `available` it would allocate. Return its answer, in its order and unchecked.
 
         Raises:
             PluginStoppedError: this instance has gone, so nothing was sent.

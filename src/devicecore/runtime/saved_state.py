@@ -73,8 +73,8 @@ class SavedState(Generic[Value]):
     """Owns the store and the value saved last. The lock is held while the store is called.
 
     `encode` makes the content of the store. `alike` says whether two values have the same content, so that nothing has
-    to be saved. `uses_thread` is false if only commits are saved, and no requests. `saver` is a thread that
-    several states share; without it, each run begins one.
+    to be saved. `uses_thread` is false if only commits are saved, and no requests. `saver` is a thread that several
+    states share; without it, each run begins one.
     """
 
     in_background = True

@@ -33,7 +33,7 @@ class SaverThread:
         finalize(self, self._requests.put, None).atexit = False
 
     def request(self, save: Save, patience: float | None) -> bool:
-        """Have `save` called, and wait until it has returned; False if that took longer than `patience` seconds.
+        """Have `save` called, and wait until it has returned. Return False if that took longer than `patience` seconds.
 
         Without a patience, and in the thread itself, this does not wait.
         """

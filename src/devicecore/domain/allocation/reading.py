@@ -1,6 +1,6 @@
 """Make values of API objects of the group resource.k8s.io/v1, and of Nodes.
 
-Law: any parsed JSON gives a value or an `DocumentError` that names the field. Fields that the API server would
+Law: any parsed JSON gives a value or a `DocumentError` that names the field. Fields that the API server would
 fill in have the defaults that it gives them.
 """
 

@@ -161,12 +161,10 @@ def mentioned(expression: str, device: PoolDevice) -> list[str]:
     """Return the values of the device that an expression names: `model is "A100"`."""
     words = set(_WORD.findall(expression))
     found = [f"the driver is {device.key.driver}"] if "driver" in words else []
-    for name, attribute in sorted(device.attributes.items()):
+    capacities = [(name, one.value) for name, one in sorted(device.capacity.items())]
+    for name, value in (*sorted(device.attributes.items()), *capacities):
         if name.rpartition("/")[2] in words:
-            found.append(f"{name} is {attribute}")
-    for name, capacity in sorted(device.capacity.items()):
-        if name.rpartition("/")[2] in words:
-            found.append(f"{name} is {capacity.value}")
+            found.append(f"{name} is {value}")
     if "allowMultipleAllocations" in words:
         found.append("it is shared" if device.is_shared else "it is not shared")
     return [foreign_text(text, _MAX_TEXT) for text in found]

@@ -1,8 +1,8 @@
 """From a file to checkpoint data.
 
 Law: for any bytes within the limits of `go_json`, `decode` returns what a kubelet would read, or raises a
-CheckpointError; it raises one for all others. Format 2 is decoded as
-`encoding/json` decodes it into the kubelet's structs. If that refuses a file, formats 1 and 0 are tried.
+CheckpointError. For all other bytes it raises one. Format 2 is decoded as `encoding/json` decodes it into the kubelet's
+structs. If that refuses a file, formats 1 and 0 are tried.
 """
 
 import re
