@@ -157,7 +157,7 @@ class TestPublishing:
         assert server.status(NODE) == with_gpus("4", "3")
 
     @every_strategy
-    @pytest.mark.parametrize("held", [None, {}, {"capacity": None, "conditions": []}, {"capacity": {}}])
+    @pytest.mark.parametrize("held", [None, {}, {"capacity": None, "daemonEndpoints": {}}, {"capacity": {}}])
     def test_a_node_without_these_maps_gets_them(
         self, server: Server, strategy: PatchStrategy, held: dict[str, Any] | None
     ) -> None:

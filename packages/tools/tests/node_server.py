@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from devicecore_tools.testing.api_server import LocalApiServer, Request
-from devicecore_tools.testing.api_server.fields import keyed, leaves
+from devicecore_tools.testing.api_server.fields import keyed, updated
 from devicecore_tools.testing.api_server.kinds import KINDS
 
 from tests.adapters import certificates
@@ -41,7 +41,7 @@ class NodeServer(LocalApiServer):
             node = self.create({"kind": "Node", "metadata": {"name": name, "labels": {"tests": "yes"}}, "spec": {}})
             if status is not None:
                 node["status"] = copy.deepcopy(status)
-                owners = {path: {(manager, "Update")} for path, _ in leaves(keyed({"status": status}))}
+                owners = updated({}, keyed({"status": status}), {}, (manager, "Update", "status"))
                 self.store._write(_NODE, ("", name), node, owners)  # noqa: SLF001 - the way around the rules
 
     def node(self, name: str) -> Json:

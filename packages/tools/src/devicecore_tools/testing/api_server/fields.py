@@ -1,4 +1,4 @@
-"""Merging objects field by field, and who owns which field.
+"""Merging objects field by field, and who owns which field, as structured-merge-diff of Kubernetes does.
 
 Some lists of the API have items with keys, so they are maps in fact. `keyed` makes maps of them and `unkeyed` makes
 lists again, so that merging, applying and ownership handle maps only.
@@ -7,146 +7,318 @@ Law: a field belongs to the managers that wrote it last. Nothing here changes it
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from devicecore_tools.testing.api_server.status import ApiError, Json, copied
+from attrs import frozen
+
+from devicecore_tools.testing.api_server.status import ApiError, Cause, Json, copied
 
 FieldPath = tuple[str, ...]
-Owner = tuple[str, str]
-"""The field manager and its operation, `Apply` or `Update`."""
+Fields = frozenset[FieldPath]
+Owner = tuple[str, str, str]
+"""The field manager, its operation, `Apply` or `Update`, and the subresource through which it wrote."""
+
+Owners = Mapping[Owner, Fields]
 
 _KEYS: Mapping[str, tuple[str, ...]] = {
-    "addresses": ("type",),
-    "conditions": ("type",),
-    "devices": ("driver", "pool", "device", "shareID"),  # of a claim's status; those of a slice have none of these
-    "ownerReferences": ("uid",),
-    "reservedFor": ("uid",),
+    **dict.fromkeys(("claims", "containers", "env", "ephemeralContainers", "initContainers"), ("name",)),
+    **dict.fromkeys(("resourceClaims", "resourceClaimStatuses", "schedulingGates", "volumes"), ("name",)),
+    **dict.fromkeys(("spec.imagePullSecrets", ".secrets"), ("name",)),
+    **dict.fromkeys(("addresses", "conditions"), ("type",)),
+    **dict.fromkeys(("hostAliases", "podIPs"), ("ip",)),
+    **dict.fromkeys(("ownerReferences", "reservedFor"), ("uid",)),
+    **dict.fromkeys(("metadata.finalizers", "podCIDRs"), ()),  # the items are their own keys
+    "ports": ("containerPort", "protocol"),
+    "status.devices": ("device", "driver", "pool", "shareID"),
+    "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+    "volumeDevices": ("devicePath",),
+    "volumeMounts": ("mountPath",),
 }
-_KEY = "k:"
+"""The lists whose items have keys, with these: by their name, or by that of the field above, too, where it matters."""
+
+_WHOLE: Iterable[str] = (
+    *("configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef", "involvedObject", "regarding"),
+    *("labelSelector", "nodeSelector", "related", "requiredDuringSchedulingIgnoredDuringExecution"),
+    *("devices[].data", "imagePullSecrets[]", "ownerReferences[]", "secrets[]"),
+)
+"""The maps that are one field each."""
+
+_ALWAYS = (
+    "metadata",
+    "spec",
+    "status",
+    "devices",
+    "pool",
+    "nodeInfo",
+    "daemonEndpoints",
+    "kubeletEndpoint",
+    "resources",
+)
+"""The maps that are always there, if empty: who fills them does not own them. `Items` of these names are no maps."""
+
+_ITEM = ("k:", "v:")
+"""What the keys of items begin with in a path. The keys of items that are texts begin with the latter."""
+
+
+class Items(dict[str, Any]):
+    """A list whose items have keys, as a map from key to item."""
+
+
+class Emptied(dict[str, Any]):
+    """What is left of a map or of `Items` without its fields: a field for its owners, and nothing in the object."""
+
+
+@frozen
+class Whole:
+    """A map that is one field."""
+
+    value: Json
 
 
 def keyed(value: Any, name: str = "") -> Any:  # noqa: ANN401 - JSON
-    """Return a copy of `value` whose lists with keys are maps from key to item."""
+    """Return a copy of `value` whose lists with keys are `Items`. Null is no field, so it has none."""
+    short = name.rpartition(".")[2]
     if isinstance(value, dict):
-        return {key: keyed(below, key) for key, below in value.items()}
-    keys = _KEYS.get(name)
-    if not isinstance(value, list):
+        if name in _WHOLE or short in _WHOLE:
+            return Whole(copied(value))
+        return {key: keyed(below, f"{short}.{key}") for key, below in value.items() if below is not None}
+    keys = _KEYS.get(name, _KEYS.get(short))
+    if not isinstance(value, list) or keys is None:
         return value
-    if not keys or not all(isinstance(item, dict) and item.keys() & {*keys} for item in value):
-        return copied(value)
-    return {_key(item, keys): keyed(item) for item in value} if value else []
+    items = Items({_key(item, keys): keyed(item, f"{short}[]") for item in value})
+    return items if len(items) == len(value) and not any("null" in key for key in items) else copied(value)
 
 
 def unkeyed(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return a copy of `value` whose maps that `keyed` has made are lists again."""
-    if not isinstance(value, dict):
-        return copied(value)
-    if value and all(key.startswith(_KEY) for key in value):
+    """Return a copy of `value` in which what `keyed` has made is JSON again."""
+    if isinstance(value, Items):
         return [unkeyed(item) for item in value.values()]
-    return {key: unkeyed(below) for key, below in value.items()}
+    if isinstance(value, dict):
+        return {key: unkeyed(below) for key, below in value.items() if not isinstance(below, Emptied)}
+    return copied(value.value if isinstance(value, Whole) else value)
 
 
-def _key(item: Json, keys: tuple[str, ...]) -> str:
-    return _KEY + json.dumps({key: item[key] for key in keys if key in item}, separators=(",", ":"), sort_keys=True)
+def _key(item: Any, keys: tuple[str, ...]) -> str:  # noqa: ANN401 - JSON
+    if not keys or not isinstance(item, dict):
+        return "v:" + json.dumps(item)
+    found = {"protocol": "TCP", **item} if "protocol" in keys else item
+    if keys[0] not in found:
+        return "null"
+    return "k:" + json.dumps({key: found[key] for key in keys if key in found}, separators=(",", ":"), sort_keys=True)
 
 
-def leaves(value: Any, above: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:  # noqa: ANN401 - JSON
-    """Every field of a `keyed` object that is no map, or an empty one, with its path. Null is no field."""
-    if isinstance(value, dict) and (value or not above):
-        for key, below in value.items():
-            yield from leaves(below, (*above, key))
-    elif value is not None:
-        yield above, value
+def fields_of(value: Any, above: FieldPath = ()) -> Iterator[FieldPath]:  # noqa: ANN401 - JSON
+    """Every field that the manager of a `keyed` object owns: values, empty maps, and items of lists."""
+    if not isinstance(value, dict):
+        yield above
+        return
+    for key, below in value.items():
+        yield from fields_of(below, (*above, key))
+        if isinstance(value, Items) or (below == {} and not isinstance(below, Items)):
+            yield (*above, key)
+
+
+def _differences(
+    old: Any,  # noqa: ANN401 - JSON
+    new: Any,  # noqa: ANN401 - JSON
+    path: FieldPath = (),
+    *,
+    inside: bool = True,
+) -> Iterator[tuple[FieldPath, bool]]:
+    """Each field in which two `keyed` objects differ, and whether it is gone. None is no field.
+
+    `inside` is whether both have the map that the field is in.
+    """
+    deep = isinstance(old, dict | None) and isinstance(new, dict | None) and bool(old or new)
+    is_map = type(old if new is None else new) is dict
+    is_always = inside and (not path or path[-1] == "containers" or (is_map and path[-1] in _ALWAYS))
+    both = is_always or (old is not None and new is not None)
+    for key in {**(old or {}), **(new or {})} if deep else ():
+        yield from _differences((old or {}).get(key), (new or {}).get(key), (*path, key), inside=both)
+    if not both or (not deep and not is_always and old != new):
+        yield path, new is None
+
+
+def changes(old: Any, new: Any) -> tuple[Fields, Fields]:  # noqa: ANN401 - JSON
+    """The fields of a `keyed` object that are new or other ones, and those that are gone."""
+    found = list(_differences(old, new))
+    return frozenset(path for path, gone in found if not gone), frozenset(path for path, gone in found if gone)
 
 
 def applied(
-    before: Json, sent: Json, owners: Mapping[FieldPath, set[Owner]], manager: str, *, force: bool
-) -> tuple[Json, dict[FieldPath, set[Owner]]]:
+    before: Json,
+    sent: Json,
+    owners: Owners,
+    me: Owner,
+    api_version: str,
+    *,
+    force: bool,
+    free: Fields = frozenset(),
+) -> tuple[Json, Owners]:
     """Server-side apply on `keyed` objects: the object and the owners afterwards.
 
-    What `manager` applied before and no longer sends is deleted, unless another manager owns it, too. Raises ApiError
-    if another manager owns a field with another value, and `force` is not set.
+    What `me` applied before and no longer sends is deleted, unless another manager owns it, too. Raises ApiError if
+    another manager owns a field with another value, the field is not `free`, and `force` is not set.
     """
-    after, me = copied(before), (manager, "Apply")
-    changed = {path: set(holders) for path, holders in owners.items()}
-    old, new = dict(leaves(before)), dict(leaves(sent))
-    conflicts = []
-    for path, value in new.items():
-        others = changed.get(path, set()) - {me}
-        if others and value != {} and old.get(path) != value:
-            conflicts.append((path, others))
-            others = set()
-        changed[path] = {*others, me}
-        _set(after, path, value)
+    new = {**owners, me: frozenset(fields_of(sent))}
+    after = _merged(before, sent)
+    if last := _named(owners.get(me, ())):
+        whole = after
+        every, owned = _named(fields_of(whole)), _named(path for paths in new.values() for path in paths)
+        after = _without(whole, last)
+        after = _without(whole, every - _named(fields_of(after)) - owned)
+        after = _without(whole, (every - _named(fields_of(after))) & last)
+    changed, gone = changes(before, after)
+    conflicts = [(owner, path) for owner in new if owner != me for path in new[owner] & changed if path not in free]
     if conflicts and not force:
-        raise _apply_conflict(conflicts)
-    for path in [path for path, holders in changed.items() if me in holders and path not in new]:
-        changed[path] -= {me}
-        if not changed[path]:
-            del changed[path]
-            _delete(after, path)
-    return after, changed
+        raise _apply_conflict(conflicts, api_version)
+    return after, _kept(new, me, changed, gone)
 
 
-def _apply_conflict(conflicts: list[tuple[FieldPath, set[Owner]]]) -> ApiError:
-    texts = [f'conflict with "{min(owners)[0]}": .{".".join(path)}' for path, owners in conflicts]
-    plural = "conflict" if len(texts) == 1 else "conflicts"
-    return ApiError(409, "Conflict", f"Apply failed with {len(texts)} {plural}: {', '.join(texts)}")
+def updated(before: Json, after: Json, owners: Owners, me: Owner) -> Owners:
+    """The owners after `me` wrote a whole `keyed` object: the fields that it changed are its own."""
+    changed, gone = changes(before, after)
+    return _kept({**owners, me: (owners.get(me, frozenset()) | changed) - gone}, me, changed, gone)
 
 
-def updated_owners(
-    before: Json, after: Json, owners: Mapping[FieldPath, set[Owner]], manager: str
-) -> dict[FieldPath, set[Owner]]:
-    """The owners after `manager` wrote a whole `keyed` object: the fields that it changed are its own."""
-    old, new = dict(leaves(before)), dict(leaves(after))
-    kept = {path: set(holders) for path, holders in owners.items() if path in new}
-    return kept | {path: {(manager, "Update")} for path in new if path not in old or old[path] != new[path]}
+def _kept(owners: Owners, me: Owner, changed: Fields, gone: Fields) -> Owners:
+    left = {owner: paths if owner == me else paths - changed - gone for owner, paths in owners.items()}
+    return {owner: paths for owner, paths in left.items() if paths}
+
+
+def _merged(old: Any, new: Any) -> Any:  # noqa: ANN401 - JSON
+    if new is None or not (isinstance(old, dict) and isinstance(new, dict) and (old or new)):
+        return old if new is None else new
+    order = _order(list(old), list(new)) if isinstance(new, Items) else {**old, **new}
+    return type(new)({key: _merged(old.get(key), new.get(key)) for key in order})
+
+
+def _order(left: list[str], right: list[str]) -> list[str]:
+    """The order of the items of a merged list: that of the new list, and others behind those that they followed."""
+    result: list[str] = []
+    shared = [key for key in right if key in left]
+    while left or right:
+        if left and right and left[0] != right[0] and left[0] in shared and left[0] != shared[0]:
+            left = left[1:]
+        elif left and left[0] not in right and left[0] not in result:
+            result.append(left[0])
+            left = left[1:]
+        else:
+            if left and (left[0] in result or left[:1] == right[:1]):
+                left = left[1:]
+            if right:
+                result.append(right[0])
+                shared = [key for key in shared if key != right[0]]
+                right = right[1:]
+    return result
+
+
+def _named(paths: Iterable[FieldPath]) -> Fields:
+    """The fields, and those above them that have names."""
+    return frozenset(
+        path[:end]
+        for path in paths
+        for end in range(1, len(path) + 1)
+        if end == len(path) or path[end - 1][:2] not in _ITEM
+    )
+
+
+def _without(value: Any, gone: Fields) -> Any:  # noqa: ANN401 - JSON
+    """Return a `keyed` object without some fields. What has no fields afterwards is gone, too."""
+    above = {path[:end] for path in gone for end in range(len(path))}
+
+    def left(value: Json, path: FieldPath) -> Json:
+        kept = type(value)()
+        for key, below in value.items():
+            at = (*path, key)
+            remains = left(below, at) if at in above and isinstance(below, dict) else below
+            if at not in gone:
+                kept[key] = remains if remains or remains is below else Emptied()
+        return kept
+
+    return left(value, ())
+
+
+def _apply_conflict(conflicts: list[tuple[Owner, FieldPath]], api_version: str) -> ApiError:
+    shown: dict[str, list[str]] = {}
+    for (manager, operation, subresource), path in sorted(conflicts, key=lambda one: (one[0], _place(one[1]))):
+        name = f'"{manager}"' + (f' with subresource "{subresource}"' if subresource else "")
+        name += f" using {api_version}" if operation == "Update" else ""
+        shown.setdefault(name, []).append("".join(map(_shown, path)))
+    causes = [Cause(path, f"conflict with {name}") for name, paths in shown.items() for path in paths]
+    if len(causes) == 1:
+        text = f"1 conflict: {causes[0].kind}: {causes[0].field}"
+    else:
+        lines = [
+            line
+            for name, paths in shown.items()
+            for line in (f"conflicts with {name}:", *(f"- {one}" for one in paths))
+        ]
+        text = f"{len(causes)} conflicts: " + "\n".join(lines)
+    return ApiError(409, "Conflict", f"Apply failed with {text}", tuple(causes))
+
+
+def _place(path: FieldPath) -> list[tuple[bool, str]]:
+    """Where a field is in a list: in front of those that are in maps beside it."""
+    return [(number < len(path), part) for number, part in enumerate(path, 1)]
+
+
+def _shown(part: str) -> str:
+    if part[:2] not in _ITEM:
+        return f".{part}"
+    key = json.loads(part[2:])
+    if part[:2] == "v:":
+        return f"[={json.dumps(key)}]"
+    return "[" + ",".join(f"{name}={json.dumps(value)}" for name, value in key.items()) + "]"
 
 
 def managed_fields(
-    owners: Mapping[FieldPath, set[Owner]], api_version: str, earlier: Sequence[Json], now: str
+    owners: Owners, api_version: str, earlier: Sequence[Json], now: str, writer: Owner | None
 ) -> list[Json]:
-    """Return `metadata.managedFields`. What lies in the status is an entry of its own.
-
-    An entry that is among the `earlier` ones keeps its time; the others get the time `now`.
-    """
-    entries: dict[tuple[str, str, str], Json] = {}
-    for path, holders in sorted(owners.items()):
-        subresource = "status" if path[0] == "status" else ""
-        for manager, operation in holders:
-            fields = entries.setdefault((manager, operation, subresource), {})
-            _set(fields, tuple(part if part.startswith(_KEY) else f"f:{part}" for part in path), {})
-    listed: list[Json] = [
+    """Return `metadata.managedFields`. The entry of the `writer`, and one that is new, gets the time `now`."""
+    times = {_owner(entry): entry.get("time", now) for entry in earlier}
+    return [
         {
-            "manager": manager,
-            "operation": operation,
+            "manager": owner[0],
+            "operation": owner[1],
             "apiVersion": api_version,
-            "time": now,
+            "time": now if owner == writer else times.get(owner, now),
             "fieldsType": "FieldsV1",
-            "fieldsV1": fields,
-            **({"subresource": subresource} if subresource else {}),
+            "fieldsV1": _nested(paths),
+            **({"subresource": owner[2]} if owner[2] else {}),
         }
-        for (manager, operation, subresource), fields in sorted(entries.items())
+        for owner, paths in sorted(owners.items())
     ]
-    return [next((one for one in earlier if {**one, "time": now} == entry), entry) for entry in listed]
 
 
-def _set(document: Json, path: FieldPath, value: Any) -> None:  # noqa: ANN401 - JSON
-    *above, last = path
-    for part in above:
-        if not isinstance(document.get(part), dict):
-            document[part] = {}
-        document = document[part]
-    if value != {} or not document.get(last):  # an empty map is merged with what is there
-        document[last] = copied(value)
+def _owner(entry: Json) -> Owner:
+    return entry["manager"], entry["operation"], entry.get("subresource", "")
 
 
-def _delete(document: Json, path: FieldPath) -> None:
-    """Delete a field, and what has no fields afterwards, such as an item of a list. Fields of others in it stay."""
-    first, *below = path
-    found = document.get(first)
-    if below and isinstance(found, dict):
-        _delete(found, tuple(below))
-    if found == {} or not (below or isinstance(found, dict)):
-        document.pop(first, None)
+def owners_of(entries: Sequence[Json]) -> Owners:
+    """Return the owners that `metadata.managedFields` names. Nobody owns what has an empty entry."""
+    return {_owner(entry): frozenset(_paths(entry["fieldsV1"])) for entry in entries if entry}
+
+
+def _paths(nested: Json, above: FieldPath = ()) -> Iterator[FieldPath]:
+    for part, below in nested.items():
+        path = above if part == "." else (*above, part.removeprefix("f:"))
+        if not below:
+            yield path
+        yield from _paths(below, path)
+
+
+def _nested(paths: Fields) -> Json:
+    fields: Json = {}
+    for path in sorted(paths):
+        level = fields
+        for part in path:
+            level = level.setdefault(part if part[:2] in _ITEM else f"f:{part}", {})
+    for path in paths:
+        level = fields
+        for part in path:
+            level = level[part if part[:2] in _ITEM else f"f:{part}"]
+        if level:
+            level["."] = {}
+    return fields

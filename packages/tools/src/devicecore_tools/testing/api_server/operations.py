@@ -152,7 +152,7 @@ def _delete(store: ObjectStore, request: Request, target: Target, body: object =
 
 
 def _bind(store: ObjectStore, request: Request, target: Target) -> Json:
-    store.bind(*target.key, mapping_of(request.body), manager=_manager(request))
+    store.bind(*target.key, mapping_of(request.body))
     return _SUCCESS
 
 

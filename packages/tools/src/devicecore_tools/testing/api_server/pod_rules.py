@@ -30,8 +30,8 @@ _DEFAULTS: Json = {
 }
 
 
-def complete(pod: Json) -> None:
-    """Set the defaults of a pod that is created, and its first status."""
+def set_defaults(pod: Json) -> None:
+    """Set what a pod has if nobody says otherwise."""
     given = {name: value for name, value in mapping_of(pod.get("spec")).items() if value is not None}
     spec = pod["spec"] = {**_DEFAULTS, **given}
     for part in _CONTAINERS:
@@ -39,7 +39,11 @@ def complete(pod: Json) -> None:
             resources = container.setdefault("resources", {})
             if limits := mapping_of(mapping_of(resources).get("limits")):
                 resources["requests"] = {**limits, **mapping_of(resources.get("requests"))}
-    pod["status"] = {"phase": "Pending", "qosClass": _qos_class(spec)}
+
+
+def complete(pod: Json) -> None:
+    """Set the first status of a pod that is created."""
+    pod["status"] = {"phase": "Pending", "qosClass": _qos_class(pod["spec"])}
 
 
 def _qos_class(spec: Json) -> str:

@@ -227,7 +227,7 @@ class LocalApiServer(Runs):
             change(after)
             if found.has_status and after.get("status") != before.get("status"):
                 written = self.store.update(found, place, name, after, in_status=True, manager=manager)
-                after["metadata"]["resourceVersion"] = written["metadata"]["resourceVersion"]
+                after["metadata"] |= {name: written["metadata"][name] for name in ("resourceVersion", "managedFields")}
             return self.store.update(found, place, name, after, in_status=False, manager=manager)
 
     def bind(self, pod: str, node: str, namespace: str = "default") -> None:
@@ -236,7 +236,7 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: the pod does not exist, is bound or is being deleted.
         """
-        self.store.bind(*self._kind("Pod", namespace), pod, {"target": {"name": node}}, manager="scheduler")
+        self.store.bind(*self._kind("Pod", namespace), pod, {"target": {"name": node}})
 
     def delete(self, kind: str, name: str, namespace: str = "default", grace: int | None = None) -> Json:
         """Delete an object. `grace` is the grace period of a pod, in seconds. Return what it was.

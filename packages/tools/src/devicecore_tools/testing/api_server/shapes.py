@@ -6,7 +6,7 @@ Law: an object without a complaint from here can be given to the rules and to th
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from devicecore_tools.testing.api_server.status import Json
+from devicecore_tools.testing.api_server.status import Json, copied
 
 Shape = type | Mapping[str, Any] | list[Any] | None
 """A scalar type, the fields of an object (`*` are all others), a list with the shape of its items, or None for any."""
@@ -19,6 +19,27 @@ _NAMES: Mapping[type, str] = {
     dict: "object",
     list: "array",
 }
+
+
+def tidy(kind: str, value: Json, api_version: str = "") -> Json:
+    """Return a copy of an object without empty lists and empty maps, which the messages of the API leave out."""
+    from devicecore_tools.testing.wire.api_conversion import field_types  # loading protobuf takes time
+
+    tidied: Json = _tidied(value, field_types(api_version, kind))
+    return tidied
+
+
+def _tidied(value: Any, shape: Shape) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, list) and isinstance(shape, list) and shape:
+        return [_tidied(one, shape[0]) for one in value]
+    if not isinstance(value, dict) or not isinstance(shape, Mapping):
+        return copied(value)
+    shapes = {name: shape.get(name, shape.get("*", [])) for name in value}  # one that is not known may be a list
+    return {
+        name: _tidied(below, shapes[name])
+        for name, below in value.items()
+        if not (below == [] and isinstance(shapes[name], list)) and not (below == {} and "*" in (shapes[name] or ()))
+    }
 
 
 def wrong_types(kind: str, value: Json, api_version: str = "") -> Iterator[str]:

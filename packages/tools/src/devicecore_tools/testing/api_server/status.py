@@ -4,6 +4,7 @@ Law: every refusal is a `Status` object with the code, the reason and the senten
 path of a group or version that is not served is answered with a plain text, as there.
 """
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from attrs import frozen
@@ -15,6 +16,19 @@ T = TypeVar("T")
 
 Json = dict[str, Any]
 """One object as the API has it."""
+
+
+_REASONS: Mapping[str, str] = {
+    "Required": "FieldValueRequired",
+    "Invalid": "FieldValueInvalid",
+    "Duplicate": "FieldValueDuplicate",
+    "Forbidden": "FieldValueForbidden",
+    "Unsupported": "FieldValueNotSupported",
+    "Too long": "FieldValueTooLong",
+    "Too many": "FieldValueTooMany",
+    "conflict with": "FieldManagerConflict",
+}
+"""What programs are told of a cause, by how its sentence begins."""
 
 
 def copied(value: T) -> T:
@@ -34,6 +48,11 @@ class Cause:
     field: str
     kind: str
     detail: str = ""
+
+    @property
+    def reason(self) -> str:
+        """What programs are told, such as `FieldValueInvalid`."""
+        return next((reason for prefix, reason in _REASONS.items() if self.kind.startswith(prefix)), "")
 
     def __str__(self) -> str:
         detail = f": {self.detail}" if self.detail else ""
@@ -66,7 +85,7 @@ class ApiError(DeviceCoreError):
         }
         if self.causes:
             causes = [
-                {"field": cause.field, "message": str(cause).partition(": ")[2]}
+                {"field": cause.field, "message": str(cause).partition(": ")[2], "reason": cause.reason}
                 if cause.field
                 else {"reason": cause.kind, "message": cause.detail}
                 for cause in self.causes

@@ -25,15 +25,16 @@ from devicecore_tools.testing.api_server import claim_rules, fields, pod_rules, 
 from devicecore_tools.testing.api_server.causes import Field, label_causes
 from devicecore_tools.testing.api_server.kinds import DEFINITION, NAMESPACE, Kind, Kinds
 from devicecore_tools.testing.api_server.selectors import Selector
-from devicecore_tools.testing.api_server.shapes import wrong_types
+from devicecore_tools.testing.api_server.shapes import tidy, wrong_types
 from devicecore_tools.testing.api_server.status import ApiError, Cause, Json, copied
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
 """How much of `generateName` is in a name, which then has 63 characters."""
-_LABELS = ("labels", "annotations")
 _EXPONENT = re.compile(r"[eE][+-]?\d")  # of a quantity, which keeps it
+_TYPE = ("apiVersion", "kind")
 _SERVER_FIELDS = ("uid", "creationTimestamp", "selfLink", "generation", "managedFields", "deletionTimestamp")
+_NOT_OWNED = (*_SERVER_FIELDS, "name", "namespace", "resourceVersion", "deletionGracePeriodSeconds")
 MAX_EVENTS = 10_000
 """How many events are kept for watchers. A watcher that is further behind must list again."""
 
@@ -48,8 +49,6 @@ _VALUE_BYTES = 500  # of memory for each value in an object, with its path and i
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
 _STATE = ("_objects", "_owners", "_weights", "_weight", "_events", "_event_weights", "_history", "_version")
-
-Owners = Mapping[fields.FieldPath, set[fields.Owner]]
 
 Key = tuple[str, str]
 """Namespace, empty for kinds without one, and name."""
@@ -109,7 +108,7 @@ class ObjectStore:
         self._random = random.Random(seed)  # noqa: S311 - uids of a test server are no secrets
         self._kinds = kinds
         self._objects: defaultdict[str, dict[Key, Json]] = defaultdict(dict)
-        self._owners: dict[tuple[str, Key], Owners] = {}
+        self._owners: dict[tuple[str, Key], fields.Owners] = {}
         self._weights: dict[tuple[str, Key], int] = {}
         self._weight = 0  # of all objects
         self._events: deque[Event] = deque()
@@ -180,7 +179,7 @@ class ObjectStore:
         Raises ApiError if it exists, or breaks the rules of its kind.
         """
         _refuse_wrong_types(kind, body)
-        value = {**copied(body), "apiVersion": kind.api_version, "kind": kind.kind}
+        value = {**_tidied(kind, body), "apiVersion": kind.api_version, "kind": kind.kind}
         metadata = value["metadata"] = dict(value.get("metadata") or {})
         if metadata.get("resourceVersion"):
             raise ApiError(500, "InternalError", "resourceVersion should not be set on objects to be created")
@@ -199,6 +198,13 @@ class ObjectStore:
             if kind.has_status and kind.group:
                 value.pop("status", None)
             self._apply_defaults(kind, value)
+            me = (manager, operation, "")
+            owned = _owned(body if operation == "Apply" else value)
+            sent = fields.keyed({name: part for name, part in owned.items() if name != "status" or not kind.has_status})
+            if operation == "Apply":
+                _, owners = fields.applied({}, sent, {}, me, kind.api_version, force=True)
+            else:
+                owners = fields.updated({}, sent, {}, me)
             kind.complete(value)
             _refuse_if(
                 kind,
@@ -210,9 +216,7 @@ class ObjectStore:
             metadata["creationTimestamp"] = self._timestamp()
             if kind.has_generation:
                 metadata["generation"] = 1
-            owned = fields.leaves(fields.keyed(_owned(value)))
-            owners = {path: {(manager, operation)} for path, _ in owned}
-            return self._write(kind, key, value, owners)
+            return self._write(kind, key, value, owners, writer=me)
 
     def update(
         self, kind: Kind, namespace: str, name: str, body: Json, *, in_status: bool, manager: str = "unknown"
@@ -231,9 +235,14 @@ class ObjectStore:
                     kind.qualified, name, [Cause("metadata.resourceVersion", "Invalid value: 0", detail)]
                 )
             _check_preconditions(kind, before, sent)
-            after = _combined(kind, before, body, in_status=in_status)
-            owners = self._owners_after(kind, (namespace, name), before, after, manager)
-            return self._replace(kind, (namespace, name), before, after, owners)
+            after = _combined(kind, before, _tidied(kind, body), in_status=in_status)
+            me = (manager, "Update", "status" if in_status else "")
+            old, new = (fields.keyed(_owned(value)) for value in (before, after))
+            owners = self._owners[kind.resource, (namespace, name)]
+            if sent.get("managedFields") not in (None, before["metadata"]["managedFields"]):
+                owners = fields.owners_of(sent["managedFields"])
+            owners = fields.updated(old, new, owners, me)
+            return self._replace(kind, (namespace, name), before, after, owners, writer=me)
 
     def patch(
         self, kind: Kind, namespace: str, name: str, change: Callable[[Json], Json], *, in_status: bool, manager: str
@@ -272,21 +281,20 @@ class ObjectStore:
             _check_preconditions(kind, before, metadata)
             sent = copied(_owned(body))
             _write_quantities(before, sent)
-            if in_status:
-                sent = {"status": sent.get("status") or {}}
+            if kind.has_status:
+                sent = {name: part for name, part in sent.items() if (name == "status") is in_status}
+            old, me = fields.keyed(_owned(before)), (manager, "Apply", "status" if in_status else "")
             owners = self._owners[kind.resource, (namespace, name)]
-            applied, changed = fields.applied(
-                fields.keyed(_owned(before)), fields.keyed(sent), owners, manager, force=force
+            free = _last_applied(before, old) if manager == "kubectl" else frozenset()
+            applied, owners = fields.applied(
+                old, fields.keyed(sent), owners, me, kind.api_version, force=force, free=free
             )
-            kept = {key: value for key, value in before["metadata"].items() if key not in _LABELS}
-            after = {
-                **{key: before[key] for key in ("apiVersion", "kind")},
-                **fields.unkeyed(applied),
-                "metadata": {**kept, **applied.get("metadata", {})},
-            }
-            return self._replace(kind, (namespace, name), before, after, changed)
+            after = _tidied(kind, fields.unkeyed(applied))
+            kept = {key: value for key, value in before["metadata"].items() if key in _NOT_OWNED}
+            after |= {"metadata": {**kept, **after.get("metadata", {})}, **{key: before[key] for key in _TYPE}}
+            return self._replace(kind, (namespace, name), before, after, owners, writer=me)
 
-    def bind(self, kind: Kind, namespace: str, name: str, binding: Json, *, manager: str) -> None:
+    def bind(self, kind: Kind, namespace: str, name: str, binding: Json) -> None:
         """Bind a pod to a node.
 
         Raises ApiError if the pod does not exist, is bound, is being deleted, or is another one.
@@ -294,8 +302,7 @@ class ObjectStore:
         with self._changed:
             before = self._existing(kind, (namespace, name))
             after = pod_rules.bound(before, binding, self._clock())
-            owners = self._owners_after(kind, (namespace, name), before, after, manager)
-            self._write(kind, (namespace, name), after, owners)
+            self._write(kind, (namespace, name), after, self._owners[kind.resource, (namespace, name)])
 
     def delete(
         self,
@@ -358,10 +365,6 @@ class ObjectStore:
                 for name, value in before.items():
                     setattr(self, name, value)
 
-    def _owners_after(self, kind: Kind, key: Key, before: Json, after: Json, manager: str) -> Owners:
-        owners = self._owners[kind.resource, key]
-        return fields.updated_owners(fields.keyed(_owned(before)), fields.keyed(_owned(after)), owners, manager)
-
     def _existing(self, kind: Kind, key: Key) -> Json:
         found = self._objects[kind.resource].get(key)
         if found is None:
@@ -384,7 +387,9 @@ class ObjectStore:
         if kind.namespaced:
             self._existing(NAMESPACE, ("", namespace))
 
-    def _replace(self, kind: Kind, key: Key, before: Json, after: Json, owners: Owners) -> Json:
+    def _replace(
+        self, kind: Kind, key: Key, before: Json, after: Json, owners: fields.Owners, *, writer: fields.Owner
+    ) -> Json:
         _write_quantities(before, after)
         self._apply_defaults(kind, after)
         _drop_stale_device_statuses(before, after)
@@ -398,15 +403,19 @@ class ObjectStore:
         if "deletionTimestamp" in after["metadata"] and not pending:
             self._objects[kind.resource][key] = after
             return self._remove(kind, key)
-        return self._write(kind, key, after, owners)
+        return self._write(kind, key, after, owners, writer=writer)
 
-    def _write(self, kind: Kind, key: Key, value: Json, owners: Owners) -> Json:
+    def _write(
+        self, kind: Kind, key: Key, value: Json, owners: fields.Owners, *, writer: fields.Owner | None = None
+    ) -> Json:
         before = self._objects[kind.resource].get(key)
         value = {**value, "metadata": dict(value["metadata"])}
-        earlier = before["metadata"]["managedFields"] if before is not None else ()
-        managed = fields.managed_fields(owners, kind.api_version, earlier, self._timestamp())
+        earlier = before["metadata"]["managedFields"] if before is not None else []
+        is_same = before is not None and _without_version(before) == _without_version(value)
+        now = self._timestamp()
+        managed = fields.managed_fields(owners, kind.api_version, earlier, now, None if is_same else writer)
         value["metadata"]["managedFields"] = managed
-        if before is not None and _without_version(before) == _without_version(value):
+        if before is not None and is_same and managed == earlier:
             return copied(before)
         added = weight(value)
         more = added - self._weights.get((kind.resource, key), 0)
@@ -453,6 +462,8 @@ class ObjectStore:
 
     def _apply_defaults(self, kind: Kind, value: Json) -> None:
         """Set the defaults of kube-apiserver."""
+        if kind.resource == "pods":
+            pod_rules.set_defaults(value)
         for exact in _requests(kind, value):
             exact["allocationMode"] = exact.get("allocationMode") or "ExactCount"
             if exact["allocationMode"] == "ExactCount":
@@ -494,6 +505,10 @@ def _write_quantities(before: Json, after: Json) -> None:
 def _refuse_if(kind: Kind, name: str, causes: list[Cause]) -> None:
     if causes:
         raise status.invalid(kind.qualified, name, causes)
+
+
+def _tidied(kind: Kind, body: Json) -> Json:
+    return copied(body) if kind.is_custom else tidy(kind.kind, body, kind.api_version)
 
 
 def _refuse_wrong_types(kind: Kind, body: Json) -> None:
@@ -554,13 +569,24 @@ def _drop_stale_device_statuses(before: Json, after: Json) -> None:
 
 def _owned(value: Json) -> Json:
     """The part of an object whose fields have owners."""
-    metadata = {name: part for name, part in (value.get("metadata") or {}).items() if name in _LABELS}
-    rest = {name: part for name, part in value.items() if name not in ("apiVersion", "kind", "metadata")}
+    metadata = {name: part for name, part in (value.get("metadata") or {}).items() if name not in _NOT_OWNED}
+    rest = {name: part for name, part in value.items() if name not in (*_TYPE, "metadata")}
     return {**rest, **({"metadata": metadata} if metadata else {})}
 
 
+def _last_applied(before: Json, old: Json) -> fields.Fields:
+    """The fields that kubectl has applied on the client's side, and that are still so: it may apply them here."""
+    text = (before["metadata"].get("annotations") or {}).get("kubectl.kubernetes.io/last-applied-configuration")
+    if not text:
+        return frozenset()
+    last = fields.keyed(_owned(json.loads(text)))
+    return frozenset(fields.fields_of(last)).difference(*fields.changes(last, old))
+
+
 def _without_version(value: Json) -> Json:
-    metadata = {name: part for name, part in value["metadata"].items() if name != "resourceVersion"}
+    metadata = {
+        name: part for name, part in value["metadata"].items() if name not in ("resourceVersion", "managedFields")
+    }
     return {**value, "metadata": metadata}
 
 
