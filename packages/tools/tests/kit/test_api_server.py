@@ -391,6 +391,30 @@ def test_a_patch_of_an_unknown_type_is_refused(server: LocalApiServer) -> None:
     assert ask(server, "PATCH", f"{SLICES}/s", {}, "application/json").code == 415
 
 
+def test_kubectl_takes_over_what_it_has_applied_on_the_clients_side(server: LocalApiServer) -> None:
+    """It applies, and then moves the entries of the old manager to the new one by a patch of managedFields."""
+    path, name = "/api/v1/namespaces/default/configmaps/c", "kubectl.kubernetes.io/last-applied-configuration"
+    body: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1", "b": "2"}}
+    annotated = body | {"metadata": {"name": "c", "annotations": {name: json.dumps(body)}}}
+    assert ask(server, "POST", f"{path[:-2]}?fieldManager=kubectl-client-side-apply", annotated).code == 201
+    assert ask(server, "PATCH", f"{path}?fieldManager=own", {"data": {"b": "3"}}, MERGE).code == 200
+    assert (
+        ask(server, "PATCH", f"{path}?fieldManager=kubectl", body | {"data": {"a": "9", "b": "4"}}, APPLY).code == 409
+    )
+    (cause,) = ask(server, "PATCH", f"{path}?fieldManager=x", body | {"data": {"b": "4"}}, APPLY).body["details"][
+        "causes"
+    ]
+    message = 'conflict with "own" using v1'
+    assert cause == {"field": ".data.b", "message": message, "reason": "FieldManagerConflict"}
+    made = ask(server, "PATCH", f"{path}?fieldManager=kubectl", body | {"data": {"a": "9"}}, APPLY)
+    assert made.body["data"] == {"a": "9", "b": "3"}
+
+    entries = [one for one in made.body["metadata"]["managedFields"] if one["manager"] in ("kubectl", "own")]
+    moved = [{"op": "replace", "path": "/metadata/managedFields", "value": entries}]
+    after = ask(server, "PATCH", f"{path}?fieldManager=y", moved, JSON_PATCH).body["metadata"]["managedFields"]
+    assert [one["manager"] for one in after] == ["kubectl", "own"]
+
+
 # --- watching ---------------------------------------------------------------------------------------------------------
 
 
@@ -993,6 +1017,7 @@ def test_a_claim_in_protobuf_has_its_configuration_where_json_has_it(server: Loc
     assert made.body["spec"]["devices"]["config"] == [{"requests": ["r"], "opaque": parameters}]
 
 
+SECRET = {"data": {"a": "Yg==", "c": "ZA=="}, "type": "Opaque"}
 EXACT = {"deviceClassName": "g", "count": 1, "allocationMode": "ExactCount"}
 TYPED: list[tuple[str, str, Any, Json]] = [
     (
@@ -1007,7 +1032,7 @@ TYPED: list[tuple[str, str, Any, Json]] = [
         api_objects.ConfigMap(data={"a": "b"}, binaryData={"c": b"\xff"}),
         {"data": {"a": "b"}, "binaryData": {"c": "/w=="}},
     ),
-    ("/api/v1/namespaces/default/secrets", "v1", api_objects.Secret(data={"a": b"b"}), {"data": {"a": "Yg=="}}),
+    ("/api/v1/namespaces/default/secrets", "v1", api_objects.Secret(data={"a": b"b"}, stringData={"c": "d"}), SECRET),
     ("/api/v1/namespaces/default/serviceaccounts", "v1", api_objects.ServiceAccount(), {}),
     ("/api/v1/namespaces", "v1", api_objects.Namespace(), {}),
     (
@@ -1022,15 +1047,25 @@ TYPED: list[tuple[str, str, Any, Json]] = [
     (
         "/api/v1/namespaces/default/pods",
         "v1",
-        api_objects.Pod(spec={"containers": [{"name": "c", "image": "i"}], "resourceClaims": [{"name": "r"}]}),
+        api_objects.Pod(
+            spec={
+                "containers": [
+                    {"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": 0}], "tty": False}
+                ],
+                "resourceClaims": [{"name": "r"}],
+                "volumes": [{"name": "v", "volumeSource": {"emptyDir": {}}}],
+                "hostNetwork": False,
+            }
+        ),
         {
             "spec": {
                 "restartPolicy": "Always",
                 "terminationGracePeriodSeconds": 30,
                 "dnsPolicy": "ClusterFirst",
                 "schedulerName": "default-scheduler",
-                "containers": [{"name": "c", "image": "i", "resources": {}}],
+                "containers": [{"name": "c", "image": "i", "resources": {}, "ports": [{"containerPort": 80}]}],
                 "resourceClaims": [{"name": "r"}],
+                "volumes": [{"name": "v", "emptyDir": {}}],
             }
         },
     ),
@@ -1103,6 +1138,25 @@ def test_a_claim_is_unchanged_if_a_client_leaves_out_what_is_empty(server: Local
     assert ask(server, "PUT", f"{CLAIMS}/c/status", sent).code == 422
     sent["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "other"
     assert ask(server, "PUT", f"{CLAIMS}/c", sent).code == 422
+
+
+def test_a_scheduler_binds_and_evicts_in_protobuf_and_finds_the_pod(server: LocalApiServer) -> None:
+    server.create({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    pods = "/api/v1/namespaces/default/pods"
+    binding = api_objects.Binding(metadata={"name": "p"}, target={"kind": "Node", "name": "n"}).SerializeToString()
+    assert ask(server, "POST", f"{pods}/p/binding", in_protobuf("Binding", binding, "v1"), PROTOBUF).code == 201
+    for selector, number in (("spec.nodeName=n,spec.hostNetwork=false", 1), ("spec.restartPolicy=Never", 0)):
+        assert len(ask(server, "GET", f"{pods}?fieldSelector={selector}").body["items"]) == number
+    eviction = api_objects.Eviction(metadata={"name": "p"}, deleteOptions={"gracePeriodSeconds": 7}).SerializeToString()
+    assert (
+        ask(server, "POST", f"{pods}/p/eviction", in_protobuf("Eviction", eviction, "policy/v1"), PROTOBUF).code == 201
+    )
+    assert server.get("Pod", "p")["metadata"]["deletionGracePeriodSeconds"] == 7
+
+
+def test_a_leader_gives_its_lease_back(server: LocalApiServer) -> None:
+    server.create({"kind": "Lease", "metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}})
+    server.change("Lease", "l", lambda lease: lease["spec"].update(holderIdentity=""))
 
 
 def test_an_event_in_protobuf_has_the_times_of_json(server: LocalApiServer) -> None:

@@ -80,7 +80,7 @@ class Kind:
         return bad_request(f'"{path}" is not a known field selector: only {known}')
 
 
-NAMESPACE = Kind("Namespace", "namespaces", short_names=("ns",), has_status=True)
+NAMESPACE = Kind("Namespace", "namespaces", short_names=("ns",), has_status=True, more_selectable=("status.phase",))
 DEFINITION = Kind(
     "CustomResourceDefinition",
     "customresourcedefinitions",
@@ -96,6 +96,7 @@ KINDS = (
         "nodes",
         short_names=("no",),
         has_status=True,
+        more_selectable=("spec.unschedulable",),
         causes=node_rules.node_causes,
         complete=node_rules.add_taint,
     ),
@@ -107,7 +108,13 @@ KINDS = (
         has_status=True,
         has_generation=True,
         actions=("binding", "eviction"),
-        more_selectable=("spec.nodeName", "spec.schedulerName", "status.phase"),
+        more_selectable=(
+            *(
+                f"spec.{name}"
+                for name in ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName", "hostNetwork")
+            ),
+            *(f"status.{name}" for name in ("phase", "podIP", "nominatedNodeName")),
+        ),
         causes=pod_rules.pod_causes,
         status_causes=pod_rules.pod_status_causes,
         complete=pod_rules.complete,
@@ -147,7 +154,7 @@ KINDS = (
     ),
     Kind("DeviceClass", "deviceclasses", RESOURCE_GROUP, has_generation=True),
     Kind("ConfigMap", "configmaps", short_names=("cm",), namespaced=True),
-    Kind("Secret", "secrets", namespaced=True),
+    Kind("Secret", "secrets", namespaced=True, more_selectable=("type",)),
     Kind("ServiceAccount", "serviceaccounts", short_names=("sa",), namespaced=True),
     Kind("Lease", "leases", "coordination.k8s.io", namespaced=True, needs_version=True, causes=node_rules.lease_causes),
     Kind("Event", "events", "events.k8s.io", namespaced=True, causes=node_rules.new_event_causes),

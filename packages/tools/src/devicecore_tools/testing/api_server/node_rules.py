@@ -69,11 +69,9 @@ def node_causes(new: Json, _: Json | None) -> list[Cause]:
 def lease_causes(new: Json, _: Json | None) -> list[Cause]:
     """What is wrong with a Lease."""
     spec = Field("", new)["spec"]
-    seconds, holder = spec["leaseDurationSeconds"], spec["holderIdentity"]
+    seconds = spec["leaseDurationSeconds"]
     if "leaseDurationSeconds" in mapping_of(spec.value):
         seconds.at_least(1, "must be greater than 0")
-    if "holderIdentity" in mapping_of(spec.value) and not holder.value:
-        holder.invalid("must not be empty", "")
     for time in (spec["renewTime"], spec["acquireTime"]):
         if time.value and not _TIME.fullmatch(str(time.value)):
             time.invalid("expected a time with microseconds")

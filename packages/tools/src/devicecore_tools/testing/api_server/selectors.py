@@ -11,6 +11,7 @@ from devicecore_tools.testing.api_server.status import Json, bad_request
 
 Selector = Callable[[Json], bool]
 
+_TRUTHS = ("spec.hostNetwork", "spec.unschedulable")
 _FIELD = re.compile(r"(?P<path>[^=!]+)(?P<operator>==|=|!=)(?P<value>(?:[^\\,=]|\\.)*)")
 _COMMA = re.compile(r"(?<!\\),")  # one that no backslash precedes
 _LABEL = re.compile(r"(?:\([^()]*\)|[^,])+")  # up to a comma that is not in parentheses
@@ -46,7 +47,8 @@ def _compare(path: str, expected: str, *, equal: bool) -> Selector:
         found: object = value
         for part in path.split("."):
             found = found.get(part) if isinstance(found, dict) else None
-        return (str(found or "") == expected) is equal
+        shown = str(bool(found)).lower() if path in _TRUTHS else str(found or "")
+        return (shown == expected) is equal
 
     return matches
 

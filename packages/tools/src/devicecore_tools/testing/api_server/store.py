@@ -10,6 +10,7 @@ import random
 import re
 import threading
 import uuid
+from base64 import b64encode
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -464,6 +465,10 @@ class ObjectStore:
         """Set the defaults of kube-apiserver."""
         if kind.resource == "pods":
             pod_rules.set_defaults(value)
+        if kind.resource == "secrets":
+            value.setdefault("type", "Opaque")
+            for name, text in (value.pop("stringData", None) or {}).items():
+                value["data"] = {**(value.get("data") or {}), name: b64encode(text.encode()).decode()}
         for exact in _requests(kind, value):
             exact["allocationMode"] = exact.get("allocationMode") or "ExactCount"
             if exact["allocationMode"] == "ExactCount":

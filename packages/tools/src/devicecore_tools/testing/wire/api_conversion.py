@@ -14,13 +14,15 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from devicecore_tools.testing.wire.api_objects import (
+    Binding,
     ConfigMap,
     CustomResourceDefinition,
     DeleteOptions,
-    DeviceAttribute,
     DeviceClass,
     Event,
     EventV1,
+    Eviction,
+    IntOrString,
     Lease,
     MicroTime,
     Namespace,
@@ -37,6 +39,7 @@ from devicecore_tools.testing.wire.api_objects import (
     Secret,
     ServiceAccount,
     Time,
+    TokenRequest,
     Unknown,
 )
 
@@ -45,13 +48,17 @@ _BYTES = {"data", "binaryData"}  # of a Secret or a ConfigMap; a claim's status 
 MAGIC = b"k8s\0"
 """What a body begins with. The envelope follows."""
 
-_FREE = ("MicroTime", "Quantity", "RawExtension", "Time")  # messages that are no objects in JSON
+_EMBEDDED = ("deviceConfiguration", "ephemeralContainerCommon", "handler", "localObjectReference", "volumeSource")
+"""The fields whose own fields JSON has at their level, because Go embeds them."""
+
+_FREE = ("IntOrString", "MicroTime", "Quantity", "RawExtension", "Time")  # messages that are no objects in JSON
 
 _KINDS: Mapping[str, type[Message]] = {
     kind.DESCRIPTOR.name: kind
     for kind in (
         *(ConfigMap, DeleteOptions, DeviceClass, Event, Lease, Namespace, Node, Pod),
         *(ResourceClaim, ResourceClaimTemplate, ResourceSlice, Secret, ServiceAccount),
+        *(Binding, Eviction, TokenRequest),
     )
 }
 _OTHERS: Mapping[tuple[str, str], type[Message]] = {
@@ -81,7 +88,7 @@ def _types(message: Any) -> dict[str, Any]:  # noqa: ANN401 - a descriptor, whos
     message.CopyToProto(described)  # which fields are repeated, descriptors say otherwise from version to version
     for one in described.field:
         below = message.fields_by_name[one.name].message_type
-        if one.name == "deviceConfiguration":  # as in `_fields`
+        if one.name in _EMBEDDED:
             found |= _types(below)
         elif below is not None and below.GetOptions().map_entry:
             found[one.json_name] = {"*": _types(below)["value"]}
@@ -121,9 +128,9 @@ def _fields(message: Message) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field, value in message.ListFields():
         converted = _encoded(value) if field.name in _BYTES and isinstance(value, Mapping) else _value(value)
-        if field.name == "deviceConfiguration":  # Go embeds it, so JSON has its fields at this level
+        if field.name in _EMBEDDED:
             found |= converted
-        elif converted is not None and (converted != "" or isinstance(message, DeviceAttribute)):
+        elif converted is not None and not (field.has_default_value and converted == field.default_value):
             found[field.json_name] = converted
     return found
 
@@ -157,6 +164,7 @@ def _timestamp(time: Time | MicroTime) -> str | None:
 
 _CONVERSIONS: Mapping[type[Message], Callable[[Any], Any]] = {
     Quantity: lambda quantity: quantity.string,
+    IntOrString: lambda either: either.strVal if either.type else either.intVal,
     RawExtension: lambda extension: json.loads(extension.raw) if extension.raw else None,
     Time: _timestamp,
     MicroTime: _timestamp,
