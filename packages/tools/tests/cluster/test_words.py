@@ -24,6 +24,7 @@ from devicecore_tools.testing.api_server.patching import strategically_merged
 from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.access import RequestError
 from devicecore.adapters.kube_api.requests import PODS
+from devicecore.domain.dra.errors import DriverNotRegisteredError, PrepareError
 from devicecore.domain.dra.health import ClaimedDeviceHealth, ClaimHealth, DraHealth
 from devicecore.domain.health import ResourceHealth
 from devicecore.domain.model import DeviceId, Health, PodUid, ResourceName
@@ -393,5 +394,10 @@ def test_an_api_server_takes_what_is_said() -> None:
     assert after["status"]["containerStatuses"][0]["allocatedResourcesStatus"][1]["resources"] == [
         {"health": "Unknown", "resourceID": "a/b=c", "message": "hot"}
     ]
-    server.create({**events.event(after, "n", events.not_prepared("why"), NOW)})
+    said = events.not_prepared(str(PrepareError(DriverNotRegisteredError("a.io"))))
+    assert (
+        said.message
+        == "Failed to prepare dynamic resources: prepare dynamic resources: DRA driver a.io is not registered"
+    )
+    server.create({**events.event(after, "n", said, NOW)})
     server.delete("Pod", "p", grace=0)

@@ -35,12 +35,8 @@ def refused(reason: str, message: str) -> Said:
 
 
 def not_prepared(problem: str) -> Said:
-    """The claims of the pod could not be prepared; a kubelet repeats `prepare dynamic resources`."""
-    return Said(
-        "FailedPrepareDynamicResources",
-        f"Failed to prepare dynamic resources: prepare dynamic resources: {problem}",
-        is_warning=True,
-    )
+    """The claims of the pod could not be prepared. The problem begins with `prepare dynamic resources`."""
+    return Said("FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {problem}", is_warning=True)
 
 
 def not_started(container: str, problem: str) -> Said:
