@@ -44,8 +44,8 @@ class LocalApiServer(Runs):
     kinds), delete and deletecollection, versions and conflicts, owners of fields, finalizers, and the rules of each
     kind; of pods binding, eviction and the grace period. It does not know CEL and garbage collection, and of admission
     only the taint of a new Node and NodeRestriction. No controller runs: a test marks a Node whose Lease is late. It
-    answers in JSON, and it also reads the objects of these kinds that a client sends as protobuf, except lists as
-    attributes and `skipNodeOperations`.
+    answers in JSON, and it also reads the objects of these kinds that a client sends as protobuf, except
+    `skipNodeOperations`.
 
     Args:
         tls: the server's context for TLS; None for plain HTTP.
