@@ -323,39 +323,6 @@ def test_a_namespace_must_exist(server: LocalApiServer) -> None:
 # --- patches ----------------------------------------------------------------------------------------------------------
 
 
-def test_managers_apply_side_by_side_and_conflict_on_the_same_field(server: LocalApiServer) -> None:
-    server.create(a_claim() | {"status": allocated()})
-    path = f"{CLAIMS}/claim/status?fieldManager="
-
-    def apply(manager: str, ready: object, force: str = "") -> Reply:
-        device = {"driver": DRIVER, "pool": "node-1", "device": "gpu-0", "data": {"ready": ready}}
-        return ask(server, "PATCH", path + manager + force, {"status": {"devices": [device]}}, APPLY)
-
-    assert apply("one", ready=True).body["status"]["devices"][0]["data"] == {"ready": True}
-    refused = apply("two", ready=False)
-    assert refused.code == 409
-    assert 'conflict with "one"' in refused.body["message"]
-    assert apply("two", ready=False, force="&force=true").body["status"]["devices"][0]["data"] == {"ready": False}
-
-
-def test_what_a_manager_no_longer_applies_is_deleted(server: LocalApiServer) -> None:
-    path = "/api/v1/nodes/node-1?fieldManager=one"
-    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "labels": {"a": "1", "b": "2"}}}
-    assert ask(server, "PATCH", path, body, APPLY).body["metadata"]["labels"] == {"a": "1", "b": "2"}
-    body["metadata"] = {"name": "node-1", "labels": {"a": "1"}}
-    assert ask(server, "PATCH", path, body, APPLY).body["metadata"]["labels"] == {"a": "1"}
-
-
-def test_a_driver_that_applies_one_device_less_has_it_removed(server: LocalApiServer) -> None:
-    server.create(a_claim() | {"status": allocated()})
-    status = {"devices": [{"driver": DRIVER, "pool": "node-1", "device": "gpu-0", "data": {"a": 1}}]}
-    body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "claim"}}
-    for sent in (status, {}):
-        path = f"{CLAIMS}/claim/status?fieldManager=driver&force=true"
-        assert ask(server, "PATCH", path, body | {"status": sent}, APPLY).code == 200
-    assert server.get("ResourceClaim", "claim")["status"].get("devices") is None
-
-
 def test_a_dry_run_is_answered_but_leaves_nothing(server: LocalApiServer, watch: Watch) -> None:
     server.create({"kind": "ResourceSlice", **a_slice("kept")})
     before = server.store.version
@@ -398,12 +365,10 @@ def test_kubectl_takes_over_what_it_has_applied_on_the_clients_side(server: Loca
     annotated = body | {"metadata": {"name": "c", "annotations": {name: json.dumps(body)}}}
     assert ask(server, "POST", f"{path[:-2]}?fieldManager=kubectl-client-side-apply", annotated).code == 201
     assert ask(server, "PATCH", f"{path}?fieldManager=own", {"data": {"b": "3"}}, MERGE).code == 200
-    assert (
-        ask(server, "PATCH", f"{path}?fieldManager=kubectl", body | {"data": {"a": "9", "b": "4"}}, APPLY).code == 409
-    )
-    (cause,) = ask(server, "PATCH", f"{path}?fieldManager=x", body | {"data": {"b": "4"}}, APPLY).body["details"][
-        "causes"
-    ]
+    other = body | {"data": {"a": "9", "b": "4"}}
+    assert ask(server, "PATCH", f"{path}?fieldManager=kubectl", other, APPLY).code == 409
+    refused = ask(server, "PATCH", f"{path}?fieldManager=x", body | {"data": {"b": "4"}}, APPLY).body
+    (cause,) = refused["details"]["causes"]
     message = 'conflict with "own" using v1'
     assert cause == {"field": ".data.b", "message": message, "reason": "FieldManagerConflict"}
     made = ask(server, "PATCH", f"{path}?fieldManager=kubectl", body | {"data": {"a": "9"}}, APPLY)
@@ -413,6 +378,9 @@ def test_kubectl_takes_over_what_it_has_applied_on_the_clients_side(server: Loca
     moved = [{"op": "replace", "path": "/metadata/managedFields", "value": entries}]
     after = ask(server, "PATCH", f"{path}?fieldManager=y", moved, JSON_PATCH).body["metadata"]["managedFields"]
     assert [one["manager"] for one in after] == ["kubectl", "own"]
+    for bad in ("x", [{"manager": 1, "fieldsV1": {"k:x": {}}}]):
+        sent = {"metadata": {"managedFields": bad}}
+        assert ask(server, "PATCH", f"{path}?fieldManager=y", sent, MERGE).body["metadata"]["managedFields"] == after
 
 
 # --- watching ---------------------------------------------------------------------------------------------------------

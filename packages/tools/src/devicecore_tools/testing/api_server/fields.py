@@ -12,8 +12,10 @@ from typing import Any
 
 from attrs import frozen
 
+from devicecore_tools.testing.api_server.causes import mapping_of, objects_in
 from devicecore_tools.testing.api_server.status import ApiError, Cause, Json, copied
 
+Value = Any  # of JSON, or what `keyed` has made of it
 FieldPath = tuple[str, ...]
 Fields = frozenset[FieldPath]
 Owner = tuple[str, str, str]
@@ -21,7 +23,7 @@ Owner = tuple[str, str, str]
 
 Owners = Mapping[Owner, Fields]
 
-_KEYS: Mapping[str, tuple[str, ...]] = {
+LISTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("claims", "containers", "env", "ephemeralContainers", "initContainers"), ("name",)),
     **dict.fromkeys(("resourceClaims", "resourceClaimStatuses", "schedulingGates", "volumes"), ("name",)),
     **dict.fromkeys(("spec.imagePullSecrets", ".secrets"), ("name",)),
@@ -76,21 +78,21 @@ class Whole:
     value: Json
 
 
-def keyed(value: Any, name: str = "") -> Any:  # noqa: ANN401 - JSON
+def keyed(value: Value, name: str = "") -> Value:
     """Return a copy of `value` whose lists with keys are `Items`. Null is no field, so it has none."""
     short = name.rpartition(".")[2]
     if isinstance(value, dict):
         if name in _WHOLE or short in _WHOLE:
             return Whole(copied(value))
         return {key: keyed(below, f"{short}.{key}") for key, below in value.items() if below is not None}
-    keys = _KEYS.get(name, _KEYS.get(short))
+    keys = LISTS.get(name, LISTS.get(short))
     if not isinstance(value, list) or keys is None:
         return value
     items = Items({_key(item, keys): keyed(item, f"{short}[]") for item in value})
-    return items if len(items) == len(value) and not any("null" in key for key in items) else copied(value)
+    return items if len(items) == len(value) and "" not in items else copied(value)
 
 
-def unkeyed(value: Any) -> Any:  # noqa: ANN401 - JSON
+def unkeyed(value: Value) -> Value:
     """Return a copy of `value` in which what `keyed` has made is JSON again."""
     if isinstance(value, Items):
         return [unkeyed(item) for item in value.values()]
@@ -99,16 +101,16 @@ def unkeyed(value: Any) -> Any:  # noqa: ANN401 - JSON
     return copied(value.value if isinstance(value, Whole) else value)
 
 
-def _key(item: Any, keys: tuple[str, ...]) -> str:  # noqa: ANN401 - JSON
+def _key(item: Value, keys: tuple[str, ...]) -> str:
     if not keys or not isinstance(item, dict):
         return "v:" + json.dumps(item)
     found = {"protocol": "TCP", **item} if "protocol" in keys else item
     if keys[0] not in found:
-        return "null"
+        return ""
     return "k:" + json.dumps({key: found[key] for key in keys if key in found}, separators=(",", ":"), sort_keys=True)
 
 
-def fields_of(value: Any, above: FieldPath = ()) -> Iterator[FieldPath]:  # noqa: ANN401 - JSON
+def fields_of(value: Value, above: FieldPath = ()) -> Iterator[FieldPath]:
     """Every field that the manager of a `keyed` object owns: values, empty maps, and items of lists."""
     if not isinstance(value, dict):
         yield above
@@ -119,13 +121,7 @@ def fields_of(value: Any, above: FieldPath = ()) -> Iterator[FieldPath]:  # noqa
             yield (*above, key)
 
 
-def _differences(
-    old: Any,  # noqa: ANN401 - JSON
-    new: Any,  # noqa: ANN401 - JSON
-    path: FieldPath = (),
-    *,
-    inside: bool = True,
-) -> Iterator[tuple[FieldPath, bool]]:
+def _differences(old: Value, new: Value, path: FieldPath, *, inside: bool) -> Iterator[tuple[FieldPath, bool]]:
     """Each field in which two `keyed` objects differ, and whether it is gone. None is no field.
 
     `inside` is whether both have the map that the field is in.
@@ -140,9 +136,9 @@ def _differences(
         yield path, new is None
 
 
-def changes(old: Any, new: Any) -> tuple[Fields, Fields]:  # noqa: ANN401 - JSON
+def changes(old: Json, new: Json) -> tuple[Fields, Fields]:
     """The fields of a `keyed` object that are new or other ones, and those that are gone."""
-    found = list(_differences(old, new))
+    found = list(_differences(old, new, (), inside=True))
     return frozenset(path for path, gone in found if not gone), frozenset(path for path, gone in found if gone)
 
 
@@ -187,7 +183,7 @@ def _kept(owners: Owners, me: Owner, changed: Fields, gone: Fields) -> Owners:
     return {owner: paths for owner, paths in left.items() if paths}
 
 
-def _merged(old: Any, new: Any) -> Any:  # noqa: ANN401 - JSON
+def _merged(old: Value, new: Value) -> Value:
     if new is None or not (isinstance(old, dict) and isinstance(new, dict) and (old or new)):
         return old if new is None else new
     order = _order(list(old), list(new)) if isinstance(new, Items) else {**old, **new}
@@ -224,7 +220,7 @@ def _named(paths: Iterable[FieldPath]) -> Fields:
     )
 
 
-def _without(value: Any, gone: Fields) -> Any:  # noqa: ANN401 - JSON
+def _without(value: Json, gone: Fields) -> Json:
     """Return a `keyed` object without some fields. What has no fields afterwards is gone, too."""
     above = {path[:end] for path in gone for end in range(len(path))}
 
@@ -293,32 +289,31 @@ def managed_fields(
 
 
 def _owner(entry: Json) -> Owner:
-    return entry["manager"], entry["operation"], entry.get("subresource", "")
+    return str(entry.get("manager", "")), str(entry.get("operation", "")), str(entry.get("subresource", ""))
 
 
-def owners_of(entries: Sequence[Json]) -> Owners:
-    """Return the owners that `metadata.managedFields` names. Nobody owns what has an empty entry."""
-    return {_owner(entry): frozenset(_paths(entry["fieldsV1"])) for entry in entries if entry}
+def owners_of(entries: object) -> Owners:
+    """Return the owners that `metadata.managedFields` names. Raises ValueError if it cannot be understood."""
+    named = {_owner(entry): frozenset(_paths(mapping_of(entry.get("fieldsV1")), ())) for entry in objects_in(entries)}
+    return {owner: paths for owner, paths in named.items() if paths}
 
 
-def _paths(nested: Json, above: FieldPath = ()) -> Iterator[FieldPath]:
+def _paths(nested: Json, above: FieldPath) -> Iterator[FieldPath]:
     for part, below in nested.items():
         path = above if part == "." else (*above, part.removeprefix("f:"))
-        if not below:
+        if part[:2] in _ITEM and not isinstance(json.loads(part[2:]), dict if part[0] == "k" else str):
+            raise ValueError(f"expected the key of an item, got {part}")
+        if path and not below:
             yield path
-        yield from _paths(below, path)
+        yield from _paths(mapping_of(below), path)
 
 
 def _nested(paths: Fields) -> Json:
     fields: Json = {}
-    for path in sorted(paths):
-        level = fields
-        for part in path:
-            level = level.setdefault(part if part[:2] in _ITEM else f"f:{part}", {})
     for path in paths:
         level = fields
-        for part in path:
-            level = level[part if part[:2] in _ITEM else f"f:{part}"]
-        if level:
-            level["."] = {}
+        for end, part in enumerate(path, 1):
+            level = level.setdefault(part if part[:2] in _ITEM else f"f:{part}", {})
+            if end < len(path) and path[:end] in paths:
+                level["."] = {}
     return fields

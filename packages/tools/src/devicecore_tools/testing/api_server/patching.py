@@ -12,6 +12,7 @@ import jsonpatch
 import jsonpointer
 
 from devicecore.domain.text import foreign_text
+from devicecore_tools.testing.api_server.fields import LISTS
 from devicecore_tools.testing.api_server.status import ApiError, Json, bad_request, copied
 
 MAX_OPERATIONS = 10_000
@@ -21,16 +22,12 @@ MAX_COPIED = 3 * 1024 * 1024
 """Bytes that the operations of a JSON patch copy together. kube-apiserver has the same limit."""
 
 MERGE_KEYS: Mapping[str, str] = {
-    **dict.fromkeys(("conditions", "addresses"), "type"),
-    **dict.fromkeys(("containers", "initContainers", "ephemeralContainers"), "name"),
-    **dict.fromkeys(("env", "imagePullSecrets", "resourceClaims", "resourceClaimStatuses", "volumes"), "name"),
-    **dict.fromkeys(("schedulingGates", "secrets"), "name"),
-    **dict.fromkeys(("hostAliases", "hostIPs", "podIPs"), "ip"),
-    **dict.fromkeys(("ownerReferences", "reservedFor"), "uid"),
-    "ports": "containerPort",
-    "topologySpreadConstraints": "topologyKey",
-    "volumeDevices": "devicePath",
-    "volumeMounts": "mountPath",
+    **{
+        name.rpartition(".")[2]: keys[0]
+        for name, keys in LISTS.items()
+        if keys and name not in ("claims", "status.devices")
+    },
+    "hostIPs": "ip",
 }
 """The lists of the kinds in `kinds` that have a `patchMergeKey`, with that key. Statuses of containers have none."""
 

@@ -4,7 +4,6 @@ Law: every refusal is a `Status` object with the code, the reason and the senten
 path of a group or version that is not served is answered with a plain text, as there.
 """
 
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from attrs import frozen
@@ -16,19 +15,6 @@ T = TypeVar("T")
 
 Json = dict[str, Any]
 """One object as the API has it."""
-
-
-_REASONS: Mapping[str, str] = {
-    "Required": "FieldValueRequired",
-    "Invalid": "FieldValueInvalid",
-    "Duplicate": "FieldValueDuplicate",
-    "Forbidden": "FieldValueForbidden",
-    "Unsupported": "FieldValueNotSupported",
-    "Too long": "FieldValueTooLong",
-    "Too many": "FieldValueTooMany",
-    "conflict with": "FieldManagerConflict",
-}
-"""What programs are told of a cause, by how its sentence begins."""
 
 
 def copied(value: T) -> T:
@@ -52,7 +38,10 @@ class Cause:
     @property
     def reason(self) -> str:
         """What programs are told, such as `FieldValueInvalid`."""
-        return next((reason for prefix, reason in _REASONS.items() if self.kind.startswith(prefix)), "")
+        if self.kind.startswith("conflict with"):
+            return "FieldManagerConflict"
+        what = self.kind.partition(":")[0].removesuffix(" value").title().replace(" ", "")
+        return f"FieldValue{'NotSupported' if what == 'Unsupported' else what}"
 
     def __str__(self) -> str:
         detail = f": {self.detail}" if self.detail else ""

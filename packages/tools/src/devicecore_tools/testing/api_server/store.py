@@ -13,7 +13,7 @@ import uuid
 from base64 import b64encode
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import takewhile
 from operator import itemgetter
@@ -23,7 +23,7 @@ from attrs import frozen
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
 from devicecore_tools.testing.api_server import claim_rules, fields, pod_rules, status
-from devicecore_tools.testing.api_server.causes import Field, label_causes
+from devicecore_tools.testing.api_server.causes import Field, label_causes, mapping_of
 from devicecore_tools.testing.api_server.kinds import DEFINITION, NAMESPACE, Kind, Kinds
 from devicecore_tools.testing.api_server.selectors import Selector
 from devicecore_tools.testing.api_server.shapes import tidy, wrong_types
@@ -240,8 +240,10 @@ class ObjectStore:
             me = (manager, "Update", "status" if in_status else "")
             old, new = (fields.keyed(_owned(value)) for value in (before, after))
             owners = self._owners[kind.resource, (namespace, name)]
-            if sent.get("managedFields") not in (None, before["metadata"]["managedFields"]):
-                owners = fields.owners_of(sent["managedFields"])
+            named = sent.get("managedFields")
+            if isinstance(named, list) and named != before["metadata"]["managedFields"]:
+                with suppress(ValueError, RecursionError):  # kube-apiserver ignores them, too
+                    owners = fields.owners_of(named)
             owners = fields.updated(old, new, owners, me)
             return self._replace(kind, (namespace, name), before, after, owners, writer=me)
 
@@ -574,18 +576,18 @@ def _drop_stale_device_statuses(before: Json, after: Json) -> None:
 
 def _owned(value: Json) -> Json:
     """The part of an object whose fields have owners."""
-    metadata = {name: part for name, part in (value.get("metadata") or {}).items() if name not in _NOT_OWNED}
+    metadata = {name: part for name, part in mapping_of(value.get("metadata")).items() if name not in _NOT_OWNED}
     rest = {name: part for name, part in value.items() if name not in (*_TYPE, "metadata")}
     return {**rest, **({"metadata": metadata} if metadata else {})}
 
 
 def _last_applied(before: Json, old: Json) -> fields.Fields:
     """The fields that kubectl has applied on the client's side, and that are still so: it may apply them here."""
-    text = (before["metadata"].get("annotations") or {}).get("kubectl.kubernetes.io/last-applied-configuration")
-    if not text:
-        return frozenset()
-    last = fields.keyed(_owned(json.loads(text)))
-    return frozenset(fields.fields_of(last)).difference(*fields.changes(last, old))
+    with suppress(ValueError, KeyError, TypeError, RecursionError):  # nobody has to keep it as kubectl has written it
+        text = before["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
+        last = fields.keyed(_owned(mapping_of(json.loads(text))))
+        return frozenset(fields.fields_of(last)).difference(*fields.changes(last, old))
+    return frozenset()
 
 
 def _without_version(value: Json) -> Json:
