@@ -221,7 +221,12 @@ CONDITIONS = [{"type": "A", "status": "1"}, {"type": "X", "status": "2"}, {"type
         pytest.param(
             {"conditions": [{"type": kind, "status": new, "reason": None} for kind, new in (("B", "4"), ("C", "5"))]},
             {"conditions": [*CONDITIONS[:2], {"type": "B", "status": "4"}, {"type": "C", "status": "5"}]},
-            id="items are merged by their key, and new ones come last",
+            id="items are merged by their key, in the order of the patch",
+        ),
+        pytest.param(
+            {"conditions": [{"type": "C"}]},
+            {"conditions": [{"type": "C"}, *CONDITIONS]},
+            id="new items come first, as in the Go library",
         ),
         pytest.param(
             {

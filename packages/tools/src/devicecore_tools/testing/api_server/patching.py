@@ -1,7 +1,7 @@
 """The three kinds of patches: JSON patches, merge patches and strategic merge patches.
 
-Law: a strategic merge patch merges a list whose items have a key by that key, in the order that it asks for. Every
-other list is replaced. Nothing here changes its arguments.
+Law: a strategic merge patch merges a list whose items have a key by that key, in the order that it asks for, or in its
+own. Every other list is replaced. Nothing here changes its arguments.
 """
 
 import json
@@ -106,8 +106,11 @@ def strategically_merged(document: Json, change: Json) -> Json:
     for name, order in change.items():
         if name.startswith(_ORDER):
             of = name.removeprefix(_ORDER)
+            wanted, named = [_identity(of)(item) for item in order], _named(of, change.get(of) or [])
+            if [one for one in wanted if one in named] != named:
+                raise bad_request(f"The order in patch list: {named} doesn't match $setElementOrder list: {wanted}")
             if of in result:
-                result[of] = _ordered(of, result[of], order, change.get(of) or [], document.get(of) or [])
+                result[of] = _ordered(of, result[of], wanted, document.get(of) or [])
     return result
 
 
@@ -163,21 +166,23 @@ def _merged_list(name: str, before: list[Any], items: list[Any]) -> list[Any]:
             result.append(_added(item))
         elif isinstance(item, dict):
             result[place] = strategically_merged(result[place], item)
-    return result
+    return _ordered(name, result, _named(name, items), before)
 
 
-def _ordered(name: str, merged: list[Any], order: list[Any], patched: list[Any], before: list[Any]) -> list[Any]:
-    """Return the merged list in the order of the patch. Items that the patch does not know stay where they were."""
+def _named(name: str, items: list[Any]) -> list[object]:
+    """The keys of the items of a patch that are no directives."""
+    return [_identity(name)(item) for item in items if not (isinstance(item, dict) and item.get(_DIRECTIVE))]
+
+
+def _ordered(name: str, merged: list[Any], wanted: list[object], before: list[Any]) -> list[Any]:
+    """Return the merged list in the order of the patch, in front of others that the old list had not in front of it."""
     key = _identity(name)
-    wanted, old = [key(item) for item in order], [key(item) for item in before]
-    named = [key(item) for item in patched if not (isinstance(item, dict) and item.get(_DIRECTIVE))]
-    if [one for one in wanted if one in named] != named:
-        raise bad_request(f"The order in patch list: {named} doesn't match $setElementOrder list: {wanted}")
+    old = [key(item) for item in before]
     known = sorted((item for item in merged if key(item) in wanted), key=lambda item: wanted.index(key(item)))
     others = [item for item in merged if key(item) not in wanted]
     result = []
     while known and others:
         first, other = key(known[0]), key(others[0])
-        is_first = first in old and other in old and old.index(first) < old.index(other)
-        result.append((known if is_first else others).pop(0))
+        is_behind = first in old and other in old and old.index(other) < old.index(first)
+        result.append((others if is_behind else known).pop(0))
     return [*result, *known, *others]
