@@ -7,6 +7,7 @@ Law: a field belongs to the managers that wrote it last. Nothing here changes it
 """
 
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -186,27 +187,27 @@ def _kept(owners: Owners, me: Owner, changed: Fields, gone: Fields) -> Owners:
 def _merged(old: Value, new: Value) -> Value:
     if new is None or not (isinstance(old, dict) and isinstance(new, dict) and (old or new)):
         return old if new is None else new
-    order = _order(list(old), list(new)) if isinstance(new, Items) else {**old, **new}
+    order = _order(old, new) if isinstance(new, Items) else {**old, **new}
     return type(new)({key: _merged(old.get(key), new.get(key)) for key in order})
 
 
-def _order(left: list[str], right: list[str]) -> list[str]:
+def _order(left: Json, right: Json) -> Iterable[str]:
     """The order of the items of a merged list: that of the new list, and others behind those that they followed."""
-    result: list[str] = []
-    shared = [key for key in right if key in left]
-    while left or right:
-        if left and right and left[0] != right[0] and left[0] in shared and left[0] != shared[0]:
-            left = left[1:]
-        elif left and left[0] not in right and left[0] not in result:
-            result.append(left[0])
-            left = left[1:]
+    rest, new, result = deque(left), deque(right), dict[str, None]()
+    shared = deque(key for key in right if key in left)
+    while rest or new:
+        if rest and new and rest[0] != new[0] and rest[0] in right and shared and shared[0] != rest[0]:
+            rest.popleft()
+        elif rest and rest[0] not in right:
+            result[rest.popleft()] = None
         else:
-            if left and (left[0] in result or left[:1] == right[:1]):
-                left = left[1:]
-            if right:
-                result.append(right[0])
-                shared = [key for key in shared if key != right[0]]
-                right = right[1:]
+            if rest and (rest[0] in result or (new and rest[0] == new[0])):
+                rest.popleft()
+            if new:
+                key = new.popleft()
+                result[key] = None
+                if shared and shared[0] == key:
+                    shared.popleft()
     return result
 
 
