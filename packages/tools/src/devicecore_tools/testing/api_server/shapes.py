@@ -34,7 +34,7 @@ def _tidied(value: Any, shape: Shape) -> Any:  # noqa: ANN401 - JSON
         return [_tidied(one, shape[0]) for one in value]
     if not isinstance(value, dict) or not isinstance(shape, Mapping):
         return copied(value)
-    shapes = {name: shape.get(name, shape.get("*", [])) for name in value}  # one that is not known may be a list
+    shapes = {name: shape.get(name, shape.get("*")) for name in value}
     return {
         name: _tidied(below, shapes[name])
         for name, below in value.items()
