@@ -47,16 +47,9 @@ _WHOLE: Iterable[str] = (
 )
 """The maps that are one field each."""
 
-_ALWAYS = (
-    "metadata",
-    "spec",
-    "status",
-    "devices",
-    "pool",
-    "nodeInfo",
-    "daemonEndpoints",
-    "kubeletEndpoint",
-    "resources",
+_ALWAYS: Iterable[str] = (
+    *("metadata", "spec", "status", "devices", "pool", "resources"),
+    *("nodeInfo", "daemonEndpoints", "kubeletEndpoint"),
 )
 """The maps that are always there, if empty: who fills them does not own them. `Items` of these names are no maps."""
 
@@ -144,14 +137,7 @@ def changes(old: Json, new: Json) -> tuple[Fields, Fields]:
 
 
 def applied(
-    before: Json,
-    sent: Json,
-    owners: Owners,
-    me: Owner,
-    api_version: str,
-    *,
-    force: bool,
-    free: Fields = frozenset(),
+    before: Json, sent: Json, owners: Owners, me: Owner, api_version: str, *, force: bool, free: Fields = frozenset()
 ) -> tuple[Json, Owners]:
     """Server-side apply on `keyed` objects: the object and the owners afterwards.
 
@@ -244,15 +230,10 @@ def _apply_conflict(conflicts: list[tuple[Owner, FieldPath]], api_version: str) 
         name += f" using {api_version}" if operation == "Update" else ""
         shown.setdefault(name, []).append("".join(map(_shown, path)))
     causes = [Cause(path, f"conflict with {name}") for name, paths in shown.items() for path in paths]
-    if len(causes) == 1:
-        text = f"1 conflict: {causes[0].kind}: {causes[0].field}"
-    else:
-        lines = [
-            line
-            for name, paths in shown.items()
-            for line in (f"conflicts with {name}:", *(f"- {one}" for one in paths))
-        ]
-        text = f"{len(causes)} conflicts: " + "\n".join(lines)
+    text = f"1 conflict: {causes[0].kind}: {causes[0].field}"
+    if len(causes) > 1:
+        lists = ("\n- ".join([f"conflicts with {name}:", *paths]) for name, paths in shown.items())
+        text = f"{len(causes)} conflicts: " + "\n".join(lists)
     return ApiError(409, "Conflict", f"Apply failed with {text}", tuple(causes))
 
 
