@@ -93,8 +93,7 @@ def new_event_causes(new: Json, _: Json | None) -> list[Cause]:
     """What is wrong with an Event of `events.k8s.io`."""
     event = Field("", new)
     for name in ("eventTime", "reportingController", "reportingInstance", "action", "reason"):
-        if not new.get(name):
-            event[name].required()
+        event[name].require()
     if new.get("type") not in ("Normal", "Warning"):
         event["type"].invalid("must be Normal or Warning")
     return event.causes

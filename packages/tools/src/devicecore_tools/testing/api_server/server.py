@@ -19,11 +19,11 @@ from devicecore_tools.testing.api_server.causes import mapping_of
 from devicecore_tools.testing.api_server.claim_permissions import STATUS, permission_causes
 from devicecore_tools.testing.api_server.faults import Fault, PlannedFault, Request
 from devicecore_tools.testing.api_server.http import HttpServer
-from devicecore_tools.testing.api_server.kinds import NAMESPACE, Kind, Kinds
+from devicecore_tools.testing.api_server.kinds import NAMESPACE, Kinds
 from devicecore_tools.testing.api_server.node_rules import NODE_USER, NodeRequest
 from devicecore_tools.testing.api_server.operations import Target, carry_out
 from devicecore_tools.testing.api_server.status import ApiError, Json, copied, invalid
-from devicecore_tools.testing.api_server.store import ObjectStore, weight
+from devicecore_tools.testing.api_server.store import ObjectStore, Place, weight
 
 MAX_NOTED = 128 * 1024 * 1024
 """About how many bytes of memory the details of requests may take that are kept in `LocalApiServer.requests`."""
@@ -185,13 +185,13 @@ class LocalApiServer(Runs):
             UnknownKindError: the server has no such kind.
         """
         given = str((body.get("metadata") or {}).get("namespace") or "default")
-        kind, place = self._kind(str(body.get("kind")), given, str(body.get("apiVersion", "")))
+        kind, namespace, _ = self._place(str(body.get("kind")), "", given, str(body.get("apiVersion", "")))
         with self.store.transaction():
-            created = self.store.create(kind, place, body, manager=manager)
-            name = created["metadata"]["name"]
+            created = self.store.create(kind, namespace, body, manager=manager)
             if kind.has_status and body.get("status"):
                 whole = {**created, "status": {**created.get("status", {}), **body["status"]}}
-                return self.store.update(kind, place, name, whole, in_status=True, manager=manager)
+                place = Place(kind, namespace, created["metadata"]["name"])
+                return self.store.update(place, whole, in_status=True, manager=manager)
             return created
 
     def get(self, kind: str, name: str, namespace: str = "default") -> Json:
@@ -200,7 +200,7 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: it does not exist.
         """
-        return self.store.get(*self._kind(kind, namespace), name)
+        return self.store.get(self._place(kind, name, namespace))
 
     def objects(self, kind: str, namespace: str | None = None) -> list[Json]:
         """All objects of a kind, or those of one namespace, by name."""
@@ -220,15 +220,15 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: it does not exist, or breaks the rules of its kind afterwards.
         """
-        found, place = self._kind(kind, namespace)
+        place = self._place(kind, name, namespace)
         with self.store.transaction():
-            before = self.store.get(found, place, name)
+            before = self.store.get(place)
             after = copied(before)
             change(after)
-            if found.has_status and after.get("status") != before.get("status"):
-                written = self.store.update(found, place, name, after, in_status=True, manager=manager)
+            if place.kind.has_status and after.get("status") != before.get("status"):
+                written = self.store.update(place, after, in_status=True, manager=manager)
                 after["metadata"]["resourceVersion"] = written["metadata"]["resourceVersion"]
-            return self.store.update(found, place, name, after, in_status=False, manager=manager)
+            return self.store.update(place, after, in_status=False, manager=manager)
 
     def bind(self, pod: str, node: str, namespace: str = "default") -> None:
         """Bind a pod to a node, as a scheduler does.
@@ -236,7 +236,7 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: the pod does not exist, is bound or is being deleted.
         """
-        self.store.bind(*self._kind("Pod", namespace), pod, {"target": {"name": node}}, manager="scheduler")
+        self.store.bind(self._place("Pod", pod, namespace), {"target": {"name": node}}, manager="scheduler")
 
     def delete(self, kind: str, name: str, namespace: str = "default", grace: int | None = None) -> Json:
         """Delete an object. `grace` is the grace period of a pod, in seconds. Return what it was.
@@ -244,11 +244,11 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: it does not exist.
         """
-        return self.store.delete(*self._kind(kind, namespace), name, grace=grace)
+        return self.store.delete(self._place(kind, name, namespace), grace=grace)
 
-    def _kind(self, name: str, namespace: str, api_version: str = "") -> tuple[Kind, str]:
-        kind = self.kinds.named(name, api_version)
-        return kind, namespace if kind.namespaced else ""
+    def _place(self, kind: str, name: str, namespace: str, api_version: str = "") -> Place:
+        found = self.kinds.named(kind, api_version)
+        return Place(found, namespace if found.namespaced else "", name)
 
     # --- faults, and looking on ---------------------------------------------------------------------------------------
 
@@ -328,9 +328,9 @@ class LocalApiServer(Runs):
         user = self.users.get(token, "")
         if user.startswith(NODE_USER) and target is not None:
             resource = target.kind.resource + (f"/{target.subresource}" if target.subresource else "")
-            _, place, name = target.key
+            _, namespace, name = target.place
             body = mapping_of(request.body)
-            NodeRequest(user, request.verb, resource, place, name, request.query, body, self._find).authorize()
+            NodeRequest(user, request.verb, resource, namespace, name, request.query, body, self._find).authorize()
         if f"{request.verb} {request.resource}" in self.forbidden:
             plural = request.resource.partition("/")[0]
             parts = request.path.split("/")
@@ -356,10 +356,10 @@ class LocalApiServer(Runs):
         """
         if request.resource != STATUS or request.verb == "get" or not self.forbidden:
             return
-        before = self.store.get(*target.key)
+        before = self.store.get(target.place)
         with self.store.rehearsal():
             carry_out(self.store, request, target)
-            after = self.store.get(*target.key)
+            after = self.store.get(target.place)
         if causes := permission_causes(self.forbidden, request.verb, before, after):
             raise invalid(target.kind.qualified, before["metadata"]["name"], causes)
 
