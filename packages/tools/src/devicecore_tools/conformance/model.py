@@ -3,10 +3,10 @@
 Law: every check says what it does, what it expects and why. Its result says in one sentence what happened.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from attrs import field, frozen
 
@@ -110,12 +110,6 @@ def check(
         return Check(name, severity, look.__doc__ or name, expected, clause, look, needs=needs)
 
     return make
-
-
-def checks_in(names: Mapping[str, object], but_not: Iterable[Sequence[Check[Any]]] = ()) -> tuple[Check[Any], ...]:
-    """Return the checks among the names of a module, in the order of the file, without those in `but_not`."""
-    others = [one for checks in but_not for one in checks]
-    return tuple(one for one in names.values() if isinstance(one, Check) and one not in others)
 
 
 @frozen

@@ -207,6 +207,10 @@ class Claims:
         self._all.append(claim)
         return claim
 
+    def on(self, device: SliceDevice, *, name: str = "") -> Claim:
+        """Create a ResourceClaim that is allocated a device, whether it is free or not. Raises Skip as `new` does."""
+        return self.create(self.request(1), self.allocation_of(device), name=name)
+
     def _pod(self, claim: str) -> Json:
         entry = {"name": "claim", "resourceClaimName": claim}
         container = {"name": "main", "image": "conformance", "resources": {"claims": [{"name": "claim"}]}}

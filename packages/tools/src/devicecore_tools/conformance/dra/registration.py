@@ -151,6 +151,12 @@ class DriverRegistration:
 
     # --- restarts -----------------------------------------------------------------------------------------------------
 
+    def after(self, start: Callable[[], object]) -> Return:
+        """Start the driver or the kubelet, and wait for an instance that was found after that."""
+        began = time.monotonic()
+        start()
+        return self.wait(began)
+
     def wait(self, since: float) -> Return:
         """Wait for an instance that was found after `since`, in seconds of `time.monotonic`."""
 
@@ -182,9 +188,7 @@ class DriverRegistration:
         """
         self.process.kill()
         meanwhile()
-        began = time.monotonic()
-        self.process.start()
-        back = self.returns[event] = self.wait(began)
+        back = self.returns[event] = self.after(self.process.start)
         if self.warm_up > _SOON and not back.problem:
             self.process.pause(self.warm_up)
         return back

@@ -22,7 +22,6 @@ from devicecore_tools.conformance.model import (
     Failure,
     Severity,
     Skip,
-    checks_in,
     does_not_apply_if,
     needed,
     require,
@@ -82,6 +81,19 @@ def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
         return frozenset().union(*(resolve(name, directories(driver)).parts for name in names))
 
 
+def resolved(driver: DriverUnderTest, names: Iterable[str], context: str) -> frozenset[str]:
+    """Return all that changes in a container with these devices.
+
+    Raises Failure, which begins with `context`, if a runtime could not resolve them. Raises Skip if a file that it
+    ignores may have them, because another check reports that.
+    """
+    try:
+        return frozenset().union(*(resolve(name, directories(driver)).parts for name in names))
+    except UnresolvableError as error:
+        skip_if(error.invalid, str(error))
+        raise Failure(f"{context}{error}") from None
+
+
 def directories(driver: DriverUnderTest) -> tuple[Path, ...]:
     """Return where runtimes look, in rising priority: the driver may use the directory of the run, or a fixed one."""
     return *_STANDARD, driver.environment.cdi
@@ -128,13 +140,11 @@ def answers_valid_cdi_names(driver: DriverUnderTest) -> str:
 def answers_resolvable_cdi_names(driver: DriverUnderTest) -> str:
     """A claim is prepared, and its CDI names are looked up at once, as a runtime does."""
     names = sorted(prepare(driver).names)
-    for name in filter(is_cdi_name, names):  # other names are the subject of another check
-        try:
-            resolve(name, directories(driver))
-        except UnresolvableError as error:
-            skip_if(error.invalid, str(error))  # the subject of another check
-            hint = "" if own_files(driver) else "; is the driver configured to write to it, as {cdi} or by CDI_ROOT?"
-            raise Failure(f"{error}{hint}") from None
+    try:
+        resolved(driver, filter(is_cdi_name, names), "")  # other names are the subject of another check
+    except Failure as failure:
+        hint = "" if own_files(driver) else "; is the driver configured to write to it, as {cdi} or by CDI_ROOT?"
+        raise Failure(f"{failure}{hint}") from None
     return f"{counted(len(names), 'name')} of {counted(len(own_files(driver)), 'file')} can be resolved"
 
 
@@ -312,11 +322,7 @@ def keeps_the_cdi_devices_of_other_claims(driver: DriverUnderTest) -> str:
     before = edits(driver, first.names)
     second = prepare(driver)
     for what in ("prepared", "unprepared"):
-        try:
-            now = frozenset().union(*(resolve(name, directories(driver)).parts for name in first.names))
-        except UnresolvableError as error:
-            skip_if(error.invalid, str(error))
-            raise Failure(f"after another claim was {what}: {error}") from None
+        now = resolved(driver, first.names, f"after another claim was {what}: ")
         changed = sorted(now ^ before)
         require(not changed, f"after another claim was {what}, this has changed: {some(changed)}")
         if what == "prepared":
@@ -396,7 +402,3 @@ def leaves_cdi_files_of_others_alone(driver: DriverUnderTest) -> Parts:
     finally:
         path.unlink(missing_ok=True)
     return "it is as it was"
-
-
-AFTER_A_KILL = (leaves_cdi_files_of_others_alone,)
-CALM = checks_in(globals(), but_not=(AFTER_A_KILL,))

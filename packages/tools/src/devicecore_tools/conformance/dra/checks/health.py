@@ -18,7 +18,6 @@ from devicecore_tools.conformance.model import (
     DoesNotApply,
     Severity,
     Skip,
-    checks_in,
     does_not_apply_if,
     in_context,
     require,
@@ -281,7 +280,3 @@ def serves_health_again_and_again(driver: DriverUnderTest) -> str:
 
 def _named(watch: HealthWatch) -> frozenset[tuple[str, str]]:
     return frozenset(key for report in watch.reports for key in report.keys)
-
-
-WHILE_QUIET = (keeps_the_health_stream_open, repeats_its_reports_of_health)
-CALM = checks_in(globals(), but_not=(WHILE_QUIET,))

@@ -10,10 +10,12 @@ from typing import Any
 
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.dra.calls import require_unprepared
 from devicecore_tools.conformance.dra.checks.events import KILL, LOSS, REBOOT
 from devicecore_tools.conformance.dra.checks.prepare import (
-    OTHER_DRIVER,
+    FOREIGN,
     answer_to,
+    claim_with,
     delayed_reads,
     difference,
     require_alive,
@@ -22,8 +24,8 @@ from devicecore_tools.conformance.dra.checks.prepare import (
 )
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
-from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import Failure, Severity, Skip, checks_in, needed, require, skip_if, some
+from devicecore_tools.conformance.dra.steps import Parts, across, at_start, check
+from devicecore_tools.conformance.model import Failure, Severity, Skip, needed, require, skip_if, some
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
@@ -60,7 +62,7 @@ def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
 # --- one claim --------------------------------------------------------------------------------------------------------
 
 
-@check(MUST, core=True, expected="an entry for the claim, without an error", clause=CONTRACT)
+@at_start(MUST, core=True, expected="an entry for the claim, without an error", clause=CONTRACT)
 def unprepares_a_claim(driver: DriverUnderTest) -> str:
     """A claim is prepared and unprepared."""
     claim = driver.calls.ready()
@@ -144,7 +146,7 @@ def unprepares_by_uid(driver: DriverUnderTest) -> str:
     return "the prepared claim stayed"
 
 
-@check(
+@at_start(
     MUST,
     core=True,
     expected="the device can be prepared for another claim at once",
@@ -175,10 +177,7 @@ def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
     device = driver.claims.free_device()
     driver.calls.ready(devices=[device])
     driver.calls.clean_up()
-    allocation = driver.claims.allocation_of(device)
-    ghost = dict(allocation["devices"]["results"][0], device="no-such-device", request="r1")
-    allocation["devices"]["results"].append(ghost)
-    claim = driver.claims.create(driver.claims.request(1, 1), allocation)
+    claim = claim_with(driver, device, {"device": "no-such-device"})
     with suppress(CallFailedError):  # another check looks at how it fails
         driver.calls.prepare(claim)
     driver.calls.unprepared(claim)
@@ -195,10 +194,7 @@ def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
 )
 def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
     """A claim is unprepared that is allocated a device of this driver and one of another."""
-    allocation = driver.claims.allocation_of(driver.claims.free_device())
-    foreign = {"request": "r1", "driver": OTHER_DRIVER, "pool": "elsewhere", "device": "device-of-others"}
-    allocation["devices"]["results"].append(foreign)
-    claim = driver.claims.create(driver.claims.request(1, 1), allocation)
+    claim = claim_with(driver, driver.claims.free_device(), FOREIGN)
     driver.calls.ready_devices(claim)
     driver.calls.unprepared(claim)
     return "it was unprepared"
@@ -281,7 +277,8 @@ def unprepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
         except CallFailedError as error:
             require(error.code != "DEADLINE_EXCEEDED", "there was no answer within 10 seconds")
             raise Skip(f"it needs an answer: {error}") from None
-    require(claim.uid not in answer or not answer[claim.uid].error, "it failed")
+    if claim.uid in answer:
+        require_unprepared(answer, claim)
     return "it was unprepared"
 
 
@@ -358,10 +355,3 @@ def unprepares_after_its_state_was_lost(driver: DriverUnderTest) -> Parts:
     driver.calls.unprepared(claim)
     require_undone(driver, names)
     return "it was unprepared"
-
-
-ACROSS_A_KILL = (unprepares_after_a_restart, unprepares_a_claim_that_was_deleted_meanwhile)
-ACROSS_A_REBOOT = (unprepares_after_a_reboot,)
-ACROSS_A_LOSS = (unprepares_after_its_state_was_lost,)
-AT_START = (unprepares_a_claim, frees_the_device)
-CALM = checks_in(globals(), but_not=(AT_START, ACROSS_A_KILL, ACROSS_A_REBOOT, ACROSS_A_LOSS))
