@@ -325,22 +325,23 @@ class LocalApiServer(Runs):
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if (self.bearer is not None or self.users) and token not in (self.bearer, *self.users):
             raise ApiError(401, "Unauthorized", "Unauthorized")
-        user = self.users.get(token, "")
-        if user.startswith(NODE_USER) and target is not None:
-            resource = target.kind.resource + (f"/{target.subresource}" if target.subresource else "")
-            _, namespace, name = target.place
+        if target is None:
+            return
+        user, (kind, namespace, name), reason = self.users.get(token, ""), target.place, ""
+        if user.startswith(NODE_USER):
+            resource = kind.resource + (f"/{target.subresource}" if target.subresource else "")
             body = mapping_of(request.body)
-            NodeRequest(user, request.verb, resource, namespace, name, request.query, body, self._find).authorize()
-        if f"{request.verb} {request.resource}" in self.forbidden:
-            plural = request.resource.partition("/")[0]
-            parts = request.path.split("/")
-            group = f".{parts[2]}" if parts[1] == "apis" else ""
-            name = request.path.removesuffix("/status").rpartition("/")[2]
+            reason = NodeRequest(
+                user, request.verb, resource, namespace, name, request.query, body, self._find
+            ).refusal()
+        if reason or f"{request.verb} {request.resource}" in self.forbidden:
+            shown = f'{kind.resource} "{name}"' if name else kind.resource
+            scope = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
             message = (
-                f'{plural}{group} "{name}" is forbidden: User "devicecore" cannot {request.verb} resource '
-                f'"{request.resource}" in API group "{group[1:]}" at the cluster scope'
+                f'{shown} is forbidden: User "{user or "devicecore"}" cannot {request.verb} resource '
+                f'"{request.resource}" in API group "{kind.group}" {scope}'
             )
-            raise ApiError(403, "Forbidden", message)
+            raise ApiError(403, "Forbidden", f"{message}: {reason}" if reason else message)
 
     def _find(self, plural: str, namespace: str, name: str) -> Json | None:
         try:

@@ -23,11 +23,12 @@ from attrs import evolve, frozen
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
 from devicecore_tools.testing.api_server import claim_rules, fields, pod_rules, status
-from devicecore_tools.testing.api_server.causes import Field, label_causes
+from devicecore_tools.testing.api_server.causes import Field, label_causes, mapping_of, objects_in
 from devicecore_tools.testing.api_server.kinds import DEFINITION, NAMESPACE, Kind, Kinds
 from devicecore_tools.testing.api_server.selectors import Selector
 from devicecore_tools.testing.api_server.shapes import wrong_types
 from devicecore_tools.testing.api_server.status import ApiError, Cause, Json, copied
+from devicecore_tools.testing.api_server.versions import LISTS
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
@@ -454,8 +455,7 @@ class ObjectStore:
                 exact["count"] = exact.get("count") or 1  # protobuf sends 0 for a field that is not set
             for toleration in exact.get("tolerations") or []:
                 toleration["operator"] = toleration.get("operator") or "Equal"
-        devices = (value.get("spec") or {}).get("devices") if kind.plural == "resourceslices" else None
-        for device in devices if isinstance(devices, list) else []:
+        for device in _entries(value, LISTS[kind.plural]) if kind.plural == "resourceslices" else ():
             for taint in device.get("taints") or []:
                 taint.setdefault("timeAdded", self._timestamp())
 
@@ -561,14 +561,14 @@ def _without_version(value: Json) -> Json:
 
 def _requests(kind: Kind, value: Json) -> list[Json]:
     """The exact requests and the alternatives of a claim, or of a template."""
-    spec = value.get("spec") or {}
-    if kind.plural == "resourceclaimtemplates":
-        spec = spec.get("spec") or {}
-    elif kind.plural != "resourceclaims":
-        return []
-    requests = (spec.get("devices") or {}).get("requests")
-    if not isinstance(requests, list):
-        return []
+    requests = _entries(value, LISTS[kind.plural]) if kind.plural.startswith("resourceclaim") else []
     exact = [request["exactly"] for request in requests if isinstance(request.get("exactly"), dict)]
-    alternatives = [request.get("firstAvailable") or [] for request in requests]
-    return exact + [one for many in alternatives for one in many if isinstance(one, dict)]
+    return exact + [one for request in requests for one in objects_in(request.get("firstAvailable"))]
+
+
+def _entries(value: Json, path: tuple[str, ...]) -> list[Json]:
+    """The objects in the list at a path of an object."""
+    *above, last = path
+    for name in above:
+        value = mapping_of(value.get(name))
+    return objects_in(value.get(last))
