@@ -11,7 +11,7 @@ from attrs import define, field
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
-from devicecore_tools.conformance.device_plugin.kubelet import PluginConnection, allocate_request
+from devicecore_tools.conformance.device_plugin.kubelet import PluginConnection
 from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.registration import PluginRegistration
 from devicecore_tools.conformance.device_plugin.settings import Settings
@@ -90,7 +90,9 @@ class ListedDevices:
 
         Raises CallFailedError if the plugin answered with an error or not in time.
         """
-        return list(self.call(rpc.ALLOCATE, allocate_request(containers)).container_responses)
+        requests = [deviceplugin.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
+        answer = self.call(rpc.ALLOCATE, deviceplugin.AllocateRequest(container_requests=requests))
+        return list(answer.container_responses)
 
     def alone(self, device: str) -> deviceplugin.ContainerAllocateResponse:
         """Return the answer for a container with only this device. The plugin is asked once.

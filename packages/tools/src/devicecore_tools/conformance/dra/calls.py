@@ -1,7 +1,7 @@
 """The calls of a kubelet to prepare and unprepare claims, and what they have shown of the driver.
 
 Laws: the claims of a check are unprepared and deleted after it. A call takes at most the time that is left for the run.
-A driver that has once done what a plain call asks for is not said to be unable to do it.
+If a driver has once done what a plain call asks for, no check says that it cannot do it.
 """
 
 import time
@@ -153,7 +153,7 @@ class Calls:
     def works(self, claim: Claim | None = None) -> bool:
         """Return whether the driver prepares and unprepares a plain claim now, or one on the devices of another claim.
 
-        True if that cannot be found out, and if the driver has never done it.
+        Return True also if that cannot be found out, or if the driver has never done it.
         """
         if not self.habits.prepares or not self.habits.unprepares:
             return True

@@ -240,11 +240,10 @@ def _contents(root: Path, paths: Iterable[Path], *, follow_links: bool = False) 
 
 
 def _empty(directory: Path, *, keep: frozenset[str]) -> None:
-    """Delete what is in a directory, except some entries."""
-    for entry in directory.iterdir():
-        if entry.name in keep:
-            continue
-        remove_tree(entry)
+    """Delete what is in a directory, except some entries. Do nothing if the driver has removed the directory."""
+    for entry in directory.iterdir() if directory.is_dir() else ():
+        if entry.name not in keep:
+            remove_tree(entry)
 
 
 def _node(name: str) -> dict[str, object]:

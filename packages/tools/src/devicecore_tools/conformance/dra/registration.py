@@ -184,7 +184,8 @@ class DriverRegistration:
     def start_again(self, event: str, meanwhile: Callable[[], object]) -> Return:
         """Do the same with a driver that need not be registered.
 
-        A driver that found its devices late at its first start gets that time again, because a kubelet tries again.
+        A driver that published its devices late at its first start gets that time again, because a kubelet, too, tries
+        to prepare the claims of a pod until the devices are there.
         """
         self.process.kill()
         meanwhile()

@@ -70,7 +70,7 @@ class _Guarded:
     """The `look` of a check, with the events that begin before it, and with the end of its claims after it.
 
     A crash of the driver fails the check during which it came. If the driver does not prepare another claim for the
-    devices of a check after it, it gets fresh directories. A driver with slow calls is asked that after failures only.
+    devices of a check after it, it gets fresh directories. If its calls are slow, that is tried only after failures.
     """
 
     check: Check[DriverUnderTest]

@@ -13,7 +13,7 @@ from attrs import frozen
 from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.dra.cdi import UnresolvableError, cdi_files, problem_of, read_spec, resolve
-from devicecore_tools.conformance.dra.checks.directory_watch import WatchedDirectory
+from devicecore_tools.conformance.dra.checks.directory_watch import written_in
 from devicecore_tools.conformance.dra.checks.events import KILL
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
@@ -188,11 +188,11 @@ def _is_of_the_helper(driver: DriverUnderTest, name: str) -> bool:
 def writes_cdi_files_in_one_step(driver: DriverUnderTest) -> str:
     """Claims are prepared, while inotify shows what is written into files whose name ends in .json or .yaml."""
     # Another user of this machine may have too many watches.
-    with skipping(OSError), WatchedDirectory(driver.environment.cdi) as watched:
+    with skipping(OSError), written_in(driver.environment.cdi) as names:
         for _ in range(_REPEATS):
             unprepare(driver, prepare(driver))
-        modified = [name for name in watched.modified() if name.endswith((".json", ".yaml"))]
-    written = sorted(name for name in modified if not _is_of_the_helper(driver, name))
+    specs = (name for name in names if name.endswith((".json", ".yaml")))
+    written = sorted(name for name in specs if not _is_of_the_helper(driver, name))
     require(not written, f"the content of {some(written)} was written after the file had its name")
     return f"no file was written in place while {counted(_REPEATS, 'claim')} were prepared"
 
