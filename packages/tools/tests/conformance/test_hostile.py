@@ -150,6 +150,7 @@ def test_each_file_that_is_no_registration_socket_is_named_with_the_reason(tmp_p
         ".reg.sock there has a name that begins with a dot, which a kubelet ignores, file there is a regular file, "
         "link there is a symbolic link to a path without a file"
     )
+    assert no_sockets_in(tmp_path / "removed") == "it is no directory any more"
 
 
 def test_a_link_to_a_registration_socket_is_followed_as_a_kubelet_does() -> None:

@@ -429,7 +429,7 @@ def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
     others = [id_ for id_ in nodes if id_ not in own]
     if not own:
         return f"none has: {counted(len(nodes), 'device')} share {counted(len(owners), 'node')}"
-    require(not others, f"{some(own)} has a node of its own, but {some(others)} has none")
+    require(not others, f"these have a node of their own: {some(own)}; these have none: {some(others)}")
     return f"each of {counted(len(nodes), 'device')} has its own"
 
 

@@ -23,7 +23,7 @@ from devicecore.domain.allocation import (
     slice_of,
 )
 from devicecore.domain.allocation.capacity import consumption
-from devicecore.domain.allocation.model import Constraint, Rule
+from devicecore.domain.allocation.model import Constraint, PoolSlice, Rule
 from devicecore.domain.errors import DeviceCoreError, DocumentError
 from devicecore_tools.doctor.sources.expressions import Expressions
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
@@ -96,9 +96,7 @@ class Allocator:
             claim = evolve(claim, constraints=(*claim.constraints, Constraint(Rule.DISTINCT, _NUMBER)))
             wanted = {one.device_class for ways in claim.requests for one in ways}
             classes = [class_of({"metadata": {"name": name}, **self.classes(name)}) for name in sorted(wanted)]
-            parts = [{"devices": part} for part in _parts([_body(one, names[one.key]) for one in known])]
-            parts += [{"sharedCounters": part} for part in _parts(list(_counters(slices)))]
-            pool = [slice_of(_published(self.driver, part, number, len(parts))) for number, part in enumerate(parts)]
+            pool = self._pool([_body(one, names[one.key]) for one in known], list(_counters(slices)))
         except DocumentError as error:
             raise UndecidableError(str(error)) from None
         request = claim.requests[0][0] if claim.requests else None
@@ -115,13 +113,18 @@ class Allocator:
         if not isinstance(answer, DeviceAllocation):
             raise (UndecidableError if "CEL" in str(answer) else AllocationError)(str(answer))
         allocation: Json = answer.results(iter(lambda: str(uuid.uuid4()), ""))[0]
-        chosen = [known[int(result["device"][1:])] for result in allocation["devices"]["results"]]
-        for result, device in zip(allocation["devices"]["results"], chosen, strict=True):
+        for result in allocation["devices"]["results"]:
+            device = known[int(result["device"][1:])]
             result |= {"pool": device.pool, "device": device.name}
-        for device in () if is_trial else chosen:
-            self._clock += 1
-            self._used[device.key] = self._clock
+            if not is_trial:
+                self._clock += 1
+                self._used[device.key] = self._clock
         return allocation
+
+    def _pool(self, devices: list[Json], counters: list[Json]) -> list[PoolSlice]:
+        parts = [{"devices": part} for part in _parts(devices)]
+        parts += [{"sharedCounters": part} for part in _parts(counters)]
+        return [slice_of(_published(self.driver, part, number, len(parts))) for number, part in enumerate(parts)]
 
     def oldest_first(self, devices: Iterable[SliceDevice]) -> list[SliceDevice]:
         """Return devices in the order of their last allocation, those that never were allocated first."""

@@ -214,10 +214,8 @@ class Calls:
             claim.was_sent = True
         refs = [claim.ref for claim in claims]
         answer = self.timed(lambda seconds: self.registration.reachable.prepare(refs, seconds), timeout)
-        for claim in claims:
-            claim.is_prepared |= claim.uid in answer and not answer[claim.uid].error
-        if any(claim.is_prepared for claim in claims):
-            self.habits.prepares = True
+        for claim in _done(answer, claims):
+            claim.is_prepared = self.habits.prepares = True
         return answer
 
     def unprepare(self, *claims: Claim, timeout: float | None = None) -> Mapping[str, Any]:
@@ -227,10 +225,8 @@ class Calls:
         """
         refs = [claim.ref for claim in claims]
         answer = self.timed(lambda seconds: self.registration.reachable.unprepare(refs, seconds), timeout)
-        undone = [claim for claim in claims if claim.uid in answer and not answer[claim.uid].error]
-        if any(claim.is_prepared for claim in undone):
-            self.habits.unprepares = True
-        for claim in undone:
+        for claim in _done(answer, claims):
+            self.habits.unprepares = claim.is_prepared or self.habits.unprepares
             claim.is_prepared = False
         return answer
 
@@ -309,6 +305,11 @@ class Calls:
                 self.habits.silence = silence or round(limit)
                 raise CallFailedError(error.method, error.code, message) from None
             raise
+
+
+def _done(answer: Mapping[str, Any], claims: Sequence[Claim]) -> list[Claim]:
+    """Return the claims for which an answer has success."""
+    return [claim for claim in claims if claim.uid in answer and not answer[claim.uid].error]
 
 
 def devices_in(answer: Mapping[str, Any], claim: Claim) -> tuple[Any, ...]:

@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 
 from attrs import define, field
 
-from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
@@ -80,13 +79,14 @@ class Claims:
 
         Raises Skip if there are none.
         """
-        expressions = self._expressions()
+        spec = self.class_of(self.device_class)["spec"]
+        expressions = [str((one.get("cel") or {}).get("expression")) for one in spec.get("selectors") or ()]
         with skipping(UndecidableError):
             found = tuple(
                 device
                 for device in self.slices.devices
                 if device.key not in self.held
-                and not any(one.get("effect") in REPELLING_EFFECTS for one in device.body.get("taints") or ())
+                and not device.is_tainted
                 and not device.body.get("bindingConditions")
                 and self._is_selected(device, expressions)
             )
@@ -144,10 +144,6 @@ class Claims:
             reason = f"there is no free device{kind}"
             raise (DevicesInUse(reason) if taken else DoesNotApply(reason) if shared else Skip(reason))
         return found[0]
-
-    def _expressions(self) -> list[str]:
-        spec = self.class_of(self.device_class)["spec"]
-        return [str((one.get("cel") or {}).get("expression")) for one in spec.get("selectors") or ()]
 
     # --- claims -------------------------------------------------------------------------------------------------------
 

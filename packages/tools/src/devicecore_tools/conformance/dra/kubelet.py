@@ -52,6 +52,8 @@ def identity_of(path: str) -> SocketIdentity | None:
 
 def no_sockets_in(registry: Path) -> str:
     """Return what lies in a directory without registration sockets, in some words."""
+    if not registry.is_dir():
+        return "it is no directory any more"
     named = sorted((path.name, _description(path)) for path in registry.iterdir())
     return some([f"{foreign_text(name)} there {what}" for name, what in named if what])
 

@@ -114,7 +114,8 @@ class Steps:
         """
         try:
             if look in self._begun and isinstance(self._begun[look].ended, DevicesInUse):
-                return self._alone(look)
+                # The others of its event had left no device, so the event happens once more, for this one alone.
+                return Steps(self.driver, (look,)).finish(look)
             return self._finish(look)
         finally:
             self._finished.add(look)
@@ -142,10 +143,6 @@ class Steps:
                 begun.parts.close()
                 self.driver.calls.clean_up()
         raise AssertionError("a check in two parts yields once")
-
-    def _alone(self, look: TwoParts) -> str:
-        """Make a check for which the others of its event had left no device. The event happens once more."""
-        return Steps(self.driver, (look,)).finish(look)
 
 
 class Time(Enum):

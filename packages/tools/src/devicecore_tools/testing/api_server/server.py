@@ -296,7 +296,9 @@ class LocalApiServer(Runs):
         """Note a request. Return what to do with it, None for the usual."""
         self.note(request)
         with self._lock:
-            fault = self._fault_for(request)
+            planned = next((one for one in self._planned if one.fits(request)), None)
+            fault = planned.fault if planned is not None and planned.is_due() else None
+            self._planned = [one for one in self._planned if one.times != 0]
         self.store.wake()
         return fault
 
@@ -308,13 +310,6 @@ class LocalApiServer(Runs):
             if self._noted > MAX_NOTED:
                 request = evolve(request, path=request.path[:_MAX_PATH], query={}, headers={}, body=None)
             self.requests.append(request)
-
-    def _fault_for(self, request: Request) -> Fault | None:
-        planned = next((one for one in self._planned if one.fits(request)), None)
-        if planned is None or not planned.is_due():
-            return None
-        self._planned = [one for one in self._planned if one.times != 0]
-        return planned.fault
 
     def authorize(self, request: Request, target: Target | None) -> None:
         """Refuse a client that has not shown a token, or may not do this.

@@ -5,11 +5,11 @@ Law: an answer is compared with the allocation in the status of the claim, and w
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.domain.text import counted, foreign_text
@@ -34,13 +34,16 @@ from devicecore_tools.conformance.model import (
 from devicecore_tools.testing.api_server import Answer, Delay, Json
 from devicecore_tools.testing.dra_pools import SliceDevice
 
+T = TypeVar("T")
+
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 OTHER_DRIVER = "other.example.com"
 FOREIGN: Json = {"driver": OTHER_DRIVER, "pool": "elsewhere", "device": "device-of-others"}
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MANY = 8  # claims in one request
-_AT_ONCE = 16  # claims in as many calls
+AT_ONCE = 16
+"""Claims in as many calls."""
 _SAMPLE = 32  # devices that are prepared one by one
 _CANCELLED = 20  # calls
 _LATE = 1.5  # seconds for which the API server delays an answer
@@ -184,18 +187,19 @@ def prepares_a_claim(driver: DriverUnderTest) -> str:
 )
 def answers_for_each_prepared_claim(driver: DriverUnderTest) -> str:
     """One, two, and up to eight claims are prepared with one request."""
-    count = 0
-    for count in sorted({1, min(2, len(driver.claims.allocatable)), min(_MANY, len(driver.claims.allocatable))}):
+    return answers_for_each(driver, driver.calls.prepare)
+
+
+def answers_for_each(driver: DriverUnderTest, *methods: Callable[..., Mapping[str, Any]]) -> str:
+    """Call these methods with one, two, and up to eight claims, and check the keys of the last answer."""
+    number = len(driver.claims.allocatable)
+    for count in sorted({1, min(2, number), min(_MANY, number)}):
         claims = [driver.claims.new(1) for _ in range(count)]
-        require_keys(answer_to(driver, claims), claims)
+        with needed("an answer"):
+            answers = [method(*claims) for method in methods]
+        require_keys(answers[-1], claims)
         driver.calls.clean_up()
-    return f"requests with up to {counted(count, 'claim')} had one entry for each"
-
-
-def answer_to(driver: DriverUnderTest, claims: Sequence[Claim]) -> Mapping[str, Any]:
-    """Prepare claims for a check of the form of the answer."""
-    with needed("an answer"):
-        return driver.calls.prepare(*claims)
+    return f"requests with up to {counted(min(_MANY, number), 'claim')} had one entry for each"
 
 
 def require_keys(answer: Mapping[str, Any], claims: Sequence[Claim]) -> None:
@@ -251,13 +255,6 @@ def require_two_devices(driver: DriverUnderTest) -> None:
     skip_if(len(driver.claims.allocatable) < 2, "it needs two devices")  # noqa: PLR2004 - as its name says
 
 
-def two_requests(driver: DriverUnderTest) -> tuple[Claim, tuple[Any, ...]]:
-    """Prepare a claim with the requests r0 and r1 for one device each."""
-    require_two_devices(driver)
-    claim = driver.claims.new(spec=driver.claims.request(1, 1))
-    return claim, driver.calls.ready_devices(claim)
-
-
 @check(
     MUST,
     expected="each device with the request for which it was allocated, or all without requests",
@@ -266,7 +263,9 @@ def two_requests(driver: DriverUnderTest) -> tuple[Claim, tuple[Any, ...]]:
 )
 def answers_with_the_requests_of_each_device(driver: DriverUnderTest) -> str:
     """A claim with two requests is prepared."""
-    claim, devices = two_requests(driver)
+    require_two_devices(driver)
+    claim = driver.claims.new(spec=driver.claims.request(1, 1))
+    devices = driver.calls.ready_devices(claim)
     wanted = {device.key: f"r{number}" for number, device in enumerate(claim.devices)}
     wrong = [
         f"{row.device} has {some(row.requests)}, expected {request}"
@@ -699,21 +698,28 @@ def prepares_a_claim_that_is_there_twice(driver: DriverUnderTest) -> str:
     return "one entry with the same devices"
 
 
-def at_once(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Rows | Failure]:
-    """Prepare each claim in a call of its own, all at the same time. Return the devices of each answer, or the failure.
+def at_once(driver: DriverUnderTest, claims: Sequence[Claim], act: Callable[[Claim], T]) -> list[T | Failure]:
+    """Act on each claim, all at the same time. Return the results, or the failures.
 
     Raises Skip if the driver cannot be reached before the calls.
     """
 
-    def call(claim: Claim) -> Rows | Failure:
+    def call(claim: Claim) -> T | Failure:
         try:
-            return rows(devices_in(driver.calls.prepare(claim), claim))
+            return act(claim)
         except (Failure, Skip) as error:  # the latter if the driver has ended meanwhile
             return Failure(str(error))
 
     _ = driver.registration.reachable
     with ThreadPoolExecutor(len(claims)) as pool:
         return list(pool.map(call, claims))
+
+
+def all_at_once(driver: DriverUnderTest, claims: Sequence[Claim], act: Callable[[Claim], object]) -> str:
+    """Check that the driver does something for all claims at the same time. Return a sentence about it."""
+    problems = [str(one) for one in at_once(driver, claims, act) if isinstance(one, Failure)]
+    require(not problems, f"{len(problems)} of {len(claims)} calls failed: {some(problems)}")
+    return f"{counted(len(claims), 'call')} at once"
 
 
 @check(
@@ -724,10 +730,8 @@ def at_once(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Rows | Fai
 def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
     """Up to sixteen claims are prepared by as many calls at once, and unprepared."""
     driver.calls.require_preparing()
-    claims = [driver.claims.new(1) for _ in range(min(_AT_ONCE, len(driver.claims.allocatable)))]
-    problems = [str(one) for one in at_once(driver, claims) if isinstance(one, Failure)]
-    require(not problems, f"{len(problems)} of {len(claims)} calls failed: {some(problems)}")
-    return f"{counted(len(claims), 'call')} at once"
+    claims = [driver.claims.new(1) for _ in driver.claims.allocatable[:AT_ONCE]]
+    return all_at_once(driver, claims, lambda claim: devices_in(driver.calls.prepare(claim), claim))
 
 
 @check(
@@ -743,7 +747,7 @@ def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
     driver.calls.require_preparing()
     claim = driver.claims.new()
     found: list[Rows] = []
-    for answer in at_once(driver, [claim] * 4):
+    for answer in at_once(driver, [claim] * 4, lambda one: rows(devices_in(driver.calls.prepare(one), one))):
         if isinstance(answer, Failure):
             raise answer
         found.append(answer)

@@ -93,7 +93,7 @@ def makes_a_registration_socket(driver: DriverUnderTest) -> str:
 def answers_get_info(driver: DriverUnderTest) -> str:
     """GetInfo is called as soon as the socket is there."""
     first = driver.registration.first
-    require(first.info is not None, first.problem)
+    require(first.info is not None, first.problem or "there was no answer yet")
     return f"it answered after {first.info_seconds:.2f} seconds"
 
 

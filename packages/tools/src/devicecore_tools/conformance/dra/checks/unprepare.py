@@ -8,24 +8,24 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.calls import require_unprepared
 from devicecore_tools.conformance.dra.checks.events import KILL, LOSS, REBOOT
 from devicecore_tools.conformance.dra.checks.prepare import (
+    AT_ONCE,
     FOREIGN,
-    answer_to,
+    all_at_once,
+    answers_for_each,
     claim_with,
     delayed_reads,
     difference,
     require_alive,
-    require_keys,
     rows,
 )
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, at_start, check
-from devicecore_tools.conformance.model import Failure, Severity, Skip, needed, require, skip_if, some
+from devicecore_tools.conformance.model import Severity, Skip, needed, require, skip_if, some
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
@@ -41,8 +41,6 @@ GONE = (
     "The claim object may be gone when NodeUnprepareResources is called, so the driver cannot read it. (kubeletplugin, "
     "DRAPlugin.UnprepareResourceClaims)"
 )
-_MANY = 8
-_AT_ONCE = 16
 _OVERLAPS = 25  # prepares and unprepares of one claim that overlap
 
 
@@ -57,6 +55,24 @@ def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
     before = driver.environment.cdi_names()
     driver.calls.ready_devices(claim)
     return sorted(driver.environment.cdi_names() - before)
+
+
+def freed(driver: DriverUnderTest, claim: Claim) -> str:
+    """Check that another claim for the device of this one is prepared. Return a sentence about it."""
+    device = claim.devices[0]
+    driver.claims.forget(claim)
+    driver.calls.prepared(driver.claims.new(devices=[device]))
+    return f"{device} was prepared for another claim"
+
+
+def undone(driver: DriverUnderTest) -> Parts:
+    """The two parts of a check that a claim can be unprepared after an event, without CDI devices that stay."""
+    claim = driver.claims.new()
+    names = own_cdi_names(driver, claim)
+    yield
+    driver.calls.unprepared(claim)
+    require_undone(driver, names)
+    return "it was unprepared"
 
 
 # --- one claim --------------------------------------------------------------------------------------------------------
@@ -82,15 +98,7 @@ def unprepares_a_claim(driver: DriverUnderTest) -> str:
 )
 def answers_for_each_unprepared_claim(driver: DriverUnderTest) -> str:
     """One, two, and up to eight claims are unprepared with one request."""
-    count = 0
-    for count in sorted({1, min(2, len(driver.claims.allocatable)), min(_MANY, len(driver.claims.allocatable))}):
-        claims = [driver.claims.new(1) for _ in range(count)]
-        answer_to(driver, claims)
-        with needed("an answer"):
-            answer = driver.calls.unprepare(*claims)
-        require_keys(answer, claims)
-        driver.calls.clean_up()
-    return f"requests with up to {counted(count, 'claim')} had one entry for each"
+    return answers_for_each(driver, driver.calls.prepare, driver.calls.unprepare)
 
 
 @check(MUST, expected="success, twice", clause=UNKNOWN, found=("kubernetes-sigs/dra-driver-cpu#169",))
@@ -160,9 +168,7 @@ def frees_the_device(driver: DriverUnderTest) -> str:
     first = driver.calls.ready(devices=[device])
     with needed("an unprepared claim"):
         driver.calls.unprepared(first)
-    driver.claims.forget(first)
-    driver.calls.prepared(driver.claims.new(devices=[device]))
-    return f"{device} was prepared for another claim"
+    return freed(driver, first)
 
 
 @check(
@@ -181,9 +187,7 @@ def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
     with suppress(CallFailedError):  # another check looks at how it fails
         driver.calls.prepare(claim)
     driver.calls.unprepared(claim)
-    driver.claims.forget(claim)
-    driver.calls.prepared(driver.claims.new(devices=[device]))
-    return "it was unprepared"
+    return f"it was unprepared, and then {freed(driver, claim)}"
 
 
 @check(
@@ -210,19 +214,8 @@ def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
 )
 def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
     """Up to sixteen claims are unprepared by as many calls at once."""
-    claims = [driver.calls.ready(1) for _ in range(min(_AT_ONCE, len(driver.claims.allocatable)))]
-
-    def call(claim: Claim) -> str:
-        try:
-            driver.calls.unprepared(claim)
-        except (Failure, Skip) as error:
-            return str(error)
-        return ""
-
-    with ThreadPoolExecutor(len(claims)) as pool:
-        problems = [text for text in pool.map(call, claims) if text]
-    require(not problems, f"{len(problems)} of {len(claims)} calls failed: {some(problems)}")
-    return f"{counted(len(claims), 'call')} at once"
+    claims = [driver.calls.ready(1) for _ in driver.claims.allocatable[:AT_ONCE]]
+    return all_at_once(driver, claims, driver.calls.unprepared)
 
 
 @check(
@@ -296,12 +289,7 @@ def unprepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
 )
 def unprepares_after_a_restart(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the driver is killed and started again, and the claim is unprepared."""
-    claim = driver.claims.new()
-    names = own_cdi_names(driver, claim)
-    yield
-    driver.calls.unprepared(claim)
-    require_undone(driver, names)
-    return "it was unprepared"
+    return (yield from undone(driver))
 
 
 @across(
@@ -319,9 +307,7 @@ def unprepares_a_claim_that_was_deleted_meanwhile(driver: DriverUnderTest) -> Pa
     driver.claims.delete_object(claim)
     yield
     driver.calls.unprepared(claim)
-    driver.claims.forget(claim)
-    driver.calls.prepared(driver.claims.new(devices=[device]))
-    return f"{device} was prepared for another claim"
+    return freed(driver, claim)
 
 
 @across(
@@ -349,9 +335,4 @@ def unprepares_after_a_reboot(driver: DriverUnderTest) -> Parts:
 )
 def unprepares_after_its_state_was_lost(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the driver is started without its state files, and the claim is unprepared."""
-    claim = driver.claims.new()
-    names = own_cdi_names(driver, claim)
-    yield
-    driver.calls.unprepared(claim)
-    require_undone(driver, names)
-    return "it was unprepared"
+    return (yield from undone(driver))
