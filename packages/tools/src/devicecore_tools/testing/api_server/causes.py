@@ -128,11 +128,9 @@ class Field:
 
     def label(self) -> None:
         """The value is an RFC 1123 label."""
-        if not self.require():
-            return
-        if isinstance(self.value, str) and len(self.value) > _MAX_LABEL:
+        if self.require() and len(self.value) > _MAX_LABEL:
             self.invalid(f"must be no more than {_MAX_LABEL} bytes")
-        elif not isinstance(self.value, str) or not is_dns_label(self.value):
+        elif self.value and not is_dns_label(self.value):
             self.invalid(_LABEL_SENTENCE)
 
     def label_key(self) -> None:
@@ -148,25 +146,20 @@ class Field:
 
     def subdomain(self, limit: int = _MAX_NAME) -> None:
         """The value is an RFC 1123 subdomain of at most `limit` characters."""
-        if not self.require():
-            return
-        if isinstance(self.value, str) and len(self.value) > limit:
+        if self.require() and len(self.value) > limit:
             self.too_long(limit)
-        elif not isinstance(self.value, str) or not is_dns_subdomain(self.value):
+        elif self.value and not is_dns_subdomain(self.value):
             self.invalid(_SUBDOMAIN_SENTENCE)
 
     def driver_name(self) -> None:
         """The value is the name of a driver."""
-        name = self.value.lower() if isinstance(self.value, str) else self.value
-        Field(self.path, name, self.causes).subdomain(_MAX_LABEL)
+        Field(self.path, (self.value or "").lower(), self.causes).subdomain(_MAX_LABEL)
 
     def pool_name(self) -> None:
         """The value is the name of a pool."""
-        if not self.require():
-            return
-        if not isinstance(self.value, str) or len(self.value) > _MAX_NAME:
+        if self.require() and len(self.value) > _MAX_NAME:
             self.too_long(_MAX_NAME)
-        elif not all(map(is_dns_subdomain, self.value.split("/"))):
+        elif self.value and not all(map(is_dns_subdomain, self.value.split("/"))):
             self.invalid(_SUBDOMAIN_SENTENCE)
 
     def qualified(self, text: str) -> None:

@@ -15,7 +15,7 @@ def definition_causes(new: Json, _: Json | None) -> list[Cause]:
     spec = whole["spec"]
     names, group = spec["names"], spec["group"]
     group.subdomain()
-    if isinstance(group.value, str) and (group.value in _OWN_GROUPS or "." not in group.value):
+    if group.value and (group.value in _OWN_GROUPS or "." not in group.value):
         group.invalid("should be a domain with at least one dot, and not one of Kubernetes")
     names["plural"].label()
     names["kind"].require()
