@@ -25,6 +25,7 @@ from devicecore_tools.testing.api_server import ApiError, Json
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
 
 NAMESPACE = "default"
+"""The namespace of all claims."""
 
 
 @define(eq=False)
@@ -38,7 +39,6 @@ class Claim:
         is_prepared: whether the driver has prepared it, and has not unprepared it since.
     """
 
-    namespace: str
     name: str
     uid: str
     devices: tuple[SliceDevice, ...]
@@ -49,7 +49,7 @@ class Claim:
     @property
     def ref(self) -> ClaimRef:
         """What a kubelet sends about it."""
-        return ClaimRef(ClaimKey(self.namespace, self.name), ClaimUid(self.uid))
+        return ClaimRef(ClaimKey(NAMESPACE, self.name), ClaimUid(self.uid))
 
 
 @define(eq=False)
@@ -198,7 +198,7 @@ class Claims:
         created = self.slices.api.create(body)
         results = (allocation or {}).get("devices", {}).get("results") or ()
         shares = tuple(one["shareID"] for one in results if "shareID" in one)
-        claim = Claim(NAMESPACE, name, created["metadata"]["uid"], self._devices_of(allocation), shares)
+        claim = Claim(name, created["metadata"]["uid"], self._devices_of(allocation), shares)
         self._own.append(claim)
         self._all.append(claim)
         return claim
@@ -248,7 +248,7 @@ class Claims:
 
     def stranger(self, claim: Claim, uid: str | None = None) -> Claim:
         """Return a claim of the same name with another UID, which is not on the API server."""
-        return Claim(claim.namespace, claim.name, str(uuid.uuid4()) if uid is None else uid, ())
+        return Claim(claim.name, str(uuid.uuid4()) if uid is None else uid, ())
 
     def forget(self, claim: Claim) -> None:
         """Delete a claim without unpreparing it, so that its devices can be allocated to other claims."""
@@ -260,8 +260,8 @@ class Claims:
     def delete_object(self, claim: Claim) -> None:
         """Delete the claim's object from the API server, if it is there."""
         with suppress(ApiError):
-            if self.slices.api.get("ResourceClaim", claim.name, claim.namespace)["metadata"]["uid"] == claim.uid:
-                self.slices.api.delete("ResourceClaim", claim.name, claim.namespace)
+            if self.slices.api.get("ResourceClaim", claim.name)["metadata"]["uid"] == claim.uid:
+                self.slices.api.delete("ResourceClaim", claim.name)
 
     def class_of(self, name: str) -> Json:
         """Return a DeviceClass. Raises AllocationError if it does not exist."""

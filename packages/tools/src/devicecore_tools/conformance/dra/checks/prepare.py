@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -563,18 +564,10 @@ def prepares_what_is_allocated_now(driver: DriverUnderTest) -> str:
 
 def _reallocate(driver: DriverUnderTest, claim: Claim, device: SliceDevice) -> None:
     """Allocate another device to a claim, as after its deallocation: it keeps its UID."""
-    allocation = driver.claims.allocation_of(device)
-    reserved = driver.api.get("ResourceClaim", claim.name, claim.namespace)["status"]["reservedFor"]
-
-    def deallocate(body: Json) -> None:
-        body["status"].pop("reservedFor")
-        body["status"].pop("allocation")
-
-    def allocate(body: Json) -> None:
-        body["status"] = {"allocation": allocation, "reservedFor": reserved}
-
-    driver.api.change("ResourceClaim", claim.name, deallocate, claim.namespace)
-    driver.api.change("ResourceClaim", claim.name, allocate, claim.namespace)
+    before = driver.api.get("ResourceClaim", claim.name)["status"]
+    after = {"allocation": driver.claims.allocation_of(device), "reservedFor": before["reservedFor"]}
+    for status in ({}, after):
+        driver.api.change("ResourceClaim", claim.name, partial(dict.update, status=status))
     claim.devices = (device,)
 
 
@@ -823,7 +816,7 @@ def ignores_unknown_fields(driver: DriverUnderTest) -> str:
     driver.calls.require_repeating()
     claim = driver.calls.ready()
     method = calls.PREPARE_METHODS[driver.registration.instance.service]
-    row = {"namespace": claim.namespace, "uid": claim.uid, "name": claim.name}
+    row = {"namespace": NAMESPACE, "uid": claim.uid, "name": claim.name}
     request = method.request(claims=[row])
     extra = b"\xf2\x3f\x03new"  # field 1022, a text
     request.MergeFromString(extra)
