@@ -24,12 +24,8 @@ def test_a_fault_is_found(fault: str, failing: str, names: list[str], directory:
 
 
 def test_every_check_has_a_fault_that_it_finds() -> None:
-    found = {
-        name
-        for _, failing, _ in [*faults.FAULTS, *faults.HEALTH_FAULTS, *faults.RESTART_FAULTS]
-        for name in failing.split()
-    }
-    assert found == set(faults.NAMES)
+    every = [*faults.FAULTS, *faults.HEALTH_FAULTS, *faults.RESTART_FAULTS]
+    assert {name for _, failing, _ in every for name in failing.split()} == set(faults.NAMES)
 
 
 def test_every_check_says_what_it_does_and_why() -> None:
@@ -40,10 +36,8 @@ def test_every_check_says_what_it_does_and_why() -> None:
 
 
 def test_an_empty_answer_for_an_unknown_device_is_not_called_a_device(directory: Path) -> None:
-    actual = (
-        faults.run_checks_on("empty-answer", ["refuses-an-unknown-device"], faults.QUICK, directory).results[-1].actual
-    )
-    assert "succeeded with an empty answer, so the container starts without it" in actual
+    report = faults.run_checks_on("empty-answer", ["refuses-an-unknown-device"], faults.QUICK, directory)
+    assert "succeeded with an empty answer, so the container starts without it" in report.results[-1].actual
 
 
 def test_without_a_registration_the_other_checks_are_not_made(directory: Path) -> None:

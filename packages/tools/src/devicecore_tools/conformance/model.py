@@ -68,7 +68,7 @@ def time_is_over(budget: float) -> OutOfTime:
 
 
 def applies_always(_: object) -> None:
-    """Do nothing, as what a check needs that applies to every subject."""
+    """Do nothing. It is the `needs` of a check that applies to every subject."""
 
 
 @frozen
@@ -242,9 +242,9 @@ def some(texts: Sequence[str]) -> str:
 
 @contextmanager
 def needed(what: str) -> Iterator[None]:
-    """Skip a check if this block fails, which prepares it. Another check reports such a failure.
+    """Skip a check if this block fails, which prepares the check, because another check reports that.
 
-    Raises Skip if the block has failed, so there is no `what`.
+    Raises Skip, which says that the check needs `what`.
     """
     try:
         yield
@@ -254,7 +254,7 @@ def needed(what: str) -> Iterator[None]:
 
 @contextmanager
 def skipping(error: type[Exception]) -> Iterator[None]:
-    """Skip a check if this block raises such an error, of which another check or nobody is to blame."""
+    """Skip a check if this block raises such an error: another check reports it, or nobody is to blame for it."""
     try:
         yield
     except error as raised:
