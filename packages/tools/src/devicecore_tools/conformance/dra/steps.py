@@ -145,7 +145,7 @@ class Steps:
         raise AssertionError("a check in two parts yields once")
 
 
-class Time(Enum):
+class Moment(Enum):
     """When a check is made that needs no event."""
 
     START = "at the start"
@@ -157,7 +157,7 @@ class Time(Enum):
 class DriverCheck(Check["DriverUnderTest"]):
     """A check of drivers. `when` is the time at which it is made, or the event that it needs."""
 
-    when: Time | Occurrence = Time.CALM
+    when: Moment | Occurrence = Moment.CALM
 
 
 def check(
@@ -168,7 +168,7 @@ def check(
     core: bool = False,
     found: Iterable[str] = (),
     needs: "Callable[[DriverUnderTest], object]" = applies_always,
-    when: Time | Occurrence = Time.CALM,
+    when: Moment | Occurrence = Moment.CALM,
 ) -> "Callable[[Callable[[DriverUnderTest], str]], DriverCheck]":
     """Return a decorator that makes a check of a function, as `model.check` does. Its module's name is the group."""
 
@@ -181,8 +181,8 @@ def check(
     return make
 
 
-at_start = partial(check, when=Time.START)
-at_the_end = partial(check, when=Time.END)
+at_start = partial(check, when=Moment.START)
+at_the_end = partial(check, when=Moment.END)
 
 
 def across(

@@ -22,7 +22,7 @@ from devicecore_tools.testing.api_server.list_options import check_list, number
 from devicecore_tools.testing.api_server.patching import json_patched, merged, strategically_merged
 from devicecore_tools.testing.api_server.selectors import Selector, field_selector, label_selector
 from devicecore_tools.testing.api_server.status import ApiError, Json
-from devicecore_tools.testing.api_server.store import ObjectStore, Place
+from devicecore_tools.testing.api_server.store import ObjectPlace, ObjectStore
 from devicecore_tools.testing.api_server.versions import as_kept, as_served
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
@@ -52,9 +52,9 @@ class Target:
         return f"{self.kind.group}/{self.version}" if self.kind.group else self.version
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ObjectPlace:
         """Which object the path names. What it does not name is empty."""
-        return Place(self.kind, self.namespace or "", self.name or "")
+        return ObjectPlace(self.kind, self.namespace or "", self.name or "")
 
     @property
     def is_status(self) -> bool:

@@ -23,7 +23,7 @@ from devicecore_tools.testing.api_server.kinds import NAMESPACE, Kinds
 from devicecore_tools.testing.api_server.node_rules import NODE_USER, NodeRequest
 from devicecore_tools.testing.api_server.operations import Target, carry_out
 from devicecore_tools.testing.api_server.status import ApiError, Json, copied, invalid
-from devicecore_tools.testing.api_server.store import ObjectStore, Place, weight
+from devicecore_tools.testing.api_server.store import ObjectPlace, ObjectStore, weight
 
 MAX_NOTED = 128 * 1024 * 1024
 """About how many bytes of memory the details of requests may take that are kept in `LocalApiServer.requests`."""
@@ -190,7 +190,7 @@ class LocalApiServer(Runs):
             created = self.store.create(kind, namespace, body, manager=manager)
             if kind.has_status and body.get("status"):
                 whole = {**created, "status": {**created.get("status", {}), **body["status"]}}
-                place = Place(kind, namespace, created["metadata"]["name"])
+                place = ObjectPlace(kind, namespace, created["metadata"]["name"])
                 return self.store.update(place, whole, in_status=True, manager=manager)
             return created
 
@@ -246,9 +246,9 @@ class LocalApiServer(Runs):
         """
         return self.store.delete(self._place(kind, name, namespace), grace=grace)
 
-    def _place(self, kind: str, name: str, namespace: str, api_version: str = "") -> Place:
+    def _place(self, kind: str, name: str, namespace: str, api_version: str = "") -> ObjectPlace:
         found = self.kinds.named(kind, api_version)
-        return Place(found, namespace if found.namespaced else "", name)
+        return ObjectPlace(found, namespace if found.namespaced else "", name)
 
     # --- faults, and looking on ---------------------------------------------------------------------------------------
 

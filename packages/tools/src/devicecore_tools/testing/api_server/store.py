@@ -57,7 +57,7 @@ Key = tuple[str, str]
 """Namespace, empty for kinds without one, and name."""
 
 
-class Place(NamedTuple):
+class ObjectPlace(NamedTuple):
     """Which object is meant. The namespace is empty for kinds without one."""
 
     kind: Kind
@@ -143,7 +143,7 @@ class ObjectStore:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def get(self, place: Place) -> Json:
+    def get(self, place: ObjectPlace) -> Json:
         """One object. Raises ApiError if it does not exist."""
         with self._changed:
             return copied(self._stored(place).value)
@@ -214,7 +214,7 @@ class ObjectStore:
             self._check_metadata(kind, namespace, metadata)
             if kind.namespaced:
                 metadata["namespace"] = namespace
-            place = Place(kind, namespace, metadata["name"])
+            place = ObjectPlace(kind, namespace, metadata["name"])
             if place.key in self._objects[kind.resource]:
                 raise status.already_exists(kind.resource, place.name)
             if kind.has_status and kind.group:
@@ -235,7 +235,7 @@ class ObjectStore:
             owners = {path: {(manager, operation)} for path, _ in owned}
             return self._write(place, value, owners)
 
-    def update(self, place: Place, body: Json, *, in_status: bool, manager: str = "unknown") -> Json:
+    def update(self, place: ObjectPlace, body: Json, *, in_status: bool, manager: str = "unknown") -> Json:
         """Replace an object, or its status.
 
         Raises ApiError if it does not exist, is another one or a newer one, or breaks the rules of its kind.
@@ -251,7 +251,7 @@ class ObjectStore:
             after = _combined(place.kind, before, body, in_status=in_status)
             return self._replace(place, after, self._owners_after(place, after, manager))
 
-    def patch(self, place: Place, change: Callable[[Json], Json], *, in_status: bool, manager: str) -> Json:
+    def patch(self, place: ObjectPlace, change: Callable[[Json], Json], *, in_status: bool, manager: str) -> Json:
         """Replace an object, or its status, by what `change` makes of it.
 
         Raises ApiError as `update` and `change` do.
@@ -265,7 +265,7 @@ class ObjectStore:
             _refuse_if(place.kind, place.name, uid.causes)
             return self.update(place, changed, in_status=in_status, manager=manager)
 
-    def apply(self, place: Place, body: Json, *, in_status: bool, manager: str, force: bool) -> Json:
+    def apply(self, place: ObjectPlace, body: Json, *, in_status: bool, manager: str, force: bool) -> Json:
         """Server-side apply. An object that does not exist is created, except through its status.
 
         Raises ApiError if another manager owns a field, or as `update` does.
@@ -298,7 +298,7 @@ class ObjectStore:
             }
             return self._replace(place, after, owners)
 
-    def bind(self, place: Place, binding: Json, *, manager: str) -> None:
+    def bind(self, place: ObjectPlace, binding: Json, *, manager: str) -> None:
         """Bind a pod to a node.
 
         Raises ApiError if the pod does not exist, is bound, is being deleted, or is another one.
@@ -307,7 +307,9 @@ class ObjectStore:
             after = pod_rules.bound(self._stored(place).value, binding, self._clock())
             self._write(place, after, self._owners_after(place, after, manager))
 
-    def delete(self, place: Place, preconditions: Mapping[str, str] | None = None, grace: int | None = None) -> Json:
+    def delete(
+        self, place: ObjectPlace, preconditions: Mapping[str, str] | None = None, grace: int | None = None
+    ) -> Json:
         """Delete an object, or mark it as ending while it has finalizers or a grace period. Return what it was.
 
         Raises ApiError if it does not exist, or a precondition does not hold.
@@ -338,7 +340,7 @@ class ObjectStore:
         with self._changed:
             found, _ = self.select(kind, namespace, selector)
             named = [value["metadata"] for value in found]
-            return [self.delete(Place(kind, one.get("namespace", ""), one["name"])) for one in named]
+            return [self.delete(ObjectPlace(kind, one.get("namespace", ""), one["name"])) for one in named]
 
     # --- the parts of a write -----------------------------------------------------------------------------------------
 
@@ -361,12 +363,12 @@ class ObjectStore:
                 for name, value in before.items():
                     setattr(self, name, value)
 
-    def _owners_after(self, place: Place, after: Json, manager: str) -> Owners:
+    def _owners_after(self, place: ObjectPlace, after: Json, manager: str) -> Owners:
         stored = self._stored(place)
         before, later = (fields.keyed(_owned(value)) for value in (stored.value, after))
         return fields.updated_owners(before, later, stored.owners, manager)
 
-    def _stored(self, place: Place) -> Stored:
+    def _stored(self, place: ObjectPlace) -> Stored:
         found = self._objects[place.kind.resource].get(place.key)
         if found is None:
             raise status.not_found(place.kind.resource, place.name)
@@ -385,9 +387,9 @@ class ObjectStore:
             raise status.bad_request(message)
         _refuse_if(kind, str(name), kind.name_causes(str(name)))
         if kind.namespaced:
-            self._stored(Place(NAMESPACE, "", namespace))
+            self._stored(ObjectPlace(NAMESPACE, "", namespace))
 
-    def _replace(self, place: Place, after: Json, owners: Owners) -> Json:
+    def _replace(self, place: ObjectPlace, after: Json, owners: Owners) -> Json:
         kind, stored = place.kind, self._stored(place)
         before = stored.value
         _write_quantities(before, after)
@@ -405,7 +407,7 @@ class ObjectStore:
             return self._remove(place)
         return self._write(place, after, owners)
 
-    def _write(self, place: Place, value: Json, owners: Owners) -> Json:
+    def _write(self, place: ObjectPlace, value: Json, owners: Owners) -> Json:
         kind, stored = place.kind, self._objects[place.kind.resource].get(place.key)
         before = None if stored is None else stored.value
         value = {**value, "metadata": dict(value["metadata"])}
@@ -428,7 +430,7 @@ class ObjectStore:
         self._note(Event(self._version, kind, before, value, added))
         return copied(value)
 
-    def _remove(self, place: Place) -> Json:
+    def _remove(self, place: ObjectPlace) -> Json:
         gone = self._objects[place.kind.resource].pop(place.key)
         self._weight -= gone.weight
         if place.kind is DEFINITION:
@@ -463,7 +465,7 @@ class ObjectStore:
         """Administrative access needs a label of the namespace."""
         if not any(exact.get("adminAccess") for exact in _requests(kind, value)):
             return
-        labels = self._stored(Place(NAMESPACE, "", namespace)).value["metadata"].get("labels") or {}
+        labels = self._stored(ObjectPlace(NAMESPACE, "", namespace)).value["metadata"].get("labels") or {}
         if labels.get(_ADMIN_LABEL) != "true":
             detail = f"admin access to devices requires the `{_ADMIN_LABEL}: true` label on the containing namespace"
             yield Cause("spec.devices.requests", "Forbidden", detail)

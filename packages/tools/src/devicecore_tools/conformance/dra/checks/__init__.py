@@ -19,10 +19,10 @@ from devicecore_tools.conformance.dra.checks import (
     unprepare,
 )
 from devicecore_tools.conformance.dra.checks.events import CORRUPTION, KILL, KUBELET_RESTART, LOSS, QUIET, REBOOT, TERM
-from devicecore_tools.conformance.dra.steps import DriverCheck, Occurrence, Time
+from devicecore_tools.conformance.dra.steps import DriverCheck, Moment, Occurrence
 
 
-def _made(*modules: ModuleType, when: tuple[Time | Occurrence, ...]) -> Iterator[DriverCheck]:
+def _made(*modules: ModuleType, when: tuple[Moment | Occurrence, ...]) -> Iterator[DriverCheck]:
     """Yield the checks of modules that are made at one of these times, in the order of the modules and their lines."""
     for one in (one for module in modules for one in vars(module).values()):
         if isinstance(one, DriverCheck) and one.when in when:
@@ -33,18 +33,18 @@ def _made(*modules: ModuleType, when: tuple[Time | Occurrence, ...]) -> Iterator
 # after it, because a publisher may not notice the loss of slices that it wrote just now, and the checks without
 # restarts pass the time until the slices are back.
 ORDER: tuple[DriverCheck | Occurrence, ...] = (
-    *_made(registration, slices, prepare, unprepare, when=(Time.START,)),
+    *_made(registration, slices, prepare, unprepare, when=(Moment.START,)),
     *_made(registration, slices, cdi, prepare, unprepare, when=(KILL,)),
     *_made(prepare, unprepare, when=(REBOOT,)),
     *_made(state, when=(CORRUPTION,)),
     *_made(unprepare, when=(LOSS,)),
-    *_made(state, when=(Time.CALM,)),
+    *_made(state, when=(Moment.CALM,)),
     *_made(slices, health, process, when=(QUIET,)),
     KUBELET_RESTART,
-    *_made(registration, prepare, unprepare, cdi, health, process, rolling_update, when=(Time.CALM,)),
+    *_made(registration, prepare, unprepare, cdi, health, process, rolling_update, when=(Moment.CALM,)),
     *_made(registration, slices, when=(KUBELET_RESTART,)),
-    *_made(slices, registration, process, rolling_update, when=(Time.END, TERM)),
-    *_made(slices, when=(Time.CALM,)),  # the longest
+    *_made(slices, registration, process, rolling_update, when=(Moment.END, TERM)),
+    *_made(slices, when=(Moment.CALM,)),  # the longest
 )
 
 CHECKS: tuple[DriverCheck, ...] = tuple(item for item in ORDER if isinstance(item, DriverCheck))
