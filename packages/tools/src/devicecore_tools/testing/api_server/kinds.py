@@ -230,7 +230,9 @@ class Kinds:
         finally:
             self._served, self._kinds = before
 
-    def forget(self, definition: Json) -> None:
-        """Serve a defined kind no longer."""
+    def forget(self, definition: Json) -> Kind:
+        """Serve a defined kind no longer. Return it."""
         resource = definition["metadata"]["name"]
-        self._kinds = {name: kind for name, kind in self._kinds.items() if name != resource}
+        before = self._kinds
+        self._kinds = {name: kind for name, kind in before.items() if name != resource}
+        return before[resource]

@@ -167,7 +167,7 @@ class ObjectStore:
             if version < self._forgotten:
                 raise status.expired(version, self._forgotten)
             later = takewhile(lambda event: event.version > version, reversed(self._events))
-            return [event for event in later if event.kind is kind][::-1], self._version
+            return [event for event in later if event.kind.resource == kind.resource][::-1], self._version
 
     def wait_for(self, condition: Callable[[], object], timeout: float) -> bool:
         """Wait until `condition` is true, which is evaluated after each write, for at most `timeout` seconds."""
@@ -434,8 +434,9 @@ class ObjectStore:
         gone = self._objects[place.kind.resource].pop(place.key)
         self._weight -= gone.weight
         if place.kind is DEFINITION:
-            self._kinds.forget(gone.value)
-            self._weight -= sum(one.weight for one in self._objects.pop(place.name, {}).values())
+            kind = self._kinds.forget(gone.value)
+            for key in [*self._objects[place.name]]:
+                self._remove(ObjectPlace(kind, *key))
         self._version += 1
         self._note(Event(self._version, place.kind, gone.value, None, gone.weight))
         return copied(gone.value)
