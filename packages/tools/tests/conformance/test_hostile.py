@@ -171,7 +171,7 @@ def test_each_run_has_uids_of_its_own_and_a_seed_repeats_them() -> None:
 def test_a_directory_of_the_user_that_the_driver_removes_ends_no_run(tmp_path: Path) -> None:
     with Environment(evolve(QUICK, cdi=tmp_path / "cdi")) as environment:
         environment.cdi.rmdir()
-        environment.reboot()
+        environment.clear()
 
 
 def test_what_the_user_says_about_the_node_is_added_to_it() -> None:
