@@ -298,10 +298,8 @@ class BareKubelet:
         began = time.monotonic()
         if not connection.dial(self.dial_timeout):
             connection.close()
-            return (
-                "dial",
-                f"failed to dial device plugin within {counted(self.dial_timeout, 'second')}: {connection.why_not()}",
-            )
+            limit = counted(self.dial_timeout, "second")
+            return "dial", f"failed to dial device plugin within {limit}: {connection.why_not()}"
         registration.reached_after = time.monotonic() - began
         try:
             connection.options = connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), self.dial_timeout)
