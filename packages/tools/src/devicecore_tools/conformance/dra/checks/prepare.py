@@ -105,7 +105,7 @@ def names(devices: Sequence[Any]) -> list[tuple[str, str]]:
     return sorted({(one.pool_name, one.device_name) for one in devices})
 
 
-def asked(driver: DriverUnderTest, claim: Claim) -> tuple[bool, str]:
+def try_to_prepare(driver: DriverUnderTest, claim: Claim) -> tuple[bool, str]:
     """Prepare a claim that the driver may refuse. Return whether it did, and a sentence with its error or the devices.
 
     Raises CallFailedError if it did not answer.
@@ -127,7 +127,7 @@ def asked(driver: DriverUnderTest, claim: Claim) -> tuple[bool, str]:
 
 def refused(driver: DriverUnderTest, claim: Claim) -> str:
     """Check that the driver refuses a claim. Return a sentence with its error."""
-    is_refused, sentence = asked(driver, claim)
+    is_refused, sentence = try_to_prepare(driver, claim)
     require(is_refused, sentence)
     return sentence
 
@@ -478,7 +478,7 @@ def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
     driver.calls.require_preparing()
     exits = len(driver.process.exits)
     parameters: Json = {"apiVersion": "conformance.example/v9", "kind": "NoSuchKind", "size": [{"much": -1}]}
-    _, sentence = asked(driver, configured(driver, driver.registration.name, parameters))
+    _, sentence = try_to_prepare(driver, configured(driver, driver.registration.name, parameters))
     require_alive(driver, exits)
     driver.calls.clean_up()
     driver.calls.prepared(driver.claims.new(1))
@@ -838,7 +838,7 @@ def refuses_senseless_names(driver: DriverUnderTest) -> str:
     accepted = []
     for uid in ("", "../../conformance-escape"):
         stranger = driver.claims.stranger(claim, uid)
-        is_refused, sentence = asked(driver, stranger)
+        is_refused, sentence = try_to_prepare(driver, stranger)
         if not is_refused:
             accepted.append(f"for the UID {uid!r}: {sentence}")
             driver.calls.unprepare_later([stranger])  # or its device stays in use

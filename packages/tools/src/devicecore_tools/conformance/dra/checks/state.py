@@ -10,7 +10,7 @@ from contextlib import suppress
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.checks.events import CORRUPTION
-from devicecore_tools.conformance.dra.checks.prepare import asked
+from devicecore_tools.conformance.dra.checks.prepare import try_to_prepare
 from devicecore_tools.conformance.dra.checks.unprepare import own_cdi_names, require_undone
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
@@ -120,7 +120,7 @@ def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:
         raise DoesNotApply("the driver keeps no files, or its CDI devices are not those of a claim")
     yield
     skip_if(driver.registration.returns["corrupted"].problem, "the driver did not start with damaged files")
-    is_refused, sentence = asked(driver, driver.claims.on(device))
+    is_refused, sentence = try_to_prepare(driver, driver.claims.on(device))
     if is_refused:
         return sentence
     left = sorted(set(names) & driver.environment.cdi_names())
