@@ -13,7 +13,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from devicecore_tools.command.main import main
-from devicecore_tools.doctor import CHECKS, Source
+from devicecore_tools.doctor.checks import CHECKS
+from devicecore_tools.doctor.look import Source
 from prometheus_client.parser import text_string_to_metric_families
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode

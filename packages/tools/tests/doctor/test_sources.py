@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import grpc
 import pytest
 from devicecore_tools.command.main import main
-from devicecore_tools.doctor import (
+from devicecore_tools.doctor import look
+from devicecore_tools.doctor.look import (
     CdiSeen,
     CdiSpec,
     ClaimedDeviceSeen,
@@ -23,7 +24,6 @@ from devicecore_tools.doctor import (
     PreparedDeviceSeen,
     PublishedDeviceSeen,
     Reading,
-    look,
 )
 from devicecore_tools.doctor.sources import cdi, kubelet_directory
 from devicecore_tools.doctor.sources.answers import read_saved_pod_resources

@@ -23,7 +23,10 @@ from devicecore_tools.command.output import complain, fold
 from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:
-    from devicecore_tools.doctor import DeviceRow, NodeFinding, NodeReport, OwnerState, Source, SourceLine
+    from devicecore_tools.doctor.findings import NodeFinding
+    from devicecore_tools.doctor.look import Source
+    from devicecore_tools.doctor.precedence import OwnerState
+    from devicecore_tools.doctor.report import DeviceRow, NodeReport, SourceLine
     from devicecore_tools.doctor.sources.node import NodeSources
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks
@@ -138,7 +141,9 @@ def doctor(
 
 def _all_nodes(kubeconfig: object, patience: float | None, *, as_json: bool) -> int:
     """Print what is wrong on each node, as two looks at the API server say."""
-    from devicecore_tools.doctor import Facts, Look, check, report, still_wrong
+    from devicecore_tools.doctor.facts import Facts
+    from devicecore_tools.doctor.look import Look
+    from devicecore_tools.doctor.report import check, report, still_wrong
     from devicecore_tools.doctor.report import patience as patience_of
     from devicecore_tools.doctor.sources.cluster import NO_NODE, looks_at_all_nodes
 
@@ -239,7 +244,7 @@ class _Output:
         """
         self._write_files(report)
         if self.metrics:
-            from devicecore_tools.doctor import metrics_text
+            from devicecore_tools.doctor.metrics import metrics_text
 
             sys.stdout.write(metrics_text(report))
         elif not self.as_json:
@@ -311,7 +316,8 @@ def report_on(sources: "NodeSources", patience: float | None, wait: Wait) -> "No
         patience: seconds for which a finding must last; None for those of its kind.
         wait: waits for some seconds. If it returns that something has ended the wait, there is no report.
     """
-    from devicecore_tools.doctor import Facts, check, report, still_wrong
+    from devicecore_tools.doctor.facts import Facts
+    from devicecore_tools.doctor.report import check, report, still_wrong
     from devicecore_tools.doctor.report import patience as patience_of
 
     facts = Facts(sources.look())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from devicecore.domain.documents import Value
     from devicecore.domain.model import Pod
-    from devicecore_tools.doctor import PodSeen, Reading
+    from devicecore_tools.doctor.look import PodSeen, Reading
     from devicecore_tools.doctor.trial import Fit, TopologySettings, TrialNode
 
 _NEGATIVE, _UNUSABLE = 1, 2
@@ -95,7 +95,7 @@ def fits(
 
     Exit status: 0 if the pod fits on a node, 1 if it fits on none, 2 if something cannot be read.
     """
-    from devicecore_tools.doctor import Reading
+    from devicecore_tools.doctor.look import Reading
     from devicecore_tools.doctor.trial import fit
 
     if pod == pods == "-":
@@ -138,8 +138,8 @@ def _node(
 
     Raises OSError if the place cannot be read, and ValueError if it says nothing of devices.
     """
-    from devicecore_tools.doctor import Facts
     from devicecore_tools.doctor.claim_trial import ClaimTrial
+    from devicecore_tools.doctor.facts import Facts
     from devicecore_tools.doctor.trial import trial_node
 
     path = Path(place)

@@ -13,7 +13,7 @@ import click
 from devicecore_tools.command.options import PLACE, missing_file, option_group, path_option, seconds_option
 
 if TYPE_CHECKING:
-    from devicecore_tools.doctor import PodSeen, Reading
+    from devicecore_tools.doctor.look import PodSeen, Reading
     from devicecore_tools.doctor.sources.node import NodeSources
 
 DEFAULT_ROOT = "/var/lib/kubelet"

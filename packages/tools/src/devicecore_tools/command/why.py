@@ -25,9 +25,10 @@ from devicecore_tools.command.trial_options import pod_in_file, topology_options
 if TYPE_CHECKING:
     from devicecore.domain.documents import Value
     from devicecore.domain.model import Pod
-    from devicecore_tools.doctor import Facts, PodSeen
     from devicecore_tools.doctor.explanation import Explanation, ResourceNow
+    from devicecore_tools.doctor.facts import Facts
     from devicecore_tools.doctor.findings import NodeFinding
+    from devicecore_tools.doctor.look import PodSeen
     from devicecore_tools.doctor.trial import Fit, TopologySettings
 
 _NEGATIVE, _UNUSABLE = 1, 2
@@ -315,8 +316,8 @@ def _pod_of(document: "Value") -> "PodSeen":
 
 def _facts(options: dict[str, object], pod: "Pod | None") -> "tuple[Facts | None, dict[str, Any]]":
     """Return what the named sources say, and the objects that were read. Return None if the options name no source."""
-    from devicecore_tools.doctor import Facts, Reading
-    from devicecore_tools.doctor.look import Look
+    from devicecore_tools.doctor.facts import Facts
+    from devicecore_tools.doctor.look import Look, Reading
 
     named = [name for name in _SOURCES if options[name]]
     if not named:

@@ -36,10 +36,12 @@ from devicecore.domain.text import counted
 from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
-from devicecore_tools.doctor import Facts, KubeletNow, state_of
 from devicecore_tools.doctor.claim_trial import ClaimsAnswer, ClaimTrial
 from devicecore_tools.doctor.dra import DriverPresence
+from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.plugins import WhyAbsent, absence, is_of_others, wanted_resources
+from devicecore_tools.doctor.precedence import KubeletNow
+from devicecore_tools.doctor.state import state_of
 
 MAX_CHANGES = 64
 """How many devices, pods or requests one proposed change has at most."""

@@ -21,8 +21,14 @@ from devicecore.domain.dra.state_file import ClaimEntry, entries_of, judge
 from devicecore.domain.errors import DeviceCoreError, MalformedCheckpointError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.system.files import read_file
-from devicecore_tools.doctor import AllocatedClaimSeen, ClaimsSeen, PreparedDeviceSeen, PublishedDeviceSeen, Reading
-from devicecore_tools.doctor.look import PoolCounters
+from devicecore_tools.doctor.look import (
+    AllocatedClaimSeen,
+    ClaimsSeen,
+    PoolCounters,
+    PreparedDeviceSeen,
+    PublishedDeviceSeen,
+    Reading,
+)
 from devicecore_tools.doctor.sources.objects import items_of
 
 

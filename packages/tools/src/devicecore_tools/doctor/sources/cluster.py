@@ -12,7 +12,7 @@ from attrs import evolve
 
 from devicecore.domain.documents import Document, Value
 from devicecore.domain.errors import DocumentError
-from devicecore_tools.doctor import AllocatedClaimSeen, EventSeen, Look, Reading
+from devicecore_tools.doctor.look import AllocatedClaimSeen, EventSeen, Look, Reading
 from devicecore_tools.doctor.sources.claims import allocations_in, slices_in
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, reading
 

@@ -21,7 +21,8 @@ from devicecore.domain.dra.health import MAX_LIMIT, SECOND
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
-from devicecore_tools.doctor import (
+from devicecore_tools.doctor.look import (
+    NOBODY_LISTENS,
     AllocatedClaimSeen,
     CdiSeen,
     CheckpointSeen,
@@ -37,7 +38,6 @@ from devicecore_tools.doctor import (
     SocketsSeen,
     StateFileSeen,
 )
-from devicecore_tools.doctor.look import NOBODY_LISTENS
 from devicecore_tools.doctor.sources import record
 from devicecore_tools.doctor.sources.claims import allocations_in, read_claims, read_health, slices_in
 from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets

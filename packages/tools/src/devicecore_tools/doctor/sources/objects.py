@@ -15,7 +15,7 @@ from devicecore.domain.model import is_extended_resource
 from devicecore.domain.objects import pod_of
 from devicecore.domain.text import foreign_text
 from devicecore.system.files import read_file
-from devicecore_tools.doctor import EventSeen, NodeSeen, PodSeen, Reading
+from devicecore_tools.doctor.look import EventSeen, NodeSeen, PodSeen, Reading
 from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
 
 STATIC_UIDS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")

@@ -22,7 +22,7 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.domain.model import Device
 from devicecore.system.files import DurableFile, read_file
-from devicecore_tools.doctor import Look, PluginSeen, Reading, SocketsSeen
+from devicecore_tools.doctor.look import Look, PluginSeen, Reading, SocketsSeen
 from devicecore_tools.doctor.sources.large_documents import read_document_file
 from devicecore_tools.doctor.sources.names import LIST_NAME
 from devicecore_tools.doctor.sources.objects import STATIC_UIDS
