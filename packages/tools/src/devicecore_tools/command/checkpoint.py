@@ -3,11 +3,11 @@
 Law: no command changes the file that it is given.
 """
 
-from typing import TYPE_CHECKING
-
 import click
 from attrs import frozen
 
+from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict, examine
+from devicecore.domain.errors import StoreError
 from devicecore.domain.text import foreign_text
 from devicecore_tools.command.checkpoint_claims import (
     ClaimsFile,
@@ -19,12 +19,10 @@ from devicecore_tools.command.checkpoint_claims import (
 from devicecore_tools.command.checkpoint_convert import convert
 from devicecore_tools.command.checkpoint_diff import diff
 from devicecore_tools.command.checkpoint_files import facts, load, path_of
+from devicecore_tools.command.checkpoint_holders import warnings_about
 from devicecore_tools.command.checkpoint_repair import repair
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import MAX_SENTENCE, complain, print_json
-
-if TYPE_CHECKING:
-    from devicecore.domain.checkpoint import CheckpointData, FileReport
 
 _NEGATIVE = 1
 _UNUSABLE = 2
@@ -76,8 +74,6 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
     \b
     $ devicecore checkpoint verify --json /backup/*/kubelet_internal_checkpoint
     """
-    from devicecore.domain.errors import StoreError
-
     status = 0
     reports: list[_Examined] = []
     for file in files:
@@ -120,7 +116,6 @@ def show(
     $ devicecore checkpoint show /var/lib/kubelet/device-plugins
     $ devicecore checkpoint show --resource example.com/gpu --free /var/lib/kubelet/device-plugins
     """
-    from devicecore.domain.checkpoint import CheckpointData, FileVerdict
     from devicecore_tools.command.checkpoint_show import Filter, document, print_checkpoint
 
     if free_only and pods:
@@ -173,7 +168,6 @@ class _Examined:
 
 
 def _examined_any(file: str, blob: bytes | None) -> _Examined:
-    from devicecore.domain.checkpoint import FileVerdict
     from devicecore.system.json_values import to_json
 
     if is_claims_file(file, blob):
@@ -184,15 +178,12 @@ def _examined_any(file: str, blob: bytes | None) -> _Examined:
     return _Examined(file, _sentence(report), document, warnings, report.verdict is FileVerdict.OK)
 
 
-def _examined(blob: bytes | None) -> "tuple[FileReport, CheckpointData | None, tuple[str, ...]]":
+def _examined(blob: bytes | None) -> tuple[FileReport, CheckpointData | None, tuple[str, ...]]:
     """Return the verdict on a file, what can be read of it, and the warnings about that."""
-    from devicecore.domain.checkpoint import examine
-    from devicecore_tools.command.checkpoint_holders import warnings_about
-
     report, data = examine(blob)
     return report, data, () if data is None else warnings_about(data, report)
 
 
-def _sentence(report: "FileReport") -> str:
+def _sentence(report: FileReport) -> str:
     verdict = report.verdict.value
     return f"{verdict}: {report.problem}" if report.problem else f"{verdict} {facts(report)}"

@@ -5,17 +5,22 @@ Law: a file is known by its content, and by its name only if the content does no
 
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 import click
 from attrs import frozen
 
+from devicecore.domain.checkpoint import FileVerdict
+from devicecore.domain.dra.state_file import FILE_NAME, ClaimEntry, StateReport, entries_of, judge
+from devicecore.domain.errors import MalformedCheckpointError
 from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.checkpoint.claims import (
+    StateDifference,
+    claim_of,
+    claim_warnings,
+    is_file_of_claims,
+    named_device,
+)
 from devicecore_tools.command.output import MAX_VALUE, print_pairs
-
-if TYPE_CHECKING:
-    from devicecore.domain.dra.state_file import ClaimEntry, StateReport
-    from devicecore_tools.checkpoint.claims import StateDifference
 
 
 @frozen
@@ -23,15 +28,13 @@ class ClaimsFile:
     """A file of claims, judged. `entries` are those that can be read, also of a bad file; None for none."""
 
     file: str
-    report: "StateReport"
-    entries: "tuple[ClaimEntry, ...] | None"
+    report: StateReport
+    entries: tuple[ClaimEntry, ...] | None
     warnings: tuple[str, ...]
 
     @property
     def is_ok(self) -> bool:
         """Whether a kubelet can use it."""
-        from devicecore.domain.checkpoint import FileVerdict
-
         return self.report.verdict is FileVerdict.OK
 
     @property
@@ -43,7 +46,7 @@ class ClaimsFile:
         count = len(self.entries or ())
         return f"{verdict} (ResourceClaims, {count} entr{'y' if count == 1 else 'ies'}, checksum {self.report.stored})"
 
-    def document(self, shown: "tuple[ClaimEntry, ...] | None" = None) -> dict[str, object]:
+    def document(self, shown: tuple[ClaimEntry, ...] | None = None) -> dict[str, object]:
         """Return the verdict as JSON; with `shown`, these entries and not only their number."""
         report = self.report
         return {
@@ -64,19 +67,12 @@ class ClaimsFile:
 
 def is_claims_file(path: str, blob: bytes | None) -> bool:
     """Return whether a file is one of claims: by its content, or else by its name."""
-    from devicecore.domain.dra.state_file import FILE_NAME
-    from devicecore_tools.checkpoint.claims import is_file_of_claims
-
     by_content = None if blob is None else is_file_of_claims(blob)
     return PurePath(path).name.startswith(FILE_NAME) if by_content is None else by_content
 
 
 def examine_claims(path: str, blob: bytes | None) -> ClaimsFile:
     """Judge a file of claims."""
-    from devicecore.domain.dra.state_file import entries_of, judge
-    from devicecore.domain.errors import MalformedCheckpointError
-    from devicecore_tools.checkpoint.claims import claim_warnings
-
     report = judge(blob)
     entries = None if report.entries is None else tuple(report.entries)
     if blob is not None and entries is None:
@@ -87,15 +83,13 @@ def examine_claims(path: str, blob: bytes | None) -> ClaimsFile:
     return ClaimsFile(path, report, entries, tuple(claim_warnings(entries or ())))
 
 
-def entries_with(found: ClaimsFile, pods: tuple[str, ...]) -> "tuple[ClaimEntry, ...]":
+def entries_with(found: ClaimsFile, pods: tuple[str, ...]) -> tuple[ClaimEntry, ...]:
     """Return the entries that one of these pods uses, or all of them if none is named."""
     return tuple(entry for entry in found.entries or () if not pods or not set(pods).isdisjoint(entry.pods or ()))
 
 
-def print_claims(found: ClaimsFile, shown: "tuple[ClaimEntry, ...]") -> None:
+def print_claims(found: ClaimsFile, shown: tuple[ClaimEntry, ...]) -> None:
     """Print claims for people."""
-    from devicecore_tools.checkpoint.claims import claim_of, named_device
-
     click.echo(foreign_text(f"{found.file}: {found.sentence}", MAX_VALUE))
     for entry in shown:
         pairs = [("pods", ", ".join(sorted(entry.pods or ())) or "none")]
@@ -108,7 +102,7 @@ def print_claims(found: ClaimsFile, shown: "tuple[ClaimEntry, ...]") -> None:
         print_pairs(f"claim {claim_of(entry)} ({entry.uid})", pairs)
 
 
-def lines_of(found: "StateDifference") -> Iterator[str]:
+def lines_of(found: StateDifference) -> Iterator[str]:
     """Return a difference, a line for each thing that differs."""
     yield from (f"removed: claim {claim}" for claim in found.removed)
     yield from (f"added: claim {claim}" for claim in found.added)

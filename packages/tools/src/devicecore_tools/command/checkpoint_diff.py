@@ -5,11 +5,13 @@ Law: the exit status is 0 only if both files say the same.
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import click
 
+from devicecore.domain.checkpoint import Decoded, FileReport, FileVerdict, decode, judge
 from devicecore.domain.text import foreign_text
+from devicecore_tools.checkpoint.claims import StateDifference, state_difference
+from devicecore_tools.checkpoint.difference import ChangedEntry, ChangedRegistration, Difference, Holding, difference
 from devicecore_tools.command.checkpoint_claims import (
     ClaimsFile,
     counted_claims,
@@ -20,10 +22,6 @@ from devicecore_tools.command.checkpoint_claims import (
 from devicecore_tools.command.checkpoint_files import facts, load, path_of
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import MAX_VALUE, complain, print_json
-
-if TYPE_CHECKING:
-    from devicecore.domain.checkpoint import Decoded, FileReport
-    from devicecore_tools.checkpoint.difference import ChangedEntry, ChangedRegistration, Difference, Holding
 
 _COMMAND = "devicecore checkpoint diff"
 _DIFFERENT = 1
@@ -52,7 +50,6 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
     $ devicecore checkpoint diff /backup/kubelet_internal_checkpoint /var/lib/kubelet/device-plugins
     """
     from devicecore.system.json_values import to_json
-    from devicecore_tools.checkpoint.difference import Difference, difference
 
     files = path_of(before), path_of(after)
     blobs = tuple(map(load, files))
@@ -86,7 +83,6 @@ def _print_lines(lines: Iterable[str]) -> None:
 
 def _diff_claims(files: list[ClaimsFile], *, as_json: bool) -> int:
     from devicecore.system.json_values import to_json
-    from devicecore_tools.checkpoint.claims import StateDifference, state_difference
 
     before, after = files
     for one in files:
@@ -107,9 +103,7 @@ def _diff_claims(files: list[ClaimsFile], *, as_json: bool) -> int:
     return _DIFFERENT if is_other_file or found != StateDifference() else 0
 
 
-def _read(file: str, blob: bytes | None) -> "tuple[Decoded | None, FileReport]":
-    from devicecore.domain.checkpoint import FileVerdict, decode, judge
-
+def _read(file: str, blob: bytes | None) -> tuple[Decoded | None, FileReport]:
     report = judge(blob)
     is_readable = report.verdict in {FileVerdict.OK, FileVerdict.CHECKSUM}
     if report.verdict is not FileVerdict.OK:
@@ -117,13 +111,13 @@ def _read(file: str, blob: bytes | None) -> "tuple[Decoded | None, FileReport]":
     return decode(blob or b"") if is_readable else None, report
 
 
-def _file(file: str, report: "FileReport") -> dict[str, object]:
+def _file(file: str, report: FileReport) -> dict[str, object]:
     from devicecore.system.json_values import to_json
 
     return {"file": file, "kind": "devices", **to_json(report)}
 
 
-def _lines(found: "Difference") -> Iterator[str]:
+def _lines(found: Difference) -> Iterator[str]:
     yield from _of_holdings("removed", found.removed)
     yield from _of_holdings("added", found.added)
     for move in found.moved:
@@ -137,23 +131,23 @@ def _lines(found: "Difference") -> Iterator[str]:
         yield f"field {name}: differs"
 
 
-def _of_holdings(title: str, holdings: "tuple[Holding, ...]") -> Iterator[str]:
+def _of_holdings(title: str, holdings: tuple[Holding, ...]) -> Iterator[str]:
     grouped = itertools.groupby(holdings, lambda one: (one.pod, one.container, one.resource))
     for (_, _, resource), group in grouped:
         listed = list(group)
         yield f"{title}: {_container(listed[0])}: {resource}: {', '.join(one.device for one in listed)}"
 
 
-def _container(held: "Holding | ChangedEntry") -> str:
+def _container(held: Holding | ChangedEntry) -> str:
     return f"container {held.container} of pod {held.pod}"
 
 
-def _what(changed: "ChangedEntry") -> str:
+def _what(changed: ChangedEntry) -> str:
     differing = [(changed.has_other_answer, "the plugin's answer"), (changed.has_other_numa_nodes, "the NUMA nodes")]
     return f"{' and '.join(name for differs, name in differing if differs)} differ"
 
 
-def _registration(one: "ChangedRegistration") -> str:
+def _registration(one: ChangedRegistration) -> str:
     if not one.was:
         return f"{one.resource}: new resource: {', '.join(one.added) or 'no devices'}"
     if not one.is_now:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import define, frozen
 
+from devicecore.domain.dra.health import DraHealth, ReportedHealth
+from devicecore.domain.dra.slices import PublishedDevice
 from devicecore.domain.text import counted, foreign_text
+from devicecore.ports.claims import ClaimSource
 from devicecore_tools.command.options import MAX_DEVICES, numbers, path_option, refuse_missing_devices
 from devicecore_tools.command.plugin import END_WITHIN, log_to_stderr, obey_input
 from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:
-    from devicecore.domain.dra.health import ReportedHealth
-    from devicecore.domain.dra.slices import PublishedDevice
     from devicecore.plugins.simulated_driver import SimulatedDriver
-    from devicecore.ports.claims import ClaimSource
 
 _MAX_COUNT = 10_000
 
@@ -164,7 +164,7 @@ def simulated(**values: Any) -> int:  # noqa: ANN401 - click passes the value of
     return 0
 
 
-def _serve(options: _Options, claims: "ClaimSource", publish: "Publish", signals: Signals) -> None:
+def _serve(options: _Options, claims: ClaimSource, publish: "Publish", signals: Signals) -> None:
     """Serve the driver until a signal or the end of standard input ends the process."""
     from devicecore.adapters.grpc_unix.dra import serve_driver
     from devicecore.plugins.simulated_driver import SimulatedDriver, published
@@ -206,14 +206,12 @@ class _Offered:
     """The devices of a driver, which change together with their health and what is published of them."""
 
     driver: "SimulatedDriver"
-    report: "Callable[[Sequence[ReportedHealth]], object]"
-    publish: "Callable[[Sequence[str]], object]"
+    report: Callable[[Sequence[ReportedHealth]], object]
+    publish: Callable[[Sequence[str]], object]
     unhealthy: frozenset[int] = frozenset()
 
     def show(self, count: int, unhealthy: frozenset[int]) -> None:
         """Offer so many devices, of which these are unhealthy."""
-        from devicecore.domain.dra.health import DraHealth, ReportedHealth
-
         health = [DraHealth.UNHEALTHY if number in unhealthy else DraHealth.HEALTHY for number in range(count)]
         devices = tuple(f"dev-{number}" for number in range(count))
         self.unhealthy = unhealthy
@@ -239,14 +237,14 @@ class _Offered:
                 return f"expected `healthy N`, `unhealthy N` or `count N`, got {' '.join(words)!r}"
 
 
-def _from_manifests(directory: str) -> "tuple[ClaimSource, Publish]":
+def _from_manifests(directory: str) -> tuple[ClaimSource, Publish]:
     """Read claims from manifests, and publish nothing."""
     from devicecore.adapters.manifests.claim_source import ManifestClaims
 
     return ManifestClaims(directory), lambda _devices: None
 
 
-def _from_api_server(options: _Options, last_to_first: ExitStack) -> "tuple[ClaimSource, Publish]":
+def _from_api_server(options: _Options, last_to_first: ExitStack) -> tuple[ClaimSource, Publish]:
     """Read claims from the API server, and publish ResourceSlices there."""
     from devicecore.adapters.kube_api import Access
     from devicecore.adapters.kube_api.dra import KubeApiClaims

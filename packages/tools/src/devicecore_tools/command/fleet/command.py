@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import define, field, frozen
 
+from devicecore_tools.command.fleet.control import FleetSocket, Order, send_command
 from devicecore_tools.command.kubelet import screen as screens
 from devicecore_tools.command.options import ExistingDirectory, address, json_option
 from devicecore_tools.command.output import print_json
 from devicecore_tools.command.signals import Signals
+from devicecore_tools.fleet.views import NodeView, Totals
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from devicecore_tools.command.fleet.control import Order
     from devicecore_tools.fleet.fleet import Fleet
-    from devicecore_tools.fleet.views import NodeView
 
 END_WITHIN = 10.0
 """Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
@@ -152,8 +152,6 @@ def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
     \b
     $ devicecore fleet do --control fleet.sock 'dgx-*' plugin-gone nvidia.com/gpu
     """
-    from devicecore_tools.command.fleet.control import send_command
-
     sentences, obeyed = send_command(control, nodes, words)
     for sentence in sentences:
         click.echo(sentence)
@@ -196,8 +194,6 @@ def _run(options: _Options) -> int:
         log_lines = last_to_first.enter_context(screens.logged(live=live))
         running: list[Fleet] = []
         if options.control is not None:  # first, so that a second fleet ends before it registers nodes
-            from devicecore_tools.command.fleet.control import FleetSocket
-
             last_to_first.enter_context(FleetSocket(options.control, _ordered(running)))
         started = assembly.start(
             description,
@@ -226,7 +222,7 @@ def _run(options: _Options) -> int:
     return 0
 
 
-def _ordered(running: "Sequence[Fleet]") -> "Order":
+def _ordered(running: "Sequence[Fleet]") -> Order:
     """Return what gives orders to the fleet, if one is running."""
 
     def order(nodes: str, words: Sequence[str]) -> tuple[Sequence[str], int]:
@@ -249,7 +245,7 @@ class _Loop:
     log_lines: Sequence[str]
     _shown: object = None
     _next_show: float = 0.0
-    _printed: "dict[str, NodeView]" = field(factory=dict)
+    _printed: dict[str, NodeView] = field(factory=dict)
 
     def run(self) -> None:
         """Go on until a signal ends it."""
@@ -274,14 +270,13 @@ class _Loop:
         rest = min(max(_LEAST_REST, _REST_FACTOR * (ended - began)), _MOST_REST)
         self._shown, self._next_show = wanted, ended + rest
 
-    def _pictures(self, views: "list[NodeView]") -> "list[screens.Picture]":
+    def _pictures(self, views: list[NodeView]) -> list[screens.Picture]:
         """Return a picture of the fleet, or with --json one of each node that has changed."""
         chosen, log_lines = self.options.nodes, tuple(self.log_lines)
         shown = [view for view in views if fnmatch.fnmatchcase(view.name, chosen)]
 
         def draw(width: int, height: int) -> "Text":
             from devicecore_tools.command.fleet.view import render_fleet
-            from devicecore_tools.fleet.views import Totals
 
             return render_fleet(Totals.of(views), shown, log_lines, width, height)
 

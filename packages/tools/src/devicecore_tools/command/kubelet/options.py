@@ -4,14 +4,17 @@ Law: options that contradict each other, or the machine, are refused before anyt
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.model import NumaNode
 from devicecore.domain.names import is_label_value, is_qualified_name
+from devicecore.domain.policies import POLICIES
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
+from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore_tools.command.options import (
     ExistingDirectory,
     address,
@@ -20,10 +23,8 @@ from devicecore_tools.command.options import (
     option_group,
     seconds_option,
 )
-
-if TYPE_CHECKING:
-    from devicecore_tools.node.cluster.words.nodes import NodeDescription
-    from devicecore_tools.node.settings import NodeSettings, ServerSettings
+from devicecore_tools.node.cluster.words.nodes import NodeDescription
+from devicecore_tools.node.settings import TAINT_EFFECTS, NodeSettings, ServerSettings, all_taints, taint, this_machine
 
 _directory = ExistingDirectory()
 
@@ -160,16 +161,11 @@ def node_settings(
     metrics_port: int | None,
     node_name: str | None,
     **server: Any,  # noqa: ANN401 - the options of _server
-) -> "NodeSettings":
+) -> NodeSettings:
     """Return the settings of the node that these options describe.
 
     Raises click.UsageError if they contradict each other or the machine, or have not the form that they need.
     """
-    from devicecore.domain.model import NumaNode
-    from devicecore.domain.policies import POLICIES
-    from devicecore.domain.topology import Policy, Scope, Topology
-    from devicecore_tools.node.settings import NodeSettings, this_machine
-
     name = node_name or this_machine()
     found = _server(name, **server)
     if found is not None and found.runs_pods and manifests is not None:
@@ -206,7 +202,7 @@ def _server(
     node_ip: str | None,
     port: int,
     **node: Any,  # noqa: ANN401 - the options of _description
-) -> "ServerSettings | None":
+) -> ServerSettings | None:
     message = ""
     if kubeconfig is not None and in_cluster:
         message = "--kubeconfig and --in-cluster exclude each other."
@@ -222,7 +218,6 @@ def _server(
         return None
     from devicecore.adapters.kube_api import SERVICE_ACCOUNT, Access, Pace, PatchStrategy
     from devicecore_tools.node.cluster.endpoint import Endpoint
-    from devicecore_tools.node.settings import ServerSettings
 
     if in_cluster and not Path(SERVICE_ACCOUNT).is_dir():  # the library would go on to look for a kubeconfig
         raise click.UsageError(f"--in-cluster: there is no service account in {SERVICE_ACCOUNT}.")
@@ -248,9 +243,7 @@ def _description(
     labels: tuple[str, ...],
     taints: tuple[str, ...],
     is_tainted: bool,
-) -> "NodeDescription":
-    from devicecore_tools.node.cluster.words.nodes import NodeDescription
-    from devicecore_tools.node.settings import all_taints
+) -> NodeDescription:
 
     if not is_label_value(name):
         raise click.UsageError(
@@ -286,8 +279,6 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _taint(text: str) -> dict[str, str]:
-    from devicecore_tools.node.settings import TAINT_EFFECTS, taint
-
     pair, colon, effect = text.rpartition(":")
     key, _, value = pair.partition("=")
     if not colon or effect not in TAINT_EFFECTS or not is_qualified_name(key) or not is_label_value(value):
