@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import click
+from attrs import frozen
 
 from devicecore.adapters.file import CHECKPOINT_NAME
-from devicecore.domain.checkpoint import FileReport
+from devicecore.domain.checkpoint import FileReport, FileVerdict
+from devicecore.domain.dra.state_file import StateReport
 from devicecore.domain.errors import StoreError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.domain.text import counted
@@ -20,6 +22,35 @@ from devicecore_tools.command.inputs import read_input
 
 _PLUGINS = "device-plugins"
 _MODE = 0o600  # as a kubelet's own file
+
+
+@frozen
+class ExaminedFile:
+    """A file of either kind, and the verdict on it. `facts` are its counts and its checksum, if it can be read."""
+
+    file: str
+    warnings: tuple[str, ...]
+    report: FileReport | StateReport
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether a kubelet can use it."""
+        return self.report.verdict is FileVerdict.OK
+
+    def is_negative(self, *, strict: bool) -> bool:
+        """Return whether the exit status is 1: a kubelet cannot use the file, or `strict` and there is a warning."""
+        return not self.is_ok or (strict and bool(self.warnings))
+
+    @property
+    def facts(self) -> str:
+        """Counts and checksum of a file that can be read."""
+        raise NotImplementedError
+
+    @property
+    def sentence(self) -> str:
+        """The verdict for people."""
+        verdict = self.report.verdict.value
+        return f"{verdict}: {self.report.problem}" if self.report.problem else f"{verdict} {self.facts}"
 
 
 def path_of(file: str) -> str:
@@ -46,14 +77,6 @@ def load(path: str) -> bytes | None:
         return None
     except OSError as error:
         raise StoreError(os.path.basename(path), "read", f"{path}: {error.strerror}") from error  # noqa: PTH119 - as typed
-
-
-def facts(report: FileReport) -> str:
-    """Format, counts and checksum of a file that can be read."""
-    entries = f"{report.entries} entr{'y' if report.entries == 1 else 'ies'}"
-    resources = f"{report.resources} resource{'' if report.resources == 1 else 's'}"
-    checksum = "no checksum" if report.stored is None else f"checksum {report.stored}"
-    return f"(format {report.format}, {entries}, {resources}, {checksum})"
 
 
 def lost_fields(blob: bytes) -> list[str]:
