@@ -16,6 +16,7 @@ from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.allocation import UnallocatedClaim
 from devicecore.domain.allocation.model import DeviceRequest
+from devicecore.domain.capacity import pod_request
 from devicecore.domain.checkpoint import CheckpointData, encode, entry_of
 from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import (
@@ -160,8 +161,9 @@ class TrialNode:
         claim = self.with_claims(pod).extended_claim
         if claim is None or pod.extended_claim is not None:
             return None
-        sizes = {name: _request_of(pod, name) for name in dict.fromkeys(row.resource for row in claim.mappings)}
-        requests = [(DeviceRequest(name, "", known.class_for(name) or "", count=size),) for name, size in sizes.items()]
+        sizes = pod_request(pod)
+        names = dict.fromkeys(row.resource for row in claim.mappings)
+        requests = [(DeviceRequest(name, "", known.class_for(name) or "", count=sizes[name]),) for name in names]
         return UnallocatedClaim(f"{pod.namespace}/{claim.claim}", tuple(requests))
 
     def _out_of(self, pod: Pod, admitted: Admitted) -> "NotNow | None":
@@ -319,22 +321,8 @@ def claims_of(pod: Pod) -> list[str]:
 
 def requests_of(pod: Pod) -> dict[str, int]:
     """Return how many devices of each resource a pod requests, as a scheduler and a kubelet count them."""
-    names = {name for one in pod.in_start_order for name in one.limits if is_extended_resource(name)}
-    return {
-        name: _request_of(pod, name)
-        for name in names
-        if not any((one.name, name) in pod.claimed for one in pod.in_start_order)
-    }
-
-
-def _request_of(pod: Pod, resource: str) -> int:
-    """Return the most devices that run at once: an init container beside the sidecars before it, or all containers."""
-    sidecars = most = 0
-    for one in pod.init_containers:
-        size = one.limits.get(resource, 0)
-        most = max(most, sidecars + size)
-        sidecars += size if one.restartable else 0
-    return max(most, sidecars + sum(one.limits.get(resource, 0) for one in pod.containers))
+    claimed = {name for one in pod.in_start_order for name in one.limits if (one.name, name) in pod.claimed}
+    return {name: size for name, size in pod_request(pod).items() if is_extended_resource(name) and name not in claimed}
 
 
 def _fits(verdict: Verdict | NotNow) -> bool:
