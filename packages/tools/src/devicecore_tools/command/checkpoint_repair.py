@@ -12,7 +12,7 @@ from devicecore.domain.checkpoint import decode, encode, judge
 from devicecore.domain.errors import MalformedCheckpointError, UnreadableReceiptError
 from devicecore.domain.model import Receipt
 from devicecore.domain.text import foreign_text
-from devicecore_tools.checkpoint.repair import Dropped, Repaired, repaired
+from devicecore_tools.checkpoint.repair import Repaired, repaired
 from devicecore_tools.checkpoint.salvage import Salvaged, salvage
 from devicecore_tools.command.checkpoint_claims import is_claims_file
 from devicecore_tools.command.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
@@ -159,7 +159,8 @@ def _print(new_file: str, blob: bytes, found: Salvaged, result: Repaired, lost: 
     for unreadable in found.unreadable:
         _echo(f"dropped: {unreadable.place}: {unreadable.problem}")
     for dropped in result.dropped:
-        _echo(f"dropped: {_of_dropped(dropped)}")
+        where = f"container {dropped.container} of pod {dropped.pod}: {dropped.resource}"
+        _echo(f"dropped: {where}: {', '.join(dropped.devices) or 'no devices'}: {dropped.reason.value}")
     for field in lost:
         _echo(f"lost: {field}")
     for shared in result.undecided:
@@ -172,12 +173,6 @@ def _print(new_file: str, blob: bytes, found: Salvaged, result: Repaired, lost: 
     what = "nothing was dropped" if not count else f"{count} dropped, as listed above"
     entries = len(result.data.entries or ())
     _echo(f"wrote {new_file}: {entries} entr{'y' if entries == 1 else 'ies'}, {what}")
-
-
-def _of_dropped(dropped: Dropped) -> str:
-    devices = ", ".join(dropped.devices) or "no devices"
-    where = f"container {dropped.container} of pod {dropped.pod}"
-    return f"{where}: {dropped.resource}: {devices}: {dropped.reason.value}"
 
 
 def _echo(line: str) -> None:

@@ -219,6 +219,7 @@ def _content(message: str) -> tuple[bytes, str]:
 def _read(data: bytes, place: str) -> tuple[list[str], PodSeen | None, str]:
     """Return the messages, the pod if it is known, and in words what a document has."""
     from devicecore_tools.doctor.sources.large_documents import parse_document
+    from devicecore_tools.doctor.sources.objects import pods_in
 
     if len(data) > 4 * _MAX_TEXT and not data[:1_000].lstrip().startswith(b"{"):  # a character has at most 4 bytes
         problem = f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(data):,} bytes or more"
@@ -240,7 +241,9 @@ def _read(data: bytes, place: str) -> tuple[list[str], PodSeen | None, str]:
     if document["kind"].text("") == "Pod" and document["status"].data is None:
         raise ValueError(f"{place}: the pod has no status, so no kubelet has seen it. Run: devicecore fits {place}")
     refused = _refused_pods(document)
-    seen = _pod_of(refused[0]) if len(refused) == 1 else None
+    seen = None
+    if len(refused) == 1:
+        (seen,) = pods_in(Value({"kind": "PodList", "items": [refused[0].data]}, refused[0].file))
     return list(dict.fromkeys(_messages(document))), seen, _contents(document)
 
 
@@ -302,12 +305,6 @@ def _messages(document: Value) -> Iterator[str]:
             if text := waiting["message"].text(""):
                 reason = waiting["reason"].text("")
                 yield f"{reason}: {text}" if reason == "CreateContainerConfigError" else text
-
-
-def _pod_of(document: Value) -> PodSeen:
-    from devicecore_tools.doctor.sources.objects import pods_in
-
-    return pods_in(Value({"kind": "PodList", "items": [document.data]}, document.file))[0]
 
 
 def _facts(options: dict[str, object], pod: Pod | None) -> tuple[Facts | None, dict[str, Any]]:

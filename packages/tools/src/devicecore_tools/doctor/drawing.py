@@ -257,7 +257,7 @@ def _badge_width(text: str) -> float:
 def _legend(picture: NodePicture, y: float) -> tuple[str, float]:
     parts = [f'<text class="t" x="{_MARGIN}" y="{_n(y + 16)}">Legend</text>']
     y += 30
-    keys = [*(_key(mark) for mark in picture.owners[:_MAX_LEGEND]), *signs()]
+    keys = [*((key_of(mark), mark.owner) for mark in picture.owners[:_MAX_LEGEND]), *signs()]
     for place, (inside, label) in enumerate(keys):
         row, column = divmod(place, _KEY_COLUMNS)
         wide = (_PAGE_WIDTH - 2 * _MARGIN) // _KEY_COLUMNS
@@ -272,10 +272,6 @@ def _legend(picture: NodePicture, y: float) -> tuple[str, float]:
         text, y = _lines(line, y + 14, x=_MARGIN, style="m", room=_PAGE_WIDTH - 2 * _MARGIN)
         parts.append(text)
     return "".join(parts), y + 20
-
-
-def _key(mark: OwnerMark) -> tuple[str, str]:
-    return key_of(mark), mark.owner
 
 
 def key_of(mark: OwnerMark) -> str:

@@ -573,14 +573,11 @@ class Lists:
             resource, ()
         ):
             return False
-        return self.allocatable is None or self.is_omitted(resource, device)
-
-    def is_omitted(self, resource: str, device: str) -> bool:
-        """Return whether a device is on no NUMA node by its plugin, so that the kubelet's answer leaves it out."""
-        return device in self._on_no_node.get(resource, ())
+        return self.allocatable is None or device in self._on_no_node.get(resource, ())
 
     @cached_property
     def _on_no_node(self) -> Mapping[str, AbstractSet[str]]:
+        """The devices on no NUMA node by their plugin, which the kubelet's answer leaves out."""
         return {
             resources[0]: {str(id_) for id_, state in plugin.devices.by_id.states.items() if state[1] == ()}
             for plugin, resources in self.served_by

@@ -92,7 +92,8 @@ def pod_waits_for_claim(dra: DraDevices) -> Iterator[Found]:
         event = dra.last_event.get(pod.place)
         gone = [one for one in dra.drivers_of(claims) if dra.drivers.get(one) is DriverPresence.GONE]
         if event is not None and event.pod_uid in {"", str(pod.pod.uid)}:
-            yield _waits(pod, claims, foreign_text(_cause(event), _MAX_MESSAGE), Evidence(Source.EVENTS, _event(event)))
+            told = Evidence(Source.EVENTS, f"{event.reason}: {foreign_text(event.message, _MAX_MESSAGE)}")
+            yield _waits(pod, claims, foreign_text(_cause(event), _MAX_MESSAGE), told)
         elif gone:
             problem = f"DRA driver {gone[0]} {dra.why_gone(gone[0])}"
             yield _waits(pod, claims, problem, Evidence(Source.SOCKETS, f"no registration socket of {name(gone[0])}"))
@@ -169,10 +170,6 @@ def _cause(event: EventSeen) -> str:
         .removeprefix("prepare dynamic resources: ")
         .rstrip(".")
     )
-
-
-def _event(event: EventSeen) -> str:
-    return f"{event.reason}: {foreign_text(event.message, _MAX_MESSAGE)}"
 
 
 def pod_cannot_end(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:

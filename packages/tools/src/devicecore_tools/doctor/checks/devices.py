@@ -202,8 +202,11 @@ def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Ho
             Evidence(Source.NODE, f"status.allocatable: {published:,}, status.capacity: {capacity:,}"),
             Evidence(Source.POD_RESOURCES, f"{count:,} healthy"),
         )
-        # The kubelet's answer leaves out devices whose topology has no nodes, so it is only a lower bound.
-        if published < count or (published > count and _lists_all(lists, resource)):
+        # The kubelet's answer leaves out devices whose topology has no nodes, so it is only a lower bound, unless it
+        # has each device that the checkpoint has.
+        in_file = lists.in_file.get(resource)
+        is_all = in_file is not None and lists.allocatable.get(resource, {}).keys() >= in_file
+        if published < count or (published > count and is_all):
             sentence = (
                 f"The Node has {published:,} allocatable {name(resource)}, but the kubelet has {count:,} healthy."
             )
@@ -217,12 +220,6 @@ def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Ho
         else:
             continue
         yield Found(sentence, evidence, resource)
-
-
-def _lists_all(lists: Lists, resource: str) -> bool:
-    """Whether the kubelet lists each device that its checkpoint lists, so that its answer leaves out none."""
-    in_file = lists.in_file.get(resource)
-    return in_file is not None and (lists.allocatable or {}).get(resource, {}).keys() >= set(in_file)
 
 
 def many_numa_nodes(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:

@@ -11,7 +11,7 @@ from devicecore.domain.text import counted
 from devicecore_tools.doctor.dra import DraDevices
 from devicecore_tools.doctor.findings import Evidence, Found, by_number, described, devices_of, name, names
 from devicecore_tools.doctor.look import Look, Source, grouped
-from devicecore_tools.doctor.precedence import AllocationSeen, Holders, Lists, Owner, OwnerState, api_omits
+from devicecore_tools.doctor.precedence import Holders, Lists, Owner, OwnerState, api_omits
 
 
 def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:
@@ -109,7 +109,9 @@ def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Fou
         elif allocation.devices and _is_missing_in_the_answer(look, owner):
             what = devices_of([*allocation.devices], allocation.resource)
             sentence = f"The checkpoint gives {what} to {described(owner)}, and the kubelet lists no such container."
-            evidence = (_in_checkpoint(allocation), Evidence(Source.POD_RESOURCES, "no container with these devices"))
+            entry = f"pod {name(owner.uid)}, container {name(owner.container)}: {names([*allocation.devices])}"
+            in_api = Evidence(Source.POD_RESOURCES, "no container with these devices")
+            evidence = (Evidence(Source.CHECKPOINT, entry), in_api)
             yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices))
 
 
@@ -141,9 +143,3 @@ def _exclude_each_other(owners: tuple[Owner, ...]) -> bool:
     if pod is None:
         return False  # one of them may be an init container that has ended
     return sum(not owner.is_reusable for owner in owners) > 1
-
-
-def _in_checkpoint(allocation: AllocationSeen) -> Evidence:
-    owner = allocation.owner
-    text = f"pod {name(owner.uid)}, container {name(owner.container)}: {names([*allocation.devices])}"
-    return Evidence(Source.CHECKPOINT, text)

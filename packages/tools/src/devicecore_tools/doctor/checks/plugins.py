@@ -132,7 +132,8 @@ def socket_without_resource(look: Look, kubelet: KubeletNow, holders: Holders, l
         return  # a plugin has registered, and the other sources are older
     left = tuple(one for one in sockets.plugins if sockets.served.get(f"device-plugins/{one}") is not False)
     if left:
-        sentence = f"{_sockets(left)} in the kubelet's directory, but no resource is registered."
+        there_are = f"There {by_number(left, 'is', 'are')} {counted(len(left), 'socket')} of plugins"
+        sentence = f"{there_are} in the kubelet's directory, but no resource is registered."
         yield Found(sentence, (Evidence(Source.SOCKETS, names(left)), _registered(lists)))
 
 
@@ -239,10 +240,6 @@ def list_near_limit(lists: Lists) -> Iterator[Found]:
                 f"The device list of {name(label)} has {how} the {MAX_LIST_BYTES:,} bytes that a kubelet accepts."
             )
             yield Found(sentence, (evidence,), resource)
-
-
-def _sockets(sockets: tuple[str, ...]) -> str:
-    return f"There {by_number(sockets, 'is', 'are')} {counted(len(sockets), 'socket')} of plugins"
 
 
 def _registered(lists: Lists, resource: str | None = None) -> Evidence:

@@ -36,7 +36,7 @@ def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look
     from devicecore_tools.doctor.sources.api_server import read_objects
 
     answers = read_objects("", kubeconfig)
-    nodes = _by_node(answers["Node"], _named)
+    nodes = _by_node(answers["Node"], lambda node: [(node["metadata"]["name"].text(), node.data)])
     if isinstance(nodes, str):
         raise ValueError(nodes)  # noqa: TRY004 - the server could not be asked
     pods = _by_node(answers["Pod"], _bound)
@@ -82,10 +82,6 @@ def _by_node(objects: Any, placed: Callable[[Value], Iterable[tuple[str, Any]]])
         return grouped(part for one in items for part in placed(one))
     except DocumentError as error:
         return str(error)
-
-
-def _named(node: Value) -> Iterator[tuple[str, Any]]:
-    yield node["metadata"]["name"].text(), node.data
 
 
 def _bound(pod: Value) -> Iterator[tuple[str, Any]]:
