@@ -42,6 +42,7 @@ _MAX_CELL = 120  # characters of a cell in the table
 _HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "SOURCE", "STATE")
 _NEGATIVE, _UNUSABLE = 1, 2
 _MODE = 0o644  # of pages and pictures: they are made to be shown
+_OF_ALL_NODES = ("all_nodes", "kubeconfig", "in_cluster", "as_json", "patience")  # options that mean something for them
 _CLEAR = "\x1b[H\x1b[2J"
 
 Wait = Callable[[float], bool]
@@ -126,9 +127,7 @@ def doctor(
     if save is not None and Path(save).is_file():
         raise click.UsageError(f"--save: {save} is a file, expected the name of a directory.")
     if all_nodes:
-        if not (sources["kubeconfig"] or sources["in_cluster"]):
-            raise click.UsageError("--all-nodes needs --kubeconfig or --in-cluster.")
-        return _all_nodes(sources["kubeconfig"], patience, as_json=as_json)
+        return _all_nodes(context, sources["kubeconfig"], patience, as_json=as_json)
     read = node_sources(**sources)
     if save is not None:
         _save(read, save)
@@ -146,8 +145,17 @@ def doctor(
                 return _status(report, ())
 
 
-def _all_nodes(kubeconfig: object, patience: float | None, *, as_json: bool) -> int:
-    """Print what is wrong on each node, as two looks at the API server say."""
+def _all_nodes(context: click.Context, kubeconfig: object, patience: float | None, *, as_json: bool) -> int:
+    """Print what is wrong on each node, as two looks at the API server say.
+
+    Raises click.UsageError if an option is given that means nothing for all nodes.
+    """
+    if not (kubeconfig or context.params["in_cluster"]):
+        raise click.UsageError("--all-nodes needs --kubeconfig or --in-cluster.")
+    for option in context.command.params:
+        is_given = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
+        if is_given and option.name not in _OF_ALL_NODES:
+            raise click.UsageError(f"--all-nodes and {option.opts[0]} exclude each other.")
     from devicecore_tools.doctor.sources.cluster import NO_NODE, looks_at_all_nodes
 
     assert kubeconfig is None or isinstance(kubeconfig, str)  # noqa: S101 - for mypy: click has checked it
