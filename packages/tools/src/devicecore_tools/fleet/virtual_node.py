@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.memory import MemoryStore
+from devicecore.adapters.pod_resources import PodResourcesServer
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.ledger import Ledger
@@ -212,8 +213,6 @@ class VirtualNode(HasLifecycle):
         return directory
 
     def _serve_pod_resources(self, directory: Path, engine: NodeEngine, manager: DeviceManager) -> None:
-        from devicecore.adapters.pod_resources import PodResourcesServer
-
         socket = _directory_of(self.name, directory) / "pod-resources" / "kubelet.sock"
         server = PodResourcesServer(socket, engine.snapshot, sweep=manager.update_allocated_devices)
         server.start()

@@ -13,7 +13,7 @@ from devicecore.domain.errors import DocumentError
 from devicecore.wire import podresources, podresources_v1alpha1
 from devicecore_tools.doctor.look import ClaimedDeviceSeen, HoldingSeen, PodResourcesSeen, Reading
 from devicecore_tools.doctor.sources.large_documents import read_document_file
-from devicecore_tools.doctor.sources.names import ALLOCATABLE_NAME, LIST_NAME
+from devicecore_tools.doctor.sources.record import ALLOCATABLE_NAME, LIST_NAME
 
 _MAX_DIGITS = 19
 

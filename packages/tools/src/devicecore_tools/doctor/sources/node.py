@@ -39,10 +39,10 @@ from devicecore_tools.doctor.look import (
     StateFileSeen,
 )
 from devicecore_tools.doctor.sources import record
+from devicecore_tools.doctor.sources.cdi import CDI_DIRECTORIES, read_cdi
 from devicecore_tools.doctor.sources.claims import allocations_in, read_claims, read_health, slices_in
 from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
 from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
-from devicecore_tools.doctor.sources.names import LIST_NAME
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, read_running_pods
 from devicecore_tools.doctor.sources.state_files import SYSTEM, read_state_files
 from devicecore_tools.doctor.sources.taint_rules import TaintRule, added_taints, rules_in
@@ -117,8 +117,6 @@ class NodeSources:
         if self.plugins and self._directory is None:
             raise SourcesError("--plugins needs --root, the directory of the plugins' sockets.")
         if not self.cdi_directories and (self._directory is not None or self.pod_resources is not None):
-            from devicecore_tools.doctor.sources.cdi import CDI_DIRECTORIES
-
             self.cdi_directories = CDI_DIRECTORIES
 
     @property
@@ -238,14 +236,14 @@ class NodeSources:
 
     def _read_pod_resources(self) -> Reading[PodResourcesSeen]:
         if self.pod_resources is None and self._reasons is not None and self.root is not None:
-            reason = self._reasons.get(LIST_NAME) or self._not_in_record(LIST_NAME)
+            reason = self._reasons.get(record.LIST_NAME) or self._not_in_record(record.LIST_NAME)
             if "Connection refused" in reason:  # gRPC says it in 240 characters
                 reason = NOBODY_LISTENS
             return Reading(self.root, problem=reason) if reason else self._saved_pod_resources(self.root)
         socket = self.pod_resources or (self._directory.pod_resources if self._directory else None)
         if socket is None:
             return Reading(problem=_add("--pod-resources", "--root"))
-        if self.pod_resources is None and self.root and self._beside(LIST_NAME):
+        if self.pod_resources is None and self.root and self._beside(record.LIST_NAME):
             return self._saved_pod_resources(self.root)
         try:
             from devicecore_tools.doctor.sources.pod_resources import read_pod_resources
@@ -276,8 +274,6 @@ class NodeSources:
         return read_plugins(directory.plugins, found.plugins, directory.registry, found.registry, self.plugin_timeout)
 
     def _read_cdi(self) -> Reading[CdiSeen]:
-        from devicecore_tools.doctor.sources.cdi import read_cdi
-
         if (saved := self._beside(record.CDI)) is not None and not self.cdi_directories:
             return record.read_saved(saved, CdiSeen)
         if self.cdi_directories:
