@@ -46,7 +46,7 @@ _OF_ALL_NODES = ("all_nodes", "kubeconfig", "in_cluster", "as_json", "patience")
 _CLEAR = "\x1b[H\x1b[2J"
 
 Wait = Callable[[float], bool]
-"""Waits for some seconds; whether a signal ended the wait."""
+"""Waits for some seconds. Returns whether a signal ended the wait."""
 
 
 @click.command(context_settings={"allow_extra_args": True})  # so that we can say what to write instead

@@ -307,7 +307,7 @@ def _n(number: float) -> str:
 
 
 def _heading(title: str, counts: str, style: str, x: float, y: float) -> tuple[str, float]:
-    """A title and its counts at the right, below it if there is no room beside it; where the last line stands."""
+    """Draw a title with its counts at the right, or below it without room. Return also where the last line stands."""
     size = 15 if style == "t" else _BOLD_13
     end = ""
     text = f'<text class="{style}" x="{_n(x)}" y="{_n(y)}">{_fitted(title, WIDTH, size)}</text>'
@@ -318,7 +318,7 @@ def _heading(title: str, counts: str, style: str, x: float, y: float) -> tuple[s
 
 
 def _lines(text: str, y: float, *, x: float = 0, style: str = "", room: float = WIDTH) -> tuple[str, float]:
-    """At most three lines of a text from outside, and where the next would stand."""
+    """Draw at most three lines of a text from outside. Return also where the next line would stand."""
     kind = f' class="{style}"' if style else ""
     lines = _wrapped(text, room)
     drawn = (

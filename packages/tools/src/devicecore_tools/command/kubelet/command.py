@@ -123,7 +123,7 @@ def _rest(worked: float) -> float:
 
 
 def _print_result(state: "KubeletState", name: str, *, as_json: bool) -> int:
-    """Print the state at the end of a run with `--once`; return the exit status."""
+    """Print the state at the end of a run with `--once`. Return the exit status."""
     if as_json:
         print_json(state.to_json(name))
     else:

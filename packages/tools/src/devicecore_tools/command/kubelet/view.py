@@ -300,7 +300,7 @@ class _Drawing:
 
 
 def log_section(log_lines: Sequence[str], count: int) -> Iterator[Text]:
-    """Yield a title and the last lines of the log; nothing if there are none."""
+    """Yield a title and the last lines of the log, if there are any."""
     if log_lines:
         yield Text("log", style="bold")
     for line in log_lines[-count:]:

@@ -22,7 +22,7 @@ Element = tuple[str, Iterable[str], tuple[int, ...]]  # of a resource: ids, and 
 
 
 def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
-    """The answers in the files of a directory; without the second file, the kubelet does not offer that call."""
+    """Return the answers in the files of a directory. Without the second file, the kubelet does not offer that call."""
     place = directory / LIST_NAME
     try:
         pods = _answer(place, "pod_resources").sequence()

@@ -185,7 +185,7 @@ class RegisteredNode(NodeStatusSink):
             return node_status(self._description, (capacity, allocatable))
 
     def _register(self, requests: KubeApiRequests) -> Json:
-        """Make the Node, or take the one there is; return it."""
+        """Return the Node, which is made if there is none."""
         now = self._wall()
         wanted = node_object(self._description, now)
         try:
