@@ -23,11 +23,9 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
 from devicecore_tools.doctor.look import (
     NOBODY_LISTENS,
-    AllocatedClaimSeen,
     CdiSeen,
     CheckpointSeen,
     ClaimsSeen,
-    EventSeen,
     Look,
     NodeSeen,
     PluginSeen,
@@ -285,8 +283,8 @@ class NodeSources:
 
     def _read_objects(self, api: PodResourcesSeen | None) -> dict[str, Any]:
         answers = self._ask_api() if self.uses_api else {}
-        node: Reading[NodeSeen] = self._object(record.NODE, self.node, answers, node_in, "--node")
-        pods: Reading[tuple[PodSeen, ...]] = self._object(record.PODS, self.pods, answers, pods_in, "--pods")
+        node = self._object(record.NODE, self.node, answers, node_in, "--node")
+        pods = self._object(record.PODS, self.pods, answers, pods_in, "--pods")
         if not pods.place and (running := self._beside(record.RUNNING)):
             pods = read_running_pods(running)
         node = _of_this_node(api, pods.value, node)
@@ -295,7 +293,7 @@ class NodeSources:
         bound = {one.node for one in pods.value or () if one.node}
         name = self.node_name or (node.value.name if node.value else "") or (bound.pop() if len(bound) == 1 else "")
 
-        rules: Reading[tuple[TaintRule, ...]] = self._object(record.RULES, None, answers, rules_in, "--root")
+        rules = self._object(record.RULES, None, answers, rules_in, "--root")
 
         def published(document: Value) -> tuple[PublishedDeviceSeen, ...]:
             node = self.documents.get(record.NODE)
@@ -303,20 +301,14 @@ class NodeSources:
             kept_back = rules.value or ()
             return tuple(evolve(one, is_tainted=one.is_tainted or _is_kept_back(one, kept_back)) for one in found)
 
-        slices: Reading[tuple[PublishedDeviceSeen, ...]] = self._object(
-            record.SLICES, self.slices, answers, published, "--slices"
-        )
+        slices = self._object(record.SLICES, self.slices, answers, published, "--slices")
         if slices.value is not None and rules.place and rules.value is None:
             note = f"DeviceTaintRules were not read, so a device that one taints may be called free: {rules.problem}"
             slices = evolve(slices, notes=(*slices.notes, note))
-        allocations: Reading[tuple[AllocatedClaimSeen, ...]] = self._object(
-            record.CLAIMS, self.resourceclaims, answers, allocations_in, "--resourceclaims"
-        )
+        claims = self._object(record.CLAIMS, self.resourceclaims, answers, allocations_in, "--resourceclaims")
         self._object(record.CLASSES, None, answers, lambda _: (), "--root")  # only its document is used
-        events: Reading[tuple[EventSeen, ...]] = self._object(
-            record.EVENTS, self.events, answers, events_in, "--events"
-        )
-        return {"node": node, "pods": pods, "slices": slices, "allocations": allocations, "events": events}
+        events = self._object(record.EVENTS, self.events, answers, events_in, "--events")
+        return {"node": node, "pods": pods, "slices": slices, "allocations": claims, "events": events}
 
     def _ask_api(self) -> dict[str, Any]:
         try:
