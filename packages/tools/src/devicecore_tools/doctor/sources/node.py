@@ -156,11 +156,15 @@ class NodeSources:
 
     def save(self, directory: str, look: Look) -> None:
         """Write what `look` said into a directory, as a record. Raises OSError if a file cannot be written."""
-        root = self._directory.root if self._directory else self.root if self._reasons is not None else None
         checkpoint = self.checkpoint or (self._directory.checkpoint if self._directory else None)
-        record.save(directory, look, root, checkpoint, self.documents, taken=self._read_at)
+        record.save(directory, look, self._kubelet_root, checkpoint, self.documents, taken=self._read_at)
 
     # --- the kubelet's files ------------------------------------------------------------------------------------------
+
+    @property
+    def _kubelet_root(self) -> str | None:
+        """The directory with the kubelet's files: its own, or a record."""
+        return self._directory.root if self._directory else self.root if self._reasons is not None else None
 
     def _in_record(self, name: str) -> str | None:
         """Return the path of a file in the record, or None if there is no record."""
@@ -201,10 +205,9 @@ class NodeSources:
         return read_claims(self._directory.claims, may_be_absent=self._directory.has_root)
 
     def _read_health(self) -> Reading[Any]:
-        path = self._in_record(record.HEALTH_NAME)
-        if path is None and self._directory is not None:
-            path = str(Path(self._directory.root) / record.HEALTH_NAME)
-        return read_health(path, self._time()) if path else Reading(problem=_add("--root"))
+        if (root := self._kubelet_root) is None:
+            return Reading(problem=_add("--root"))
+        return read_health(str(Path(root) / record.HEALTH_NAME), self._time())
 
     def _time(self) -> int:
         """Return when the sources were read. Of a record that does not say it, nothing is of now."""
@@ -218,12 +221,9 @@ class NodeSources:
         return self._read_at
 
     def _read_state_files(self) -> Reading[tuple[StateFileSeen, ...]]:
-        root = self._directory.root if self._directory else self.root if self._reasons is not None else None
-        return (
-            read_state_files(root, SYSTEM if root == DEFAULT_ROOT else None)
-            if root
-            else Reading(problem=_add("--root"))
-        )
+        if (root := self._kubelet_root) is None:
+            return Reading(problem=_add("--root"))
+        return read_state_files(root, SYSTEM if root == DEFAULT_ROOT else None)
 
     # --- sockets ------------------------------------------------------------------------------------------------------
 
