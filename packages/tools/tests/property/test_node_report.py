@@ -6,17 +6,8 @@ from pathlib import Path
 from random import Random
 
 from attrs import evolve
+from devicecore_tools.doctor import look as looks
 from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.look import (
-    ClaimsSeen,
-    Look,
-    NodeSeen,
-    PluginSeen,
-    PodResourcesSeen,
-    PodSeen,
-    Reading,
-    SocketsSeen,
-)
 from devicecore_tools.doctor.report import check, report
 from devicecore_tools.doctor.sources.answers import by_resource, seen_of
 from devicecore_tools.doctor.sources.kubelet_directory import read_checkpoint
@@ -80,23 +71,23 @@ class CleanSteps(Steps):
             for device in sorted(names)
         ]
 
-    def observe(self, file: Path) -> Look:
+    def observe(self, file: Path) -> looks.Look:
         """What each source says of the node at rest."""
         world = self.world
         if world.disk.content.blob is not None:
             file.write_bytes(world.disk.content.blob)
         active = [pod for uid, pod in world.specs.items() if uid in world.pods.active]
         running = [pod for pod in active if self._has_its_devices(pod)]
-        pods = tuple(PodSeen(pod, "Running" if pod in running else "Pending") for pod in world.specs.values())
+        pods = tuple(looks.PodSeen(pod, "Running" if pod in running else "Pending") for pod in world.specs.values())
         status = world.manager.status
-        return Look(
+        return looks.Look(
             read_checkpoint(str(file)),
-            Reading.of("", SocketsSeen(kubelet=True, plugins=tuple(str(one) for one in world.instances))),
-            Reading.of("", self._api(Snapshot(world.node, active))),
-            Reading.of("", pods),
-            Reading.of("", NodeSeen("n", "v1.36.2", counts(status.capacity), counts(status.allocatable))),
-            Reading.of("", tuple(self._plugins())),
-            claims=Reading.of("", ClaimsSeen(pods={"default/extended": tuple(map(str, world.specs))})),
+            looks.Reading.of("", looks.SocketsSeen(kubelet=True, plugins=tuple(str(one) for one in world.instances))),
+            looks.Reading.of("", self._api(Snapshot(world.node, active))),
+            looks.Reading.of("", pods),
+            looks.Reading.of("", looks.NodeSeen("n", "v1.36.2", counts(status.capacity), counts(status.allocatable))),
+            looks.Reading.of("", tuple(self._plugins())),
+            claims=looks.Reading.of("", looks.ClaimsSeen(pods={"default/extended": tuple(map(str, world.specs))})),
         )
 
     def _has_its_devices(self, pod: Pod) -> bool:
@@ -109,15 +100,15 @@ class CleanSteps(Steps):
             if resource in RESOURCES
         )
 
-    def _api(self, snapshot: Snapshot) -> PodResourcesSeen:
+    def _api(self, snapshot: Snapshot) -> looks.PodResourcesSeen:
         if self.chance.random() < 0.2:
             return seen_of("v1alpha1", list_pods_v1alpha1(snapshot), None)
         allocatable = by_resource(allocatable_resources(snapshot).devices)
         return seen_of("v1", list_pods(snapshot), allocatable if self.chance.random() < 0.8 else None)
 
-    def _plugins(self) -> list[PluginSeen]:
+    def _plugins(self) -> list[looks.PluginSeen]:
         return [
-            PluginSeen(
+            looks.PluginSeen(
                 str(instance),
                 "",
                 instance.plugin.options,
@@ -128,14 +119,14 @@ class CleanSteps(Steps):
             for instance in self.world.instances
         ]
 
-    def some_sources(self, look: Look) -> Look:
+    def some_sources(self, look: looks.Look) -> looks.Look:
         """The look without some of its sources."""
         names = ["checkpoint", "sockets", "pod_resources", "pods", "node", "plugins"]
         dropped = {name for name in names if self.chance.random() < 0.3}
-        return evolve(look, **dict.fromkeys(dropped, Reading(problem="not read")))
+        return evolve(look, **dict.fromkeys(dropped, looks.Reading(problem="not read")))
 
 
-def clean_history(seed: int) -> tuple[CleanSteps, Look]:
+def clean_history(seed: int) -> tuple[CleanSteps, looks.Look]:
     """The steps of a history that has come to rest, and a look at its node."""
     steps = CleanSteps(seed)
     steps.start()
