@@ -8,7 +8,6 @@ is gone does not fit. The answer names the claims that could not be decided, and
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
-from typing import Literal
 
 from attrs import evolve, field, frozen
 
@@ -236,9 +235,6 @@ class NotNow:
     """The pod does not start on the node as it is, for a reason that is not the device manager's."""
 
     reason: str
-
-    def __bool__(self) -> Literal[False]:
-        return False
 
     def __str__(self) -> str:
         return self.reason

@@ -433,4 +433,5 @@ def _said(outcome: Outcome, containers: Sequence[str]) -> Iterator[Said]:
     elif outcome.kind in (OutcomeKind.CLAIMS_FAILED, OutcomeKind.CLAIM_UNUSABLE):
         yield words_of_events.not_prepared(outcome.kubelet_message)
     elif outcome.is_start_failure:
-        yield from (words_of_events.not_started(name, outcome.kubelet_message) for name in containers[:1])
+        error = f"Error: {outcome.kubelet_message}"
+        yield from (Said("Failed", error, is_warning=True, container=name) for name in containers[:1])
