@@ -315,7 +315,7 @@ class NodeSources:
             from devicecore_tools.doctor.sources.api_server import read_objects
         except ModuleNotFoundError as error:
             return dict.fromkeys(_KINDS.values(), _needs(error, "httpx2"))
-        return read_objects(self.node_name or "", self.kubeconfig, _KINDS.values())
+        return read_objects(self.node_name or "", self.kubeconfig, _KINDS.values(), self.events_of)
 
     def _object(
         self, name: str, given: str | None, answers: dict[str, Any], read: Callable[[Value], Seen], option: str
