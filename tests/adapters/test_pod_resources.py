@@ -301,3 +301,19 @@ def test_a_path_that_cannot_be_served_is_refused(directory: Path, place: str, er
     with pytest.raises(error):
         PodResourcesServer(directory / place, lambda: pytest.fail("nobody asks")).start()
     assert stat.S_ISREG((directory / "file").stat().st_mode)
+
+
+def test_a_start_that_gets_no_thread_fails_and_works_later(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of gRPC without its thread never says that it has stopped."""
+
+    def refuse(_: object) -> None:
+        problem = "can't start new thread"
+        raise RuntimeError(problem)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(DirectoryError, match="can't start new thread"):
+            stage.server.start()
+    stage.server.start()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    stage.server.stop()

@@ -14,7 +14,6 @@ from typing import IO, ClassVar
 import httpx2
 import pytest
 from attrs import define
-from devicecore_tools.conformance.dra.checks.directory_watch import WatchedDirectory
 from devicecore_tools.node.cluster import endpoint, pod_watch, writer
 from devicecore_tools.node.cluster.pods import NodePods
 from devicecore_tools.node.cluster.requests import KubeApiRequests
@@ -348,26 +347,6 @@ def processes() -> Iterator[LifecycleHarness]:
         )
 
 
-@contextmanager
-def watched_directories() -> Iterator[LifecycleHarness]:
-    """Its own module is left out: an interrupt just after inotify_init1 has no way to close the descriptor."""
-    with tempfile.TemporaryDirectory() as path:
-        directory = Path(path, "watched")
-        directory.mkdir()
-
-        def write(subject: WatchedDirectory) -> None:
-            Path(directory, "file").write_text("text", encoding="utf-8")
-            assert subject.modified() == {"file"}
-
-        @contextmanager
-        def missing() -> Iterator[None]:
-            away = directory.rename(Path(path, "away"))
-            yield
-            away.rename(directory)
-
-        yield Harness(lambda: WatchedDirectory(directory), [], write, failing=missing)
-
-
 # --- an API server, and what talks to one -----------------------------------------------------------------------------
 
 
@@ -447,7 +426,6 @@ RUNNING: dict[str, MakeLifecycle] = {
     "metrics server": metrics_servers,
     "server that refuses logs": refusal_servers,
     "plugin process": processes,
-    "watched directory": watched_directories,
     "API server": api_servers,
 }
 

@@ -144,6 +144,7 @@ def test_health_that_is_written_is_read_again(drivers: dict[DriverName, list[Dev
 @example(b'{"d":{"Devices":{"a/b":{"LastUpdated":"0001-01-01T00:00:00+14:00"}}}}')
 @example(b'{"d":{"Devices":{"a/b":{"HealthCheckTimeout":1.5}}}}')
 @example(b'{"d":{"Devices":{"a/b":{"HealthCheckTimeout":null}}}}')
+@example(b'{"d":{"Devices":{"a/b":{"HealthCheckTimeout":"30s"}}}}')
 def test_any_bytes_are_health_or_malformed(blob: bytes) -> None:
     try:
         cache = health_file.decode(blob)

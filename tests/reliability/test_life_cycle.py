@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +32,7 @@ from devicecore import (
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.adapters.memory import MemoryPods, MemorySink, MemoryStore, MemoryTransport
+from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.checkpoint import decode
 from devicecore.domain.errors import (
@@ -44,9 +46,13 @@ from devicecore.domain.errors import (
 )
 from devicecore.domain.events import Event, PluginRegistered
 from devicecore.domain.notifications import Allocated, Notification
+from devicecore.dra_manager import DraManager
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.ports.transport import Listener
+from devicecore.runtime import lifecycle, run
+from devicecore.runtime.saver_thread import SaverThread
 from devicecore.testing.faults import Gate
+from devicecore.testing.interrupts import Interrupts
 from tests.memory_manager import ActingSink, nothing
 from tests.reliability.scale import scale
 
@@ -229,6 +235,32 @@ def test_starts_and_stops_in_many_threads_end_in_one_state() -> None:
     with manager:
         transport.connect(gpus())
         assert isinstance(manager.admit(pod("p")), Admitted)
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        lambda saver: DeviceManager(Transport(), Store(), MemorySink(), saver=saver),
+        lambda saver: DraManager(MemoryDriverTransport(), MemoryClaims(), Store(), saver=saver),
+    ],
+    ids=["device manager", "DRA manager"],
+)
+@pytest.mark.parametrize("method", ["start", "stop"])
+def test_an_interrupt_inside_what_python_has_for_threads_leaves_nothing_locked(
+    method: str, new: Callable[[SaverThread], DeviceManager | DraManager]
+) -> None:
+    """An interrupt may leave the lock of a `threading.Event` taken, for example."""
+    saver = SaverThread()
+    for at in count(1):
+        manager, point = new(saver), Interrupts(at, lifecycle, run, threading)
+        if method == "stop":
+            manager.start()
+        in_thread(point.interrupt, getattr(manager, method)).result(LIMIT)
+        for each in (manager.stop, manager.start, manager.tick, manager.stop):
+            in_thread(each).result(LIMIT)
+        if not point.is_reached:
+            break
+    saver.end()
 
 
 # --- calls from inside ------------------------------------------------------------------------------------------------

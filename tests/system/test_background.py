@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import threading
+from itertools import count
 
 import pytest
 
 from devicecore.system import background
 from devicecore.system.background import SupervisedThread, bounded_backoff, end, supervise
+from devicecore.testing.interrupts import Interrupts
 
 PATIENCE = 30.0  # seconds
 
@@ -130,3 +132,20 @@ def test_the_pause_grows_to_its_bound_and_stays_there_for_any_number_of_failures
     pauses = [bounded_backoff(failures, 0.5, 120.0) for failures in range(1, 3000)]
     assert pauses[:9] == [0.5, 1, 2, 4, 8, 16, 32, 64, 120]
     assert set(pauses[8:]) == {120.0}
+
+
+def test_a_stop_after_an_interrupted_stop_ends_the_thread() -> None:
+    def wait(stopping: threading.Event) -> None:
+        stopping.wait()
+
+    for at in count(1):
+        thread = SupervisedThread("task", wait)
+        thread.start()
+        point, stop = Interrupts(at, background, threading), threading.Thread(target=thread.stop, daemon=True)
+        point.interrupt(thread.stop)
+        stop.start()
+        stop.join(PATIENCE)
+        assert not stop.is_alive()
+        assert thread.stop()
+        if not point.is_reached:
+            break

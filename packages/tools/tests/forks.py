@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from devicecore_tools.command.commands import PLACES
+from devicecore_tools.command.commands import COMMANDS
 from devicecore_tools.command.main import main
 from devicecore_tools.conformance.processes import orphans_come_here
 
@@ -29,7 +29,7 @@ _NAMES = ("conformance/run_driver", "interop/stranger_driver", "interop/stranger
 _SCRIPTS = {str(_HERE / f"{name}.py") for name in (*_NAMES, "kit/faulty_plugin")}
 _COMMAND = ("-m", "devicecore_tools")
 _PRELOADED = (
-    *(place.partition(":")[0] for place in PLACES.values()),
+    *(f"devicecore_tools.command.{place.partition(':')[0]}" for place, _ in COMMANDS.values()),
     "http.client",
     "devicecore.wire.dra_health_v1alpha1",
     "devicecore.wire.dra_v1",

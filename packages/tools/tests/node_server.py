@@ -8,6 +8,7 @@ from typing import Any
 from devicecore_tools.testing.api_server import LocalApiServer, Request
 from devicecore_tools.testing.api_server.fields import keyed, updated
 from devicecore_tools.testing.api_server.kinds import KINDS
+from devicecore_tools.testing.api_server.store import ObjectPlace
 
 from tests.adapters import certificates
 
@@ -42,7 +43,7 @@ class NodeServer(LocalApiServer):
             if status is not None:
                 node["status"] = copy.deepcopy(status)
                 owners = updated({}, keyed({"status": status}), {}, (manager, "Update", "status"))
-                self.store._write(_NODE, ("", name), node, owners)  # noqa: SLF001 - the way around the rules
+                self.store._write(ObjectPlace(_NODE, "", name), node, owners)  # noqa: SLF001 - the way around the rules
 
     def node(self, name: str) -> Json:
         """A Node as it is now."""
@@ -59,7 +60,7 @@ class NodeServer(LocalApiServer):
     def apply(self, name: str, status: Json, *, manager: str) -> None:
         """Apply a Node's status, as another client would that applies (server-side apply)."""
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
-        self.store.apply(_NODE, "", name, body, in_status=True, manager=manager, force=True)
+        self.store.apply(ObjectPlace(_NODE, "", name), body, in_status=True, manager=manager, force=True)
 
     @property
     def calls(self) -> list[Request]:

@@ -4,9 +4,12 @@ Law: nothing of one run is used in another run or in another process.
 """
 
 import os
-import threading
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 from devicecore.domain.errors import ForkedError
+
+_LOOK_AGAIN = 1.0  # seconds after which a waiting thread looks again, because an interrupt may lose its wake-up
 
 # The number of this process. Every call checks it, and asking the kernel would make each 4 microseconds slower. A fork
 # that Python is not told of is not noticed, but the interpreter does not work in such a process either.
@@ -20,6 +23,29 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
+class Latch:
+    """Something that happens once, and for which threads wait.
+
+    An interrupt inside `threading.Event` may leave its lock taken, because that is written in Python. Then each later
+    call would hang.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._wake_ups = SimpleQueue[None]()
+
+    def set(self) -> None:
+        """Let all threads go on that wait, now or later."""
+        self._is_set = True
+        self._wake_ups.put(None)
+
+    def wait(self) -> None:
+        """Wait until it is set."""
+        while not self._is_set:
+            with suppress(Empty):
+                self._wake_ups.put(self._wake_ups.get(timeout=_LOOK_AGAIN))  # for the next thread that waits
+
+
 class Run:
     """From the beginning of a start to the end of its stop. Runs are compared by identity.
 
@@ -31,7 +57,7 @@ class Run:
         self.is_started = False
         self.is_stopped = False
         self.is_over = False
-        self.is_restored: threading.Event = threading.Event()
+        self.is_restored: Latch = Latch()
         self._process = _process[0]
 
     def check_process(self) -> None:

@@ -29,8 +29,8 @@ class SaverThread:
         self._requests = _Requests()
         # `is_alive` is never called: an interrupt inside it makes it return False for ever.
         self._thread = threading.Thread(target=_serve, args=(self._requests,), name="devicecore-saver", daemon=True)
+        finalize(self, self._requests.put, None).atexit = False  # before the start, in which an interrupt may come
         self._thread.start()
-        finalize(self, self._requests.put, None).atexit = False
 
     def request(self, save: Save, patience: float | None) -> bool:
         """Have `save` called, and wait until it has returned. Return False if that took longer than `patience` seconds.

@@ -68,6 +68,31 @@ async def end(task: "asyncio.Task[NoReturn]") -> None:
         await asyncio.wait([task], timeout=0.1)
 
 
+class _Stopping(threading.Event):
+    """An event that can be set again after an interrupt.
+
+    One inside `Event.set` may leave its lock taken, because the condition's own `with` is written in Python.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        with self._lock:
+            self._changed.notify_all()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        with self._lock:
+            return self._changed.wait_for(self.is_set, timeout)
+
+
 class SupervisedThread:
     """A daemon thread that keeps `run` running until `stop`.
 
@@ -77,7 +102,7 @@ class SupervisedThread:
     def __init__(self, name: str, run: Callable[[threading.Event], None]) -> None:
         self._name = name
         self._run = run
-        self._stopping = threading.Event()
+        self._stopping = _Stopping()
         self._thread = threading.Thread(target=self._keep_running, name=name, daemon=True)
 
     def start(self) -> None:

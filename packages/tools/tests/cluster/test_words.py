@@ -24,6 +24,7 @@ from devicecore_tools.testing.api_server.patching import strategically_merged
 from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.access import RequestError
 from devicecore.adapters.kube_api.requests import PODS
+from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.dra.errors import DriverNotRegisteredError, PrepareError
 from devicecore.domain.dra.health import ClaimedDeviceHealth, ClaimHealth, DraHealth
 from devicecore.domain.health import ResourceHealth
@@ -295,7 +296,7 @@ def test_a_node_and_its_patches_are_those_of_a_kubelet() -> None:
     assert node["metadata"]["annotations"] == {"devicecore.io/containers": "none"}
     assert {"type": "ContainersRun", "status": "False"}.items() <= node["status"]["conditions"][-1].items()
     ready = evolve(description, problem="")
-    gpus = ({"acme.io/gpu": 2}, {"acme.io/gpu": 2})
+    gpus = NodeStatus({ResourceName(GPU): 2}, {ResourceName(GPU): 2})
     steps = [
         (nodes.node_status(ready), started),
         (nodes.node_status(ready, gpus), time("2026-11-22T05:02:59Z")),

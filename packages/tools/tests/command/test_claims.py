@@ -248,11 +248,15 @@ def test_an_api_server_alone_does_not_say_which_devices_are_free(place: Path, ca
     (place / "pod.json").write_text(json.dumps(pod))
     with LocalApiServer() as server:
         server.create({"kind": "Node", "metadata": {"name": "node-1"}})
+        about = {"kind": "Pod", "namespace": "default", "name": "train", "uid": "u"}
+        event = {"reason": "FailedScheduling", "message": "0/7 nodes are available: 7 Insufficient example.com/gpu."}
+        server.create({"kind": "Event", "metadata": {"name": "e"}, "involvedObject": about, **event})
         config = str(server.kubeconfig(place / "config"))
         for more in ([], ["--node-name", "node-1"]):
             assert run(place, "why", "pod.json", "--kubeconfig", config, *more) == 0
             said, errors = capsys.readouterr()
             assert "Available: 1" in said
+            assert "of 7 nodes" in said, "its events were not read"
             assert "tried on the node" not in said
             assert "NodeList" not in errors
 

@@ -13,7 +13,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from devicecore_tools.command.main import main
-from devicecore_tools.doctor import CHECKS, Source
+from devicecore_tools.doctor.checks import CHECKS
+from devicecore_tools.doctor.look import Source
 from prometheus_client.parser import text_string_to_metric_families
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
@@ -129,6 +130,8 @@ def test_nothing_to_read_is_status_2_with_a_sentence(tmp_path: Path, capsys: Cap
     ("arguments", "complaint"),
     [
         (["--json", "--metrics"], "--json and --metrics exclude each other."),
+        (["--in-cluster", "--all-nodes", "--metrics"], "--all-nodes and --metrics exclude each other."),
+        (["--in-cluster", "--all-nodes", "--root", "."], "--all-nodes and --root exclude each other."),
         (["--kubeconfig", "x", "--in-cluster", "--node-name", "n"], "--kubeconfig and --in-cluster exclude each other"),
         (["--in-cluster"], "--kubeconfig and --in-cluster need --node-name, the name of the Node object."),
         (["--pod-resources", "x", "--plugins"], "--plugins needs --root, the directory of the plugins' sockets."),

@@ -23,7 +23,7 @@ from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
 from devicecore.domain.dra.health import SECOND, DraHealth, HealthCache, ReportedHealth
 from devicecore.domain.dra.model import ClaimRef, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.dra.objects import resource_claim_of
-from devicecore.domain.dra.state_file import decode
+from devicecore.domain.dra.state_file import ClaimEntry, decode, encode
 from devicecore.domain.model import DeviceId
 from devicecore.dra_manager import DraManager
 from devicecore.dra_manager.health_record import HealthRecord
@@ -337,6 +337,27 @@ def test_after_a_restart_a_claim_waits_for_its_driver_to_be_released(tmp_path: P
         node.register(driver)  # the release is tried again at once
         node.wait_until_settled()
     assert driver.calls == [("prepare", "shared"), ("unprepare", "shared")]
+
+
+class CountingStore(MemoryStore):
+    """A store that counts what it saves."""
+
+    saves = 0
+
+    def save(self, blob: bytes) -> None:
+        self.saves += 1
+        super().save(blob)
+
+
+def test_many_pods_that_went_before_the_start_are_released_with_a_few_writes(tmp_path: Path) -> None:
+    """Each write is that of the whole file, so one for each pod would cost the square of their number."""
+    pods = tuple(f"u-{number}" for number in range(2_000))
+    store = CountingStore(encode([ClaimEntry("u-shared", "shared", "default", pods)]))
+    with Node(tmp_path, claim_store=store) as node:
+        node.claims.start()
+        node.wait_until(lambda state: not state.dra.claims)
+        node.wait_until_settled()
+    assert store.saves < 10
 
 
 def test_claims_that_were_lost_are_prepared_again_before_their_pod_counts_as_running(tmp_path: Path) -> None:

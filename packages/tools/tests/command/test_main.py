@@ -12,13 +12,14 @@ from pathlib import Path
 import click
 import pytest
 from click.shell_completion import ShellComplete
-from devicecore_tools.command.commands import PLACES, SUMMARIES
+from devicecore_tools.command.commands import COMMANDS
 from devicecore_tools.command.commands import devicecore as tree
 from devicecore_tools.command.main import main
 
 from devicecore.domain.checkpoint import CheckpointData, encode
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+MODULES = {f"devicecore_tools.command.{place.partition(':')[0]}" for place, _ in COMMANDS.values()}
 
 
 def run_python(script: str) -> "subprocess.CompletedProcess[str]":
@@ -136,23 +137,22 @@ def test_help_loads_no_command() -> None:
     script = "import sys; from devicecore_tools.command.main import main; main(['--help']); print(*sys.modules)"
     ran = run_python(script)
     loaded = set(ran.stdout.splitlines()[-1].split())
-    assert not loaded & {place.partition(":")[0] for place in PLACES.values()}
+    assert not loaded & MODULES
     assert not loaded & {"attrs", "grpc", "google.protobuf", "rich", "yaml", "hypothesis"}
     assert "click" in loaded
 
 
 def test_importing_all_commands_loads_nothing_heavy() -> None:
-    modules = [place.partition(":")[0] for place in PLACES.values()]
-    ran = run_python(f"import {', '.join(modules)}, sys; print(*sys.modules)")
+    ran = run_python(f"import {', '.join(MODULES)}, sys; print(*sys.modules)")
     loaded = set(ran.stdout.split())
     assert not loaded & {"grpc", "google.protobuf", "rich", "yaml", "hypothesis"}
-    assert loaded >= set(modules)
+    assert loaded >= MODULES
 
 
 def test_the_help_lists_each_command_as_the_command_describes_itself() -> None:
-    assert list(PLACES) == list(SUMMARIES) == sorted(PLACES)
+    assert list(COMMANDS) == sorted(COMMANDS)
     context = click.Context(tree)
-    for name, summary in SUMMARIES.items():
+    for name, (_, summary) in COMMANDS.items():
         command = tree.get_command(context, name)
         assert command is not None, name
         assert command.name == name
@@ -164,7 +164,7 @@ def test_a_command_is_completed_with_its_subcommands_and_options() -> None:
         complete = ShellComplete(tree, {}, "devicecore", "_DEVICECORE_COMPLETE")
         return {item.value for item in complete.get_completions(list(words[:-1]), words[-1])}
 
-    assert completions("") == set(PLACES)
+    assert completions("") == set(COMMANDS)
     assert completions("plugin", "") == {"directory", "simulated"}
     assert "--checkpoint" in completions("doctor", "--c")
 

@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 from devicecore_tools.command.main import main
+from tests.doctor.test_explanation import GPU, REFUSAL
 from tests.doctor.test_messages import EXAMPLES
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
 
 Capsys = pytest.CaptureFixture[str]
-GPU = "example.com/gpu"
-REFUSAL = (
-    f"Pod was rejected: Allocate failed due to requested number of devices unavailable for {GPU}. "
-    "Requested: 2, Available: 1, which is unexpected"
-)
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",

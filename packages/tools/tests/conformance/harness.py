@@ -65,7 +65,7 @@ def faults_to_try(group: str) -> list[Fault]:
 
 
 def run_on(
-    fault: Fault | None, checks: list[Check[DriverUnderTest]], stubs: Path | None, settings: DriverTestSettings
+    fault: Fault | None, checks: Iterable[Check[DriverUnderTest]], stubs: Path | None, settings: DriverTestSettings
 ) -> Report:
     """Run checks on a faulty driver, or on the good one; with `stubs`, it uses these modules."""
     command = [sys.executable, str(DRIVER)]

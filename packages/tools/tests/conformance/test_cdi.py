@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from devicecore_tools.conformance.dra.cdi import UnresolvableError, problems_of, read_spec, resolve
+from devicecore_tools.conformance.dra.checks.directory_watch import written_in
 from tests.conformance.harness import Fault, Findings, faults_to_try
 
 FAULTS = faults_to_try("cdi")
@@ -15,6 +16,15 @@ Json = dict[str, Any]
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])
 def test_a_fault_is_found(fault: Fault, findings: Findings) -> None:
     findings.assert_found(fault)
+
+
+def test_files_that_are_written_in_a_directory_are_noticed(tmp_path: Path) -> None:
+    with written_in(tmp_path) as names:
+        (tmp_path / "a").write_text("text", encoding="utf-8")
+        (tmp_path / "empty").touch()
+    assert names == {"a"}
+    with pytest.raises(FileNotFoundError, match="none"), written_in(tmp_path / "none"):
+        pass
 
 
 def spec(edits: Json | None = None, **changes: object) -> Json:

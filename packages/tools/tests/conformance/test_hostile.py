@@ -150,6 +150,7 @@ def test_each_file_that_is_no_registration_socket_is_named_with_the_reason(tmp_p
         ".reg.sock there has a name that begins with a dot, which a kubelet ignores, file there is a regular file, "
         "link there is a symbolic link to a path without a file"
     )
+    assert no_sockets_in(tmp_path / "removed") == "it is no directory any more"
 
 
 def test_a_link_to_a_registration_socket_is_followed_as_a_kubelet_does() -> None:
@@ -165,6 +166,12 @@ def test_each_run_has_uids_of_its_own_and_a_seed_repeats_them() -> None:
 
     assert uid(DriverTestSettings()) != uid(DriverTestSettings())
     assert uid(DriverTestSettings(seed=1)) == uid(DriverTestSettings(seed=1))
+
+
+def test_a_directory_of_the_user_that_the_driver_removes_ends_no_run(tmp_path: Path) -> None:
+    with Environment(evolve(QUICK, cdi=tmp_path / "cdi")) as environment:
+        environment.cdi.rmdir()
+        environment.clear()
 
 
 def test_what_the_user_says_about_the_node_is_added_to_it() -> None:

@@ -1,9 +1,9 @@
-"""A driver with a fault when it unprepares claims fails the check for it, and no other check."""
+"""A driver with a fault when it unprepares claims, or in its state, fails the check for it, and no other check."""
 
 import pytest
 from tests.conformance.harness import Fault, Findings, faults_to_try
 
-FAULTS = faults_to_try("unprepare")
+FAULTS = [*faults_to_try("unprepare"), *faults_to_try("state")]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])

@@ -7,7 +7,8 @@ what sources say as little as possible, and plants other things than the others 
 from collections.abc import Callable, Iterable, Mapping
 
 from attrs import evolve
-from devicecore_tools.doctor import (
+from devicecore_tools.doctor.facts import Facts
+from devicecore_tools.doctor.look import (
     AllocatedClaimSeen,
     CdiSeen,
     CdiSpec,
@@ -15,10 +16,8 @@ from devicecore_tools.doctor import (
     ClaimedDeviceSeen,
     ClaimsSeen,
     EventSeen,
-    Facts,
     HoldingSeen,
     Look,
-    NodeReport,
     NodeSeen,
     PluginSeen,
     PodResourcesSeen,
@@ -29,9 +28,8 @@ from devicecore_tools.doctor import (
     ReceiptSeen,
     SocketsSeen,
     StateFileSeen,
-    check,
-    report,
 )
+from devicecore_tools.doctor.report import NodeReport, check, report
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode, judge
 from devicecore.domain.checkpoint.decoding import decode

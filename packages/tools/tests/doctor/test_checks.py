@@ -4,18 +4,11 @@ from itertools import permutations
 
 import pytest
 from attrs import evolve
-from devicecore_tools.doctor import (
-    CHECKS,
-    CdiSpec,
-    CheckpointSeen,
-    Facts,
-    Look,
-    NodeFinding,
-    PodSeen,
-    Reading,
-    SocketsSeen,
-    check,
-)
+from devicecore_tools.doctor.checks import CHECKS
+from devicecore_tools.doctor.facts import Facts
+from devicecore_tools.doctor.findings import NodeFinding
+from devicecore_tools.doctor.look import CdiSpec, CheckpointSeen, Look, PodSeen, Reading, SocketsSeen
+from devicecore_tools.doctor.report import check
 from tests.doctor import nodes
 from tests.doctor.nodes import CLEAN, GPU, GPUS, NIC, NICS, PLANTS, Plant
 

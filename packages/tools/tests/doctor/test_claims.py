@@ -2,19 +2,12 @@
 
 import pytest
 from attrs import evolve
-from devicecore_tools.doctor import (
-    ClaimedDeviceSeen,
-    ClaimsSeen,
-    Facts,
-    Look,
-    NodeFinding,
-    OwnerState,
-    Reading,
-    Source,
-    check,
-    report,
-)
 from devicecore_tools.doctor.claims import pci_address
+from devicecore_tools.doctor.facts import Facts
+from devicecore_tools.doctor.findings import NodeFinding
+from devicecore_tools.doctor.look import ClaimedDeviceSeen, ClaimsSeen, Look, Reading, Source
+from devicecore_tools.doctor.precedence import OwnerState
+from devicecore_tools.doctor.report import check, report
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.doctor import nodes

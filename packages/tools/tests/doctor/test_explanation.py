@@ -6,9 +6,17 @@ from collections.abc import Callable
 
 import pytest
 from attrs import evolve
-from devicecore_tools.doctor import CheckpointSeen, ClaimsSeen, Facts, Look, PodResourcesSeen, PodSeen, Reading
 from devicecore_tools.doctor.explanation import ResourceNow, explain
-from devicecore_tools.doctor.look import HoldingSeen
+from devicecore_tools.doctor.facts import Facts
+from devicecore_tools.doctor.look import (
+    CheckpointSeen,
+    ClaimsSeen,
+    HoldingSeen,
+    Look,
+    PodResourcesSeen,
+    PodSeen,
+    Reading,
+)
 from devicecore_tools.doctor.trial import fit, trial_node
 
 from devicecore import Container, Pod, PodUid, Refused

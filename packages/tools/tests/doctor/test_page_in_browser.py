@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from devicecore_tools.doctor import Look, NodeReport
 from devicecore_tools.doctor.drawing import svg
+from devicecore_tools.doctor.look import Look
 from devicecore_tools.doctor.page import page
 from devicecore_tools.doctor.picture import picture
+from devicecore_tools.doctor.report import NodeReport
 from tests.browser import Browser, a_browser
 from tests.doctor import nodes
 from tests.doctor.nodes import CLEAN, PLANTS, report_of

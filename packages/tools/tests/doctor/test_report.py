@@ -2,19 +2,12 @@
 
 import pytest
 from attrs import evolve
-from devicecore_tools.doctor import (
-    CHECKS,
-    CheckpointSeen,
-    DeviceRow,
-    Facts,
-    Look,
-    OwnerState,
-    Source,
-    check,
-    metrics_text,
-    still_wrong,
-)
-from devicecore_tools.doctor.report import FREE, NOBODY, UNKNOWN, patience
+from devicecore_tools.doctor.checks import CHECKS
+from devicecore_tools.doctor.facts import Facts
+from devicecore_tools.doctor.look import CheckpointSeen, Look, Source
+from devicecore_tools.doctor.metrics import metrics_text
+from devicecore_tools.doctor.precedence import OwnerState
+from devicecore_tools.doctor.report import FREE, NOBODY, UNKNOWN, DeviceRow, check, patience, still_wrong
 from tests.doctor import nodes
 from tests.doctor.nodes import CLEAN, GPU, NIC, PLANTS, report_of
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from devicecore_tools import doctor
+from devicecore_tools.doctor import look as looks
+from devicecore_tools.doctor.facts import Facts
+from devicecore_tools.doctor.report import check, report
 from devicecore_tools.doctor.sources.claims import slices_in
 from tests.doctor.nodes import GPU, Entry, checkpoint, plugin, pod, with_api, with_file, with_plugins, with_pods
 
@@ -25,63 +27,63 @@ TIMES = 4.2
 def node(
     entries: Iterable[Entry],
     registered: Mapping[str, tuple[str, ...]],
-    holdings: Sequence[doctor.HoldingSeen] = (),
-    plugins: Sequence[doctor.PluginSeen] = (),
-) -> doctor.Look:
-    look = with_file(doctor.Look(), checkpoint(entries, registered))
+    holdings: Sequence[looks.HoldingSeen] = (),
+    plugins: Sequence[looks.PluginSeen] = (),
+) -> looks.Look:
+    look = with_file(looks.Look(), checkpoint(entries, registered))
     holders = frozenset((one.namespace, one.pod) for one in holdings)
-    look = with_api(look, doctor.PodResourcesSeen("v1", holders, tuple(holdings)))
+    look = with_api(look, looks.PodResourcesSeen("v1", holders, tuple(holdings)))
     return with_plugins(look, *plugins)
 
 
-def held(pod: str, container: str) -> doctor.HoldingSeen:
-    return doctor.HoldingSeen("default", pod, container, GPU, {"gpu-0": ()})
+def held(pod: str, container: str) -> looks.HoldingSeen:
+    return looks.HoldingSeen("default", pod, container, GPU, {"gpu-0": ()})
 
 
-def one_device_of_many_pods(count: int) -> doctor.Look:
+def one_device_of_many_pods(count: int) -> looks.Look:
     entries: list[Entry] = [(f"uid-p{number}", "main", GPU, {0: ("gpu-0",)}) for number in range(count)]
     look = node(entries, {GPU: ("gpu-0",)}, [held(f"p{number}", "main") for number in range(count)])
     return with_pods(look, *(pod(f"p{number}", "main") for number in range(count)))
 
 
-def one_device_of_many_pods_that_are_not_known(count: int) -> doctor.Look:
+def one_device_of_many_pods_that_are_not_known(count: int) -> looks.Look:
     entries: list[Entry] = [(f"uid-p{number}", "main", GPU, {0: ("gpu-0",)}) for number in range(count)]
     return node(entries, {GPU: ("gpu-0",)}, [held(f"p{number}", "main") for number in range(count)])
 
 
-def one_device_of_many_init_containers(count: int) -> doctor.Look:
+def one_device_of_many_init_containers(count: int) -> looks.Look:
     names = [f"c{number}" for number in range(count)]
     entries: list[Entry] = [("uid-p", name, GPU, {0: ("gpu-0",)}) for name in names]
     return with_pods(node(entries, {GPU: ("gpu-0",)}), pod("p", "main", init=names))
 
 
-def plugins_that_are_not_registered(count: int) -> doctor.Look:
+def plugins_that_are_not_registered(count: int) -> looks.Look:
     registered = {f"example.com/r{number}": (f"d{number}",) for number in range(count)}
     return node([], registered, plugins=[plugin(f"{number}.sock", (f"z{number}",)) for number in range(count)])
 
 
-def resources_without_a_plugin(count: int) -> doctor.Look:
-    sockets = doctor.SocketsSeen(kubelet=True, plugins=tuple(f"{number}.sock" for number in range(count)))
+def resources_without_a_plugin(count: int) -> looks.Look:
+    sockets = looks.SocketsSeen(kubelet=True, plugins=tuple(f"{number}.sock" for number in range(count)))
     look = plugins_that_are_not_registered(count)
-    return doctor.Look(look.checkpoint, doctor.Reading.of("plugins", sockets), look.pod_resources, plugins=look.plugins)
+    return looks.Look(look.checkpoint, looks.Reading.of("plugins", sockets), look.pod_resources, plugins=look.plugins)
 
 
-def unhealthy_devices_of_many_plugins(count: int) -> doctor.Look:
+def unhealthy_devices_of_many_plugins(count: int) -> looks.Look:
     names = [(f"example.com/r{number}", f"d{number}") for number in range(count)]
     entries: list[Entry] = [(f"uid-{device}", "main", resource, {0: (device,)}) for resource, device in names]
     plugins = [plugin(f"{device}.sock", (device,), unhealthy=(device,)) for _, device in names]
     return node(entries, {resource: (device,) for resource, device in names}, plugins=plugins)
 
 
-def replicas_of_one_name_and_many_claims_of_that_name(count: int) -> doctor.Look:
+def replicas_of_one_name_and_many_claims_of_that_name(count: int) -> looks.Look:
     claims = [
-        doctor.PreparedDeviceSeen(f"default/c{number}", "other.org", f"n{number}", "gpu-0") for number in range(count)
+        looks.PreparedDeviceSeen(f"default/c{number}", "other.org", f"n{number}", "gpu-0") for number in range(count)
     ]
     look = node([], {GPU: tuple(f"gpu-0::{number}" for number in range(count))})
-    return doctor.Look(look.checkpoint, claims=doctor.Reading.of("dra_manager_state", doctor.ClaimsSeen(tuple(claims))))
+    return looks.Look(look.checkpoint, claims=looks.Reading.of("dra_manager_state", looks.ClaimsSeen(tuple(claims))))
 
 
-def partitions_in_many_slices(count: int) -> doctor.Look:
+def partitions_in_many_slices(count: int) -> looks.Look:
     uses = [{"counterSet": "memory", "counters": {"size": {"value": "1"}}}]
     shared = [{"name": "memory", "counters": {"size": {"value": "9"}}}]
     pool = {"name": "n", "generation": 1, "resourceSliceCount": count + 1}
@@ -91,11 +93,11 @@ def partitions_in_many_slices(count: int) -> doctor.Look:
     ]
     slices = slices_in(Value({"kind": "ResourceSliceList", "items": items}, "slices"), "n")
     assert len({id(one.counters) for one in slices}) == 1
-    claims = tuple(doctor.AllocatedClaimSeen(one.device, ((GPU, "n", one.device),)) for one in slices)
-    return evolve(node([], {}), slices=doctor.Reading.of("s", slices), allocations=doctor.Reading.of("c", claims))
+    claims = tuple(looks.AllocatedClaimSeen(one.device, ((GPU, "n", one.device),)) for one in slices)
+    return evolve(node([], {}), slices=looks.Reading.of("s", slices), allocations=looks.Reading.of("c", claims))
 
 
-NODES: tuple[Callable[[int], doctor.Look], ...] = (
+NODES: tuple[Callable[[int], looks.Look], ...] = (
     one_device_of_many_pods,
     one_device_of_many_pods_that_are_not_known,
     one_device_of_many_init_containers,
@@ -127,14 +129,14 @@ def work(call: Callable[[], object]) -> int:
     return count
 
 
-def whole_report(look: doctor.Look) -> None:
-    facts = doctor.Facts(look)
-    doctor.report(facts, doctor.check(facts))
+def whole_report(look: looks.Look) -> None:
+    facts = Facts(look)
+    report(facts, check(facts))
 
 
 @pytest.mark.parametrize("node_of", NODES)
 def test_four_times_as_much_that_is_wrong_takes_four_times_the_work(
-    node_of: Callable[[int], doctor.Look],
+    node_of: Callable[[int], looks.Look],
 ) -> None:
     few, many = node_of(FEW), node_of(MANY)
     assert work(lambda: whole_report(many)) < TIMES * work(lambda: whole_report(few))

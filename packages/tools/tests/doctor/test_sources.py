@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import grpc
 import pytest
 from devicecore_tools.command.main import main
-from devicecore_tools.doctor import (
+from devicecore_tools.doctor import look
+from devicecore_tools.doctor.look import (
     CdiSeen,
     CdiSpec,
     ClaimedDeviceSeen,
@@ -23,7 +24,6 @@ from devicecore_tools.doctor import (
     PreparedDeviceSeen,
     PublishedDeviceSeen,
     Reading,
-    look,
 )
 from devicecore_tools.doctor.sources import cdi, kubelet_directory
 from devicecore_tools.doctor.sources.answers import read_saved_pod_resources
@@ -33,12 +33,12 @@ from devicecore_tools.doctor.sources.claims import read_claims, slices_in
 from devicecore_tools.doctor.sources.cluster import looks_at_all_nodes
 from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
 from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
-from devicecore_tools.doctor.sources.names import ALLOCATABLE_NAME, LIST_NAME
 from devicecore_tools.doctor.sources.node import NodeSources
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, read_pods
 from devicecore_tools.doctor.sources.objects import reading as reading_of
 from devicecore_tools.doctor.sources.plugin_sockets import read_plugins
 from devicecore_tools.doctor.sources.pod_resources import read_pod_resources
+from devicecore_tools.doctor.sources.record import ALLOCATABLE_NAME, LIST_NAME
 from devicecore_tools.doctor.sources.state_files import CPU_NAME, MEMORY_NAME, _hashed, read_state_files
 from devicecore_tools.node.assembly import PODS_NAME
 from devicecore_tools.testing.api_server import LocalApiServer

@@ -112,7 +112,7 @@ class Plugin:
         finally:  # gRPC does not always resume a generator
             self.dropped = not over.is_set()
 
-    def allocate(self, request: Request, context: grpc.ServicerContext) -> api.AllocateResponse:  # noqa: C901 - faults
+    def allocate(self, request: Request, context: grpc.ServicerContext) -> api.AllocateResponse:  # noqa: C901, PLR0912 - faults
         answer = api.AllocateResponse()
         for container in request.container_requests:
             ids = list(container.devices_ids)
@@ -123,6 +123,10 @@ class Plugin:
                     refuse(context, "not so many")
                 case "once-only" if not taken.isdisjoint(ids):
                     refuse(context, f"{ids} is taken")
+                case "answers-once" if not taken.isdisjoint(ids):
+                    return answer
+                case "answers-few" if len(ids) > 2:
+                    return answer
                 case "dies" if not ids:
                     os._exit(7)
                 case _:

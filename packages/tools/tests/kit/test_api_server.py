@@ -846,9 +846,16 @@ def test_a_definition_adds_a_kind_until_it_is_deleted(server: LocalApiServer, wa
     assert "status" not in created
     assert ask(server, "PATCH", f"{BRIDGES}/b/status", {"status": {"up": True}}, MERGE).body["status"] == {"up": True}
     assert server.get("Bridge", "b")["spec"] == {"mtu": 1}
-    assert watch("/apis/nets.example.com/v1alpha1/bridges?watch=true").next()[1]["metadata"]["name"] == "b"
+    watcher = watch("/apis/nets.example.com/v1alpha1/bridges?watch=true")
+    assert watcher.next()[1]["metadata"]["name"] == "b"
     assert ask(server, "GET", BRIDGES.replace("v1alpha1", "v1")).code == 404
+    server.change(
+        "CustomResourceDefinition", "bridges.nets.example.com", lambda one: one["metadata"].update(labels={"a": "b"})
+    )
+    assert ask(server, "PATCH", f"{BRIDGES}/b", {"spec": {"mtu": 2}}, MERGE).code == 200
+    assert watcher.next()[0] == "MODIFIED"
     assert ask(server, "DELETE", f"{DEFINITIONS}/bridges.nets.example.com").code == 200
+    assert watcher.next()[0] == "DELETED"
     assert ask(server, "GET", BRIDGES).code == 404
 
 

@@ -12,6 +12,12 @@ def test_a_fault_is_found(fault: str, failing: str, names: list[str], directory:
     assert_found(fault, failing, names, directory)
 
 
+def test_a_command_of_the_user_that_fails_is_no_fault_of_the_plugin(directory: Path) -> None:
+    report = run_checks_on("", HEALTH[:1], evolve(QUICK, undo_health="exit 3"), directory)
+    assert report.passed
+    assert report.result(HEALTH[0]).actual == "`exit 3` exited with status 3: it printed nothing"
+
+
 def test_a_change_of_health_can_be_undone(directory: Path) -> None:
     """Without the undo command, the second check would find the change in the list of the new process.
 

@@ -6,9 +6,12 @@ from pathlib import Path
 from random import Random
 
 from attrs import evolve
-from devicecore_tools import doctor
+from devicecore_tools.doctor import look as looks
+from devicecore_tools.doctor.facts import Facts
+from devicecore_tools.doctor.report import check, report
 from devicecore_tools.doctor.sources.answers import by_resource, seen_of
 from devicecore_tools.doctor.sources.kubelet_directory import read_checkpoint
+from devicecore_tools.doctor.state import state_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -68,23 +71,23 @@ class CleanSteps(Steps):
             for device in sorted(names)
         ]
 
-    def observe(self, file: Path) -> doctor.Look:
+    def observe(self, file: Path) -> looks.Look:
         """What each source says of the node at rest."""
         world = self.world
         if world.disk.content.blob is not None:
             file.write_bytes(world.disk.content.blob)
         active = [pod for uid, pod in world.specs.items() if uid in world.pods.active]
         running = [pod for pod in active if self._has_its_devices(pod)]
-        pods = tuple(doctor.PodSeen(pod, "Running" if pod in running else "Pending") for pod in world.specs.values())
+        pods = tuple(looks.PodSeen(pod, "Running" if pod in running else "Pending") for pod in world.specs.values())
         status = world.manager.status
-        return doctor.Look(
+        return looks.Look(
             read_checkpoint(str(file)),
-            doctor.Reading.of("", doctor.SocketsSeen(kubelet=True, plugins=tuple(str(one) for one in world.instances))),
-            doctor.Reading.of("", self._api(Snapshot(world.node, active))),
-            doctor.Reading.of("", pods),
-            doctor.Reading.of("", doctor.NodeSeen("n", "v1.36.2", counts(status.capacity), counts(status.allocatable))),
-            doctor.Reading.of("", tuple(self._plugins())),
-            claims=doctor.Reading.of("", doctor.ClaimsSeen(pods={"default/extended": tuple(map(str, world.specs))})),
+            looks.Reading.of("", looks.SocketsSeen(kubelet=True, plugins=tuple(str(one) for one in world.instances))),
+            looks.Reading.of("", self._api(Snapshot(world.node, active))),
+            looks.Reading.of("", pods),
+            looks.Reading.of("", looks.NodeSeen("n", "v1.36.2", counts(status.capacity), counts(status.allocatable))),
+            looks.Reading.of("", tuple(self._plugins())),
+            claims=looks.Reading.of("", looks.ClaimsSeen(pods={"default/extended": tuple(map(str, world.specs))})),
         )
 
     def _has_its_devices(self, pod: Pod) -> bool:
@@ -97,15 +100,15 @@ class CleanSteps(Steps):
             if resource in RESOURCES
         )
 
-    def _api(self, snapshot: Snapshot) -> doctor.PodResourcesSeen:
+    def _api(self, snapshot: Snapshot) -> looks.PodResourcesSeen:
         if self.chance.random() < 0.2:
             return seen_of("v1alpha1", list_pods_v1alpha1(snapshot), None)
         allocatable = by_resource(allocatable_resources(snapshot).devices)
         return seen_of("v1", list_pods(snapshot), allocatable if self.chance.random() < 0.8 else None)
 
-    def _plugins(self) -> list[doctor.PluginSeen]:
+    def _plugins(self) -> list[looks.PluginSeen]:
         return [
-            doctor.PluginSeen(
+            looks.PluginSeen(
                 str(instance),
                 "",
                 instance.plugin.options,
@@ -116,14 +119,14 @@ class CleanSteps(Steps):
             for instance in self.world.instances
         ]
 
-    def some_sources(self, look: doctor.Look) -> doctor.Look:
+    def some_sources(self, look: looks.Look) -> looks.Look:
         """The look without some of its sources."""
         names = ["checkpoint", "sockets", "pod_resources", "pods", "node", "plugins"]
         dropped = {name for name in names if self.chance.random() < 0.3}
-        return evolve(look, **dict.fromkeys(dropped, doctor.Reading(problem="not read")))
+        return evolve(look, **dict.fromkeys(dropped, looks.Reading(problem="not read")))
 
 
-def clean_history(seed: int) -> tuple[CleanSteps, doctor.Look]:
+def clean_history(seed: int) -> tuple[CleanSteps, looks.Look]:
     """The steps of a history that has come to rest, and a look at its node."""
     steps = CleanSteps(seed)
     steps.start()
@@ -148,11 +151,7 @@ def test_a_clean_history_gives_no_finding(seed: int) -> None:
     steps, look = clean_history(seed)
     for sources in (look, steps.some_sources(look)):
         # Some devices are unhealthy, and some pods request a resource of which the node has had no plugin.
-        findings = [
-            it
-            for it in doctor.check(doctor.Facts(sources))
-            if it.code != "unhealthy" and it.resource in {"", *RESOURCES}
-        ]
+        findings = [it for it in check(Facts(sources)) if it.code != "unhealthy" and it.resource in {"", *RESOURCES}]
         assert findings == [], "\n".join([*(one.sentence for one in findings), *steps.trace[-40:]])
 
 
@@ -162,8 +161,8 @@ def test_each_device_of_a_clean_history_has_the_owner_that_the_manager_knows(see
     steps, look = clean_history(seed)
     if look.checkpoint.value is None or look.checkpoint.value.data is None:
         return
-    facts, node = doctor.Facts(look), steps.world.node
-    rows = doctor.report(facts, ()).devices
+    facts, node = Facts(look), steps.world.node
+    rows = report(facts, ()).devices
     held = {
         (str(one.resource), str(device), str(one.key.pod), one.key.container)
         for one in node.ledger
@@ -177,7 +176,7 @@ def test_each_device_of_a_clean_history_has_the_owner_that_the_manager_knows(see
         for device in resource.report.healthy - node.ledger.in_use(name)
     }
     assert {(row.resource, row.device) for row in rows if row.owner == "free"} == free
-    rebuilt = doctor.state_of(facts)
+    rebuilt = state_of(facts)
     for name, resource in node.inventory.resources.items():
         report_of = rebuilt.inventory.current_report(name)
         assert resource.report is not None

@@ -102,7 +102,10 @@ class PodResourcesServer(HasLifecycle):
         self._directory.close()
         if self._server is not None:
             self._socket.remove()
-            self._server.stop(_STOP_GRACE).wait()
+            try:
+                self._server.stop(_STOP_GRACE).wait()
+            except RuntimeError:  # gRPC gets no thread in which to wait
+                self._server.stop(None)
             self._server = None
 
     def _serve_first(self) -> None:
@@ -131,15 +134,17 @@ class PodResourcesServer(HasLifecycle):
             self._service(api.SERVICE_V1, "v1", methods),
             self._service(api.SERVICE_V1ALPHA1, "v1alpha1", older),
         )
-        server.add_generic_rpc_handlers(services)
         try:
             with self._socket.binding() as private:
                 server.add_insecure_port(target(private))
                 server.start()
+                server.add_generic_rpc_handlers(services)  # now, because a server that cannot start is never freed
         except BaseException as error:
             with suppress(ValueError):  # it has been started
                 server.start()  # else gRPC does not close its socket
-            server.stop(None).wait()
+            # If the start got no thread, or was interrupted before it, nothing of gRPC would end a longer wait.
+            with suppress(RuntimeError):
+                server.stop(0).wait(_STOP_GRACE)
             if not isinstance(error, OSError | RuntimeError):  # the second is grpc's, which does not say why
                 self._socket.remove()
                 raise

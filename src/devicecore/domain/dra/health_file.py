@@ -100,7 +100,8 @@ def _into_int64(old: int, value: Json) -> int:
     if value is None:
         return old
     number = go.integer(value.text) if isinstance(value, Literal) else None
-    return number if number in go.INT64 and number is not None else go.refuse(value, "int64")
+    # None comes first, because a range looks for it among all its numbers.
+    return number if number is not None and number in go.INT64 else go.refuse(value, "int64")
 
 
 @define

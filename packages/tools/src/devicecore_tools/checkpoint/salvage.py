@@ -125,8 +125,5 @@ def _format(entries: list[tuple[int, PodDevicesEntry]], *, is_list: bool) -> int
 
 def _member(value: Json, name: str) -> Json:
     """Return the last member of an object with a name in lower case. Return None if there is none."""
-    return next(_members(value, name), None)
-
-
-def _members(value: Json, name: str) -> Iterator[Json]:
-    return (item for key, item in reversed(value if isinstance(value, Object) else ()) if key.lower() == name)
+    members = reversed(value if isinstance(value, Object) else ())
+    return next((item for key, item in members if key.lower() == name), None)

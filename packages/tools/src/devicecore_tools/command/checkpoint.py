@@ -3,28 +3,18 @@
 Law: no command changes the file that it is given.
 """
 
-from typing import TYPE_CHECKING
-
 import click
-from attrs import frozen
 
+from devicecore.domain.errors import StoreError
 from devicecore.domain.text import foreign_text
-from devicecore_tools.command.checkpoint_claims import (
-    ClaimsFile,
-    entries_with,
-    examine_claims,
-    is_claims_file,
-    print_claims,
-)
+from devicecore_tools.command.checkpoint_claims import ClaimsFile
 from devicecore_tools.command.checkpoint_convert import convert
+from devicecore_tools.command.checkpoint_devices import DevicesFile, examined
 from devicecore_tools.command.checkpoint_diff import diff
-from devicecore_tools.command.checkpoint_files import facts, load, path_of
+from devicecore_tools.command.checkpoint_files import path_of
 from devicecore_tools.command.checkpoint_repair import repair
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import MAX_SENTENCE, complain, print_json
-
-if TYPE_CHECKING:
-    from devicecore.domain.checkpoint import CheckpointData, FileReport
 
 _NEGATIVE = 1
 _UNUSABLE = 2
@@ -76,26 +66,20 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
     \b
     $ devicecore checkpoint verify --json /backup/*/kubelet_internal_checkpoint
     """
-    from devicecore.domain.errors import StoreError
-
     status = 0
-    reports: list[_Examined] = []
+    found: list[DevicesFile | ClaimsFile] = []
     for file in files:
-        path = path_of(file)
         try:
-            blob = load(path)
+            found.append(examined(path_of(file)))
         except StoreError as error:
             complain("devicecore checkpoint verify", str(error))
             status = _UNUSABLE
-        else:
-            reports.append(_examined_any(path, blob))
     if as_json:
-        print_json([report.document for report in reports])
-    for report in () if as_json else reports:
-        for line in (report.sentence, *(f"warning: {warning}" for warning in report.warnings)):
-            click.echo(foreign_text(f"{report.file}: {line}", MAX_SENTENCE))
-    is_negative = any(not report.is_ok or (strict and report.warnings) for report in reports)
-    return status or (_NEGATIVE if is_negative else 0)
+        print_json([one.document for one in found])
+    for one in () if as_json else found:
+        for line in (one.sentence, *(f"warning: {warning}" for warning in one.warnings)):
+            click.echo(foreign_text(f"{one.file}: {line}", MAX_SENTENCE))
+    return status or (_NEGATIVE if any(one.is_negative(strict=strict) for one in found) else 0)
 
 
 @checkpoint.command()
@@ -120,79 +104,20 @@ def show(
     $ devicecore checkpoint show /var/lib/kubelet/device-plugins
     $ devicecore checkpoint show --resource example.com/gpu --free /var/lib/kubelet/device-plugins
     """
-    from devicecore.domain.checkpoint import CheckpointData, FileVerdict
-    from devicecore_tools.command.checkpoint_show import Filter, document, print_checkpoint
-
     if free_only and pods:
         raise click.UsageError("--free and --pod exclude each other: a free device has no pod.")
-    file = path_of(file)
-    blob = load(file)
-    if is_claims_file(file, blob):
+    found = examined(path_of(file))
+    if isinstance(found, ClaimsFile):
         if resources or free_only:
-            raise click.UsageError(f"--resource and --free are for devices of plugins, and {file} has ResourceClaims.")
-        return _show_claims(examine_claims(file, blob), pods, as_json=as_json, strict=strict)
-    report, found, warnings = _examined(blob)
-    is_readable, data = found is not None, found or CheckpointData()
-    shown = Filter(resources, pods, free_only)
-    if as_json:
-        print_json(document(file, report, data, shown))
-    elif is_readable:
-        said = "ok" if report.verdict is FileVerdict.OK else "the checksum is wrong"
-        click.echo(foreign_text(f"{file}: {said} {facts(report)}", MAX_SENTENCE))
-        print_checkpoint(report, data, shown)
-    for warning in () if as_json else warnings:
-        complain("devicecore checkpoint show", f"warning: {warning}")
-    if report.verdict is not FileVerdict.OK:
-        complain("devicecore checkpoint show", f"{file}: {report.problem}")
-        return _NEGATIVE
-    return _NEGATIVE if strict and warnings else 0
-
-
-def _show_claims(found: ClaimsFile, pods: tuple[str, ...], *, as_json: bool, strict: bool) -> int:
-    shown = entries_with(found, pods)
-    if as_json:
-        print_json(found.document(shown))
+            message = f"--resource and --free are for devices of plugins, and {found.file} has ResourceClaims."
+            raise click.UsageError(message)
+        found.show(pods, as_json=as_json)
     else:
-        print_claims(found, shown)
-        for warning in found.warnings:
-            complain("devicecore checkpoint show", f"warning: {warning}")
+        from devicecore_tools.command.checkpoint_show import Filter, show_checkpoint  # it loads protobuf
+
+        show_checkpoint(found, Filter(resources, pods, free_only), as_json=as_json)
+    for warning in () if as_json else found.warnings:
+        complain("devicecore checkpoint show", f"warning: {warning}")
     if not found.is_ok:
         complain("devicecore checkpoint show", f"{found.file}: {found.report.problem}")
-    return _NEGATIVE if not found.is_ok or (strict and found.warnings) else 0
-
-
-@frozen
-class _Examined:
-    """A verdict on a file of either kind."""
-
-    file: str
-    sentence: str
-    document: dict[str, object]
-    warnings: tuple[str, ...]
-    is_ok: bool
-
-
-def _examined_any(file: str, blob: bytes | None) -> _Examined:
-    from devicecore.domain.checkpoint import FileVerdict
-    from devicecore.system.json_values import to_json
-
-    if is_claims_file(file, blob):
-        claims = examine_claims(file, blob)
-        return _Examined(file, claims.sentence, claims.document(), claims.warnings, claims.is_ok)
-    report, _, warnings = _examined(blob)
-    document = {"file": file, "kind": "devices", **to_json(report), "warnings": warnings}
-    return _Examined(file, _sentence(report), document, warnings, report.verdict is FileVerdict.OK)
-
-
-def _examined(blob: bytes | None) -> "tuple[FileReport, CheckpointData | None, tuple[str, ...]]":
-    """Return the verdict on a file, what can be read of it, and the warnings about that."""
-    from devicecore.domain.checkpoint import examine
-    from devicecore_tools.command.checkpoint_holders import warnings_about
-
-    report, data = examine(blob)
-    return report, data, () if data is None else warnings_about(data, report)
-
-
-def _sentence(report: "FileReport") -> str:
-    verdict = report.verdict.value
-    return f"{verdict}: {report.problem}" if report.problem else f"{verdict} {facts(report)}"
+    return _NEGATIVE if found.is_negative(strict=strict) else 0

@@ -4,112 +4,107 @@ Law: a file is known by its content, and by its name only if the content does no
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 import click
 from attrs import frozen
 
+from devicecore.domain.dra.state_file import FILE_NAME, ClaimEntry, StateReport, entries_of, judge
+from devicecore.domain.errors import MalformedCheckpointError
 from devicecore.domain.text import counted, foreign_text
-from devicecore_tools.command.output import MAX_VALUE, print_pairs
-
-if TYPE_CHECKING:
-    from devicecore.domain.dra.state_file import ClaimEntry, StateReport
-    from devicecore_tools.checkpoint.claims import StateDifference
+from devicecore_tools.checkpoint.claims import (
+    StateDifference,
+    claim_of,
+    claim_warnings,
+    is_file_of_claims,
+    named_device,
+    state_difference,
+)
+from devicecore_tools.command.checkpoint_files import ExaminedFile
+from devicecore_tools.command.output import MAX_VALUE, print_json, print_pairs
 
 
 @frozen
-class ClaimsFile:
+class ClaimsFile(ExaminedFile):
     """A file of claims, judged. `entries` are those that can be read, also of a bad file; None for none."""
 
-    file: str
-    report: "StateReport"
-    entries: "tuple[ClaimEntry, ...] | None"
-    warnings: tuple[str, ...]
+    report: StateReport
+    entries: tuple[ClaimEntry, ...] | None
+
+    @classmethod
+    def of(cls, file: str, blob: bytes | None) -> "ClaimsFile":
+        """Judge a file of claims."""
+        report = judge(blob)
+        entries = None if report.entries is None else tuple(report.entries)
+        if blob is not None and entries is None:
+            with suppress(MalformedCheckpointError):  # the verdict has the reason
+                entries = entries_of(blob)
+        return cls(file, tuple(claim_warnings(entries or ())), report, entries)
 
     @property
-    def is_ok(self) -> bool:
-        """Whether a kubelet can use it."""
-        from devicecore.domain.checkpoint import FileVerdict
-
-        return self.report.verdict is FileVerdict.OK
+    def is_readable(self) -> bool:
+        """Whether entries can be read."""
+        return self.entries is not None
 
     @property
-    def sentence(self) -> str:
-        """The verdict for people."""
-        verdict = self.report.verdict.value
-        if self.report.problem:
-            return f"{verdict}: {self.report.problem}"
+    def facts(self) -> str:
+        """Count and checksum of a file that can be read."""
         count = len(self.entries or ())
-        return f"{verdict} (ResourceClaims, {count} entr{'y' if count == 1 else 'ies'}, checksum {self.report.stored})"
+        return f"(ResourceClaims, {count} entr{'y' if count == 1 else 'ies'}, checksum {self.report.stored})"
 
-    def document(self, shown: "tuple[ClaimEntry, ...] | None" = None) -> dict[str, object]:
-        """Return the verdict as JSON; with `shown`, these entries and not only their number."""
-        report = self.report
+    @property
+    def document(self) -> dict[str, object]:
+        """The verdict as JSON, with the number of entries."""
+        return self._with(None if self.entries is None else len(self.entries))
+
+    def difference(self, after: "ClaimsFile") -> tuple[StateDifference, list[str]]:
+        """Return what changes from this file to another one, and a line for each thing that differs."""
+        found = state_difference(self.entries or (), after.entries or ())
+        counts = (
+            f"({counted(len(one.entries or ()), 'claim')}, checksum {one.report.stored})" for one in (self, after)
+        )
+        is_other_file = self.report.stored != after.report.stored
+        return found, [*_lines(found), *([f"files: {' and '.join(counts)}"] if is_other_file else [])]
+
+    def show(self, pods: tuple[str, ...], *, as_json: bool) -> None:
+        """Print the entries that one of these pods uses, or all of them if none is named."""
+        users = set(pods)
+        shown = [one for one in self.entries or () if not users or not users.isdisjoint(one.pods or ())]
+        if as_json:
+            print_json(self._with([entry.json for entry in shown]))
+            return
+        click.echo(foreign_text(f"{self.file}: {self.sentence}", MAX_VALUE))
+        for entry in shown:
+            pairs = [("pods", ", ".join(sorted(entry.pods or ())) or "none")]
+            for driver, devices in sorted((entry.drivers or {}).items()):
+                listed = [named_device(driver, device).removeprefix(f"{driver}: ") for device in devices or ()]
+                if skips := entry.skips.get(driver):
+                    listed.append(f"needs no {', '.join(sorted(skips))}")
+                pairs += [(driver, device) for device in listed or ["not prepared"]]
+            click.echo()
+            print_pairs(f"claim {claim_of(entry)} ({entry.uid})", pairs)
+
+    def _with(self, entries: object) -> dict[str, object]:
         return {
             "file": self.file,
             "kind": "claims",
-            "verdict": report.verdict.value,
-            "stored": report.stored,
-            "computed": report.computed,
-            "entries": [entry.json for entry in shown]
-            if shown is not None
-            else None
-            if self.entries is None
-            else len(self.entries),
-            "problem": report.problem,
+            "verdict": self.report.verdict.value,
+            "stored": self.report.stored,
+            "computed": self.report.computed,
+            "entries": entries,
+            "problem": self.report.problem,
             "warnings": list(self.warnings),
         }
 
 
 def is_claims_file(path: str, blob: bytes | None) -> bool:
     """Return whether a file is one of claims: by its content, or else by its name."""
-    from devicecore.domain.dra.state_file import FILE_NAME
-    from devicecore_tools.checkpoint.claims import is_file_of_claims
-
     by_content = None if blob is None else is_file_of_claims(blob)
     return PurePath(path).name.startswith(FILE_NAME) if by_content is None else by_content
 
 
-def examine_claims(path: str, blob: bytes | None) -> ClaimsFile:
-    """Judge a file of claims."""
-    from devicecore.domain.dra.state_file import entries_of, judge
-    from devicecore.domain.errors import MalformedCheckpointError
-    from devicecore_tools.checkpoint.claims import claim_warnings
-
-    report = judge(blob)
-    entries = None if report.entries is None else tuple(report.entries)
-    if blob is not None and entries is None:
-        try:
-            entries = entries_of(blob)
-        except MalformedCheckpointError:
-            entries = None  # the verdict has the reason
-    return ClaimsFile(path, report, entries, tuple(claim_warnings(entries or ())))
-
-
-def entries_with(found: ClaimsFile, pods: tuple[str, ...]) -> "tuple[ClaimEntry, ...]":
-    """Return the entries that one of these pods uses, or all of them if none is named."""
-    return tuple(entry for entry in found.entries or () if not pods or not set(pods).isdisjoint(entry.pods or ()))
-
-
-def print_claims(found: ClaimsFile, shown: "tuple[ClaimEntry, ...]") -> None:
-    """Print claims for people."""
-    from devicecore_tools.checkpoint.claims import claim_of, named_device
-
-    click.echo(foreign_text(f"{found.file}: {found.sentence}", MAX_VALUE))
-    for entry in shown:
-        pairs = [("pods", ", ".join(sorted(entry.pods or ())) or "none")]
-        for driver, devices in sorted((entry.drivers or {}).items()):
-            listed = [named_device(driver, device).removeprefix(f"{driver}: ") for device in devices or ()]
-            if skips := entry.skips.get(driver):
-                listed.append(f"needs no {', '.join(sorted(skips))}")
-            pairs += [(driver, device) for device in listed or ["not prepared"]]
-        click.echo()
-        print_pairs(f"claim {claim_of(entry)} ({entry.uid})", pairs)
-
-
-def lines_of(found: "StateDifference") -> Iterator[str]:
-    """Return a difference, a line for each thing that differs."""
+def _lines(found: StateDifference) -> Iterator[str]:
     yield from (f"removed: claim {claim}" for claim in found.removed)
     yield from (f"added: claim {claim}" for claim in found.added)
     for one in found.changed:
@@ -121,8 +116,3 @@ def lines_of(found: "StateDifference") -> Iterator[str]:
         ):
             if listed:
                 yield f"changed: claim {one.claim}: {what}: {'; '.join(listed)}"
-
-
-def counted_claims(found: ClaimsFile) -> str:
-    """Count and checksum of a file that can be read."""
-    return f"({counted(len(found.entries or ()), 'claim')}, checksum {found.report.stored})"

@@ -4,17 +4,14 @@ Law: a file that is not sound is not converted, and what the new format cannot h
 """
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
+from devicecore.domain.checkpoint import Decoded, FileReport, FileVerdict, decode, encode, judge
 from devicecore_tools.command.checkpoint_claims import is_claims_file
 from devicecore_tools.command.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import complain, print_json
-
-if TYPE_CHECKING:
-    from devicecore.domain.checkpoint import Decoded, FileReport
 
 _COMMAND = "devicecore checkpoint convert"
 _NEGATIVE = 1
@@ -40,8 +37,6 @@ def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file
     \b
     $ devicecore checkpoint convert --to 1 -o old-format /var/lib/kubelet/device-plugins
     """
-    from devicecore.domain.checkpoint import FileVerdict, decode, encode, judge
-
     if as_json and output is None:
         raise click.UsageError("--json needs --output, because the file itself goes to standard output otherwise.")
     file = path_of(file)
@@ -67,7 +62,7 @@ def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file
     return 0
 
 
-def _refused(file: str, report: "FileReport", *, as_json: bool) -> int:
+def _refused(file: str, report: FileReport, *, as_json: bool) -> int:
     problem = f"{report.problem}; nothing is written"
     if as_json:
         print_json({"file": file, "from": report.format, "written": None, "problem": problem})
@@ -76,7 +71,7 @@ def _refused(file: str, report: "FileReport", *, as_json: bool) -> int:
     return _NEGATIVE
 
 
-def _notes(found: "Decoded", wanted: int) -> list[str]:
+def _notes(found: Decoded, wanted: int) -> list[str]:
     """Return what the new file does not say any more, and what it says that the old one did not."""
     notes = []
     if found.format == _WITH_NUMA_NODES and wanted < _WITH_NUMA_NODES:

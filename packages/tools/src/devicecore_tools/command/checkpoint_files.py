@@ -6,21 +6,55 @@ Law: no file is overwritten unless the user says so, and never the one that was 
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from attrs import frozen
 
-if TYPE_CHECKING:
-    from devicecore.domain.checkpoint import FileReport
+from devicecore.adapters.file import CHECKPOINT_NAME
+from devicecore.domain.checkpoint import FileReport, FileVerdict
+from devicecore.domain.dra.state_file import StateReport
+from devicecore.domain.errors import StoreError
+from devicecore.domain.json_size import MAX_BYTES
+from devicecore.domain.text import counted
+from devicecore.system.files import DurableFile
+from devicecore_tools.checkpoint.salvage import ignored_fields
+from devicecore_tools.command.inputs import read_input
 
 _PLUGINS = "device-plugins"
 _MODE = 0o600  # as a kubelet's own file
 
 
+@frozen
+class ExaminedFile:
+    """A file of either kind, and the verdict on it. `facts` are its counts and its checksum, if it can be read."""
+
+    file: str
+    warnings: tuple[str, ...]
+    report: FileReport | StateReport
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether a kubelet can use it."""
+        return self.report.verdict is FileVerdict.OK
+
+    def is_negative(self, *, strict: bool) -> bool:
+        """Return whether the exit status is 1: a kubelet cannot use the file, or `strict` and there is a warning."""
+        return not self.is_ok or (strict and bool(self.warnings))
+
+    @property
+    def facts(self) -> str:
+        """Counts and checksum of a file that can be read."""
+        raise NotImplementedError
+
+    @property
+    def sentence(self) -> str:
+        """The verdict for people."""
+        verdict = self.report.verdict.value
+        return f"{verdict}: {self.report.problem}" if self.report.problem else f"{verdict} {self.facts}"
+
+
 def path_of(file: str) -> str:
     """Return the file that is meant by a directory of plugins, or by a kubelet's root directory."""
-    from devicecore.adapters.file import CHECKPOINT_NAME
-
     if not os.path.isdir(file):  # noqa: PTH112 - raises nothing
         return file
     here, below = Path(file) / CHECKPOINT_NAME, Path(file) / _PLUGINS / CHECKPOINT_NAME
@@ -32,10 +66,6 @@ def load(path: str) -> bytes | None:
 
     Raises StoreError if it cannot be read.
     """
-    from devicecore.domain.errors import StoreError
-    from devicecore.domain.json_size import MAX_BYTES
-    from devicecore_tools.command.inputs import read_input
-
     if path == "-":
         blob = sys.stdin.buffer.read(MAX_BYTES + 1)
         if len(blob) > MAX_BYTES:
@@ -49,19 +79,8 @@ def load(path: str) -> bytes | None:
         raise StoreError(os.path.basename(path), "read", f"{path}: {error.strerror}") from error  # noqa: PTH119 - as typed
 
 
-def facts(report: "FileReport") -> str:
-    """Format, counts and checksum of a file that can be read."""
-    entries = f"{report.entries} entr{'y' if report.entries == 1 else 'ies'}"
-    resources = f"{report.resources} resource{'' if report.resources == 1 else 's'}"
-    checksum = "no checksum" if report.stored is None else f"checksum {report.stored}"
-    return f"(format {report.format}, {entries}, {resources}, {checksum})"
-
-
 def lost_fields(blob: bytes) -> list[str]:
     """Return the fields that a newly written file lacks, because nothing here knows them: a phrase each."""
-    from devicecore.domain.text import counted
-    from devicecore_tools.checkpoint.salvage import ignored_fields
-
     return [
         f"the field {field.name!r} of {field.place}"
         + (f" and of {counted(field.count - 1, 'further place')}" if field.count > 1 else "")
@@ -86,7 +105,5 @@ def refuse_to_overwrite(old: str, new: str, *, force: bool) -> None:
 
 def write_new(path: str, blob: bytes) -> None:
     """Write a file durably, or leave what was there. Raises OSError if it cannot be written."""
-    from devicecore.system.files import DurableFile
-
     file = DurableFile(Path(path), _MODE)
     file.write(blob, file.read())

@@ -5,20 +5,20 @@ written.
 """
 
 import codecs
-from typing import TYPE_CHECKING
 
 import click
 
+from devicecore.domain.checkpoint import decode, encode, judge
+from devicecore.domain.errors import MalformedCheckpointError, UnreadableReceiptError
+from devicecore.domain.model import Receipt
 from devicecore.domain.text import foreign_text
+from devicecore_tools.checkpoint.repair import Repaired, repaired
+from devicecore_tools.checkpoint.salvage import Salvaged, salvage
 from devicecore_tools.command.checkpoint_claims import is_claims_file
 from devicecore_tools.command.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
 from devicecore_tools.command.node_sources import given_pods
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import MAX_VALUE, complain, print_json
-
-if TYPE_CHECKING:
-    from devicecore_tools.checkpoint.repair import Dropped, Repaired
-    from devicecore_tools.checkpoint.salvage import Salvaged
 
 _COMMAND = "devicecore checkpoint repair"
 _UNDECIDED = 1
@@ -75,11 +75,6 @@ def repair(
     $ kubectl get pods -A -o json | devicecore checkpoint repair --pods - /var/lib/kubelet repaired
     $ devicecore checkpoint repair --keep 0f6d9a4e-1b7c-4e0c-9c55-6b4b8f2f7f10 /var/lib/kubelet repaired
     """
-    from devicecore.domain.checkpoint import decode, encode
-    from devicecore.domain.errors import MalformedCheckpointError
-    from devicecore_tools.checkpoint.repair import repaired
-    from devicecore_tools.checkpoint.salvage import salvage
-
     if file == pods_file == "-":
         raise click.UsageError("FILE and --pods cannot both be standard input.")
     file = path_of(file)
@@ -132,8 +127,6 @@ def _uids(pods_file: str) -> set[str]:
 
 
 def _is_readable(answer: bytes) -> bool:
-    from devicecore.domain.errors import UnreadableReceiptError
-    from devicecore.domain.model import Receipt
     from devicecore.wire.conversion import read_receipt
 
     try:
@@ -143,7 +136,7 @@ def _is_readable(answer: bytes) -> bool:
     return True
 
 
-def _document(file: str, new_file: str, found: "Salvaged", result: "Repaired", lost: list[str]) -> dict[str, object]:
+def _document(file: str, new_file: str, found: Salvaged, result: Repaired, lost: list[str]) -> dict[str, object]:
     from devicecore.system.json_values import to_json
 
     return {
@@ -159,16 +152,15 @@ def _document(file: str, new_file: str, found: "Salvaged", result: "Repaired", l
     }
 
 
-def _print(new_file: str, blob: bytes, found: "Salvaged", result: "Repaired", lost: list[str]) -> None:
-    from devicecore.domain.checkpoint import judge
-
+def _print(new_file: str, blob: bytes, found: Salvaged, result: Repaired, lost: list[str]) -> None:
     verdict = judge(blob)
     if verdict.problem:
         complain(_COMMAND, f"warning: {verdict.problem}")
     for unreadable in found.unreadable:
         _echo(f"dropped: {unreadable.place}: {unreadable.problem}")
     for dropped in result.dropped:
-        _echo(f"dropped: {_of_dropped(dropped)}")
+        where = f"container {dropped.container} of pod {dropped.pod}: {dropped.resource}"
+        _echo(f"dropped: {where}: {', '.join(dropped.devices) or 'no devices'}: {dropped.reason.value}")
     for field in lost:
         _echo(f"lost: {field}")
     for shared in result.undecided:
@@ -181,12 +173,6 @@ def _print(new_file: str, blob: bytes, found: "Salvaged", result: "Repaired", lo
     what = "nothing was dropped" if not count else f"{count} dropped, as listed above"
     entries = len(result.data.entries or ())
     _echo(f"wrote {new_file}: {entries} entr{'y' if entries == 1 else 'ies'}, {what}")
-
-
-def _of_dropped(dropped: "Dropped") -> str:
-    devices = ", ".join(dropped.devices) or "no devices"
-    where = f"container {dropped.container} of pod {dropped.pod}"
-    return f"{where}: {dropped.resource}: {devices}: {dropped.reason.value}"
 
 
 def _echo(line: str) -> None:

@@ -13,10 +13,12 @@ from devicecore.domain.checkpoint import CheckpointData, FileReport, PodDevicesE
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import UnreadableReceiptError
 from devicecore.domain.model import NO_TOPOLOGY, Receipt
+from devicecore.domain.text import foreign_text
 from devicecore.system.json_values import to_json
 from devicecore.wire.conversion import read_receipt
-from devicecore_tools.command.checkpoint_holders import free_devices, warnings_about
-from devicecore_tools.command.output import print_pairs
+from devicecore_tools.command.checkpoint_devices import DevicesFile
+from devicecore_tools.command.checkpoint_holders import free_devices
+from devicecore_tools.command.output import MAX_SENTENCE, print_json, print_pairs
 
 _WITH_NUMA_NODES = 2  # the format that has NUMA nodes; a kubelet takes every device of an older file to be on node 0
 
@@ -42,27 +44,30 @@ class Filter:
         )
 
 
-def document(file: str, report: FileReport, data: CheckpointData, shown: Filter) -> dict[str, object]:
-    """Return what is shown, as JSON."""
+def show_checkpoint(found: DevicesFile, shown: Filter, *, as_json: bool) -> None:
+    """Print what is shown of a file. Of one that cannot be read, only JSON says something."""
+    report, data = found.report, found.data or CheckpointData()
     registered = data.registered_devices
-    return {
-        "file": file,
-        "kind": "devices",
-        **{name: value for name, value in to_json(report).items() if name != "resources"},
-        "entries": None if data.entries is None else [_entry(entry) for entry in shown.entries(data)],
-        "registered": registered and {name: ids for name, ids in registered.items() if shown.has_resource(name)},
-        "free": {name: ids for name, ids in free_devices(data).items() if shown.has_resource(name)},
-        "warnings": warnings_about(data, report),
-    }
-
-
-def print_checkpoint(report: FileReport, data: CheckpointData, shown: Filter) -> None:
-    """Print what is shown, for people."""
+    if as_json:
+        verdict = {name: value for name, value in found.compared.items() if name != "resources"}
+        entries = None if data.entries is None else [_entry(entry) for entry in shown.entries(data)]
+        document = {
+            **verdict,
+            "entries": entries,
+            "registered": registered and {name: ids for name, ids in registered.items() if shown.has_resource(name)},
+            "free": {name: ids for name, ids in free_devices(data).items() if shown.has_resource(name)},
+            "warnings": found.warnings,
+        }
+        print_json(document)
+        return
+    if not found.is_readable:
+        return
+    said = "ok" if found.is_ok else "the checksum is wrong"
+    click.echo(foreign_text(f"{found.file}: {said} {found.facts}", MAX_SENTENCE))
     if not shown.free_only:
         _print_entries(report, evolve(data, entries=shown.entries(data)))
     if not shown.free_only and not shown.pods:
-        registered = data.registered_devices or {}
-        _print_devices("registered", {name: list(ids or ()) for name, ids in registered.items()}, shown)
+        _print_devices("registered", {name: list(ids or ()) for name, ids in (registered or {}).items()}, shown)
     if shown.free_only:
         _print_devices("free", free_devices(data), shown)
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from devicecore.domain.allocation import DeviceAllocation, NoAllocation, UnallocatedClaim, claim_of
+from devicecore.domain.documents import Value
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.model import Pod
 from devicecore_tools.command.output import print_json, print_pairs
 
 if TYPE_CHECKING:
-    from devicecore.domain.allocation import UnallocatedClaim
-    from devicecore.domain.documents import Value
-    from devicecore.domain.model import Pod
     from devicecore_tools.doctor.claim_trial import AllocatedClaim, ClaimAnswer, ClaimTrial
 
 _MAX_DEVICES = 200  # rows for devices
@@ -24,12 +25,11 @@ _NO_CLASSES = (
 )
 
 
-def _claim_trial(places: Sequence[str | None], kubeconfig: str | None, read: "Sequence[Value]" = ()) -> "ClaimTrial":
+def _claim_trial(places: Sequence[str | None], kubeconfig: str | None, read: Sequence[Value] = ()) -> "ClaimTrial":
     """Return a trial with the objects of files, of an API server, and those that were read already.
 
     Raises ValueError if one cannot be read.
     """
-    from devicecore.domain.documents import Value
     from devicecore_tools.doctor.claim_trial import ClaimTrial, objects_of
     from devicecore_tools.doctor.sources.large_documents import read_all_documents
 
@@ -47,12 +47,11 @@ def _claim_trial(places: Sequence[str | None], kubeconfig: str | None, read: "Se
     return ClaimTrial(objects_of(documents))
 
 
-def claim_in(data: bytes, place: str) -> "tuple[Value, Sequence[Value]] | None":
+def claim_in(data: bytes, place: str) -> tuple[Value, Sequence[Value]] | None:
     """Return the ResourceClaim in what was read of a place, and all documents there. Return None if there is none.
 
     Raises ValueError if there are several claims.
     """
-    from devicecore.domain.errors import DocumentError
     from devicecore_tools.doctor.sources.large_documents import parse_documents
 
     if b"ResourceClaim" not in data:
@@ -69,15 +68,12 @@ def claim_in(data: bytes, place: str) -> "tuple[Value, Sequence[Value]] | None":
     return (claims[0], documents) if claims else None
 
 
-def explain_claim(
-    document: "Value", others: "Sequence[Value]", sources: Mapping[str, object], *, as_json: bool
-) -> None:
+def explain_claim(document: Value, others: Sequence[Value], sources: Mapping[str, object], *, as_json: bool) -> None:
     """Print what the ResourceClaim in a document has, or what the nodes say of it if it has nothing.
 
     `others` are the documents that were read with it. `sources` has the options `slices`, `claims`, `kubeconfig` and
     `node_name`. Raises ValueError if one cannot be read.
     """
-    from devicecore.domain.allocation import claim_of
     from devicecore_tools.doctor.claim_trial import allocated_claim
 
     slices, claims, kubeconfig, node = (
@@ -94,7 +90,7 @@ def explain_claim(
         _print_answers(claim.name, _answers(trial, [claim], node), as_json=as_json)
 
 
-def _answers(trial: "ClaimTrial", claims: "Sequence[UnallocatedClaim]", node: str | None) -> "Sequence[ClaimAnswer]":
+def _answers(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], node: str | None) -> "Sequence[ClaimAnswer]":
     if claims and not trial.has_classes:
         raise ValueError(_NO_CLASSES)
     return trial.answers(claims, node)
@@ -104,14 +100,13 @@ def _text(option: object) -> str | None:
     return option if isinstance(option, str) else None
 
 
-def claims_of_pod(pod: "Pod", node: str, slices: str | None, claims: str | None) -> "ClaimAnswer | None":
+def claims_of_pod(pod: Pod, node: str, slices: str | None, claims: str | None) -> "ClaimAnswer | None":
     """Return whether a node has the devices for the claims of a pod. Return None if it has none, or no file says.
 
     Raises ValueError if something cannot be read, or the node is not known.
     """
     if not pod.claims or not (slices or claims):
         return None
-    from devicecore.domain.allocation import NoAllocation
     from devicecore_tools.doctor.claim_trial import ClaimAnswer
     from devicecore_tools.doctor.trial import claims_of
 
@@ -161,8 +156,6 @@ def _print_answers(claim: str, answers: "Sequence[ClaimAnswer]", *, as_json: boo
 
 def pairs_of(answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
     """Rows for a node: the devices that claims get, or each device with what is in the way."""
-    from devicecore.domain.allocation import DeviceAllocation
-
     if isinstance(answer.answer, DeviceAllocation):
         for taken in answer.answer.taken:
             yield f"request {taken.request.result_name}", str(taken.key)
@@ -193,8 +186,6 @@ def _other_pairs(others: "Sequence[ClaimAnswer]") -> Iterator[tuple[str, str]]:
 
 def document_of(answer: "ClaimAnswer") -> dict[str, object]:
     """Return the answer of a node as JSON."""
-    from devicecore.domain.allocation import DeviceAllocation
-
     if isinstance(answer.answer, DeviceAllocation):
         faults = {"faultsOfKubernetes": list(answer.answer.faults)} if answer.answer.faults else {}
         return {"node": answer.node.name, "fits": True, "allocations": answer.answer.results(), **faults}

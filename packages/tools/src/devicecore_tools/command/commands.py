@@ -8,35 +8,21 @@ from importlib import import_module
 
 import click
 
-PLACES = {
-    "api-server": "devicecore_tools.command.api_server:api_server",
-    "checkpoint": "devicecore_tools.command.checkpoint:checkpoint",
-    "conformance": "devicecore_tools.command.conformance:conformance",
-    "demo": "devicecore_tools.command.demo.command:demo",
-    "doctor": "devicecore_tools.command.doctor:doctor",
-    "dra-driver": "devicecore_tools.command.dra_driver:dra_driver",
-    "fits": "devicecore_tools.command.fits:fits",
-    "fleet": "devicecore_tools.command.fleet.command:fleet",
-    "kubelet": "devicecore_tools.command.kubelet.command:kubelet",
-    "plugin": "devicecore_tools.command.plugin_directory:plugin",  # which adds a command to the group that it imports
-    "why": "devicecore_tools.command.why:why",
+COMMANDS = {
+    "api-server": ("api_server:api_server", "Serve an API server for tests, without a cluster."),
+    "checkpoint": ("checkpoint:checkpoint", "Examine, repair and compare a kubelet's checkpoints."),
+    "conformance": ("conformance:conformance", "Check a device plugin or a DRA driver in any language."),
+    "demo": ("demo.command:demo", "See the device manager at work on this machine."),
+    "doctor": ("doctor:doctor", "Read a node, and say what is wrong with its devices."),
+    "dra-driver": ("dra_driver:dra_driver", "Run a DRA driver that needs no hardware."),
+    "fits": ("fits:fits", "Say whether POD fits on a node, and on which devices."),
+    "fleet": ("fleet.command:fleet", "Run many nodes in one process, without machines."),
+    "kubelet": ("kubelet.command:kubelet", "Run a device manager in the place of a kubelet."),
+    # Its module adds a command to the group that it imports.
+    "plugin": ("plugin_directory:plugin", "Run a device plugin that needs no hardware."),
+    "why": ("why:why", "Explain why a pod or a claim was refused or waits."),
 }
-"""The module and the name of each command."""
-
-SUMMARIES = {
-    "api-server": "Serve an API server for tests, without a cluster.",
-    "checkpoint": "Examine, repair and compare a kubelet's checkpoints.",
-    "conformance": "Check a device plugin or a DRA driver in any language.",
-    "demo": "See the device manager at work on this machine.",
-    "doctor": "Read a node, and say what is wrong with its devices.",
-    "dra-driver": "Run a DRA driver that needs no hardware.",
-    "fits": "Say whether POD fits on a node, and on which devices.",
-    "fleet": "Run many nodes in one process, without machines.",
-    "kubelet": "Run a device manager in the place of a kubelet.",
-    "plugin": "Run a device plugin that needs no hardware.",
-    "why": "Explain why a pod or a claim was refused or waits.",
-}
-"""What each command says of itself, in a sentence that fits into 80 columns."""
+"""The module and the name of each command, and what it says of itself, in a sentence that fits into 80 columns."""
 
 
 class _CommandTree(click.Group):
@@ -45,16 +31,16 @@ class _CommandTree(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name, imported. Return None if there is none."""
         del ctx
-        if cmd_name not in PLACES:
+        if cmd_name not in COMMANDS:
             return None
-        module, _, name = PLACES[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(module), name)
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(f"devicecore_tools.command.{module}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line for each command, as click does, but without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, SUMMARIES[name]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - how click calls it
@@ -70,7 +56,7 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
 
 @click.group(
     cls=_CommandTree,
-    commands=[click.Command(name) for name in PLACES],
+    commands=[click.Command(name) for name in COMMANDS],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(

@@ -68,8 +68,10 @@ def plugin(
         raise click.UsageError("--undo-health needs --provoke-health.")
 
     def say_what_to_do(directory: Path) -> None:
+        what = f"it makes its socket in {directory}" if registry else f"it registers at {directory}/kubelet.sock"
+        seconds = counted(settings["first"], "second")
         if not command:
-            _say_what_to_do(directory, settings["first"], registry=registry)
+            complain("devicecore conformance", f"start your plugin within {seconds}, so that {what}")
 
     reporting = Reporting(as_json=as_json, junit=junit, card=card, release=release, command=command)
     reporting.begin()
@@ -85,11 +87,6 @@ def plugin(
             on_result=reporting.show,
         )
     return reporting.end(report)
-
-
-def _say_what_to_do(directory: Path, seconds: float, *, registry: bool) -> None:
-    what = f"it makes its socket in {directory}" if registry else f"it registers at {directory}/kubelet.sock"
-    complain("devicecore conformance", f"start your plugin within {counted(seconds, 'second')}, so that {what}")
 
 
 @contextmanager

@@ -17,13 +17,23 @@ import click
 from attrs import frozen
 
 from devicecore.domain.text import counted, foreign_text
+from devicecore.system.files import DurableFile
 from devicecore_tools.command.node_sources import node_sources, source_options
 from devicecore_tools.command.options import json_option, path_option, seconds_option
 from devicecore_tools.command.output import complain, fold
 from devicecore_tools.command.signals import Signals
+from devicecore_tools.doctor.drawing import svg as drawn
+from devicecore_tools.doctor.facts import Facts
+from devicecore_tools.doctor.findings import NodeFinding
+from devicecore_tools.doctor.look import Look, Source
+from devicecore_tools.doctor.metrics import metrics_text
+from devicecore_tools.doctor.page import page
+from devicecore_tools.doctor.picture import picture
+from devicecore_tools.doctor.precedence import OwnerState
+from devicecore_tools.doctor.report import DeviceRow, NodeReport, SourceLine, check, report, still_wrong
+from devicecore_tools.doctor.report import patience as patience_of
 
 if TYPE_CHECKING:
-    from devicecore_tools.doctor import DeviceRow, NodeFinding, NodeReport, OwnerState, Source, SourceLine
     from devicecore_tools.doctor.sources.node import NodeSources
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks
@@ -32,10 +42,11 @@ _MAX_CELL = 120  # characters of a cell in the table
 _HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "SOURCE", "STATE")
 _NEGATIVE, _UNUSABLE = 1, 2
 _MODE = 0o644  # of pages and pictures: they are made to be shown
+_OF_ALL_NODES = ("all_nodes", "kubeconfig", "in_cluster", "as_json", "patience")  # options that mean something for them
 _CLEAR = "\x1b[H\x1b[2J"
 
 Wait = Callable[[float], bool]
-"""Waits for some seconds; whether a signal ended the wait."""
+"""Waits for some seconds. Returns whether a signal ended the wait."""
 
 
 @click.command(context_settings={"allow_extra_args": True})  # so that we can say what to write instead
@@ -116,9 +127,7 @@ def doctor(
     if save is not None and Path(save).is_file():
         raise click.UsageError(f"--save: {save} is a file, expected the name of a directory.")
     if all_nodes:
-        if not (sources["kubeconfig"] or sources["in_cluster"]):
-            raise click.UsageError("--all-nodes needs --kubeconfig or --in-cluster.")
-        return _all_nodes(sources["kubeconfig"], patience, as_json=as_json)
+        return _all_nodes(context, sources["kubeconfig"], patience, as_json=as_json)
     read = node_sources(**sources)
     if save is not None:
         _save(read, save)
@@ -136,10 +145,17 @@ def doctor(
                 return _status(report, ())
 
 
-def _all_nodes(kubeconfig: object, patience: float | None, *, as_json: bool) -> int:
-    """Print what is wrong on each node, as two looks at the API server say."""
-    from devicecore_tools.doctor import Facts, Look, check, report, still_wrong
-    from devicecore_tools.doctor.report import patience as patience_of
+def _all_nodes(context: click.Context, kubeconfig: object, patience: float | None, *, as_json: bool) -> int:
+    """Print what is wrong on each node, as two looks at the API server say.
+
+    Raises click.UsageError if an option is given that means nothing for all nodes.
+    """
+    if not (kubeconfig or context.params["in_cluster"]):
+        raise click.UsageError("--all-nodes needs --kubeconfig or --in-cluster.")
+    for option in context.command.params:
+        is_given = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
+        if is_given and option.name not in _OF_ALL_NODES:
+            raise click.UsageError(f"--all-nodes and {option.opts[0]} exclude each other.")
     from devicecore_tools.doctor.sources.cluster import NO_NODE, looks_at_all_nodes
 
     assert kubeconfig is None or isinstance(kubeconfig, str)  # noqa: S101 - for mypy: click has checked it
@@ -200,7 +216,7 @@ def _without_collector() -> Iterator[None]:
 
 
 @_without_collector()
-def _finish(report: "NodeReport | None", output: "_Output", named: Iterable[str]) -> int:
+def _finish(report: NodeReport | None, output: "_Output", named: Iterable[str]) -> int:
     assert report is not None, "only a signal ends a report"  # noqa: S101 - for mypy: `_sleep` is never interrupted
     output.put(report)
     if not report.is_enough and not report.findings:
@@ -232,15 +248,13 @@ class _Output:
         _check_target("--html", self.html)
         _check_target("--svg", self.svg)
 
-    def put(self, report: "NodeReport", *, others_follow: bool = False) -> None:
+    def put(self, report: NodeReport, *, others_follow: bool = False) -> None:
         """Write the files and print the report. If others follow, JSON is one line, and a terminal is cleared before.
 
         Raises click.ClickException if a file cannot be written.
         """
         self._write_files(report)
         if self.metrics:
-            from devicecore_tools.doctor import metrics_text
-
             sys.stdout.write(metrics_text(report))
         elif not self.as_json:
             sys.stdout.write(_CLEAR if others_follow and sys.stdout.isatty() else "")
@@ -252,19 +266,13 @@ class _Output:
         if others_follow:
             sys.stdout.flush()
 
-    def _write_files(self, report: "NodeReport") -> None:
+    def _write_files(self, report: NodeReport) -> None:
         if self.html is None and self.svg is None:
             return
-        from devicecore_tools.doctor.picture import picture
-
         shown = picture(report)
         if self.html is not None:
-            from devicecore_tools.doctor.page import page
-
             _replace(self.html, page(report, shown))
         if self.svg is not None:
-            from devicecore_tools.doctor.drawing import svg as drawn
-
             _replace(self.svg, drawn(report, shown))
 
 
@@ -288,22 +296,20 @@ def _check_target(option: str, file: str | None) -> None:
 
 def _replace(file: str, text: str) -> None:
     """Replace a file as a whole, so that a browser never loads half of it."""
-    from devicecore.system.files import DurableFile
-
     try:
         DurableFile(Path(file), _MODE).replace(text.encode())
     except OSError as error:
         raise click.ClickException(f"{file} cannot be written: {error.strerror}") from error
 
 
-def _status(report: "NodeReport", unread: "Sequence[SourceLine]") -> int:
+def _status(report: NodeReport, unread: Sequence[SourceLine]) -> int:
     if report.findings:
         return _NEGATIVE
     return 0 if report.is_enough and not unread else _UNUSABLE
 
 
 @_without_collector()
-def report_on(sources: "NodeSources", patience: float | None, wait: Wait) -> "NodeReport | None":
+def report_on(sources: "NodeSources", patience: float | None, wait: Wait) -> NodeReport | None:
     """Look, and look again until each finding has lasted or gone.
 
     Args:
@@ -311,9 +317,6 @@ def report_on(sources: "NodeSources", patience: float | None, wait: Wait) -> "No
         patience: seconds for which a finding must last; None for those of its kind.
         wait: waits for some seconds. If it returns that something has ended the wait, there is no report.
     """
-    from devicecore_tools.doctor import Facts, check, report, still_wrong
-    from devicecore_tools.doctor.report import patience as patience_of
-
     facts = Facts(sources.look())
     pending = check(facts)
     began = time.monotonic()
@@ -341,14 +344,14 @@ def _sleep(seconds: float) -> bool:
 # --- what is printed --------------------------------------------------------------------------------------------------
 
 
-def _document(report: "NodeReport") -> dict[str, object]:
+def _document(report: NodeReport) -> dict[str, object]:
     from devicecore.system.json_values import to_json
 
     document: dict[str, object] = to_json(report)
     return document
 
 
-def _show_json(report: "NodeReport") -> None:
+def _show_json(report: NodeReport) -> None:
     """One line for each source, device and finding: Python's own indentation takes a second for 50,000 devices."""
     members = []
     for name, value in _document(report).items():
@@ -358,7 +361,7 @@ def _show_json(report: "NodeReport") -> None:
     sys.stdout.write(f"{{{','.join(members)}\n}}\n")
 
 
-def _show_text(report: "NodeReport") -> None:
+def _show_text(report: NodeReport) -> None:
     lines = ["Sources", *_sources(report), "", "Devices", *_table(report.devices), "", "Findings"]
     for finding in report.findings:
         lines += ["", *_finding(finding)]
@@ -369,7 +372,7 @@ def _show_text(report: "NodeReport") -> None:
     sys.stdout.write("\n".join(lines))
 
 
-def _sources(report: "NodeReport") -> Iterator[str]:
+def _sources(report: NodeReport) -> Iterator[str]:
     width = max(len(line.source.value) for line in report.sources)
     for line in report.sources:
         said = line.place if line.was_read else f"not read: {_where(line.problem, line.place)}"
@@ -382,7 +385,7 @@ def _where(problem: str, place: str) -> str:
     return problem if not place or place in problem else f"{problem} ({place})"
 
 
-def _table(rows: "Iterable[DeviceRow]") -> list[str]:
+def _table(rows: Iterable[DeviceRow]) -> list[str]:
     cells = [_HEADINGS, *map(_cells, rows)]
     if len(cells) == 1:
         return ["  no source names a device"]
@@ -391,7 +394,7 @@ def _table(rows: "Iterable[DeviceRow]") -> list[str]:
     return [line.format(*row).rstrip() for row in cells]
 
 
-def _cells(row: "DeviceRow") -> tuple[str, ...]:
+def _cells(row: DeviceRow) -> tuple[str, ...]:
     owner = f"{row.owner} {row.container}" if row.container else row.owner
     numa, certainty = _numa_nodes(row.numa_nodes), _certainty(row.sources, row.state)
     texts = (row.resource, row.device, numa, row.health, owner, *certainty)
@@ -407,11 +410,11 @@ def _numa_nodes(numa_nodes: tuple[int, ...] | None) -> str:
 
 
 @lru_cache(maxsize=256)
-def _certainty(sources: "tuple[Source, ...]", state: "OwnerState") -> tuple[str, str]:
+def _certainty(sources: tuple[Source, ...], state: OwnerState) -> tuple[str, str]:
     return ",".join(source.value for source in sources) or "-", state.value
 
 
-def _finding(finding: "NodeFinding") -> Iterator[str]:
+def _finding(finding: NodeFinding) -> Iterator[str]:
     yield from _folded(f"{finding.number}. ", finding.sentence, 3)
     for evidence in finding.evidence:
         yield from _folded("   evidence: ", f"{evidence.source.value}: {evidence.text}", 13)

@@ -5,24 +5,24 @@ Law: SIGTERM or SIGINT ends the process, and its sockets are removed.
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from attrs import define, frozen
+from attrs import define
 
+from devicecore.domain.dra.health import DraHealth, ReportedHealth
+from devicecore.domain.dra.slices import PublishedDevice
 from devicecore.domain.text import counted, foreign_text
+from devicecore.ports.claims import ClaimSource
 from devicecore_tools.command.options import MAX_DEVICES, numbers, path_option, refuse_missing_devices
 from devicecore_tools.command.plugin import END_WITHIN, log_to_stderr, obey_input
 from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:
-    from devicecore.domain.dra.health import ReportedHealth
-    from devicecore.domain.dra.slices import PublishedDevice
     from devicecore.plugins.simulated_driver import SimulatedDriver
-    from devicecore.ports.claims import ClaimSource
 
 _MAX_COUNT = 10_000
 
@@ -38,41 +38,6 @@ def dra_driver() -> None:
     \b
     $ devicecore dra-driver simulated --name gpu.example.com --node worker-1
     """
-
-
-@frozen(kw_only=True)
-class _Options:
-    """The options of `simulated`. Raises click.UsageError if one cannot be used."""
-
-    name: str
-    node: str
-    pool: str | None
-    count: int
-    numa_nodes: tuple[int | tuple[int, ...], ...]
-    unhealthy: tuple[int, ...]
-    kubeconfig: str | None
-    manifests: str | None
-    registry: str
-    plugin_dir: str
-    cdi_dir: str
-    pod_uid: str
-    commands: bool
-
-    def __attrs_post_init__(self) -> None:
-        refuse_missing_devices("--unhealthy", self.unhealthy, self.count)
-        if not re.fullmatch("[A-Za-z0-9-]{0,64}", self.pod_uid):
-            message = f"--pod-uid: expected at most 64 letters, digits and '-', got {foreign_text(self.pod_uid)!r}."
-            raise click.UsageError(message)
-
-    @property
-    def directory(self) -> Path:
-        """The driver's own directory."""
-        return Path(self.plugin_dir) / self.name
-
-    @property
-    def pool_name(self) -> str:
-        """The pool of the devices."""
-        return self.pool or self.node
 
 
 def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> tuple[int | tuple[int, ...], ...]:
@@ -133,7 +98,7 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
     help="Name the sockets after this pod, or $POD_UID, so that two instances can run during a rolling update.",
 )
 @click.option("--commands", is_flag=True, help="Obey lines on standard input.")
-def simulated(**values: Any) -> int:  # noqa: ANN401 - click passes the value of each option
+def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value of each option
     """Prepare ResourceClaims with devices that do not exist.
 
     The devices are dev-0, dev-1, and so on. As soon as a kubelet has registered the driver, it publishes them as
@@ -153,32 +118,34 @@ def simulated(**values: Any) -> int:  # noqa: ANN401 - click passes the value of
     With --commands, lines on standard input change devices: `unhealthy 3`, `healthy 3`, or `count 6`. The driver ends
     when its standard input ends, and so with the program that started it.
     """
-    options = _Options(**values)
+    refuse_missing_devices("--unhealthy", options["unhealthy"], options["count"])
+    if not re.fullmatch("[A-Za-z0-9-]{0,64}", options["pod_uid"]):
+        message = f"--pod-uid: expected at most 64 letters, digits and '-', got {foreign_text(options['pod_uid'])!r}."
+        raise click.UsageError(message)
     log_to_stderr()
     with Signals(grace=END_WITHIN) as signals, ExitStack() as last_to_first:  # before other threads start
-        if options.manifests:
-            claims, publish = _from_manifests(options.manifests)
+        if options["manifests"]:
+            claims, publish = _from_manifests(options["manifests"])
         else:
             claims, publish = _from_api_server(options, last_to_first)
         _serve(options, claims, publish, signals)
     return 0
 
 
-def _serve(options: _Options, claims: "ClaimSource", publish: "Publish", signals: Signals) -> None:
+def _serve(options: Mapping[str, Any], claims: ClaimSource, publish: "Publish", signals: Signals) -> None:
     """Serve the driver until a signal or the end of standard input ends the process."""
     from devicecore.adapters.grpc_unix.dra import serve_driver
     from devicecore.plugins.simulated_driver import SimulatedDriver, published
 
-    name, directory = options.name, options.directory
-    instance = f"-{options.pod_uid}" if options.pod_uid else ""
-    driver = SimulatedDriver(
-        name, options.pool_name, (), claims, state_directory=directory / "claims", cdi_directory=options.cdi_dir
-    )
+    name, pod_uid, directory = options["name"], options["pod_uid"], Path(options["plugin_dir"], options["name"])
+    instance = f"-{pod_uid}" if pod_uid else ""
+    pool, cdi = options["pool"] or options["node"], options["cdi_dir"]
+    driver = SimulatedDriver(name, pool, (), claims, state_directory=directory / "claims", cdi_directory=cdi)
     with (
-        driver.running(options.pod_uid),
+        driver.running(pod_uid),
         serve_driver(
             driver,
-            options.registry,
+            options["registry"],
             endpoint=directory / f"dra{instance}.sock",
             socket_name=f"{name}{instance}-reg.sock",
             wait_for_registry=True,
@@ -187,11 +154,11 @@ def _serve(options: _Options, claims: "ClaimSource", publish: "Publish", signals
 
         def offer(devices: Sequence[str]) -> None:
             # Before the kubelet knows the driver, it would refuse the pods that a scheduler sends to the devices.
-            served.when_registered(lambda: publish(published(devices, options.numa_nodes)))
+            served.when_registered(lambda: publish(published(devices, options["numa_nodes"])))
 
         offered = _Offered(driver, served.report, offer)
-        offered.show(options.count, frozenset(options.unhealthy))
-        if options.commands:
+        offered.show(options["count"], frozenset(options["unhealthy"]))
+        if options["commands"]:
             obey_input(offered.obey, signals)
         _log.info("serving %s on %s", name, served.registration)
         signals.wait_for_end()
@@ -206,14 +173,12 @@ class _Offered:
     """The devices of a driver, which change together with their health and what is published of them."""
 
     driver: "SimulatedDriver"
-    report: "Callable[[Sequence[ReportedHealth]], object]"
-    publish: "Callable[[Sequence[str]], object]"
+    report: Callable[[Sequence[ReportedHealth]], object]
+    publish: Callable[[Sequence[str]], object]
     unhealthy: frozenset[int] = frozenset()
 
     def show(self, count: int, unhealthy: frozenset[int]) -> None:
         """Offer so many devices, of which these are unhealthy."""
-        from devicecore.domain.dra.health import DraHealth, ReportedHealth
-
         health = [DraHealth.UNHEALTHY if number in unhealthy else DraHealth.HEALTHY for number in range(count)]
         devices = tuple(f"dev-{number}" for number in range(count))
         self.unhealthy = unhealthy
@@ -239,20 +204,20 @@ class _Offered:
                 return f"expected `healthy N`, `unhealthy N` or `count N`, got {' '.join(words)!r}"
 
 
-def _from_manifests(directory: str) -> "tuple[ClaimSource, Publish]":
+def _from_manifests(directory: str) -> tuple[ClaimSource, Publish]:
     """Read claims from manifests, and publish nothing."""
     from devicecore.adapters.manifests.claim_source import ManifestClaims
 
     return ManifestClaims(directory), lambda _devices: None
 
 
-def _from_api_server(options: _Options, last_to_first: ExitStack) -> "tuple[ClaimSource, Publish]":
+def _from_api_server(options: Mapping[str, Any], last_to_first: ExitStack) -> tuple[ClaimSource, Publish]:
     """Read claims from the API server, and publish ResourceSlices there."""
     from devicecore.adapters.kube_api import Access
     from devicecore.adapters.kube_api.dra import KubeApiClaims
     from devicecore.adapters.kube_api.slices import KubeApiSlicePublisher
 
-    access = Access(options.kubeconfig)
-    slices = KubeApiSlicePublisher(options.name, options.node, access, pool=options.pool_name)
+    access = Access(options["kubeconfig"])
+    slices = KubeApiSlicePublisher(options["name"], options["node"], access, pool=options["pool"] or options["node"])
     last_to_first.enter_context(slices)
     return last_to_first.enter_context(KubeApiClaims(access)), slices.publish

@@ -3,24 +3,26 @@
 Law: every answer is the result of a trial (`devicecore_tools.doctor.trial`).
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from attrs import evolve
 
+from devicecore.domain.admission import Admitted
+from devicecore.domain.documents import Value, described
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.model import Pod
 from devicecore_tools.command.claims import claims_of_pod, document_of, pairs_of
 from devicecore_tools.command.node_sources import DEFAULT_ROOT, given_pods, node_sources
 from devicecore_tools.command.options import PLACE, json_option, missing_file, path_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.trial_options import pod_in_file, topology_options, wants_devices
+from devicecore_tools.doctor.facts import Facts
+from devicecore_tools.doctor.look import PodSeen, Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from devicecore.domain.documents import Value
-    from devicecore.domain.model import Pod
-    from devicecore_tools.doctor import PodSeen, Reading
     from devicecore_tools.doctor.trial import Fit, TopologySettings, TrialNode
 
 _NEGATIVE, _UNUSABLE = 1, 2
@@ -95,7 +97,6 @@ def fits(
 
     Exit status: 0 if the pod fits on a node, 1 if it fits on none, 2 if something cannot be read.
     """
-    from devicecore_tools.doctor import Reading
     from devicecore_tools.doctor.trial import fit
 
     if pod == pods == "-":
@@ -132,13 +133,12 @@ def fits(
 
 
 def _node(
-    place: str, pod: "Pod", topology: "TopologySettings", pods: "Reading[tuple[PodSeen, ...]]", *, plugins: bool
+    place: str, pod: Pod, topology: "TopologySettings", pods: Reading[tuple[PodSeen, ...]], *, plugins: bool
 ) -> "TrialNode":
     """Return a node to try the pod on. A description names its holders itself, so `pods` are not compared with it.
 
     Raises OSError if the place cannot be read, and ValueError if it says nothing of devices.
     """
-    from devicecore_tools.doctor import Facts
     from devicecore_tools.doctor.claim_trial import ClaimTrial
     from devicecore_tools.doctor.trial import trial_node
 
@@ -164,14 +164,12 @@ def _node(
     return trial_node(place, facts, topology, ClaimTrial.of_record(sources.documents))
 
 
-def _description(path: Path, pod: "Pod") -> "Value | None":
+def _description(path: Path, pod: Pod) -> Value | None:
     """Return the description in a file. Return None if the file is something else.
 
     Of a Node, the name is enough for a pod that wants no devices of plugins. Raises ValueError if it is another API
     object, whose fields a checkpoint would be read from otherwise.
     """
-    from devicecore.domain.documents import Value, described
-    from devicecore.domain.errors import DocumentError
     from devicecore_tools.doctor.sources.large_documents import read_document_file
 
     try:
@@ -198,17 +196,13 @@ def fits_or_not(answer: "Fit") -> str:
     return "fits, apart from its claims, which were not looked at" if answer.claims else "fits"
 
 
-def unhandled_of(answer: "Fit") -> "Iterator[tuple[str, str]]":
+def unhandled_of(answer: "Fit") -> Iterator[tuple[str, str]]:
     """Yield each container that asks for a resource which nothing on the node has, and what that means."""
-    from devicecore.domain.admission import Admitted
-
     for container, resource in answer.verdict.unhandled if isinstance(answer.verdict, Admitted) else ():
         yield container, f"{resource}: no source names this resource, so a kubelet would not give any devices"
 
 
-def _pairs(answer: "Fit") -> "Iterator[tuple[str, str]]":
-    from devicecore.domain.admission import Admitted
-
+def _pairs(answer: "Fit") -> Iterator[tuple[str, str]]:
     if isinstance(answer.verdict, Admitted):
         for held in answer.verdict.allocations if not answer.warnings else ():
             yield f"{held.key.container}", f"{held.resource}: {', '.join(held.devices)}"
@@ -224,8 +218,6 @@ def _pairs(answer: "Fit") -> "Iterator[tuple[str, str]]":
 
 
 def _document(answer: "Fit") -> dict[str, object]:
-    from devicecore.domain.admission import Admitted
-
     verdict = answer.verdict
     admitted = verdict if isinstance(verdict, Admitted) else None
     return {

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from devicecore_tools.command.options import PLACE, missing_file, option_group, path_option, seconds_option
+from devicecore_tools.doctor.look import PodSeen, Reading
 
 if TYPE_CHECKING:
-    from devicecore_tools.doctor import PodSeen, Reading
     from devicecore_tools.doctor.sources.node import NodeSources
 
 DEFAULT_ROOT = "/var/lib/kubelet"
@@ -109,12 +109,17 @@ def check_places(options: Mapping[str, object]) -> None:
             raise click.UsageError(f"--{option}: {place}: {problem or wanted}.")
 
 
-def given_pods(place: str) -> "Reading[tuple[PodSeen, ...]]":
+def given_pods(place: str) -> Reading[tuple[PodSeen, ...]]:
     """Return the pods that a command needs and `--pods` names; `-` is standard input. Raises click.ClickException."""
+    from devicecore_tools.doctor.sources.large_documents import parse_document
     from devicecore_tools.doctor.sources.node import MAX_INPUT
-    from devicecore_tools.doctor.sources.objects import pods_of_bytes, read_pods
+    from devicecore_tools.doctor.sources.objects import pods_in, read_pods, reading
 
-    reading = pods_of_bytes(sys.stdin.buffer.read(MAX_INPUT), "standard input") if place == "-" else read_pods(place)
-    if reading.value is None:
-        raise click.ClickException(f"--pods: {reading.problem}")
-    return reading
+    if place == "-":
+        data, name = sys.stdin.buffer.read(MAX_INPUT), "standard input"
+        pods = reading(name, lambda: pods_in(parse_document(data, name)))
+    else:
+        pods = read_pods(place)
+    if pods.value is None:
+        raise click.ClickException(f"--pods: {pods.problem}")
+    return pods

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
+from devicecore.domain.model import is_extended_resource
 from devicecore.domain.text import counted, foreign_text
 
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
@@ -141,8 +142,6 @@ def address(context: click.Context, option: click.Parameter, text: str | None) -
 
 def extended_resource(context: click.Context, option: click.Parameter, text: str) -> str:
     """Read the name of an extended resource. An empty text is returned as it is."""
-    from devicecore.domain.model import is_extended_resource
-
     if text and not is_extended_resource(text):
         message = (
             f"{text!r} is not an extended resource: expected a domain, a slash and a name, such as example.com/gpu, "

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 import click
 from attrs import frozen
 
+from devicecore.domain.model import Health
 from devicecore.domain.text import counted
+from devicecore.ports.plugin import DevicePlugin
+from devicecore_tools.command.kubelet.screen import LineHandler
 from devicecore_tools.command.options import (
     MAX_DEVICES,
     extended_resource,
@@ -27,7 +30,6 @@ from devicecore_tools.command.signals import Signals
 if TYPE_CHECKING:
     from devicecore.adapters.grpc_unix import ServedPlugin
     from devicecore.plugins.simulated import SimulatedPlugin
-    from devicecore.ports.plugin import DevicePlugin
 
 END_WITHIN = 10.0
 """Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
@@ -45,7 +47,7 @@ class Place:
     kubelet_socket: str
 
     def serve(
-        self, plugin: "DevicePlugin", *, endpoint: str | None = None, registry: str | None = None
+        self, plugin: DevicePlugin, *, endpoint: str | None = None, registry: str | None = None
     ) -> "ServedPlugin":
         """Serve `plugin` here; if the directory does not exist yet, wait for it in the background."""
         from devicecore.adapters.grpc_unix import serve_plugin
@@ -86,8 +88,6 @@ def place_of(context: click.Context, socket_dir: str | None, kubelet_socket: str
 
 def log_to_stderr() -> None:
     """Log lines with the time on standard error."""
-    from devicecore_tools.command.kubelet.screen import LineHandler
-
     stderr = sys.stderr
 
     def write(line: str) -> None:
@@ -201,8 +201,6 @@ class _Commands:
 
     def obey(self, words: list[str]) -> str:
         """Do what a line says. Return the sentence that says what was done."""
-        from devicecore.domain.model import Health
-
         match words:
             case ["healthy" | "unhealthy" as wanted, device]:
                 ids = [known.id for known in self.plugin.devices()]

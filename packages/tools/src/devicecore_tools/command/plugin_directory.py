@@ -4,20 +4,16 @@ Law: it starts, waits and ends as `devicecore plugin simulated` does.
 """
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.model import DeviceId
 from devicecore.domain.text import counted
 from devicecore_tools.command.options import extended_resource, path_option
 from devicecore_tools.command.plugin import END_WITHIN, log_to_stderr, place_of, place_options, plugin
 from devicecore_tools.command.signals import Signals
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from devicecore.domain.container_options import ContainerAllocateResponse
-    from devicecore.domain.model import DeviceId
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +68,7 @@ def directory(
     from devicecore.plugins import responses
     from devicecore.plugins.directory import DirectoryPlugin
 
-    def answer(devices: "Sequence[DeviceId]") -> "ContainerAllocateResponse":
+    def answer(devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
         listed = responses.environment_list(devices, variable)
         if mount is None:
             return listed

@@ -6,14 +6,14 @@ Law: the defaults are those of a kubelet.
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 
+from devicecore.domain.model import NumaNode, Pod, is_extended_resource
+from devicecore.domain.topology import Policy, Scope
+from devicecore_tools.command.inputs import read_input
 from devicecore_tools.command.options import choice_option, numbers, option_group
-
-if TYPE_CHECKING:
-    from devicecore.domain.model import Pod
 
 _MAX_POD = 1024 * 1024  # bytes
 
@@ -49,8 +49,6 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
 
     @wraps(command)
     def bundled(*, topology_policy: str, topology_scope: str, numa_nodes: tuple[int, ...], **others: object) -> R:
-        from devicecore.domain.model import NumaNode
-        from devicecore.domain.topology import Policy, Scope
         from devicecore_tools.doctor.trial import TopologySettings
 
         nodes = tuple(map(NumaNode, numa_nodes))
@@ -59,13 +57,12 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
     return _options(bundled)
 
 
-def pod_in_file(place: str) -> "Pod":
+def pod_in_file(place: str) -> Pod:
     """Return the one pod of a manifest, or of what `kubectl get pod NAME -o json` prints; `-` is standard input.
 
     Raises OSError if it cannot be read, and ValueError if it is no manifest of one pod.
     """
     from devicecore.adapters.manifests import read_pods
-    from devicecore_tools.command.inputs import read_input
 
     data = sys.stdin.buffer.read(_MAX_POD + 1) if place == "-" else read_input(place, _MAX_POD)
     try:
@@ -78,8 +75,6 @@ def pod_in_file(place: str) -> "Pod":
     return pods[0]
 
 
-def wants_devices(pod: "Pod") -> bool:
+def wants_devices(pod: Pod) -> bool:
     """Return whether a container of the pod has a limit on a resource that device plugins serve."""
-    from devicecore.domain.model import is_extended_resource
-
     return any(is_extended_resource(name) for one in pod.in_start_order for name in one.limits)

@@ -14,20 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from devicecore.domain.documents import Value
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.model import Pod
 from devicecore.domain.text import foreign_text
 from devicecore_tools.command.claims import claim_in, explain_claim
+from devicecore_tools.command.fits import fits_or_not, unhandled_of
 from devicecore_tools.command.inputs import read_input
 from devicecore_tools.command.node_sources import check_places, node_sources, source_options
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.trial_options import pod_in_file, topology_options, wants_devices
+from devicecore_tools.doctor.explanation import Explanation, ResourceNow, concerning, explain
+from devicecore_tools.doctor.facts import Facts
+from devicecore_tools.doctor.findings import NodeFinding
+from devicecore_tools.doctor.look import Look, PodSeen, Reading
+from devicecore_tools.doctor.pasted import find_all
 
 if TYPE_CHECKING:
-    from devicecore.domain.documents import Value
-    from devicecore.domain.model import Pod
-    from devicecore_tools.doctor import Facts, PodSeen
-    from devicecore_tools.doctor.explanation import Explanation, ResourceNow
-    from devicecore_tools.doctor.findings import NodeFinding
     from devicecore_tools.doctor.trial import Fit, TopologySettings
 
 _NEGATIVE, _UNUSABLE = 1, 2
@@ -91,8 +95,6 @@ def why(*, as_json: bool, pod_file: str | None, message: str, topology: "Topolog
     Exit status: 0 if something was explained, 1 if neither a kubelet from 1.29 to 1.36 nor the scheduler says it, 2 if
     nothing could be read.
     """
-    from devicecore_tools.doctor.explanation import concerning, explain
-
     try:
         check_message(message)
         data, place = _content(message)
@@ -146,7 +148,7 @@ def _not_understood(message: str, texts: Sequence[str], what: str, no_events: st
     return f"expected a message with which a kubelet refuses a pod, got: {said}{hint}"
 
 
-def _about_events(pod: "Pod | None", facts: "Facts | None") -> str:
+def _about_events(pod: Pod | None, facts: Facts | None) -> str:
     events = facts.look.events if facts is not None else None
     if pod is None:
         return _NAME_ONE
@@ -155,12 +157,12 @@ def _about_events(pod: "Pod | None", facts: "Facts | None") -> str:
     return _NO_SUCH_EVENT if events.value is not None else ""  # `_facts` has said why they were not read
 
 
-def _shows_free_devices(facts: "Facts", pod: "Pod") -> bool:
+def _shows_free_devices(facts: Facts, pod: Pod) -> bool:
     """Return whether the sources tell which devices are free. Of a plugin's, only the node's own files do."""
     return facts.look.is_enough or (facts.look.node.value is not None and not wants_devices(pod))
 
 
-def _tried_now(pod: "Pod", facts: "Facts", documents: dict[str, Any], topology: "TopologySettings") -> "Fit | None":
+def _tried_now(pod: Pod, facts: Facts, documents: dict[str, Any], topology: "TopologySettings") -> "Fit | None":
     """Try the pod on the node as it is now. Return None if it runs there."""
     from devicecore_tools.doctor.claim_trial import ClaimTrial
     from devicecore_tools.doctor.trial import fit, trial_node
@@ -170,7 +172,7 @@ def _tried_now(pod: "Pod", facts: "Facts", documents: dict[str, Any], topology: 
     return fit(trial_node("this node", facts, topology, ClaimTrial.of_record(documents)), pod)
 
 
-def _print(explained: "Sequence[Explanation]", wrong: "Sequence[NodeFinding]", trial: "Fit | None") -> None:
+def _print(explained: Sequence[Explanation], wrong: Sequence[NodeFinding], trial: "Fit | None") -> None:
     for one in explained:
         print_pairs(one.text, _pairs(one))
     for finding in wrong:
@@ -182,7 +184,7 @@ def _print(explained: "Sequence[Explanation]", wrong: "Sequence[NodeFinding]", t
 # --- what is read -----------------------------------------------------------------------------------------------------
 
 
-def _named(name: str, facts: "Facts | None", documents: dict[str, Any]) -> dict[str, Any] | None:
+def _named(name: str, facts: Facts | None, documents: dict[str, Any]) -> dict[str, Any] | None:
     """Return the pod of this name, or `namespace/name`, as it was read. Return None if there is not exactly one."""
     is_read = facts is not None and facts.look.pods.value is not None
     items = documents.get(_PODS, {"items": []})["items"] if is_read else []
@@ -191,7 +193,7 @@ def _named(name: str, facts: "Facts | None", documents: dict[str, Any]) -> dict[
     return found[0] if len(found) == 1 else None
 
 
-def _standing(seen: "PodSeen | None", what: str) -> str:
+def _standing(seen: PodSeen | None, what: str) -> str:
     """Return a sentence for pods that were certainly not refused, or an empty text."""
     if seen is None and _STANDING.fullmatch(what):
         return f"{what}: no kubelet has refused any of them"
@@ -214,11 +216,10 @@ def _content(message: str) -> tuple[bytes, str]:
     return as_utf8(data), place
 
 
-def _read(data: bytes, place: str) -> tuple[list[str], "PodSeen | None", str]:
+def _read(data: bytes, place: str) -> tuple[list[str], PodSeen | None, str]:
     """Return the messages, the pod if it is known, and in words what a document has."""
-    from devicecore.domain.errors import DocumentError
-    from devicecore_tools.doctor.pasted import find_all
     from devicecore_tools.doctor.sources.large_documents import parse_document
+    from devicecore_tools.doctor.sources.objects import pods_in
 
     if len(data) > 4 * _MAX_TEXT and not data[:1_000].lstrip().startswith(b"{"):  # a character has at most 4 bytes
         problem = f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(data):,} bytes or more"
@@ -240,11 +241,13 @@ def _read(data: bytes, place: str) -> tuple[list[str], "PodSeen | None", str]:
     if document["kind"].text("") == "Pod" and document["status"].data is None:
         raise ValueError(f"{place}: the pod has no status, so no kubelet has seen it. Run: devicecore fits {place}")
     refused = _refused_pods(document)
-    seen = _pod_of(refused[0]) if len(refused) == 1 else None
+    seen = None
+    if len(refused) == 1:
+        (seen,) = pods_in(Value({"kind": "PodList", "items": [refused[0].data]}, refused[0].file))
     return list(dict.fromkeys(_messages(document))), seen, _contents(document)
 
 
-def _contents(document: "Value") -> str:
+def _contents(document: Value) -> str:
     """Return how many objects of each kind are in a document; of pods, how many in each phase."""
     is_list = document["items"].data is not None
     whole = document["kind"].text("").removesuffix("List")
@@ -267,12 +270,10 @@ def check_message(message: str) -> None:
         raise click.UsageError(problem)
 
 
-def _refused_pods(document: "Value") -> "list[Value]":
+def _refused_pods(document: Value) -> list[Value]:
     """Return the pod of a document, or the only pod of a list, or those pods of a list that have a refusal."""
     if document["items"].data is None:
         return [document] if document["spec"].data else []
-    from devicecore_tools.doctor.pasted import find_all
-
     pods = [item for item in document["items"].sequence() if item["spec"].data]
     return pods if len(pods) == 1 else [pod for pod in pods if any(find_all(text) for text in _messages(pod))]
 
@@ -286,7 +287,7 @@ def _exists(text: str) -> bool:
         return False
 
 
-def _messages(document: "Value") -> Iterator[str]:
+def _messages(document: Value) -> Iterator[str]:
     """Return every message that a pod, an event or a list of them has."""
     if document["items"].data is not None:
         for item in document["items"].sequence():
@@ -306,18 +307,8 @@ def _messages(document: "Value") -> Iterator[str]:
                 yield f"{reason}: {text}" if reason == "CreateContainerConfigError" else text
 
 
-def _pod_of(document: "Value") -> "PodSeen":
-    from devicecore.domain.documents import Value
-    from devicecore_tools.doctor.sources.objects import pods_in
-
-    return pods_in(Value({"kind": "PodList", "items": [document.data]}, document.file))[0]
-
-
-def _facts(options: dict[str, object], pod: "Pod | None") -> "tuple[Facts | None, dict[str, Any]]":
+def _facts(options: dict[str, object], pod: Pod | None) -> tuple[Facts | None, dict[str, Any]]:
     """Return what the named sources say, and the objects that were read. Return None if the options name no source."""
-    from devicecore_tools.doctor import Facts, Reading
-    from devicecore_tools.doctor.look import Look
-
     named = [name for name in _SOURCES if options[name]]
     if not named:
         return None, {}
@@ -335,7 +326,7 @@ def _facts(options: dict[str, object], pod: "Pod | None") -> "tuple[Facts | None
     return facts, sources.documents
 
 
-def _events_of(pod: "Pod", facts: "Facts") -> list[str]:
+def _events_of(pod: Pod, facts: Facts) -> list[str]:
     """Return the messages of the pod's events, the newest first."""
     events = [
         one
@@ -352,7 +343,7 @@ _SOURCES = ("root", "checkpoint", "pod_resources", "pods", "events", "kubeconfig
 # --- what is printed --------------------------------------------------------------------------------------------------
 
 
-def _pairs(one: "Explanation") -> Iterator[tuple[str, str]]:
+def _pairs(one: Explanation) -> Iterator[tuple[str, str]]:
     yield "decided by", f"{one.manager} ({one.id})"
     yield "because", one.because
     yield "next", one.next
@@ -368,7 +359,7 @@ def _pairs(one: "Explanation") -> Iterator[tuple[str, str]]:
         yield "", f"and {len(one.devices) - _MAX_ROWS} more; --json has them all"
 
 
-def _counts(now: "ResourceNow") -> str:
+def _counts(now: ResourceNow) -> str:
     numbers = (now.listed, now.healthy, now.free)
     listed, healthy, free = ("unknown" if number is None else number for number in numbers)
     gone = f" ({now.held_by_pods_that_are_gone} by pods that are gone)" if now.held_by_pods_that_are_gone else ""
@@ -376,8 +367,6 @@ def _counts(now: "ResourceNow") -> str:
 
 
 def _verdict(trial: "Fit") -> str:
-    from devicecore_tools.command.fits import fits_or_not, unhandled_of
-
     if trial.fits:
         return fits_or_not(trial)
     return "; ".join(f"{container}: {text}" for container, text in unhandled_of(trial)) or str(trial.verdict)

@@ -3,10 +3,10 @@
 Law: every check says what it does, what it expects and why. Its result says in one sentence what happened.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from attrs import field, frozen
 
@@ -68,7 +68,7 @@ def time_is_over(budget: float) -> OutOfTime:
 
 
 def applies_always(_: object) -> None:
-    """Do nothing, as what a check needs that applies to every subject."""
+    """Do nothing. It is the `needs` of a check that applies to every subject."""
 
 
 @frozen
@@ -110,12 +110,6 @@ def check(
         return Check(name, severity, look.__doc__ or name, expected, clause, look, needs=needs)
 
     return make
-
-
-def checks_in(names: Mapping[str, object], but_not: Iterable[Sequence[Check[Any]]] = ()) -> tuple[Check[Any], ...]:
-    """Return the checks among the names of a module, in the order of the file, without those in `but_not`."""
-    others = [one for checks in but_not for one in checks]
-    return tuple(one for one in names.values() if isinstance(one, Check) and one not in others)
 
 
 @frozen
@@ -248,9 +242,9 @@ def some(texts: Sequence[str]) -> str:
 
 @contextmanager
 def needed(what: str) -> Iterator[None]:
-    """Skip a check if this block fails, which prepares it. Another check reports such a failure.
+    """Skip a check if this block fails, which prepares the check, because another check reports that.
 
-    Raises Skip if the block has failed, so there is no `what`.
+    Raises Skip, which says that the check needs `what`.
     """
     try:
         yield
@@ -260,7 +254,7 @@ def needed(what: str) -> Iterator[None]:
 
 @contextmanager
 def skipping(error: type[Exception]) -> Iterator[None]:
-    """Skip a check if this block raises such an error, of which another check or nobody is to blame."""
+    """Skip a check if this block raises such an error: another check reports it, or nobody is to blame for it."""
     try:
         yield
     except error as raised:

@@ -52,7 +52,7 @@ class SubjectProcess(ABC):
 
     @property
     def output(self) -> str:
-        """The end of what the process printed, with the end of its predecessor if it was started again."""
+        """The end of what the process printed, after that of the former process if it was started again."""
         return "\n".join(text for text in (self._last_output, self.running.last_output if self.running else "") if text)
 
     # --- its exits ----------------------------------------------------------------------------------------------------

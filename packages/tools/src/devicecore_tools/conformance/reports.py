@@ -94,7 +94,7 @@ def as_document(report: Report) -> dict[str, object]:
 
 def check_document(check: Check[Any]) -> dict[str, object]:
     """Return a check as values that JSON can hold."""
-    document: dict[str, object] = _CONVERTER.unstructure(check)
+    document: dict[str, object] = _CONVERTER.unstructure(check, unstructure_as=Check)
     del document["look"], document["needs"]
     return document
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from attrs import frozen
 
-from devicecore_tools.doctor.look import ClaimedDeviceSeen, Look, PreparedDeviceSeen, PublishedDeviceSeen, Source
+from devicecore_tools.doctor.look import Device, Look, PreparedDeviceSeen, PublishedDeviceSeen, Source, grouped
 from devicecore_tools.doctor.precedence import Holders, Lists, believed_file
 
 _ADDRESS = re.compile(  # with colons as the system writes it, or with hyphens as in names of devices
@@ -21,9 +21,6 @@ _ADDRESS = re.compile(  # with colons as the system writes it, or with hyphens a
 )
 _MIN_IDENTIFIER = 16  # characters; a shorter text, such as gpu-0, may name devices of two vendors
 _REPLICA = "::"  # separates the number of a replica from an id, as plugins that share devices write it
-
-Device = tuple[str, str, str]
-"""Driver, pool and name."""
 
 
 @frozen
@@ -39,15 +36,15 @@ class ClaimedHardware:
     """The devices that claims hold in one look, found by the ids of plugins."""
 
     def __init__(self, look: Look, holders: Holders, lists: Lists) -> None:
-        self._prepared = {_key(device): (device, sources) for device, sources in _prepared(look)}
-        published = {(one.driver, one.pool, one.device): one for one in look.slices.value or ()}
+        self._prepared = {device.key: (device, sources) for device, sources in _prepared(look)}
+        published = {one.key: one for one in look.slices.value or ()}
         self.missing: str = _missing(look)
         """Why any device may belong to a claim; empty if that is known."""
         self._unpublished = [key for key in self._prepared if key not in published]
         self._no_slices = f", because they were not read: {look.slices.problem}" if look.slices.value is None else ""
         self._by_address: dict[str, tuple[Device, str]] = {}
         self._by_identifier: dict[str, tuple[Device, str]] = {}
-        self._by_name: dict[str, list[Device]] = {}
+        self._by_name = grouped((name.lower(), (driver, pool, name)) for driver, pool, name in self._prepared)
         self._found_by_name: dict[tuple[str, str], SameDevice | str] = {}
         self._by_cdi: dict[str, Device] = {}
         self._lists = lists
@@ -132,7 +129,6 @@ class ClaimedHardware:
         return SameDevice(device, sources, because)
 
     def _index(self, key: Device, device: PreparedDeviceSeen, published: PublishedDeviceSeen | None) -> None:
-        self._by_name.setdefault(device.device.lower(), []).append(key)
         for name in device.cdi_devices:
             self._by_cdi[name] = key
         if len(device.device) >= _MIN_IDENTIFIER:
@@ -166,20 +162,16 @@ def _prepared(look: Look) -> Iterator[tuple[PreparedDeviceSeen, tuple[Source, ..
     """Return the devices of claims, from the kubelet's file first."""
     watched = {(one.claim, device) for one in look.allocations.value or () for device in one.only_watched}
     seen: set[Device] = set()
-    in_api = {(one.driver, one.pool, one.device): one for one in _claimed(look)}
+    in_api = {one.key: one for one in look.claimed}
     for one in look.claims.value.devices if look.claims.value else ():
-        if (one.claim, _key(one)) in watched:
+        if (one.claim, one.key) in watched:
             continue  # a claim with admin access leaves the device to others
-        seen.add(_key(one))
-        yield one, (Source.CLAIMS, *((Source.POD_RESOURCES,) if _key(one) in in_api else ()))
+        seen.add(one.key)
+        yield one, (Source.CLAIMS, *((Source.POD_RESOURCES,) if one.key in in_api else ()))
     for key, claimed in in_api.items():
         claim = f"{claimed.namespace}/{claimed.claim}"
         if key not in seen and (claim, key) not in watched:
             yield PreparedDeviceSeen(claim, *key, claimed.cdi_devices), (Source.POD_RESOURCES,)
-
-
-def _claimed(look: Look) -> tuple[ClaimedDeviceSeen, ...]:
-    return look.pod_resources.value.claimed if look.pod_resources.value else ()
 
 
 def _missing(look: Look) -> str:
@@ -199,10 +191,6 @@ def _cdi_names(look: Look, holders: Holders) -> Mapping[tuple[str, str], tuple[s
         if (one.key, one.resource) in receipts and len(one.numa_nodes) == 1
         for device in one.numa_nodes
     }
-
-
-def _key(device: PreparedDeviceSeen) -> Device:
-    return device.driver, device.pool, device.device
 
 
 def _is_one_vendor(resource: str, driver: str) -> bool:

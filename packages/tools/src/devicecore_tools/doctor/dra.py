@@ -11,11 +11,17 @@ from functools import cached_property
 
 from attrs import field, frozen
 
-from devicecore_tools.doctor.look import ClaimedDeviceSeen, EventSeen, Look, PodSeen, PublishedDeviceSeen, Source
+from devicecore_tools.doctor.look import (
+    ClaimedDeviceSeen,
+    Device,
+    EventSeen,
+    Look,
+    PodSeen,
+    PublishedDeviceSeen,
+    Source,
+    grouped,
+)
 from devicecore_tools.doctor.precedence import CLAIM, KubeletNow, Owner, OwnerState, Pods
-
-Device = tuple[str, str, str]
-"""Driver, pool and name."""
 
 Left = Mapping[tuple[str, str], int]
 """What is left of each counter of a pool."""
@@ -86,13 +92,12 @@ class DraDevices:
             one.claim: tuple({device[0]: None for device in one.devices}) for one in look.allocations.value or ()
         }
         waiting = []
-        of_claims = prepared.pods if prepared else {}
+        of_claims, entered = (prepared.pods, prepared.unanswered) if prepared else ({}, {})
         last_event = dict(_last_events(look.events.value or ()))
         for pod in pods.here if prepared is None or not prepared.problem else ():
-            claims = tuple(dict.fromkeys(claim for of in pod.claims.values() for claim in of))
-            entered = prepared.unanswered if prepared else {}
-            missing = tuple(one for one in claims if pod.pod.uid not in of_claims.get(one, ()) or entered.get(one))
-            told = prepared is not None or (pod.pod.namespace, pod.pod.name) in last_event
+            uid = pod.pod.uid
+            missing = tuple(one for one in pod.all_claims if uid not in of_claims.get(one, ()) or entered.get(one))
+            told = prepared is not None or pod.place in last_event
             if missing and told and pod.phase == "Pending" and not pod.has_sandbox:
                 waiting.append((pod, missing))
                 drivers.update(driver for claim in missing for driver in allocated.get(claim, ()))
@@ -107,6 +112,10 @@ class DraDevices:
             last_event,
             ended,
         )
+
+    def drivers_of(self, claims: Iterable[str]) -> tuple[str, ...]:
+        """Return the drivers of claims that are allocated, each once."""
+        return tuple(dict.fromkeys(driver for claim in claims for driver in self.allocated.get(claim, ())))
 
     def why_gone(self, driver: str) -> str:
         """Return what is known of a driver that is gone, as the end of a sentence about it."""
@@ -152,59 +161,47 @@ def _why_not_free(look: Look, kubelet: KubeletNow, pods: Pods) -> str:
 
 
 def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
-    in_api: dict[Device, list[ClaimedDeviceSeen]] = {}
-    for listed in look.pod_resources.value.claimed if look.pod_resources.value else ():
-        in_api.setdefault((listed.driver, listed.pool, listed.device), []).append(listed)
-    file = look.claims.value
-    in_file: dict[Device, list[str]] = {}
-    cdi: dict[Device, str] = {}
-    for prepared in file.devices if file and not file.problem else ():
-        key = prepared.driver, prepared.pool, prepared.device
-        in_file.setdefault(key, []).append(prepared.claim)
-        if prepared.cdi_devices:
-            cdi[key] = prepared.cdi_devices[0]
-    allocated: dict[Device, list[str]] = {}
-    for allocation in look.allocations.value or ():
-        for key in allocation.devices:
-            if key not in allocation.only_watched:
-                allocated.setdefault(key, []).append(allocation.claim)
-    published = {(one.driver, one.pool, one.device): one for one in look.slices.value or ()}
-    taken: dict[tuple[str, str], set[str]] = {}
-    used: dict[tuple[str, str], set[str]] = {}  # perhaps only watched
-    for driver, pool, name in allocated:
-        taken.setdefault((driver, pool), set()).add(name)
-    for driver, pool, name in (*allocated, *in_api, *in_file):
-        used.setdefault((driver, pool), set()).add(name)
-    counters = {key[:2]: one.counters for key, one in published.items() if one.counters}
-    left = {pool: (of.beside(used.get(pool, ())), of.beside(taken.get(pool, ()))) for pool, of in counters.items()}
+    file, health = look.claims.value, look.health.value or {}
+    prepared = file.devices if file and not file.problem else ()
+    in_api = grouped((one.key, one) for one in look.claimed)
+    in_file = grouped((one.key, one.claim) for one in prepared)
+    cdi = {one.key: one.cdi_devices[0] for one in prepared if one.cdi_devices}
+    allocated = grouped(
+        (key, one.claim) for one in look.allocations.value or () for key in one.devices if key not in one.only_watched
+    )
+    published = {one.key: one for one in look.slices.value or ()}
+    left = _left(published, allocated, {*allocated, *in_api, *in_file})
     here = {key[:2] for key in (*published, *in_api, *in_file)}
-    health = look.health.value or {}
     for key in sorted({*published, *in_api, *in_file, *(key for key in allocated if key[:2] in here)}):
-        claims = dict.fromkeys(in_file.get(key, ())) | dict.fromkeys(
-            f"{listed.namespace}/{listed.claim}" for listed in in_api.get(key, ())
-        )
-        owners = tuple(_owners(look, pods, in_api.get(key, ()), in_file.get(key, ())))
-        sources = (
-            *((Source.SLICES,) if key in published else ()),
-            *((Source.ALLOCATIONS,) if key in allocated else ()),
-        )
-        pending = tuple(claim for claim in dict.fromkeys(allocated.get(key, ())) if claim not in claims)
+        listed = in_api.get(key, ())
+        claims = dict.fromkeys((*in_file.get(key, ()), *(f"{one.namespace}/{one.claim}" for one in listed)))
+        owners = tuple(_owners(look, pods, listed, in_file.get(key, ())))
+        places = ((Source.SLICES, published), (Source.ALLOCATIONS, allocated))
         one = published.get(key, PublishedDeviceSeen(*key))
+        told = health.get(key, "" if look.health.value is None else "unknown")  # cleared when the driver ends
         yield (
             key,
             DraDevice(
                 owners,
                 tuple(claims),
-                pending,
-                health.get(key, "" if look.health.value is None else "unknown")  # cleared when the driver ends
-                or _told(owners, (cdi.get(key, ""), "/".join(key))),
-                sources,
+                tuple(claim for claim in dict.fromkeys(allocated.get(key, ())) if claim not in claims),
+                told or _told(owners, (cdi.get(key, ""), "/".join(key))),
+                tuple(source for source, names in places if key in names),
                 one.numa_nodes,
                 one.is_tainted,
                 key in published and one.is_own,
                 one.is_usable and _has_room(one, *left.get(key[:2], ({}, {}))),
             ),
         )
+
+
+def _left(
+    published: Mapping[Device, PublishedDeviceSeen], taken: Iterable[Device], used: Iterable[Device]
+) -> Mapping[tuple[str, str], tuple[Left, Left]]:
+    """Return what is left of each pool's counters beside devices that are used, perhaps only watched, and taken."""
+    in_use, gone = (grouped((key[:2], key[2]) for key in keys) for keys in (used, taken))
+    pools = {key[:2]: one.counters for key, one in published.items() if one.counters}
+    return {key: (of.beside(in_use.get(key, ())), of.beside(gone.get(key, ()))) for key, of in pools.items()}
 
 
 def _has_room(one: PublishedDeviceSeen, beside_used: Left, beside_taken: Left) -> bool | None:
@@ -250,11 +247,10 @@ def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims:
                     continue  # the kubelet lists as many pods of unknown UID as the file has: they are the same
                 state = OwnerState.STALE if pods.is_complete else OwnerState.UNKNOWN
                 yield Owner(uid, "", "", "", (Source.CLAIMS,), state)
-            elif (found.pod.namespace, found.pod.name) not in names:
+            elif found.place not in names:
                 state = OwnerState.STALE if found.has_ended else OwnerState.LIVE
-                place = found.pod.namespace, found.pod.name
                 for container in [name for name, of in found.claims.items() if claim in of] or [""]:
-                    yield Owner(uid, *place, container, (Source.CLAIMS, Source.PODS), state, found)
+                    yield Owner(uid, *found.place, container, (Source.CLAIMS, Source.PODS), state, found)
 
 
 def _driver_states(look: Look, drivers: Iterable[str]) -> tuple[Mapping[str, DriverPresence], frozenset[str]]:

@@ -257,7 +257,7 @@ def _badge_width(text: str) -> float:
 def _legend(picture: NodePicture, y: float) -> tuple[str, float]:
     parts = [f'<text class="t" x="{_MARGIN}" y="{_n(y + 16)}">Legend</text>']
     y += 30
-    keys = [*(_key(mark) for mark in picture.owners[:_MAX_LEGEND]), *signs()]
+    keys = [*((key_of(mark), mark.owner) for mark in picture.owners[:_MAX_LEGEND]), *signs()]
     for place, (inside, label) in enumerate(keys):
         row, column = divmod(place, _KEY_COLUMNS)
         wide = (_PAGE_WIDTH - 2 * _MARGIN) // _KEY_COLUMNS
@@ -272,10 +272,6 @@ def _legend(picture: NodePicture, y: float) -> tuple[str, float]:
         text, y = _lines(line, y + 14, x=_MARGIN, style="m", room=_PAGE_WIDTH - 2 * _MARGIN)
         parts.append(text)
     return "".join(parts), y + 20
-
-
-def _key(mark: OwnerMark) -> tuple[str, str]:
-    return key_of(mark), mark.owner
 
 
 def key_of(mark: OwnerMark) -> str:
@@ -311,7 +307,7 @@ def _n(number: float) -> str:
 
 
 def _heading(title: str, counts: str, style: str, x: float, y: float) -> tuple[str, float]:
-    """A title and its counts at the right, below it if there is no room beside it; where the last line stands."""
+    """Draw a title with its counts at the right, or below it without room. Return also where the last line stands."""
     size = 15 if style == "t" else _BOLD_13
     end = ""
     text = f'<text class="{style}" x="{_n(x)}" y="{_n(y)}">{_fitted(title, WIDTH, size)}</text>'
@@ -322,7 +318,7 @@ def _heading(title: str, counts: str, style: str, x: float, y: float) -> tuple[s
 
 
 def _lines(text: str, y: float, *, x: float = 0, style: str = "", room: float = WIDTH) -> tuple[str, float]:
-    """At most three lines of a text from outside, and where the next would stand."""
+    """Draw at most three lines of a text from outside. Return also where the next line would stand."""
     kind = f' class="{style}"' if style else ""
     lines = _wrapped(text, room)
     drawn = (

@@ -60,7 +60,7 @@ class Explanation:
 
 
 def explain(text: str, pod: Pod | None = None, facts: Facts | None = None) -> tuple[Explanation, ...]:
-    """Explain each refusal in a text; nothing if there is none that a kubelet or the scheduler says.
+    """Explain each sentence in a text with which a kubelet refuses a pod, or else those of the scheduler.
 
     Args:
         text: a pod's status message, the message of an event, or that of a waiting container; also with what
@@ -132,7 +132,7 @@ def _resources(found: Match, pod: Pod | None, facts: Facts | None) -> tuple[str,
 
 
 def _seen(names: Iterable[str], facts: Facts | None) -> tuple[tuple[ResourceNow, ...], tuple[DeviceRow, ...]]:
-    """Return what the sources say of resources now, and the rows of their devices; nothing if they know no device."""
+    """Return what the sources say of resources now, and the rows of their devices, if they know any device."""
     if facts is None or not facts.look.is_enough:
         return (), ()
     rows = tuple(row for row in report(facts, ()).devices if row.resource in names)

@@ -12,6 +12,7 @@ from attrs import field, frozen
 from devicecore.domain.device_set import natural_key
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.look import PodSeen, Source
+from devicecore_tools.doctor.precedence import Owner
 
 _MAX_NAMES = 5
 _MAX_NAME = 100  # characters of a device id or of the name of a pod or container
@@ -88,6 +89,11 @@ def as_told(pod: PodSeen, container: str, what: str, resource: str, devices: Col
     sentence = f"The status of pod {name(pod.identity)} says that container {name(container)} holds {what}."
     evidence = (Evidence(Source.PODS, f"allocatedResourcesStatus, {names(devices)}: Unhealthy"),)
     return Found(sentence, evidence, resource, tuple(devices), pods=(pod.identity,))
+
+
+def described(owner: Owner) -> str:
+    """Return a container that holds devices, in words."""
+    return f"container {name(owner.container)} of pod {name(owner.identity)}"
 
 
 def name(text: str) -> str:

@@ -15,7 +15,11 @@ from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.model import ContainerKey, PluginOptions, Pod, ResourceName
 
+Key = TypeVar("Key")
 Value = TypeVar("Value")
+
+Device = tuple[str, str, str]
+"""A device of a DRA driver: driver, pool and name."""
 
 NOT_GIVEN = "the caller did not name it"
 """Why a source has no value if the caller did not name it."""
@@ -120,8 +124,21 @@ class HoldingSeen:
     devices: Mapping[str, tuple[int, ...]]
 
 
+class _DeviceSeen:
+    """A device of a DRA driver."""
+
+    driver: str
+    pool: str
+    device: str
+
+    @property
+    def key(self) -> Device:
+        """Driver, pool and name."""
+        return self.driver, self.pool, self.device
+
+
 @frozen
-class ClaimedDeviceSeen:
+class ClaimedDeviceSeen(_DeviceSeen):
     """A device of a ResourceClaim that the kubelet says a container holds, with the CDI names of the device."""
 
     namespace: str
@@ -136,7 +153,7 @@ class ClaimedDeviceSeen:
 
 
 @frozen
-class PreparedDeviceSeen:
+class PreparedDeviceSeen(_DeviceSeen):
     """A device that a DRA driver has prepared for a ResourceClaim, which is named `namespace/name`."""
 
     claim: str
@@ -176,11 +193,11 @@ class AllocatedClaimSeen:
     """
 
     claim: str
-    devices: tuple[tuple[str, str, str], ...] = ()
+    devices: tuple[Device, ...] = ()
     pods: tuple[str, ...] | None = ()
     is_local: bool = False
-    only_watched: frozenset[tuple[str, str, str]] = frozenset()
-    shared: frozenset[tuple[str, str, str]] = frozenset()
+    only_watched: frozenset[Device] = frozenset()
+    shared: frozenset[Device] = frozenset()
 
 
 @frozen
@@ -223,7 +240,7 @@ class PoolCounters:
 
 
 @frozen
-class PublishedDeviceSeen:
+class PublishedDeviceSeen(_DeviceSeen):
     """A device that a DRA driver has published, with its attributes that are texts.
 
     Attributes:
@@ -315,9 +332,19 @@ class PodSeen:
         """Whether no container of the pod runs any more or ever will (kubelet: `isAdmittedPodTerminal`)."""
         return self.phase in {"Succeeded", "Failed"}
 
+    @cached_property
+    def all_claims(self) -> tuple[str, ...]:
+        """The ResourceClaims of all containers, each once."""
+        return tuple(dict.fromkeys(claim for of_container in self.claims.values() for claim in of_container))
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.pod.namespace, self.pod.name
+
     @property
     def identity(self) -> str:
-        """Namespace and name."""
+        """Namespace and name in one text."""
         return f"{self.pod.namespace}/{self.pod.name}"
 
 
@@ -390,7 +417,7 @@ class Look:
     claims: Reading[ClaimsSeen] = Reading()
     slices: Reading[tuple[PublishedDeviceSeen, ...]] = Reading()
     allocations: Reading[tuple[AllocatedClaimSeen, ...]] = Reading()
-    health: Reading[Mapping[tuple[str, str, str], str]] = Reading()
+    health: Reading[Mapping[Device, str]] = Reading()
     events: Reading[tuple[EventSeen, ...]] = Reading()
     state_files: Reading[tuple[StateFileSeen, ...]] = Reading()
 
@@ -398,6 +425,11 @@ class Look:
     def readings(self) -> "dict[Source, Reading[object]]":
         """Each source with what it said."""
         return {source: getattr(self, source.name.lower()) for source in Source}
+
+    @property
+    def claimed(self) -> tuple[ClaimedDeviceSeen, ...]:
+        """The devices of claims that the kubelet lists."""
+        return self.pod_resources.value.claimed if self.pod_resources.value else ()
 
     @property
     def is_unheard(self) -> bool:
@@ -414,3 +446,11 @@ class Look:
             or (self.claims.value and self.claims.value.devices)
             or any(plugin.devices is not None for plugin in self.plugins.value or ())
         )
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key, in their order."""
+    found: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

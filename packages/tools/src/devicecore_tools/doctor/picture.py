@@ -16,6 +16,7 @@ from attrs import astuple, frozen
 from devicecore.domain.model import Health
 from devicecore.domain.text import counted
 from devicecore_tools.doctor.findings import NodeFinding
+from devicecore_tools.doctor.look import grouped
 from devicecore_tools.doctor.precedence import OwnerState
 from devicecore_tools.doctor.report import FREE, NOBODY, UNKNOWN, DeviceRow, NodeReport
 
@@ -270,13 +271,8 @@ class _Findings:
 
     def __init__(self, findings: Sequence[NodeFinding]) -> None:
         self._all = findings
-        self._by_device: dict[tuple[str, str], list[int]] = {}
-        self._by_resource: dict[str, list[NodeFinding]] = {}
-        for one in findings:
-            if one.resource:
-                self._by_resource.setdefault(one.resource, []).append(one)
-            for device in one.devices:
-                self._by_device.setdefault((one.resource, device), []).append(one.number)
+        self._by_device = grouped(((one.resource, device), one.number) for one in findings for device in one.devices)
+        self._by_resource = grouped((one.resource, one) for one in findings if one.resource)
 
     def has_group(self, resource: str) -> bool:
         return resource in self._by_resource

@@ -33,6 +33,7 @@ from devicecore_tools.doctor.look import (
     PodResourcesSeen,
     PodSeen,
     Source,
+    grouped,
 )
 
 
@@ -142,7 +143,7 @@ class Pods:
     def of(cls, look: Look) -> "Pods":
         """Return the pods of a look."""
         pods, api = look.pods.value or (), look.pod_resources.value
-        by_name = {(pod.pod.namespace, pod.pod.name): pod for pod in pods}
+        by_name = {pod.place: pod for pod in pods}
         listed = api.pods if api else frozenset()
         node = _node_name(look, [by_name[one].node for one in listed if one in by_name])
         here, perhaps = [], []
@@ -188,7 +189,7 @@ def kubelet_state(look: Look, pods: Pods) -> KubeletNow:
     """Return what the kubelet is doing, as its sockets and its answer say."""
     api, sockets = look.pod_resources.value, look.sockets.value
     if api is not None:
-        expected = [(one.pod.namespace, one.pod.name) for one in pods.here if not one.is_deleting]
+        expected = [one.place for one in pods.here if not one.is_deleting]
         return KubeletNow.STARTING if expected and api.pods.isdisjoint(expected) else KubeletNow.ANSWERS
     served = [sockets.served[name] for name in KUBELET_SOCKETS if name in sockets.served] if sockets else []
     if not any(served) and (served or look.pod_resources.problem == NOBODY_LISTENS):
@@ -358,8 +359,7 @@ def _only_in_a_status(pods: Pods, known: list[AllocationSeen]) -> Iterator[Alloc
     for pod in (*pods.here, *pods.perhaps_here):
         for (container, resource), devices in pod.statuses.items():
             if (id(pod), container, resource) not in named and not resource.startswith(CLAIM):
-                place = pod.pod.namespace, pod.pod.name, container
-                owner = Owner(str(pod.pod.uid), *place, (Source.PODS,), OwnerState.UNKNOWN, pod)
+                owner = Owner(str(pod.pod.uid), *pod.place, container, (Source.PODS,), OwnerState.UNKNOWN, pod)
                 yield AllocationSeen(owner, resource, dict.fromkeys(devices, ()))
 
 
@@ -376,7 +376,7 @@ def _missing(look: Look, pods: Pods, allocations: tuple[AllocationSeen, ...]) ->
     has_kubelet = sockets is not None and sockets.kubelet
     here = set(map(id, pods.here))
     for pod in (*pods.here, *pods.perhaps_here):
-        was_listed = (pod.pod.namespace, pod.pod.name) in api.pods if api else has_kubelet
+        was_listed = pod.place in api.pods if api else has_kubelet
         for container in pod.pod.in_start_order:
             for resource, requested in container.limits.items():
                 if not is_requested(pod, container.name, resource, requested):
@@ -427,10 +427,10 @@ class _ApiAllocations:
         container, resource, devices = entry.owner.container, entry.resource, entry.devices
         numbers: Sequence[int] = ()
         if pod is not None:
-            numbers = self._by_place.get(((pod.pod.namespace, pod.pod.name), container, resource), ())
+            numbers = self._by_place.get((pod.place, container, resource), ())
             if len(numbers) == 1 and self._rest[numbers[0]] == devices.keys():  # nearly always
                 self._rest[numbers[0]].clear()
-                return dict.fromkeys(devices, (pod.pod.namespace, pod.pod.name))
+                return dict.fromkeys(devices, pod.place)
         places = {}
         for device in devices:
             candidates = iter(numbers) if pod is not None else self._left(container, resource, device)
@@ -532,13 +532,20 @@ class Lists:
         """Every resource that the checkpoint, the pod-resources API, a pod's status or a plugin names, sorted."""
         return tuple(self.devices)
 
+    @property
+    def source(self) -> Source:
+        """What says which healthy devices the kubelet has: its answer, or else its file."""
+        return Source.CHECKPOINT if self.allocatable is None else Source.POD_RESOURCES
+
+    @property
+    def known_to_kubelet(self) -> Mapping[str, Collection[str]]:
+        """The healthy devices of each resource by that source."""
+        return self.registered if self.allocatable is None else self.allocatable
+
     @cached_property
     def sockets_of(self) -> Mapping[str, tuple[str, ...]]:
         """The sockets of the plugins that may serve each resource."""
-        found: dict[str, list[str]] = {}
-        for plugin, resources in self.served_by:
-            for resource in resources:
-                found.setdefault(resource, []).append(plugin.socket)
+        found = grouped((resource, plugin.socket) for plugin, resources in self.served_by for resource in resources)
         return {resource: tuple(sockets) for resource, sockets in found.items()}
 
     def health(self, resource: str, device: str, holders: Holders) -> str:
@@ -566,14 +573,11 @@ class Lists:
             resource, ()
         ):
             return False
-        return self.allocatable is None or self.is_omitted(resource, device)
-
-    def is_omitted(self, resource: str, device: str) -> bool:
-        """Return whether a device is on no NUMA node by its plugin, so that the kubelet's answer leaves it out."""
-        return device in self._on_no_node.get(resource, ())
+        return self.allocatable is None or device in self._on_no_node.get(resource, ())
 
     @cached_property
     def _on_no_node(self) -> Mapping[str, AbstractSet[str]]:
+        """The devices on no NUMA node by their plugin, which the kubelet's answer leaves out."""
         return {
             resources[0]: {str(id_) for id_, state in plugin.devices.by_id.states.items() if state[1] == ()}
             for plugin, resources in self.served_by

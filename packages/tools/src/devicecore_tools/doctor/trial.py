@@ -8,7 +8,6 @@ is gone does not fit. The answer names the claims that could not be decided, and
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
-from typing import Literal
 
 from attrs import evolve, field, frozen
 
@@ -16,6 +15,7 @@ from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.allocation import UnallocatedClaim
 from devicecore.domain.allocation.model import DeviceRequest
+from devicecore.domain.capacity import pod_request
 from devicecore.domain.checkpoint import CheckpointData, encode, entry_of
 from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import (
@@ -36,10 +36,12 @@ from devicecore.domain.text import counted
 from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
-from devicecore_tools.doctor import Facts, KubeletNow, state_of
 from devicecore_tools.doctor.claim_trial import ClaimsAnswer, ClaimTrial
 from devicecore_tools.doctor.dra import DriverPresence
+from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.plugins import WhyAbsent, absence, is_of_others, wanted_resources
+from devicecore_tools.doctor.precedence import KubeletNow
+from devicecore_tools.doctor.state import state_of
 
 MAX_CHANGES = 64
 """How many devices, pods or requests one proposed change has at most."""
@@ -158,8 +160,9 @@ class TrialNode:
         claim = self.with_claims(pod).extended_claim
         if claim is None or pod.extended_claim is not None:
             return None
-        sizes = {name: _request_of(pod, name) for name in dict.fromkeys(row.resource for row in claim.mappings)}
-        requests = [(DeviceRequest(name, "", known.class_for(name) or "", count=size),) for name, size in sizes.items()]
+        sizes = pod_request(pod)
+        names = dict.fromkeys(row.resource for row in claim.mappings)
+        requests = [(DeviceRequest(name, "", known.class_for(name) or "", count=sizes[name]),) for name in names]
         return UnallocatedClaim(f"{pod.namespace}/{claim.claim}", tuple(requests))
 
     def _out_of(self, pod: Pod, admitted: Admitted) -> "NotNow | None":
@@ -232,9 +235,6 @@ class NotNow:
     """The pod does not start on the node as it is, for a reason that is not the device manager's."""
 
     reason: str
-
-    def __bool__(self) -> Literal[False]:
-        return False
 
     def __str__(self) -> str:
         return self.reason
@@ -317,22 +317,8 @@ def claims_of(pod: Pod) -> list[str]:
 
 def requests_of(pod: Pod) -> dict[str, int]:
     """Return how many devices of each resource a pod requests, as a scheduler and a kubelet count them."""
-    names = {name for one in pod.in_start_order for name in one.limits if is_extended_resource(name)}
-    return {
-        name: _request_of(pod, name)
-        for name in names
-        if not any((one.name, name) in pod.claimed for one in pod.in_start_order)
-    }
-
-
-def _request_of(pod: Pod, resource: str) -> int:
-    """Return the most devices that run at once: an init container beside the sidecars before it, or all containers."""
-    sidecars = most = 0
-    for one in pod.init_containers:
-        size = one.limits.get(resource, 0)
-        most = max(most, sidecars + size)
-        sidecars += size if one.restartable else 0
-    return max(most, sidecars + sum(one.limits.get(resource, 0) for one in pod.containers))
+    claimed = {name for one in pod.in_start_order for name in one.limits if (one.name, name) in pod.claimed}
+    return {name: size for name, size in pod_request(pod).items() if is_extended_resource(name) and name not in claimed}
 
 
 def _fits(verdict: Verdict | NotNow) -> bool:

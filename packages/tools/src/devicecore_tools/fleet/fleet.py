@@ -144,7 +144,8 @@ class Fleet(HasLifecycle):
     def step(self) -> float:
         """Do all that is due. Return when to call this again even if nothing wakes it (monotonic seconds)."""
         self._thread = threading.get_ident()
-        self._do_what_was_asked()
+        while not self._asked.empty():
+            self._asked.get()()
         for nodes, command in self._schedule.due(self._clock()):
             self.command_now(nodes, command)
         for name in [name for name, at in self._rebooting.items() if at <= self._clock()]:
@@ -216,10 +217,6 @@ class Fleet(HasLifecycle):
             return answer.get(timeout=patience)
         except Empty:
             return None
-
-    def _do_what_was_asked(self) -> None:
-        while not self._asked.empty():
-            self._asked.get()()
 
     def command_now(self, pattern: str, command: tuple[str, ...]) -> FleetAnswer:
         """Do what `command` does, in the thread that calls `step`."""

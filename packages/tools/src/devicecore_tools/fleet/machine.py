@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
+from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport, serve_driver
 from devicecore.adapters.grpc_unix.watcher import PluginHandler
 from devicecore.adapters.memory import MemoryTransport
 from devicecore.adapters.memory_dra import MemoryDriverTransport
@@ -58,9 +60,6 @@ class SocketMachine(Machine):
     """Plugins and drivers have sockets in a directory, where those of others are found too."""
 
     def __init__(self, root: Path, claims: NodeClaims) -> None:
-        from devicecore.adapters.grpc_unix import GrpcUnixTransport
-        from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
-
         self._plugins, self._registry, self._own = root / "device-plugins", root / "plugins_registry", root / "plugins"
         drivers = GrpcDriverTransport()
         self.drivers: DriverTransport = drivers
@@ -71,14 +70,10 @@ class SocketMachine(Machine):
 
     def connect(self, plugin: DevicePlugin) -> Disconnect:
         """Serve a plugin, which registers within a moment."""
-        from devicecore.adapters.grpc_unix import serve_plugin
-
         return serve_plugin(plugin, self._plugins).stop
 
     def connect_driver(self, driver: DraDriver) -> tuple[Disconnect, Report]:
         """Serve a driver, which is found within a moment."""
-        from devicecore.adapters.grpc_unix.dra import serve_driver
-
         (self._own / driver.name).mkdir(parents=True, exist_ok=True)
         served = serve_driver(
             driver, self._registry, endpoint=self._own / driver.name / "dra.sock", wait_for_registry=True

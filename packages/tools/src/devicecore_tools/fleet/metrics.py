@@ -20,7 +20,7 @@ class FleetCollector:
         self._totals = totals
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics; none if the fleet does not answer, as while it starts."""
+        """Yield the metrics, or none if the fleet does not answer, as while it starts."""
         totals = self._totals()
         if totals is None:
             _log.warning("the metrics of the fleet are left out, because it has not answered in time")

@@ -293,11 +293,6 @@ def _device_taints(value: Value) -> object:
     return value.data
 
 
-def _attributes(value: Value) -> object:
-    """Return attributes as the API has them: a plain value is wrapped in an object that names its type."""
-    return {name: _typed(name, one) for name, one in value.mapping().items()}
-
-
 _ATTRIBUTES: Mapping[str, Callable[[Value], AttributeValue]] = {
     "bool": Value.boolean,
     "int": Value.integer,
@@ -311,6 +306,7 @@ _ATTRIBUTES: Mapping[str, Callable[[Value], AttributeValue]] = {
 
 
 def _typed(name: str, value: Value) -> object:
+    """Return an attribute as the API has it: a plain value is wrapped in an object that names its type."""
     match value.data:
         case bool():
             typed: dict[str, object] = {"bool": value.data}
@@ -370,12 +366,14 @@ def _consumed(value: Value) -> object:
 
 
 _FIELD_READERS: Mapping[str, Callable[[Value], object]] = {
-    "attributes": _attributes,
+    "attributes": lambda value: {name: _typed(name, one) for name, one in value.mapping().items()},
     "capacity": _capacities,
     "consumesCounters": _consumed,
     "taints": _device_taints,
     **dict.fromkeys(("allowMultipleAllocations", "bindsToNode"), Value.boolean),
-    **dict.fromkeys(("bindingConditions", "bindingFailureConditions"), _texts),
+    **dict.fromkeys(
+        ("bindingConditions", "bindingFailureConditions"), lambda value: [one.text() for one in value.sequence()]
+    ),
 }
 
 

@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.memory import MemoryStore
+from devicecore.adapters.pod_resources import PodResourcesServer
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.ledger import Ledger
@@ -107,7 +108,8 @@ class VirtualNode(HasLifecycle):
         self._shared = shared
         self._link = link
         self._wake = wake
-        self._checkpoint, self._claims_file = _stores(name, group, shared.root)
+        self._directory = None if group.directory is None else Path(str(group.directory).replace("{node}", name))
+        self._checkpoint, self._claims_file = _stores(self._directory or (shared.root and shared.root / name))
         self._plugins = {str(one.resource): SimulatedPlugin(one.resource, one.devices) for one in group.plugins}
         self._unhealthy: dict[str, frozenset[str]] = {str(one.name): frozenset() for one in group.drivers}
         self._away: set[str] = set()  # resources and drivers that are gone until they are told to come back
@@ -145,7 +147,7 @@ class VirtualNode(HasLifecycle):
     def _start_managers(self, link: NodeLink, known: RememberedClaims) -> NodeEngine:
         shared = self._shared
         # Plugins in memory answer at once. Only what waits for a disk, a socket or a server needs a thread.
-        in_memory = self.group.directory is None and shared.root is None
+        in_memory = self._directory is None and shared.root is None
         quick = Workers(0) if in_memory else shared.workers
         self._claims = claims = NodeClaims(
             partial(self._dra, known, link),
@@ -154,10 +156,12 @@ class VirtualNode(HasLifecycle):
             release_workers=quick,
             clock=shared.clock,
         )
-        if self.group.directory is None:
+        if self._directory is None:
             self._machine = MemoryMachine()
         else:
-            self._machine = SocketMachine(self._made_directory(), claims)
+            self._directory.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self._directory)
+            self._machine = SocketMachine(self._directory, claims)
         self._manager = manager = DeviceManager(
             self._machine.transport,
             self._checkpoint,
@@ -173,10 +177,13 @@ class VirtualNode(HasLifecycle):
         )
         self._closing.callback(engine.stop)
         engine.start()
-        if self.group.drivers or self.group.directory is not None:
+        if self.group.drivers or self._directory is not None:
             claims.start()
-        if self.group.directory is not None:
-            self._serve_pod_resources(self.group.directory, engine, manager)
+        if self._directory is not None:
+            socket = self._directory / "pod-resources" / "kubelet.sock"
+            server = PodResourcesServer(socket, engine.snapshot, sweep=manager.update_allocated_devices)
+            server.start()
+            self._closing.callback(server.stop)
         return engine
 
     def _cache(self) -> ClaimCache:
@@ -203,21 +210,6 @@ class VirtualNode(HasLifecycle):
             saver=self._shared.saver,
         )
         return DraParts(manager, self._machine.handler, ExitStack(), deletes_slices=True)
-
-    def _made_directory(self) -> Path:
-        assert self.group.directory is not None, "the caller has looked"  # noqa: S101 - for mypy
-        directory = _directory_of(self.name, self.group.directory)
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        make_directory(directory)
-        return directory
-
-    def _serve_pod_resources(self, directory: Path, engine: NodeEngine, manager: DeviceManager) -> None:
-        from devicecore.adapters.pod_resources import PodResourcesServer
-
-        socket = _directory_of(self.name, directory) / "pod-resources" / "kubelet.sock"
-        server = PodResourcesServer(socket, engine.snapshot, sweep=manager.update_allocated_devices)
-        server.start()
-        self._closing.callback(server.stop)
 
     # --- what the fleet's loop calls ----------------------------------------------------------------------------------
 
@@ -320,18 +312,10 @@ class VirtualNode(HasLifecycle):
             self._report_health_of[provider](self._drivers[provider].health(self._unhealthy[provider]))
 
 
-def _stores(name: str, group: GroupDescription, root: Path | None) -> tuple[CheckpointStore, CheckpointStore]:
-    """Return the stores of the two managers."""
-    if group.directory is not None:
-        directory = _directory_of(name, group.directory)
-    elif root is not None:
-        directory = root / name
-    else:
+def _stores(directory: Path | None) -> tuple[CheckpointStore, CheckpointStore]:
+    """Return the stores of the two managers: files in a directory, or memory if there is none."""
+    if directory is None:
         return MemoryStore(), MemoryStore()
     plugins = directory / "device-plugins"
     plugins.mkdir(parents=True, exist_ok=True)
     return FileStore.in_directory(plugins), FileStore(directory / CLAIMS_NAME)
-
-
-def _directory_of(name: str, pattern: Path) -> Path:
-    return Path(str(pattern).replace("{node}", name))

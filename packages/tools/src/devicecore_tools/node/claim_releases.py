@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from devicecore.domain.dra.model import DriverName
     from devicecore.dra_manager import DraManager
 
+_MANY = 32  # releases at once; more are done together, because each write is that of the whole file
 _RETRY = 10.0  # seconds between two attempts to release the claims of a pod, as in a kubelet
 
 _log = logging.getLogger(__name__)
@@ -94,9 +95,17 @@ class ClaimReleases:
         served = drivers and (drivers.instances, drivers.connected)
         has_changed, self._served = served != self._served, served
         now = self._clock()
-        for uid, leaving in self._leaving.items():
-            if not leaving.is_queued and (has_changed or leaving.retry_at <= now):
-                leaving.is_queued = True
+        due = {
+            uid: leaving
+            for uid, leaving in self._leaving.items()
+            if not leaving.is_queued and (has_changed or leaving.retry_at <= now)
+        }
+        new = [uid for uid, leaving in due.items() if not leaving.problem]  # the manager would log the others again
+        if len(new) > _MANY:
+            self._threads.submit(new[0], partial(self._release_many, new))
+        for uid, leaving in due.items():
+            leaving.is_queued = True
+            if leaving.problem or len(new) <= _MANY:
                 self._threads.submit(self._drivers_of(uid) or uid, partial(self._release, uid))
 
     def _drivers_of(self, pod: PodUid) -> "frozenset[DriverName]":
@@ -104,6 +113,26 @@ class ClaimReleases:
         manager = self._manager()
         claims = manager.claims.claims.values() if manager else ()
         return frozenset(driver for claim in claims if pod in claim.pods for driver in claim.drivers)
+
+    def _release_many(self, pods: Iterable[PodUid]) -> None:
+        """Release the claims of many pods together, and one by one what another call, or the source of pods, keeps."""
+        left: dict[PodUid, None] = {}
+        problems: Mapping[PodUid | None, DeviceCoreError] = {}
+        try:
+            if (manager := self._manager()) is not None:
+                problems = manager.reconcile()
+                using = manager.claims.pods
+                left = dict.fromkeys(uid for uid in pods if uid not in problems and uid in using)
+        except DeviceCoreError as error:
+            problems = dict.fromkeys(pods, error)
+        for uid in pods:
+            if uid in problems:
+                self._left.put((uid, foreign_text(str(problems[uid])) or type(problems[uid]).__name__))
+            elif uid not in left:
+                self._left.put((uid, ""))
+        self._wake()
+        for uid in left:
+            self._release(uid)
 
     def _release(self, uid: PodUid) -> None:
         problem = ""

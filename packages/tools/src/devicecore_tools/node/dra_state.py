@@ -4,8 +4,9 @@ Law: nothing here calls drivers or the API server, because the main thread calls
 imported here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -101,6 +102,8 @@ def facts_of(manager: "DraManager | None", pod: Pod, claims: Mapping[ClaimKey, R
     )
 
 
+_DeviceState = Callable[[DriverName, PreparedDevice], ClaimedDevice]
+
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
@@ -120,13 +123,13 @@ class ClaimedHealth:
     @classmethod
     def of(cls, manager: "DraManager") -> "ClaimedHealth":
         """The health now."""
-        claims, states = manager.claims, _DeviceStates.of(manager)
+        claims, health, now = manager.claims, manager.health, manager.now
         found = tuple(
-            states.health.health(driver, device.pool, device.name, states.now)[0].value
+            health.health(driver, device.pool, device.name, now)[0].value
             for claim in claims.claims.values()
             for driver, device in claim_devices(claim)
         )
-        return cls(claims, states.health, states.now, states.health.unchanged_until(states.now), found)
+        return cls(claims, health, now, health.unchanged_until(now), found)
 
     def is_current(self, manager: "DraManager") -> bool:
         """Whether it is still so. This looks at no device."""
@@ -140,7 +143,7 @@ def state_of(manager: "DraManager", pods: Iterable[PodState], leaving: Mapping[P
     `pods` are the pods that name claims, and `leaving` has the pods that have gone, each with the reason why its claims
     are not released yet.
     """
-    device_states = _DeviceStates.of(manager)
+    device_state = partial(_device_state, manager.health, manager.now)
     states: dict[PodUid, PodState] = {}
     named: dict[ClaimKey, list[PodState]] = {}
     containers: dict[PodUid, dict[str, tuple[ContainerClaimState, ...]]] = {}
@@ -151,12 +154,12 @@ def state_of(manager: "DraManager", pods: Iterable[PodState], leaving: Mapping[P
             for key in claim_keys(pod):
                 named.setdefault(key, []).append(state)
             containers[pod.uid] = {
-                container.name: _container_claims(manager, pod, container, device_states)
+                container.name: _container_claims(manager, pod, container, device_state)
                 for container in pod.in_start_order
             }
     known = manager.claims.claims
     claims = [
-        _known_claim(info, [states[uid] for uid in sorted(info.pods) if uid in states], leaving, device_states)
+        _known_claim(info, [states[uid] for uid in sorted(info.pods) if uid in states], leaving, device_state)
         for info in known.values()
     ]
     claims += [
@@ -175,34 +178,15 @@ def state_of(manager: "DraManager", pods: Iterable[PodState], leaving: Mapping[P
     )
 
 
-@frozen
-class _DeviceStates:
-    """The states of claimed devices at one time, in nanoseconds since 1970."""
-
-    health: HealthCache
-    now: int
-
-    @classmethod
-    def of(cls, manager: "DraManager") -> "_DeviceStates":
-        return cls(manager.health, manager.now)
-
-    def state(self, driver: DriverName, device: PreparedDevice) -> ClaimedDevice:
-        """The state of a device, with its health."""
-        found, message = self.health.health(driver, device.pool, device.name, self.now)
-        return ClaimedDevice(
-            driver,
-            device.pool,
-            device.name,
-            device.share_id,
-            device.requests or (),
-            device.cdi_ids or (),
-            found.value,
-            message,
-        )
+def _device_state(health: HealthCache, now: int, driver: DriverName, device: PreparedDevice) -> ClaimedDevice:
+    """The state of a device with its health at one time, in nanoseconds since 1970."""
+    found, message = health.health(driver, device.pool, device.name, now)
+    known = device.pool, device.name, device.share_id, device.requests or (), device.cdi_ids or ()
+    return ClaimedDevice(driver, *known, found.value, message)
 
 
 def _known_claim(
-    info: ClaimInfo, users: list[PodState], leaving: Mapping[PodUid, str], states: _DeviceStates
+    info: ClaimInfo, users: list[PodState], leaving: Mapping[PodUid, str], state: _DeviceState
 ) -> ClaimState:
     """A claim that pods have entered. If all of them have gone, it is being released."""
     if not users:
@@ -211,12 +195,12 @@ def _known_claim(
         phase, reason = ClaimStage.PREPARED, ""
     else:
         phase, reason = ClaimStage.PENDING, users[0].reason
-    devices = tuple(states.state(driver, device) for driver, device in claim_devices(info))
+    devices = tuple(state(driver, device) for driver, device in claim_devices(info))
     return ClaimState(info.key.namespace, info.key.name, info.uid, phase, reason, tuple(sorted(info.pods)), devices)
 
 
 def _container_claims(
-    manager: "DraManager", pod: Pod, container: Container, states: _DeviceStates
+    manager: "DraManager", pod: Pod, container: Container, state: _DeviceState
 ) -> tuple[ContainerClaimState, ...]:
     """The claims of a container that are in the cache, each with the devices that the container gets of it."""
     found = []
@@ -224,7 +208,5 @@ def _container_claims(
         claim = manager.claims.claims.get(key)
         if claim is not None:
             devices = [one for request in requests for one in claim_devices(claim) if one[1].serves(request)]
-            found.append(
-                ContainerClaimState(key.name, tuple(states.state(driver, device) for driver, device in devices))
-            )
+            found.append(ContainerClaimState(key.name, tuple(state(driver, device) for driver, device in devices)))
     return tuple(found)

@@ -365,8 +365,7 @@ class NodeEngine:
         health: dict[str, tuple[ResourceHealth | ClaimHealth, ...]] = {
             name: (*devices.get(name, ()), *claims.get(name, ())) for name in sorted({*devices, *claims})
         }
-        report = PodReport(outcome.kind, outcome.kubelet_reason, outcome.kubelet_message, health)
-        self._reporter.report(entry.pod, report)
+        self._reporter.report(entry.pod, PodReport(outcome, health))
 
     def _tell_health(self) -> None:
         """Report the pods again whose devices may have another health than at the last look."""

@@ -49,7 +49,7 @@ class Evictions:
         self._release(self._manager.update_allocated_devices, frozenset())
 
     def collect(self) -> bool:
-        """Take the releases that have ended; whether there were any."""
+        """Take the releases that have ended. Return whether there were any."""
         has_ended = not self._ended.empty()
         while not self._ended.empty():
             self._pods -= self._ended.get() - self._being_tried

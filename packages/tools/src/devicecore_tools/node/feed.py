@@ -15,7 +15,7 @@ from devicecore.adapters.manifests import Changes, ManifestError, ManifestPods
 from devicecore.domain.health import ResourceHealth
 from devicecore.domain.model import Pod, PodUid
 from devicecore.ports.pods import PodSource
-from devicecore_tools.node.outcome import OutcomeKind, PodRefusal
+from devicecore_tools.node.outcome import Outcome, PodRefusal
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.health import ClaimHealth
@@ -62,29 +62,13 @@ class PodFeed(PodSource, Protocol):
 
 @frozen
 class PodReport:
-    """What became of a pod on its node.
+    """What became of a pod on its node: the outcome of the last attempt, and the health of what it has.
 
-    Attributes:
-        kind: the outcome of the last attempt.
-        reason: the reason in a kubelet's words; empty if the pod is not refused.
-        message: the message in a kubelet's words, without the prefix that the status of a refused pod has.
-        health: by container, the devices of each resource and claim with their health; init containers are left out.
+    `health` has by container the devices of each resource and claim; init containers are left out.
     """
 
-    kind: OutcomeKind
-    reason: str
-    message: str
+    outcome: Outcome
     health: "Mapping[str, Sequence[ResourceHealth | ClaimHealth]]"
-
-    @property
-    def is_refusal(self) -> bool:
-        """Whether a kubelet would not admit the pod. Others that do not run are tried again."""
-        return bool(self.reason)
-
-    @property
-    def is_start_failure(self) -> bool:
-        """Whether the pod is admitted, and a container cannot start, perhaps because a plugin has not answered."""
-        return self.kind in (OutcomeKind.START_FAILED, OutcomeKind.NO_ANSWER) and not self.is_refusal
 
 
 class PodReporter(Protocol):

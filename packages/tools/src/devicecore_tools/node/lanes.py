@@ -12,8 +12,8 @@ from functools import partial
 from attrs import Factory, define
 
 MAX_THREADS = 1024
-"""Threads at work at once. A further lane waits until one is free. Lanes of 64 plugins or drivers that hang have fewer,
-however many pods wait for them.
+"""Threads at work at once. A further lane waits until one is free. Even if 64 plugins or drivers hang, their lanes have
+fewer threads than that, however many pods wait for them.
 """
 
 THREADS_OF_LONG = 16

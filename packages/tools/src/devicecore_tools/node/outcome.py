@@ -71,13 +71,13 @@ class Outcome:
 
     @property
     def is_refusal(self) -> bool:
-        """Whether a kubelet would not admit the pod."""
+        """Whether a kubelet would not admit the pod. Others that do not run are tried again."""
         return self.refusal is not None
 
     @property
-    def kubelet_reason(self) -> str:
-        """The reason in a kubelet's words; empty if the pod is admitted."""
-        return self.refusal.reason if self.refusal is not None else ""
+    def is_start_failure(self) -> bool:
+        """Whether the pod is admitted, and a container cannot start, perhaps because a plugin has not answered."""
+        return self.kind in (OutcomeKind.START_FAILED, OutcomeKind.NO_ANSWER) and not self.is_refusal
 
     @property
     def kubelet_message(self) -> str:

@@ -241,7 +241,10 @@ class KubeletState:
                     "id": _bounded(device.id),
                     "health": device.health,
                     "numa": list(device.numa_nodes),
-                    "owners": [_owner(key, pods.get(key.pod)) for key in device.owners],
+                    "owners": [
+                        {**_user(key.pod, pods.get(key.pod)), "container": _bounded(key.container)}
+                        for key in device.owners
+                    ],
                 }
                 for device in self.devices(name)
             ],
@@ -355,7 +358,3 @@ def _user(uid: PodUid, pod: Pod | None) -> JsonObject:
 
 def _joined(pairs: Iterable[tuple[str, str]]) -> list[str]:
     return [_bounded(f"{host}:{container}") for host, container in islice(pairs, MAX_VALUES)]
-
-
-def _owner(key: ContainerKey, pod: Pod | None) -> JsonObject:
-    return {**_user(key.pod, pod), "container": _bounded(key.container)}

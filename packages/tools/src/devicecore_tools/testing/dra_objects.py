@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
-from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.dra.errors import ClaimSourceError
 from devicecore.domain.dra.model import AllocatedDevice, ClaimKey, DriverName, ResourceClaim
 from devicecore.domain.dra.objects import resource_claim_of, slice_of
@@ -91,17 +90,13 @@ def choose(
     free = [
         one.key
         for one in published(server, node, driver)
-        if (driver, *one.key) not in held and (names is not None or not _is_tainted(one))
+        if (driver, *one.key) not in held and (names is not None or not one.is_tainted)
     ]
     chosen = free[:count] if names is None else [device for device in free if device[1] in names]
     if len(chosen) < (count if names is None else len(names)):
         wanted = counted(count, "device") if names is None else "devices " + ", ".join(names)
         raise DevicesTakenError(driver, foreign_text(wanted), tuple(name for _, name in free))
     return chosen
-
-
-def _is_tainted(device: SliceDevice) -> bool:
-    return any(taint["effect"] in REPELLING_EFFECTS for taint in device.body.get("taints") or ())
 
 
 def _allocated(server: LocalApiServer) -> Iterator[AllocatedDevice]:

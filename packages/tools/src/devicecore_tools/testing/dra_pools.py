@@ -9,6 +9,8 @@ from typing import Any
 
 from attrs import frozen
 
+from devicecore.domain.allocation.search import REPELLING_EFFECTS
+
 Slice = Mapping[str, Any]
 """A ResourceSlice as the API server has it."""
 
@@ -25,6 +27,11 @@ class SliceDevice:
     def key(self) -> tuple[str, str]:
         """Pool and name, which together are unique for a driver."""
         return self.pool, self.name
+
+    @property
+    def is_tainted(self) -> bool:
+        """Whether it has a taint for which a scheduler gives it to no claim that does not tolerate the taint."""
+        return any(taint.get("effect") in REPELLING_EFFECTS for taint in self.body.get("taints") or ())
 
     def __str__(self) -> str:
         return f"{self.pool}/{self.name}"

@@ -276,7 +276,8 @@ class PluginProcess(HasLifecycle):
     @property
     def cpu_seconds(self) -> float:
         """Processor time in seconds that the process and its running descendants have used so far."""
-        return sum(_cpu_seconds(pid) for pid in _session(self.pid))
+        # Its own time, and that of children for which it has waited.
+        return sum(int(field) for pid in _session(self.pid) for field in _stat(pid)[11:15]) / _TICKS
 
     @property
     def queued_seconds(self) -> Mapping[str, float]:
@@ -402,11 +403,6 @@ def _session(leader: int) -> list[int]:
     """Return the ids of the processes in the session of `leader`."""
     numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return [pid for pid in numbers if (fields := _stat(pid)) and int(fields[3]) == leader]
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = _stat(pid)
-    return sum(map(int, fields[11:15])) / _TICKS  # its own time, and that of children for which it has waited
 
 
 def _stat(pid: int) -> list[str]:

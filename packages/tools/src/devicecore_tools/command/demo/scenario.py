@@ -339,7 +339,7 @@ def own_threads() -> list[str]:
 
 
 def outcome(node: ClusterNode, pod: Pod) -> str:
-    """Run a pod on a node; `Running`, or why the node refuses it."""
+    """Run a pod on a node. Return `Running`, or why the node refuses it."""
     verdict = node.run(pod)
     return "Running" if isinstance(verdict, Admitted) else str(verdict)
 

@@ -7,25 +7,25 @@ import fnmatch
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from attrs import define, field, frozen
+from attrs import define, field
 
+from devicecore_tools.command.fleet.control import FleetSocket, Order, send_command
 from devicecore_tools.command.kubelet import screen as screens
 from devicecore_tools.command.options import ExistingDirectory, address, json_option
 from devicecore_tools.command.output import print_json
 from devicecore_tools.command.signals import Signals
+from devicecore_tools.fleet.views import NodeView, Totals
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from devicecore_tools.command.fleet.control import Order
     from devicecore_tools.fleet.fleet import Fleet
-    from devicecore_tools.fleet.views import NodeView
 
 END_WITHIN = 10.0
 """Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
@@ -64,29 +64,6 @@ def fleet() -> None:
     """
 
 
-@frozen(kw_only=True)
-class _Options:
-    file: Path
-    kubeconfig: Path | None
-    context: str | None
-    in_cluster: bool
-    root: Path | None
-    control: Path | None
-    nodes: str
-    taint: bool
-    metrics_port: int | None
-    metrics_host: str
-    node_ip: str | None
-    port: int
-    as_json: bool
-
-    def __attrs_post_init__(self) -> None:
-        if self.in_cluster == (self.kubeconfig is not None):
-            raise click.UsageError("name the API server by either --kubeconfig or --in-cluster.")
-        if self.context is not None and self.kubeconfig is None:
-            raise click.UsageError("--context needs --kubeconfig.")
-
-
 _file = click.Path(path_type=Path)
 _existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -103,6 +80,7 @@ _existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--nodes", metavar="PATTERN", default="*", help="Show only nodes such as 'dgx-00*'.")
 @click.option(
     "--taint/--no-taint",
+    "taints",
     default=True,
     show_default=True,
     help="Keep ordinary pods away, of which nobody would see that they do not run.",
@@ -116,7 +94,15 @@ _existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--port", type=click.IntRange(0, 65535), default=0, help="Where kubectl logs is refused; by default any free port."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each change of a node.")
-def run(**values: Any) -> int:  # noqa: ANN401 - click passes the value of each option
+def run(
+    *,
+    file: Path,
+    control: Path | None,
+    nodes: str,
+    as_json: bool,
+    in_cluster: bool,
+    **settings: Any,  # noqa: ANN401 - the fields of FleetSettings
+) -> int:
     """Run the nodes that FILE describes.
 
     The nodes register at the API server, take the pods that a scheduler sends them, and report what a kubelet would.
@@ -126,7 +112,11 @@ def run(**values: Any) -> int:  # noqa: ANN401 - click passes the value of each 
     \b
     $ devicecore fleet run fleet.yaml --kubeconfig ~/.kube/config --root /var/lib/fleet
     """
-    return _run(_Options(**values))
+    if in_cluster == (settings["kubeconfig"] is not None):
+        raise click.UsageError("name the API server by either --kubeconfig or --in-cluster.")
+    if settings["context"] is not None and settings["kubeconfig"] is None:
+        raise click.UsageError("--context needs --kubeconfig.")
+    return _run(file, control, nodes, settings, as_json=as_json)
 
 
 @fleet.command()
@@ -152,8 +142,6 @@ def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
     \b
     $ devicecore fleet do --control fleet.sock 'dgx-*' plugin-gone nvidia.com/gpu
     """
-    from devicecore_tools.command.fleet.control import send_command
-
     sentences, obeyed = send_command(control, nodes, words)
     for sentence in sentences:
         click.echo(sentence)
@@ -183,50 +171,34 @@ def shapes(name: str | None, *, as_json: bool) -> int:
     return 0
 
 
-def _run(options: _Options) -> int:
+def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, Any], *, as_json: bool) -> int:
     from devicecore_tools.fleet.reading import read_fleet
 
-    description = read_fleet(options.file)
+    description = read_fleet(file)
     from devicecore_tools.fleet import assembly  # not before: it needs the extra, and a mistake in the file comes first
 
-    live = not options.as_json and screens.is_live_terminal()
-    kind = screens.LiveScreen if live else screens.JsonLines if options.as_json else screens.Screen
+    live = not as_json and screens.is_live_terminal()
+    kind = screens.LiveScreen if live else screens.JsonLines if as_json else screens.Screen
     # Signals first: every thread has to inherit that they are blocked.
     with Signals(*kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         log_lines = last_to_first.enter_context(screens.logged(live=live))
         running: list[Fleet] = []
-        if options.control is not None:  # first, so that a second fleet ends before it registers nodes
-            from devicecore_tools.command.fleet.control import FleetSocket
-
-            last_to_first.enter_context(FleetSocket(options.control, _ordered(running)))
-        started = assembly.start(
-            description,
-            assembly.FleetSettings(
-                options.kubeconfig,
-                options.context,
-                options.root,
-                options.taint,
-                options.metrics_port,
-                options.metrics_host,
-                options.node_ip,
-                options.port,
-            ),
-            signals.wake,
-            last_to_first,
-        )
+        if control is not None:  # first, so that a second fleet ends before it registers nodes
+            last_to_first.enter_context(FleetSocket(control, _ordered(running)))
+        chosen = assembly.FleetSettings(**settings)
+        started = assembly.start(description, chosen, signals.wake, last_to_first)
         running.append(started)
         last_to_first.callback(running.clear)
         shown = kind()
         last_to_first.callback(shown.close)
-        loop = _Loop(signals, started, shown, options, log_lines)
-        loop.run()
+        _Loop(signals, started, shown, nodes, as_json, log_lines).run()
         _log.info("%s", signals.ended_by)
         if shown.is_broken:
             raise BrokenPipeError
     return 0
 
 
-def _ordered(running: "Sequence[Fleet]") -> "Order":
+def _ordered(running: "Sequence[Fleet]") -> Order:
     """Return what gives orders to the fleet, if one is running."""
 
     def order(nodes: str, words: Sequence[str]) -> tuple[Sequence[str], int]:
@@ -245,11 +217,12 @@ class _Loop:
     signals: Signals
     fleet: "Fleet"
     screen: screens.Screen
-    options: _Options
+    nodes: str
+    as_json: bool
     log_lines: Sequence[str]
     _shown: object = None
     _next_show: float = 0.0
-    _printed: "dict[str, NodeView]" = field(factory=dict)
+    _printed: dict[str, NodeView] = field(factory=dict)
 
     def run(self) -> None:
         """Go on until a signal ends it."""
@@ -274,18 +247,17 @@ class _Loop:
         rest = min(max(_LEAST_REST, _REST_FACTOR * (ended - began)), _MOST_REST)
         self._shown, self._next_show = wanted, ended + rest
 
-    def _pictures(self, views: "list[NodeView]") -> "list[screens.Picture]":
+    def _pictures(self, views: list[NodeView]) -> list[screens.Picture]:
         """Return a picture of the fleet, or with --json one of each node that has changed."""
-        chosen, log_lines = self.options.nodes, tuple(self.log_lines)
-        shown = [view for view in views if fnmatch.fnmatchcase(view.name, chosen)]
+        log_lines = tuple(self.log_lines)
+        shown = [view for view in views if fnmatch.fnmatchcase(view.name, self.nodes)]
 
         def draw(width: int, height: int) -> "Text":
             from devicecore_tools.command.fleet.view import render_fleet
-            from devicecore_tools.fleet.views import Totals
 
             return render_fleet(Totals.of(views), shown, log_lines, width, height)
 
-        if not self.options.as_json:
+        if not self.as_json:
             return [screens.Picture("", draw)]
         before, self._printed = self._printed, {view.name: view for view in shown}
         changed = [view for view in shown if before.get(view.name) != view]

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import define, field, frozen
 
+from devicecore_tools.command.kubelet import screen as screens
 from devicecore_tools.command.kubelet.options import kubelet_options, node_settings
 from devicecore_tools.command.output import complain, console_on, print_json
 from devicecore_tools.command.signals import Signals
+from devicecore_tools.node.settings import NodeSettings
+from devicecore_tools.node.status_log import LoggedSink
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from devicecore_tools.command.kubelet.screen import Screen, StateFile
     from devicecore_tools.node.engine import NodeEngine
-    from devicecore_tools.node.settings import NodeSettings
     from devicecore_tools.node.state import KubeletState, PodTexts
-    from devicecore_tools.node.status_log import LoggedSink
 
 STATE_NAME = "state.json"
 """The file in `--root` that always has what the live view shows."""
@@ -87,16 +87,15 @@ def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **n
     return _run(node_settings(**node), _Options(once, wait, as_json, status_period))
 
 
-def _run(settings: "NodeSettings", options: _Options) -> int:
-    from devicecore_tools.command.kubelet import screen
+def _run(settings: NodeSettings, options: _Options) -> int:
     from devicecore_tools.node import assembly
     from devicecore_tools.node.state import PodTexts
 
-    live = not options.once and not options.as_json and screen.is_live_terminal()
-    kind = screen.LiveScreen if live else screen.JsonLines if options.as_json and not options.once else screen.Screen
+    live = not options.once and not options.as_json and screens.is_live_terminal()
+    kind = screens.LiveScreen if live else screens.JsonLines if options.as_json and not options.once else screens.Screen
     # Signals first: every thread has to inherit that they are blocked.
     with Signals(MANIFEST_CHANGED, *kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
-        log_lines = last_to_first.enter_context(screen.logged(live=live))
+        log_lines = last_to_first.enter_context(screens.logged(live=live))
         cluster = assembly.cluster(settings, signals.wake, last_to_first)
         sink = assembly.sink(settings, signals.wake, last_to_first)
         engine = assembly.start(settings, sink, cluster, signals.wake, last_to_first)
@@ -106,7 +105,7 @@ def _run(settings: "NodeSettings", options: _Options) -> int:
             _log.warning("no pods are read: name a directory of manifests with --manifests")
         shown = kind()
         last_to_first.callback(shown.close)
-        file = screen.StateFile(settings.root / STATE_NAME)
+        file = screens.StateFile(settings.root / STATE_NAME)
         loop = _Loop(signals, engine, sink, shown, settings.name, options, log_lines, file, PodTexts())
         loop.run()
         if options.once and not signals.ended_by:
@@ -124,7 +123,7 @@ def _rest(worked: float) -> float:
 
 
 def _print_result(state: "KubeletState", name: str, *, as_json: bool) -> int:
-    """Print the state at the end of a run with `--once`; return the exit status."""
+    """Print the state at the end of a run with `--once`. Return the exit status."""
     if as_json:
         print_json(state.to_json(name))
     else:
@@ -144,12 +143,12 @@ class _Loop:
 
     signals: Signals
     engine: "NodeEngine"
-    sink: "LoggedSink"
-    screen: "Screen"
+    sink: LoggedSink
+    screen: screens.Screen
     name: str
     options: _Options
     log_lines: Sequence[str]
-    file: "StateFile"
+    file: screens.StateFile
     pod_texts: "PodTexts"
     _seen: object = None
     _shown: object = None
@@ -204,8 +203,6 @@ class _Loop:
         if wanted == self._shown or (began < self._next_show and not at_once):
             return
         state = self.state()
-        from devicecore_tools.command.kubelet.screen import Picture
-
         name, log_lines = self.name, tuple(self.log_lines)
 
         def draw(width: int, height: int) -> "Text":
@@ -215,7 +212,7 @@ class _Loop:
 
         document = state.to_text(self.name, self.pod_texts)
         self.file.put(document)
-        self.screen.show(Picture(document, draw))
+        self.screen.show(screens.Picture(document, draw))
         ended = time.monotonic()
         self._shown, self._next_show = wanted, ended + _REST_FACTOR * (ended - began)
 

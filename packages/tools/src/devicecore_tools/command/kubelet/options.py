@@ -3,15 +3,18 @@
 Law: options that contradict each other, or the machine, are refused before anything starts.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.names import is_label_value, is_qualified_name
+from devicecore.domain.policies import POLICIES
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
+from devicecore.domain.topology import Topology
 from devicecore_tools.command.options import (
     ExistingDirectory,
     address,
@@ -20,10 +23,8 @@ from devicecore_tools.command.options import (
     option_group,
     seconds_option,
 )
-
-if TYPE_CHECKING:
-    from devicecore_tools.node.cluster.words.nodes import NodeDescription
-    from devicecore_tools.node.settings import NodeSettings, ServerSettings
+from devicecore_tools.node.cluster.words.nodes import NodeDescription
+from devicecore_tools.node.settings import TAINT_EFFECTS, NodeSettings, ServerSettings, all_taints, taint, this_machine
 
 _directory = ExistingDirectory()
 
@@ -148,73 +149,41 @@ kubelet_options = option_group(
 """Gives a command the options that `node_settings` takes, and those of its loop."""
 
 
-def node_settings(
-    *,
-    root: Path,
-    manifests: Path | None,
-    numa_nodes: tuple[int, ...],
-    policy: str,
-    scope: str,
-    allocation_policy: str,
-    shared: bool,
-    metrics_port: int | None,
-    node_name: str | None,
-    **server: Any,  # noqa: ANN401 - the options of _server
-) -> "NodeSettings":
+def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passes the value of each option
     """Return the settings of the node that these options describe.
 
     Raises click.UsageError if they contradict each other or the machine, or have not the form that they need.
     """
-    from devicecore.domain.model import NumaNode
-    from devicecore.domain.policies import POLICIES
-    from devicecore.domain.topology import Policy, Scope, Topology
-    from devicecore_tools.node.settings import NodeSettings, this_machine
-
-    name = node_name or this_machine()
-    found = _server(name, **server)
-    if found is not None and found.runs_pods and manifests is not None:
+    name, manifests, numa_nodes = options["node_name"] or this_machine(), options["manifests"], options["numa_nodes"]
+    server = _server(name, options)
+    if server is not None and server.runs_pods and manifests is not None:
         raise click.UsageError("pods come from --manifests or from the API server, not from both.")
-    if manifests is not None and manifests.samefile(root):
+    if manifests is not None and manifests.samefile(options["root"]):
         raise click.UsageError("--manifests: name another directory than --root, which has files of this command.")
     if len(set(numa_nodes)) != len(numa_nodes) or not numa_nodes:
         raise click.UsageError("--numa-nodes: name at least one node, and each node once.")
     return NodeSettings(
         name=name,
-        root=root,
+        root=options["root"],
         manifests=manifests,
-        topology=Topology(tuple(map(NumaNode, numa_nodes)), Policy(policy), Scope(scope)),
-        policy=POLICIES.get(allocation_policy),
-        allow_shared_directory=shared,
-        metrics_port=metrics_port,
-        server=found,
+        topology=Topology(numa_nodes, options["policy"], options["scope"]),
+        policy=POLICIES.get(options["allocation_policy"]),
+        allow_shared_directory=options["shared"],
+        metrics_port=options["metrics_port"],
+        server=server,
     )
 
 
-def _server(
-    name: str,
-    *,
-    kubeconfig: Path | None,
-    context: str | None,
-    in_cluster: bool,
-    beside_kubelet: bool,
-    patch: str,
-    keep_removed: bool,
-    resync: float,
-    from_server: bool,
-    register: bool,
-    topology_objects: bool,
-    node_ip: str | None,
-    port: int,
-    **node: Any,  # noqa: ANN401 - the options of _description
-) -> "ServerSettings | None":
+def _server(name: str, options: Mapping[str, Any]) -> ServerSettings | None:
+    kubeconfig, in_cluster, registers = options["kubeconfig"], options["in_cluster"], options["register"]
     message = ""
     if kubeconfig is not None and in_cluster:
         message = "--kubeconfig and --in-cluster exclude each other."
-    elif context is not None and kubeconfig is None:
+    elif options["context"] is not None and kubeconfig is None:
         message = "--context needs --kubeconfig."
-    elif kubeconfig is None and not in_cluster and (from_server or register or topology_objects):
+    elif kubeconfig is None and not in_cluster and (options["from_server"] or registers or options["topology_objects"]):
         message = "--pods-from-server, --register-node and --topology-objects need --kubeconfig or --in-cluster."
-    elif (from_server or register) and beside_kubelet:
+    elif (options["from_server"] or registers) and options["beside_kubelet"]:
         message = "--beside-kubelet: the kubelet runs the pods of this node, and has registered it."
     if message:
         raise click.UsageError(message)
@@ -222,49 +191,36 @@ def _server(
         return None
     from devicecore.adapters.kube_api import SERVICE_ACCOUNT, Access, Pace, PatchStrategy
     from devicecore_tools.node.cluster.endpoint import Endpoint
-    from devicecore_tools.node.settings import ServerSettings
 
     if in_cluster and not Path(SERVICE_ACCOUNT).is_dir():  # the library would go on to look for a kubeconfig
         raise click.UsageError(f"--in-cluster: there is no service account in {SERVICE_ACCOUNT}.")
     return ServerSettings(
-        access=Access(kubeconfig, context),
-        strategy=PatchStrategy(patch),
-        keep_removed=keep_removed,
-        beside_kubelet=beside_kubelet,
-        pace=Pace(resync=resync),
-        runs_pods=from_server or register,
-        registered=_description(name, **node) if register else None,
-        endpoint=Endpoint(node_ip, port),
-        topology_objects=topology_objects,
+        access=Access(kubeconfig, options["context"]),
+        strategy=PatchStrategy(options["patch"]),
+        keep_removed=options["keep_removed"],
+        beside_kubelet=options["beside_kubelet"],
+        pace=Pace(resync=options["resync"]),
+        runs_pods=options["from_server"] or registers,
+        registered=_description(name, options) if registers else None,
+        endpoint=Endpoint(options["node_ip"], options["port"]),
+        topology_objects=options["topology_objects"],
     )
 
 
-def _description(
-    name: str,
-    *,
-    cpu: str,
-    memory: str,
-    max_pods: int,
-    labels: tuple[str, ...],
-    taints: tuple[str, ...],
-    is_tainted: bool,
-) -> "NodeDescription":
-    from devicecore_tools.node.cluster.words.nodes import NodeDescription
-    from devicecore_tools.node.settings import all_taints
-
+def _description(name: str, options: Mapping[str, Any]) -> NodeDescription:
     if not is_label_value(name):
         raise click.UsageError(
             f"--node-name: expected at most 63 letters, digits, '-' and '.', got {foreign_text(name)!r}"
         )
-    own = [_taint(one) for one in taints]
+    own = [_taint(one) for one in options["taints"]]
     if len(all_taints(own, is_tainted=False)) < len(own):
         raise click.UsageError("--taint: name each key once for each effect.")
-    capacity = {"cpu": _quantity("--cpu", cpu), "memory": _quantity("--memory", memory)}
+    capacity = {size: _quantity(f"--{size}", options[size]) for size in ("cpu", "memory")}
     return NodeDescription(
         name,
-        {**capacity, "pods": str(max_pods)},
-        labels=dict(map(_label, labels)),
-        taints=all_taints(own, is_tainted=is_tainted),
+        {**capacity, "pods": str(options["max_pods"])},
+        labels=dict(map(_label, options["labels"])),
+        taints=all_taints(own, is_tainted=options["is_tainted"]),
     )
 
 
@@ -286,8 +242,6 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _taint(text: str) -> dict[str, str]:
-    from devicecore_tools.node.settings import TAINT_EFFECTS, taint
-
     pair, colon, effect = text.rpartition(":")
     key, _, value = pair.partition("=")
     if not colon or effect not in TAINT_EFFECTS or not is_qualified_name(key) or not is_label_value(value):

@@ -54,7 +54,7 @@ class Screen:
         """Show a state."""
 
     def handle(self, arrived: frozenset[signal.Signals]) -> bool:
-        """Act on signals; return whether the state has to be shown again."""
+        """Act on signals. Return whether the state has to be shown again."""
         return bool(arrived & {*self.signals})
 
     @property

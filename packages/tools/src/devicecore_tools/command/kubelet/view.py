@@ -127,7 +127,13 @@ class _Drawing:
 
     def sections(self, detail: _Detail) -> list[Iterator[Text]]:
         """Return the lines of each section: devices, pods, claims, problems, the log."""
-        return [self._devices(detail), self._pods(detail), self._claims(), self._problems(), self._log_lines(detail)]
+        return [
+            self._devices(detail),
+            self._pods(detail),
+            self._claims(),
+            self._problems(),
+            log_section(self.log_lines, detail.log_lines),
+        ]
 
     # --- devices ------------------------------------------------------------------------------------------------------
 
@@ -292,14 +298,9 @@ class _Drawing:
         for problem in self.state.problems:
             yield Text(foreign_text(str(problem)), style="red")
 
-    # --- the log ------------------------------------------------------------------------------------------------------
-
-    def _log_lines(self, detail: _Detail) -> Iterator[Text]:
-        yield from log_section(self.log_lines, detail.log_lines)
-
 
 def log_section(log_lines: Sequence[str], count: int) -> Iterator[Text]:
-    """Yield a title and the last lines of the log; nothing if there are none."""
+    """Yield a title and the last lines of the log, if there are any."""
     if log_lines:
         yield Text("log", style="bold")
     for line in log_lines[-count:]:

@@ -5,7 +5,8 @@ Law: a check tests one thing. To add a check, write a function in its place belo
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.dra.answers import is_cdi_name
@@ -19,13 +20,12 @@ from devicecore_tools.conformance.device_plugin.plugin import Absence, PluginUnd
 from devicecore_tools.conformance.model import (
     Abort,
     Check,
-    DoesNotApply,
     Failure,
     Severity,
     Skip,
     check,
-    checks_in,
     does_not_apply_if,
+    in_context,
     require,
     skip_if,
     skipping,
@@ -43,6 +43,7 @@ MAX_BURST = 10  # registrations at once
 MAX_LISTS = 10.0  # lists a second
 ALONE = 3.0  # seconds from the first registration in which the plugin has no reason for more
 TWICE = 0.5  # seconds in which some plugins register twice
+LATER = 2.0  # seconds by which a process that the plugin has started may end later than the plugin
 HEALTHS = ("Healthy", "Unhealthy")
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
@@ -275,11 +276,8 @@ def allocates_each_device(plugin: PluginUnderTest) -> str:
 def allocates_all_devices(plugin: PluginUnderTest) -> str:
     """Allocate is called for one container with all healthy devices, or with 64 of them."""
     ids = plugin.lists.healthy
-    try:
-        plugin.lists.allocate(ids)
-    except CallFailedError as error:
-        _require_again(plugin, *ids)
-        raise Failure(f"for {counted(len(ids), 'device')}: {error}") from None
+    with in_context(f"for {counted(len(ids), 'device')}"), _unless_taken(plugin, *ids):
+        require(plugin.lists.allocate(ids), "the answer is for no container")
     return f"{counted(len(ids), 'device')} allocated together"
 
 
@@ -307,12 +305,9 @@ def answers_each_of_two_containers(plugin: PluginUnderTest) -> str:
     """Allocate is called for two containers with one device each."""
     first, second = plugin.lists.two_devices()
     one, other = plugin.lists.alone(first), plugin.lists.alone(second)
-    try:
+    with _unless_taken(plugin, first, second):
         answers = plugin.lists.allocate([first], [second])
-    except CallFailedError as error:
-        _require_again(plugin, first, second)
-        raise Failure(str(error)) from None
-    require(len(answers) == 2, f"{counted(len(answers), 'answer')} for 2 containers")  # noqa: PLR2004 - two were asked for
+        require(len(answers) == 2, f"{counted(len(answers), 'answer')} for 2 containers")  # noqa: PLR2004 - as its name says
     require(one == other or answers[1] != one, f"the second answer, for {second}, repeats the first one, for {first}")
     return "two answers, each for its own container"
 
@@ -330,10 +325,8 @@ def survives_a_request_for_no_devices(plugin: PluginUnderTest) -> str:
         actual = counted(len(plugin.lists.allocate([])), "answer")
     except CallFailedError as error:
         actual = str(error)
-    try:
+    with in_context(f"{actual}; the next call"):
         connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), plugin.settings.timeout)
-    except CallFailedError as error:
-        raise Failure(f"{actual}; the next call: {error}") from None
     return actual
 
 
@@ -354,12 +347,11 @@ def refuses_an_unknown_device(plugin: PluginUnderTest) -> str:
         return str(error)
     if not answers:
         return "the answer is for no container, which a kubelet treats as an error"
-    given = [given for answer in answers if (given := _given(answer))]
-    if given:
-        actual = f"Allocate of {UNKNOWN_DEVICE!r} succeeded, and the container gets {', '.join(given)}"
-    else:
-        actual = f"Allocate of {UNKNOWN_DEVICE!r} succeeded with an empty answer, so the container starts without it"
-    raise Failure(actual)
+    given = ", ".join(filter(None, map(_given, answers)))
+    result = (
+        f", and the container gets {given}" if given else " with an empty answer, so the container starts without it"
+    )
+    raise Failure(f"Allocate of {UNKNOWN_DEVICE!r} succeeded{result}")
 
 
 @check(
@@ -438,7 +430,7 @@ def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
     others = [id_ for id_ in nodes if id_ not in own]
     if not own:
         return f"none has: {counted(len(nodes), 'device')} share {counted(len(owners), 'node')}"
-    require(not others, f"{some(own)} has a node of its own, but {some(others)} has none")
+    require(not others, f"these have a node of their own: {some(own)}; these have none: {some(others)}")
     return f"each of {counted(len(nodes), 'device')} has its own"
 
 
@@ -452,11 +444,10 @@ def allocates_again_in_the_same_way(plugin: PluginUnderTest) -> str:
     """Allocate is called a second time for the same device."""
     device = plugin.lists.healthy[0]
     before = plugin.lists.alone(device)
-    try:
-        again = plugin.lists.allocate([device])[0]
-    except (CallFailedError, IndexError) as error:
-        raise Failure(f"the second time: {error}") from None
-    _require_same(device, before, again, "devices", "cdi_devices")
+    with in_context("the second time"):
+        again = plugin.lists.allocate([device])
+        require(again, "the answer is for no container")
+    _require_same(device, before, again[0], "devices", "cdi_devices")
     return "the same"
 
 
@@ -491,7 +482,7 @@ ADVICE = f"{PREFERENCE} It is advice: a kubelet uses the part of it that fits."
 def answers_get_preferred_allocation(plugin: PluginUnderTest) -> str:
     """GetPreferredAllocation, if announced, is called for one device, for two, and for all."""
     ids = plugin.lists.healthy
-    sizes = sorted({1, min(2, len(ids)), len(ids)})
+    sizes = _sizes(ids)
     for size in sizes:
         _ask_for_preferred(plugin, ids, [], size)
     return counted(len(sizes), "answer")
@@ -506,7 +497,7 @@ def answers_get_preferred_allocation(plugin: PluginUnderTest) -> str:
 def prefers_as_many_as_asked(plugin: PluginUnderTest) -> str:
     """GetPreferredAllocation, if announced, is called for one device, for two, and for all."""
     ids = plugin.lists.healthy
-    sizes = sorted({1, min(2, len(ids)), len(ids)})
+    sizes = _sizes(ids)
     for size in sizes:
         preferred = _preferred(plugin, ids, [], size)
         require(
@@ -561,10 +552,8 @@ def answers_pre_start_container(plugin: PluginUnderTest) -> str:
     device = plugin.lists.healthy[0]
     plugin.lists.alone(device)
     for ordinal in ("first", "second"):
-        try:
+        with in_context(f"the {ordinal} time"):
             plugin.lists.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=[device]))
-        except CallFailedError as error:
-            raise Failure(f"the {ordinal} time: {error}") from None
     return "it answers"
 
 
@@ -641,11 +630,9 @@ RETURNS = "the plugin registers again, can be reached, and lists its devices"
 def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
     """The kubelet stops, so no process listens on kubelet.sock. Seconds later it starts and deletes all sockets."""
     absence = _absence(plugin)
-    if absence.returned_after is None:
-        raise Failure(absence.problem)
-    return (
-        f"{counted(plugin.settings.away, 'second')} away, back {absence.returned_after:.1f} seconds after the kubelet"
-    )
+    require(not absence.problem, absence.problem)
+    took = absence.returned_after
+    return f"{counted(plugin.settings.away, 'second')} away, back {took:.1f} seconds after the kubelet"
 
 
 def _absence(plugin: PluginUnderTest) -> Absence:
@@ -654,9 +641,12 @@ def _absence(plugin: PluginUnderTest) -> Absence:
         plugin.registration.streaming()
         number = len(plugin.kubelet.registrations)
         plugin.kubelet.leave()
-        process, before = plugin.process.running, _processor_use(plugin)
+        process, share = plugin.process.running, None
+        before = _processor_use(process)
         plugin.process.pause(plugin.settings.away)
-        after = _processor_use(plugin)
+        after = _processor_use(process)
+        if process is plugin.process.running and before is not None and after is not None:
+            share = before.share_until(after)
         plugin.kubelet.wipe()
         plugin.kubelet.serve()
         began, problem = time.monotonic(), ""
@@ -664,16 +654,11 @@ def _absence(plugin: PluginUnderTest) -> Absence:
             plugin.registration.see_it_return(number)
         except Failure as failure:
             problem = str(failure)
-        took = None if problem else time.monotonic() - began
-        share = None
-        if process is plugin.process.running and before is not None and after is not None:
-            share = before.share_until(after)
-        plugin.seen.absence = Absence(share, took, problem)
+        plugin.seen.absence = Absence(share, time.monotonic() - began, problem)
     return plugin.seen.absence
 
 
-def _processor_use(plugin: PluginUnderTest) -> ProcessorUse | None:
-    process = plugin.process.running
+def _processor_use(process: PluginProcess | None) -> ProcessorUse | None:
     return ProcessorUse.of(process) if process is not None and process.status is None else None
 
 
@@ -827,7 +812,8 @@ def _wait_for_devices(plugin: PluginUnderTest, connection: PluginConnection) -> 
 def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Mapping[str, str]:
     """Run the command that changes a device's health. Return the changes that the plugin lists.
 
-    Raises Failure if the command failed, the plugin listed no change in time, or its stream or process ended.
+    Raises Failure if the plugin listed no change in time, or its stream or process ended. Raises Skip if a command of
+    the user failed, for which the plugin is not to blame.
     """
     _wait_for_devices(plugin, connection)
     before = health_of(plugin.lists.devices)
@@ -870,8 +856,8 @@ def _run_shell(plugin: PluginUnderTest, command: str) -> None:
         status = process.wait(plugin.settings.timeout)
     except PluginProcessError as error:
         process.stop(grace=0.0)
-        raise Failure(str(error)) from None
-    require(not status, f"`{command}` exited with status {status}: {process.last_output or 'it printed nothing'}")
+        raise Skip(str(error)) from None
+    skip_if(status, f"`{command}` exited with status {status}: {process.last_output or 'it printed nothing'}")
 
 
 @check(
@@ -944,12 +930,14 @@ def ends_on_sigterm(plugin: PluginUnderTest) -> str:
     plugin.process.wait(lambda: process.status is not None, plugin.settings.grace)
     status = process.status
     require(status is not None, f"it still runs after {counted(plugin.settings.grace, 'second')}")
+    took = time.monotonic() - began
+    plugin.process.wait(lambda: not process.descendants, LATER)
     require(
         not process.descendants,
         "it ended, but a process that it had started still runs. A shell or `go run` does not pass on signals: use the "
         "plugin itself as the command",
     )
-    return f"it ended after {time.monotonic() - began:.1f} seconds with status {status}"
+    return f"it ended after {took:.1f} seconds with status {status}"
 
 
 @check(
@@ -967,7 +955,7 @@ def removes_its_socket(plugin: PluginUnderTest) -> str:
     return "nothing is left behind"
 
 
-CHECKS: tuple[Check[PluginUnderTest], ...] = checks_in(globals())
+CHECKS: tuple[Check[PluginUnderTest], ...] = tuple(one for one in globals().values() if isinstance(one, Check))
 """All checks. The later ones change more: streams end, a change of health can stay, and the plugin ends last."""
 
 
@@ -983,17 +971,20 @@ def _changed(changes: Mapping[str, str]) -> str:
 
 
 def _ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
-    if not plugin.registration.connected().options.get_preferred_allocation_available:
-        raise DoesNotApply("the plugin does not announce it")
+    announced = plugin.registration.connected().options.get_preferred_allocation_available
+    does_not_apply_if(not announced, "the plugin does not announce it")
     container = deviceplugin.ContainerPreferredAllocationRequest(
         available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
     )
     request = deviceplugin.PreferredAllocationRequest(container_requests=[container])
-    answer = plugin.lists.call(rpc.GET_PREFERRED_ALLOCATION, request)
-    require(
-        len(answer.container_responses) == 1, f"{counted(len(answer.container_responses), 'answer')} for 1 container"
-    )
-    return list(answer.container_responses[0].deviceIDs)
+    answers = plugin.lists.call(rpc.GET_PREFERRED_ALLOCATION, request).container_responses
+    require(len(answers) == 1, f"{counted(len(answers), 'answer')} for 1 container")
+    return list(answers[0].deviceIDs)
+
+
+def _sizes(ids: Sequence[str]) -> list[int]:
+    """Return how many of these devices are asked for: one, two, and all."""
+    return sorted({1, min(2, len(ids)), len(ids)})
 
 
 def _preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
@@ -1030,10 +1021,15 @@ def _allocate_or_skip(plugin: PluginUnderTest, devices: Sequence[str]) -> list[d
     return answers
 
 
-def _require_again(plugin: PluginUnderTest, *devices: str) -> None:
-    """Skip the check if one of the devices alone is refused, or is refused the second time."""
-    for device in devices:
-        _allocate_or_skip(plugin, [device])
+@contextmanager
+def _unless_taken(plugin: PluginUnderTest, *devices: str) -> Iterator[None]:
+    """Skip the check if this block fails, and one of the devices alone is refused, too, such as the second time."""
+    try:
+        yield
+    except Failure:
+        for device in devices:
+            _allocate_or_skip(plugin, [device])
+        raise
 
 
 def _nodes(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:

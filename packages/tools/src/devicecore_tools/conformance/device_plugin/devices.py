@@ -11,7 +11,7 @@ from attrs import define, field
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
-from devicecore_tools.conformance.device_plugin.kubelet import PluginConnection, allocate_request
+from devicecore_tools.conformance.device_plugin.kubelet import PluginConnection
 from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.registration import PluginRegistration
 from devicecore_tools.conformance.device_plugin.settings import Settings
@@ -37,7 +37,6 @@ class ListedDevices:
     first: tuple[deviceplugin.Device, ...] | None = None
     first_at: float = 0.0
     _singles: dict[str, bytes] = field(factory=dict)
-    _single_bytes: int = 0  # of all of them
     _looked_into: deviceplugin.ListAndWatchResponse | None = None
     _healthy: list[str] = field(factory=list)
     _waited_for_healthy: bool = False
@@ -90,7 +89,9 @@ class ListedDevices:
 
         Raises CallFailedError if the plugin answered with an error or not in time.
         """
-        return list(self.call(rpc.ALLOCATE, allocate_request(containers)).container_responses)
+        requests = [deviceplugin.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
+        answer = self.call(rpc.ALLOCATE, deviceplugin.AllocateRequest(container_requests=requests))
+        return list(answer.container_responses)
 
     def alone(self, device: str) -> deviceplugin.ContainerAllocateResponse:
         """Return the answer for a container with only this device. The plugin is asked once.
@@ -116,10 +117,8 @@ class ListedDevices:
             if not answers:
                 return None
             self._singles[device] = answers[0].SerializeToString()  # as a message it may take much more memory
-            self._single_bytes += len(self._singles[device])
-            if self._single_bytes > _MAX_ANSWERS:
+            if sum(map(len, self._singles.values())) > _MAX_ANSWERS:
                 self._singles.clear()
-                self._single_bytes = 0
                 return answers[0]
         return deviceplugin.ContainerAllocateResponse.FromString(self._singles[device])
 
@@ -127,7 +126,7 @@ class ListedDevices:
         """Call any method. Raises CallFailedError if the plugin answered with an error or not in time."""
         connection = self.registration.connected()
         self.process.require_time()
-        limit = min(self.settings.timeout, max(self.process.deadline - time.monotonic(), _SHORTEST_CALL))
+        limit = min(self.settings.timeout, max(self.process.time_left, _SHORTEST_CALL))
         try:
             return connection.call(method, request, limit)
         except CallFailedError as error:

@@ -8,7 +8,7 @@ import posixpath
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -277,7 +277,8 @@ class BareKubelet:
         registration.stage, problem = self._judge(registration)
         registration.problem = foreign_text(problem)
         if registration is not self.registrations[0]:
-            registration.request = _shortened(registration.request)
+            for name in ("version", "endpoint", "resource_name"):
+                setattr(registration.request, name, getattr(registration.request, name)[:_MAX_TEXT])
 
     def _judge(self, registration: Registration) -> tuple[str, str]:
         """Connect to the plugin. Return the stage and the problem if a kubelet refuses it, else two empty texts."""
@@ -297,10 +298,8 @@ class BareKubelet:
         began = time.monotonic()
         if not connection.dial(self.dial_timeout):
             connection.close()
-            return (
-                "dial",
-                f"failed to dial device plugin within {counted(self.dial_timeout, 'second')}: {connection.why_not()}",
-            )
+            limit = counted(self.dial_timeout, "second")
+            return "dial", f"failed to dial device plugin within {limit}: {connection.why_not()}"
         registration.reached_after = time.monotonic() - began
         try:
             connection.options = connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), self.dial_timeout)
@@ -330,16 +329,6 @@ def path_problem(path: str) -> str:
     return ""
 
 
-def _shortened(request: deviceplugin.RegisterRequest) -> deviceplugin.RegisterRequest:
-    """Return the request with texts of bounded length, because it is kept."""
-    return deviceplugin.RegisterRequest(
-        version=request.version[:_MAX_TEXT],
-        endpoint=request.endpoint[:_MAX_TEXT],
-        resource_name=request.resource_name[:_MAX_TEXT],
-        options=request.options,
-    )
-
-
 class _Methods(grpc.GenericRpcHandler):
     """Handles Register, and notes calls of other methods."""
 
@@ -359,10 +348,3 @@ class _Methods(grpc.GenericRpcHandler):
             return self._handler
         self._note_unknown(details.method)
         return None
-
-
-def allocate_request(containers: Sequence[Sequence[str]]) -> deviceplugin.AllocateRequest:
-    """Return a request for the devices of each container."""
-    return deviceplugin.AllocateRequest(
-        container_requests=[deviceplugin.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
-    )

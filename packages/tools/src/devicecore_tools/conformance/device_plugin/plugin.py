@@ -21,12 +21,12 @@ class Absence:
 
     Attributes:
         cpu: the part of one processor that it used. It is None if unknown.
-        returned_after: seconds until it registered again. It is None if it did not.
+        returned_after: seconds until it registered again, or until that was given up.
         problem: why it did not. The text is empty if it did.
     """
 
     cpu: float | None
-    returned_after: float | None
+    returned_after: float
     problem: str
 
 

@@ -1,7 +1,7 @@
 """The registrations of a plugin: its connection to the kubelet, and how it comes back after restarts.
 
 Law: a check finds the plugin registered, even if the check before it has ended the plugin. If the plugin cannot be
-brought back, the check is skipped, but a check of that fails, so that a plugin that was lost never passes.
+brought back, the check is skipped. Only one check, which is about that, fails then, so a lost plugin never passes.
 """
 
 import time

@@ -25,8 +25,8 @@ How to add a check
 2. A check that needs a restart, a reboot or a quiet time is a generator, decorated with `across(EVENT, ...)`; see
    `checks/events`. It yields where the event happens. All checks of an event share it.
    `driver.registration.returns[...]` says how the driver came back.
-3. Name it in the tuple of its time at the end of its module. If `CALM` is made by `checks_in` there, it has all checks
-   that no other tuple names, in the order of the file. `checks/__init__.py` has these tuples in order.
+3. A check of what the driver says at its start is decorated with `at_start(...)`, and one after which the driver may
+   need a restart with `at_the_end(...)`. `checks/__init__.py` has the order of these times, and of the modules in each.
 4. Add a fault to `packages/tools/tests/conformance/faults/<group>.py`: a subclass of the good driver that fails this
    check alone.
 

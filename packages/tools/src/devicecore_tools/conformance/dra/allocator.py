@@ -12,7 +12,6 @@ from attrs import define, evolve, field, frozen
 
 from devicecore.domain.allocation import (
     DeviceAllocation,
-    DeviceKey,
     Features,
     Held,
     SelectorError,
@@ -23,7 +22,7 @@ from devicecore.domain.allocation import (
     slice_of,
 )
 from devicecore.domain.allocation.capacity import consumption
-from devicecore.domain.allocation.model import Constraint, Rule
+from devicecore.domain.allocation.model import Constraint, PoolSlice, Rule, UnallocatedClaim
 from devicecore.domain.errors import DeviceCoreError, DocumentError
 from devicecore_tools.doctor.sources.expressions import Expressions
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
@@ -91,41 +90,45 @@ class Allocator:
         known = [*offered, *{one.key: one for one in taken if one.key not in keys}.values()]
         names = {one.key: f"d{number}" for number, one in enumerate(known)}
         try:
-            claim = claim_of({"metadata": {"name": "claim"}, "spec": spec})
-            # A scheduler may give two shares of a device to one claim; then checks could not tell its requests apart.
-            claim = evolve(claim, constraints=(*claim.constraints, Constraint(Rule.DISTINCT, _NUMBER)))
+            claim = _claim(spec)
             wanted = {one.device_class for ways in claim.requests for one in ways}
             classes = [class_of({"metadata": {"name": name}, **self.classes(name)}) for name in sorted(wanted)]
-            parts = [{"devices": part} for part in _parts([_body(one, names[one.key]) for one in known])]
-            parts += [{"sharedCounters": part} for part in _parts(list(_counters(slices)))]
-            pool = [slice_of(_published(self.driver, part, number, len(parts))) for number, part in enumerate(parts)]
+            pool = self._pool([_body(one, names[one.key]) for one in known], list(_counters(slices)))
         except DocumentError as error:
             raise UndecidableError(str(error)) from None
         request = claim.requests[0][0] if claim.requests else None
         by_name = {device.key.device: device for one in pool for device in one.devices}
-        held = [
-            Held(
-                DeviceKey(self.driver, _POOL, names[one.key]),
-                is_share=one.key in keys and by_name[names[one.key]].is_shared,
-                consumed=consumption(request, by_name[names[one.key]]) if request else {},
-            )
-            for one in taken
-        ]
+        held = []
+        for one in taken:
+            device = by_name[names[one.key]]
+            used = consumption(request, device) if request else {}
+            held.append(Held(device.key, is_share=one.key in keys and device.is_shared, consumed=used))
         answer = allocate([claim], _NODE, pool, held, classes, matches=_EXPRESSIONS, features=_FEATURES)
         if not isinstance(answer, DeviceAllocation):
             raise (UndecidableError if "CEL" in str(answer) else AllocationError)(str(answer))
         allocation: Json = answer.results(iter(lambda: str(uuid.uuid4()), ""))[0]
-        chosen = [known[int(result["device"][1:])] for result in allocation["devices"]["results"]]
-        for result, device in zip(allocation["devices"]["results"], chosen, strict=True):
-            result |= {"pool": device.pool, "device": device.name}
-        for device in () if is_trial else chosen:
-            self._clock += 1
-            self._used[device.key] = self._clock
+        for result in allocation["devices"]["results"]:
+            chosen = known[int(result["device"][1:])]
+            result |= {"pool": chosen.pool, "device": chosen.name}
+            if not is_trial:
+                self._clock += 1
+                self._used[chosen.key] = self._clock
         return allocation
+
+    def _pool(self, devices: list[Json], counters: list[Json]) -> list[PoolSlice]:
+        parts = [{"devices": part} for part in _parts(devices)]
+        parts += [{"sharedCounters": part} for part in _parts(counters)]
+        return [slice_of(_published(self.driver, part, number, len(parts))) for number, part in enumerate(parts)]
 
     def oldest_first(self, devices: Iterable[SliceDevice]) -> list[SliceDevice]:
         """Return devices in the order of their last allocation, those that never were allocated first."""
         return sorted(devices, key=lambda one: self._used.get(one.key, 0))
+
+
+def _claim(spec: Mapping[str, Any]) -> UnallocatedClaim:
+    """Return a claim that gets each device once, because checks could not tell the requests for two shares apart."""
+    claim = claim_of({"metadata": {"name": "claim"}, "spec": spec})
+    return evolve(claim, constraints=(*claim.constraints, Constraint(Rule.DISTINCT, _NUMBER)))
 
 
 def _parts(values: list[Json]) -> list[list[Json]]:

@@ -1,7 +1,7 @@
 """The calls of a kubelet to prepare and unprepare claims, and what they have shown of the driver.
 
 Laws: the claims of a check are unprepared and deleted after it. A call takes at most the time that is left for the run.
-A driver that has once done what a plain call asks for is not said to be unable to do it.
+If a driver has once done what a plain call asks for, no check says that it cannot do it.
 """
 
 import time
@@ -153,7 +153,7 @@ class Calls:
     def works(self, claim: Claim | None = None) -> bool:
         """Return whether the driver prepares and unprepares a plain claim now, or one on the devices of another claim.
 
-        True if that cannot be found out, and if the driver has never done it.
+        Return True also if that cannot be found out, or if the driver has never done it.
         """
         if not self.habits.prepares or not self.habits.unprepares:
             return True
@@ -214,10 +214,8 @@ class Calls:
             claim.was_sent = True
         refs = [claim.ref for claim in claims]
         answer = self.timed(lambda seconds: self.registration.reachable.prepare(refs, seconds), timeout)
-        for claim in claims:
-            claim.is_prepared |= claim.uid in answer and not answer[claim.uid].error
-        if any(claim.is_prepared for claim in claims):
-            self.habits.prepares = True
+        for claim in _done(answer, claims):
+            claim.is_prepared = self.habits.prepares = True
         return answer
 
     def unprepare(self, *claims: Claim, timeout: float | None = None) -> Mapping[str, Any]:
@@ -227,10 +225,8 @@ class Calls:
         """
         refs = [claim.ref for claim in claims]
         answer = self.timed(lambda seconds: self.registration.reachable.unprepare(refs, seconds), timeout)
-        undone = [claim for claim in claims if claim.uid in answer and not answer[claim.uid].error]
-        if any(claim.is_prepared for claim in undone):
-            self.habits.unprepares = True
-        for claim in undone:
+        for claim in _done(answer, claims):
+            self.habits.unprepares = claim.is_prepared or self.habits.unprepares
             claim.is_prepared = False
         return answer
 
@@ -309,6 +305,11 @@ class Calls:
                 self.habits.silence = silence or round(limit)
                 raise CallFailedError(error.method, error.code, message) from None
             raise
+
+
+def _done(answer: Mapping[str, Any], claims: Sequence[Claim]) -> list[Claim]:
+    """Return the claims for which an answer has success."""
+    return [claim for claim in claims if claim.uid in answer and not answer[claim.uid].error]
 
 
 def devices_in(answer: Mapping[str, Any], claim: Claim) -> tuple[Any, ...]:

@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 
 from attrs import define, field
 
-from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
@@ -26,6 +25,7 @@ from devicecore_tools.testing.api_server import ApiError, Json
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
 
 NAMESPACE = "default"
+"""The namespace of all claims."""
 
 
 @define(eq=False)
@@ -39,7 +39,6 @@ class Claim:
         is_prepared: whether the driver has prepared it, and has not unprepared it since.
     """
 
-    namespace: str
     name: str
     uid: str
     devices: tuple[SliceDevice, ...]
@@ -50,7 +49,7 @@ class Claim:
     @property
     def ref(self) -> ClaimRef:
         """What a kubelet sends about it."""
-        return ClaimRef(ClaimKey(self.namespace, self.name), ClaimUid(self.uid))
+        return ClaimRef(ClaimKey(NAMESPACE, self.name), ClaimUid(self.uid))
 
 
 @define(eq=False)
@@ -80,13 +79,14 @@ class Claims:
 
         Raises Skip if there are none.
         """
-        expressions = self._expressions()
+        spec = self.class_of(self.device_class)["spec"]
+        expressions = [str((one.get("cel") or {}).get("expression")) for one in spec.get("selectors") or ()]
         with skipping(UndecidableError):
             found = tuple(
                 device
                 for device in self.slices.devices
                 if device.key not in self.held
-                and not any(one.get("effect") in REPELLING_EFFECTS for one in device.body.get("taints") or ())
+                and not device.is_tainted
                 and not device.body.get("bindingConditions")
                 and self._is_selected(device, expressions)
             )
@@ -145,10 +145,6 @@ class Claims:
             raise (DevicesInUse(reason) if taken else DoesNotApply(reason) if shared else Skip(reason))
         return found[0]
 
-    def _expressions(self) -> list[str]:
-        spec = self.class_of(self.device_class)["spec"]
-        return [str((one.get("cel") or {}).get("expression")) for one in spec.get("selectors") or ()]
-
     # --- claims -------------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -202,10 +198,14 @@ class Claims:
         created = self.slices.api.create(body)
         results = (allocation or {}).get("devices", {}).get("results") or ()
         shares = tuple(one["shareID"] for one in results if "shareID" in one)
-        claim = Claim(NAMESPACE, name, created["metadata"]["uid"], self._devices_of(allocation), shares)
+        claim = Claim(name, created["metadata"]["uid"], self._devices_of(allocation), shares)
         self._own.append(claim)
         self._all.append(claim)
         return claim
+
+    def on(self, device: SliceDevice, *, name: str = "") -> Claim:
+        """Create a ResourceClaim that is allocated a device, whether it is free or not. Raises Skip as `new` does."""
+        return self.create(self.request(1), self.allocation_of(device), name=name)
 
     def _pod(self, claim: str) -> Json:
         entry = {"name": "claim", "resourceClaimName": claim}
@@ -248,7 +248,7 @@ class Claims:
 
     def stranger(self, claim: Claim, uid: str | None = None) -> Claim:
         """Return a claim of the same name with another UID, which is not on the API server."""
-        return Claim(claim.namespace, claim.name, str(uuid.uuid4()) if uid is None else uid, ())
+        return Claim(claim.name, str(uuid.uuid4()) if uid is None else uid, ())
 
     def forget(self, claim: Claim) -> None:
         """Delete a claim without unpreparing it, so that its devices can be allocated to other claims."""
@@ -260,8 +260,8 @@ class Claims:
     def delete_object(self, claim: Claim) -> None:
         """Delete the claim's object from the API server, if it is there."""
         with suppress(ApiError):
-            if self.slices.api.get("ResourceClaim", claim.name, claim.namespace)["metadata"]["uid"] == claim.uid:
-                self.slices.api.delete("ResourceClaim", claim.name, claim.namespace)
+            if self.slices.api.get("ResourceClaim", claim.name)["metadata"]["uid"] == claim.uid:
+                self.slices.api.delete("ResourceClaim", claim.name)
 
     def class_of(self, name: str) -> Json:
         """Return a DeviceClass. Raises AllocationError if it does not exist."""

@@ -132,11 +132,17 @@ class Environment:
 
     def clear(self) -> None:
         """Empty all directories that a driver writes to, apart from what was there before the run."""
-        self._empty(self.cdi, self.run, self.plugins)
+        self._clear(self.cdi, self.run, self.plugins)
+
+    def _clear(self, *directories: Path) -> None:
+        """Empty those of these directories that the driver has not removed."""
+        self._empty(*filter(Path.is_dir, directories))
 
     def _empty(self, *directories: Path) -> None:
         for directory in directories:
-            _empty(directory, keep=self._kept.get(directory, frozenset()))
+            for entry in directory.iterdir():
+                if entry.name not in self._kept.get(directory, ()):
+                    remove_tree(entry)
 
     def state_files(self) -> dict[Path, bytes]:
         """Return the regular files below the plugins directory with their contents.
@@ -192,9 +198,8 @@ class Environment:
         directory = (named or default).absolute()
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         if named is not None:
-            before = frozenset(entry.name for entry in directory.iterdir())
-            self._kept[directory] = before
-            stack.callback(_empty, directory, keep=before)
+            self._kept[directory] = frozenset(entry.name for entry in directory.iterdir())
+            stack.callback(self._clear, directory)
         return directory
 
     def _write_boot_id(self) -> None:
@@ -237,14 +242,6 @@ def _contents(root: Path, paths: Iterable[Path], *, follow_links: bool = False) 
         if left < 0:
             raise OSError(errno.EFBIG, f"the files have more than {MAX_CONTENTS} bytes", str(root))
     return found
-
-
-def _empty(directory: Path, *, keep: frozenset[str]) -> None:
-    """Delete what is in a directory, except some entries."""
-    for entry in directory.iterdir():
-        if entry.name in keep:
-            continue
-        remove_tree(entry)
 
 
 def _node(name: str) -> dict[str, object]:

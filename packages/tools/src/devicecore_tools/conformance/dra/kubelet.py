@@ -52,6 +52,8 @@ def identity_of(path: str) -> SocketIdentity | None:
 
 def no_sockets_in(registry: Path) -> str:
     """Return what lies in a directory without registration sockets, in some words."""
+    if not registry.is_dir():
+        return "it is no directory any more"
     named = sorted((path.name, _description(path)) for path in registry.iterdir())
     return some([f"{foreign_text(name)} there {what}" for name, what in named if what])
 
@@ -63,8 +65,7 @@ def _description(path: Path) -> str:
     except OSError:
         return "is a symbolic link to a path without a file" if path.is_symlink() else ""
     if stat.S_ISSOCK(mode):
-        too_long = len(os.fsencode(path)) > MAX_SOCKET_PATH
-        if too_long:
+        if len(os.fsencode(path)) > MAX_SOCKET_PATH:
             return "has too long a path"
         return "has a name that begins with a dot, which a kubelet ignores" if path.name.startswith(".") else ""
     return next((f"is {kind}" for is_it, kind in _KINDS.items() if is_it(mode)), "")

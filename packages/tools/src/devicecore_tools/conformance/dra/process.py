@@ -46,7 +46,7 @@ class DriverProcess(SubjectProcess):
         self.needs_clean_directories: bool = False
         """Whether the next start is one in a new container, without the former sockets."""
         self.start_seconds: float = 0.0
-        """How long a start of the driver takes, or 0 if that is short. Each start makes the run so much longer."""
+        """Seconds that a start of the driver takes, or 0 if it is quick. Each start gives the run so much more time."""
         self._environment = environment
         self._kubelet = kubelet
         self._command = tuple(command)

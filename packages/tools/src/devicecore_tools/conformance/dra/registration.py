@@ -151,6 +151,12 @@ class DriverRegistration:
 
     # --- restarts -----------------------------------------------------------------------------------------------------
 
+    def after(self, start: Callable[[], object]) -> Return:
+        """Start the driver or the kubelet, and wait for an instance that was found after that."""
+        began = time.monotonic()
+        start()
+        return self.wait(began)
+
     def wait(self, since: float) -> Return:
         """Wait for an instance that was found after `since`, in seconds of `time.monotonic`."""
 
@@ -178,13 +184,12 @@ class DriverRegistration:
     def start_again(self, event: str, meanwhile: Callable[[], object]) -> Return:
         """Do the same with a driver that need not be registered.
 
-        A driver that found its devices late at its first start gets that time again, because a kubelet tries again.
+        A driver that published its devices late at its first start gets that time again, because a kubelet, too, tries
+        to prepare the claims of a pod until the devices are there.
         """
         self.process.kill()
         meanwhile()
-        began = time.monotonic()
-        self.process.start()
-        back = self.returns[event] = self.wait(began)
+        back = self.returns[event] = self.after(self.process.start)
         if self.warm_up > _SOON and not back.problem:
             self.process.pause(self.warm_up)
         return back

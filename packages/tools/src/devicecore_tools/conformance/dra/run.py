@@ -70,7 +70,7 @@ class _Guarded:
     """The `look` of a check, with the events that begin before it, and with the end of its claims after it.
 
     A crash of the driver fails the check during which it came. If the driver does not prepare another claim for the
-    devices of a check after it, it gets fresh directories. A driver with slow calls is asked that after failures only.
+    devices of a check after it, it gets fresh directories. If its calls are slow, that is tried only after failures.
     """
 
     check: Check[DriverUnderTest]
@@ -113,7 +113,7 @@ def _restore(driver: DriverUnderTest) -> bool:
     """See to it that the next checks can use the devices of this one. Return whether fresh directories were needed."""
     driver.calls.clean_up()
     used = {tuple(one.key for one in claim.devices): claim for claim in driver.calls.used if claim.devices}
-    with suppress(Skip):  # no time is left, or the driver is not registered, which the next check says
+    with suppress(Skip, *IMPOSSIBLE):  # such as no time that is left, which the next check says
         if driver.claims.held or not all(driver.calls.works(claim) for claim in list(used.values())[-_MAX_TRIED:]):
             return driver.renew()
     return False

@@ -6,7 +6,9 @@ part runs when it is the check's turn.
 
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 
@@ -29,7 +31,6 @@ IMPOSSIBLE = (AllocationError, ApiError, OSError)
 
 Parts = Generator[None, None, str]
 """The two parts of a check: it yields once, and returns its sentence."""
-Look = TypeVar("Look")
 
 
 @frozen
@@ -113,7 +114,8 @@ class Steps:
         """
         try:
             if look in self._begun and isinstance(self._begun[look].ended, DevicesInUse):
-                return self._alone(look)
+                # The others of its event had left no device, so the event happens once more, for this one alone.
+                return Steps(self.driver, (look,)).finish(look)
             return self._finish(look)
         finally:
             self._finished.add(look)
@@ -142,9 +144,20 @@ class Steps:
                 self.driver.calls.clean_up()
         raise AssertionError("a check in two parts yields once")
 
-    def _alone(self, look: TwoParts) -> str:
-        """Make a check for which the others of its event had left no device. The event happens once more."""
-        return Steps(self.driver, (look,)).finish(look)
+
+class Moment(Enum):
+    """When a check is made that needs no event."""
+
+    START = "at the start"
+    CALM = "while the driver runs"
+    END = "at the end"
+
+
+@frozen
+class DriverCheck(Check["DriverUnderTest"]):
+    """A check of drivers. `when` is the time at which it is made, or the event that it needs."""
+
+    when: Moment | Occurrence = Moment.CALM
 
 
 def check(
@@ -155,35 +168,30 @@ def check(
     core: bool = False,
     found: Iterable[str] = (),
     needs: "Callable[[DriverUnderTest], object]" = applies_always,
-) -> "Callable[[Callable[[DriverUnderTest], str]], Check[DriverUnderTest]]":
+    when: Moment | Occurrence = Moment.CALM,
+) -> "Callable[[Callable[[DriverUnderTest], str]], DriverCheck]":
     """Return a decorator that makes a check of a function, as `model.check` does. Its module's name is the group."""
 
-    def make(look: "Callable[[DriverUnderTest], str]") -> "Check[DriverUnderTest]":
-        return evolve(_check(look, look, severity, expected, clause, core, found), needs=needs)
+    def make(look: "Callable[[DriverUnderTest], str]") -> DriverCheck:
+        name = look.__name__.replace("_", "-")
+        group = look.__module__.rpartition(".")[2].replace("_", " ")
+        done = look.__doc__ or name
+        return DriverCheck(name, severity, done, expected, clause, look, group, core, tuple(found), needs, when)
 
     return make
+
+
+at_start = partial(check, when=Moment.START)
+at_the_end = partial(check, when=Moment.END)
 
 
 def across(
     event: Occurrence, severity: Severity, *, expected: str, clause: str, core: bool = False, found: Iterable[str] = ()
-) -> "Callable[[Callable[[DriverUnderTest], Parts]], Check[DriverUnderTest]]":
+) -> "Callable[[Callable[[DriverUnderTest], Parts]], DriverCheck]":
     """Return a decorator that makes a check of a generator function, which yields where `event` happens."""
+    named = check(severity, expected=expected, clause=clause, core=core, found=found, when=event)
 
-    def make(parts: "Callable[[DriverUnderTest], Parts]") -> "Check[DriverUnderTest]":
-        return _check(parts, TwoParts(event, parts), severity, expected, clause, core, found)
+    def make(parts: "Callable[[DriverUnderTest], Parts]") -> DriverCheck:
+        return evolve(named(parts), look=TwoParts(event, parts))  # type: ignore[arg-type]  # only its name is read
 
     return make
-
-
-def _check(  # noqa: PLR0917 - they are the parts of a check
-    function: Callable[..., object],
-    look: "Callable[[DriverUnderTest], str]",
-    severity: Severity,
-    expected: str,
-    clause: str,
-    core: bool,  # noqa: FBT001 - as above
-    found: Iterable[str],
-) -> "Check[DriverUnderTest]":
-    name = function.__name__.replace("_", "-")
-    group = function.__module__.rpartition(".")[2].replace("_", " ")
-    return Check(name, severity, function.__doc__ or name, expected, clause, look, group, core, tuple(found))

@@ -3,44 +3,7 @@
 Law: a check uses one look only. A comparison of looks decides whether a finding lasts (`report.still_wrong`).
 """
 
-from devicecore_tools.doctor.checks.claims import (
-    claim_taken_away,
-    claim_without_record,
-    claimed_device_unhealthy,
-    driver_gone,
-    offered_and_claimed,
-    plugin_and_claim,
-    pod_cannot_end,
-    pod_waits_for_claim,
-    slices_missing,
-)
-from devicecore_tools.doctor.checks.devices import (
-    held_device_not_listed,
-    held_device_unhealthy,
-    many_numa_nodes,
-    more_allocated_than_allocatable,
-    node_status_differs,
-    unhealthy_device,
-)
-from devicecore_tools.doctor.checks.file import (
-    duplicate_cdi_names,
-    old_format,
-    unreadable_checkpoint,
-    unreadable_receipt,
-    unresolvable_cdi_names,
-    wrong_checksum,
-)
-from devicecore_tools.doctor.checks.kubelet import kubelet_cannot_start, kubelet_gone, kubelet_starting
-from devicecore_tools.doctor.checks.owners import request_without_device, sources_disagree, two_owners
-from devicecore_tools.doctor.checks.plugins import (
-    list_near_limit,
-    plugin_answers_late,
-    plugin_does_not_answer,
-    plugin_gone,
-    plugin_lists_nothing,
-    resource_without_socket,
-    socket_without_resource,
-)
+from devicecore_tools.doctor.checks import claims, devices, file, kubelet, owners, plugins
 from devicecore_tools.doctor.findings import NodeCheck
 
 _KUBERNETES = "https://github.com/kubernetes/kubernetes/issues/"
@@ -58,7 +21,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "kubelet-gone",
         "no kubelet runs on the node, or it does not answer",
-        find=kubelet_gone,
+        find=kubelet.kubelet_gone,
         next="Containers run on with their devices. No pod is admitted, ended or reported until a kubelet runs; after "
         "some 40 s the Node becomes NotReady, and after 5 minutes its pods are evicted.",
         confirm="systemctl status kubelet, and the end of its log.",
@@ -68,7 +31,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "kubelet-cannot-start",
         "a kubelet cannot start with a state file",
-        find=kubelet_cannot_start,
+        find=kubelet.kubelet_cannot_start,
         next="A kubelet reads the file at its start, and ends with an error each time. One that runs already goes on "
         "until it is restarted.",
         confirm="The end of the kubelet's log names the file. Drain the node and move the file away; devicecore "
@@ -78,7 +41,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "kubelet-starting",
         "the kubelet has just started",
-        find=kubelet_starting,
+        find=kubelet.kubelet_starting,
         next="The kubelet lists its pods again within seconds, and each plugin registers again when it sees the new "
         "kubelet.sock. Pods keep their devices meanwhile.",
         confirm="Look again after a minute. If it lasts, look in the kubelet's log for what it waits for.",
@@ -88,7 +51,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "request-without-device",
         "a running pod requests devices that the kubelet has no record of",
-        find=request_without_device,
+        find=owners.request_without_device,
         next="The kubelet counts the devices of these pods as free and gives them to other pods. Only the requests of "
         "the pods still limit how many it gives.",
         confirm="Compare the environment or the device files of the containers: kubectl exec POD -c CONTAINER -- env. "
@@ -98,7 +61,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "two-owners",
         "a device belongs to two containers that cannot share it",
-        find=two_owners,
+        find=owners.two_owners,
         next="The kubelet corrects nothing: both containers keep the device, and it is free when both pods are gone.",
         confirm="Compare the environment or the device files of both containers: kubectl exec POD -c CONTAINER -- env",
         issue=f"{_KUBERNETES}137534",
@@ -106,7 +69,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "plugin-and-claim",
         "a device belongs to a container by a plugin and to a ResourceClaim",
-        find=plugin_and_claim,
+        find=claims.plugin_and_claim,
         next="The kubelet notices nothing: it compares neither plugins with drivers nor the devices of both. Both pods "
         "use the device until one of them ends.",
         confirm="Compare devicecore checkpoint show of kubelet_internal_checkpoint and of dra_manager_state. Let "
@@ -116,7 +79,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "offered-and-claimed",
         "a plugin offers a device that a ResourceClaim holds",
-        find=offered_and_claimed,
+        find=claims.offered_and_claimed,
         next="The device counts as allocatable, so the kubelet may give it to the next pod that asks for the resource, "
         "and two pods use it then.",
         confirm="devicecore checkpoint show dra_manager_state names the claim. Exclude the device in the configuration "
@@ -126,7 +89,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "driver-gone",
         "a DRA driver is gone",
-        find=driver_gone,
+        find=claims.driver_gone,
         next="The kubelet prepares no claim of the driver and releases none. 30 s after the driver has gone, the "
         "kubelet deletes its ResourceSlices.",
         confirm="kubectl get pods -A -o wide shows whether the driver's pod runs on this node; ls "
@@ -137,7 +100,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "claim-not-prepared",
         "a pod waits for a ResourceClaim",
-        find=pod_waits_for_claim,
+        find=claims.pod_waits_for_claim,
         next="The pod stays Pending. The kubelet tries again every 60 to 90 seconds.",
         confirm="kubectl describe pod POD lists the event FailedPrepareDynamicResources; the pod's status does not "
         "have it.",
@@ -146,7 +109,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "claim-without-record",
         "the kubelet has no record of a ResourceClaim of a running pod",
-        find=claim_without_record,
+        find=claims.claim_without_record,
         next="The containers run on. One that has to start again cannot ('unable to get claim info'), and when the pod "
         "ends, no driver is asked to release the claim.",
         confirm="devicecore checkpoint show dra_manager_state. Delete the pod, so that a new one prepares its claim.",
@@ -156,7 +119,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "claim-taken-away",
         "a ResourceClaim of a running pod has lost its devices or its reservation",
-        find=claim_taken_away,
+        find=claims.claim_taken_away,
         next="The pod runs on. The API server counts the devices as free, or frees them when its controller next looks "
         "at the claim; then the scheduler can give them to another pod while this one uses them.",
         confirm="kubectl get resourceclaim CLAIM -o yaml shows status.allocation and status.reservedFor. Delete the "
@@ -167,7 +130,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "pod-cannot-end",
         "a pod that is being deleted waits for a DRA driver",
-        find=pod_cannot_end,
+        find=claims.pod_cannot_end,
         next="The pod stays Terminating. The kubelet tries again about every 10 seconds; only its log says so.",
         confirm="Bring the driver back on this node. Do not delete the pod by force: its devices would stay taken.",
         issue=f"{_KUBERNETES}131957",
@@ -176,7 +139,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "claimed-unhealthy",
         "a container holds an unhealthy device of a DRA driver",
-        find=claimed_device_unhealthy,
+        find=claims.claimed_device_unhealthy,
         next="The container keeps running. Neither scheduler nor kubelet keeps the device from other pods, unless the "
         "driver taints it.",
         confirm="status.containerStatuses[].allocatedResourcesStatus of the pod shows the health; the driver's log "
@@ -186,7 +149,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "slices-missing",
         "a DRA driver runs, and its ResourceSlices are gone",
-        find=slices_missing,
+        find=claims.slices_missing,
         next="No pod that asks for the driver's devices is scheduled to this node until the driver publishes again. "
         "Pods that have devices keep them.",
         confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE. Restart the driver.",
@@ -196,7 +159,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "plugin-gone",
         "the kubelet has no device of a resource that pods hold",
-        find=plugin_gone,
+        find=plugins.plugin_gone,
         next="Pods that have devices keep them. The kubelet refuses new pods that ask for the resource, with 'no "
         "healthy devices present' or 'unregistered device'; the end of a pod does not help. The kubelet never connects "
         "by itself: the plugin has to register.",
@@ -208,7 +171,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "held-not-listed",
         "a container holds a device that its plugin does not list",
-        find=held_device_not_listed,
+        find=devices.held_device_not_listed,
         next="The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
         "allocated devices are no longer healthy'; the device cannot be allocated again until the plugin lists it.",
         confirm="Look in the plugin's log for the device, and on the node for the device itself.",
@@ -217,7 +180,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "held-unhealthy",
         "a container holds a device that is not healthy",
-        find=held_device_unhealthy,
+        find=devices.held_device_unhealthy,
         next="The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
         "allocated devices are no longer healthy'. New pods do not get the device.",
         confirm="status.containerStatuses[].allocatedResourcesStatus of the pod shows the health (Kubernetes 1.36 and "
@@ -227,7 +190,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "unhealthy",
         "a device that no container holds is not healthy",
-        find=unhealthy_device,
+        find=devices.unhealthy_device,
         next="The kubelet gives the device to no pod until the plugin reports it as healthy.",
         confirm="The plugin's log tells the cause; on the node, devicecore doctor --plugins names the device.",
         issue="https://github.com/kubernetes/enhancements/issues/4680",
@@ -236,7 +199,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "over-allocated",
         "more devices are allocated than are allocatable",
-        find=more_allocated_than_allocatable,
+        find=devices.more_allocated_than_allocatable,
         next="The kubelet evicts no pod. The scheduler sends no further pod that asks for the resource until enough "
         "pods have ended.",
         confirm="kubectl describe node NODE lists the requests under 'Allocated resources' and the allocatable number "
@@ -247,7 +210,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "node-status-differs",
         "the Node's status differs from the kubelet's devices",
-        find=node_status_differs,
+        find=devices.node_status_differs,
         next="The kubelet writes the Node's status about every 10 s, so a difference that lasts means that these "
         "writes fail, that the plugin has gone, or that another program writes the status. The scheduler believes the "
         "Node.",
@@ -259,7 +222,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "socket-without-resource",
         "a plugin serves a socket, but its resource is not registered",
-        find=socket_without_resource,
+        find=plugins.socket_without_resource,
         next="The kubelet does not look for plugins in this directory. It waits until the plugin calls Register.",
         confirm="Look for 'Register' in the log of the plugin, and for 'Got registration request' in that of the "
         "kubelet. To repair it, restart the plugin.",
@@ -269,7 +232,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "resource-without-socket",
         "a resource is registered, but no plugin's socket is there",
-        find=resource_without_socket,
+        find=plugins.resource_without_socket,
         next="If the plugin has gone, its devices count as unhealthy, and after 5 minutes the resource is removed and "
         "stays on the Node with 0. The kubelet never connects by itself; the plugin has to register.",
         confirm="kubectl get pods -A -o wide shows whether the plugin's pod runs on this node. The plugin may have a "
@@ -280,7 +243,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "plugin-silent",
         "a plugin does not answer",
-        find=plugin_does_not_answer,
+        find=plugins.plugin_does_not_answer,
         next="If the plugin hangs, admission of a pod that asks for its resource hangs too, because the kubelet has no "
         "deadline for Allocate. If it has gone, its devices are unhealthy.",
         confirm="Look whether the plugin's process runs (not stopped, state T), and restart it. A socket without a "
@@ -290,7 +253,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "plugin-late",
         "a plugin answers late",
-        find=plugin_answers_late,
+        find=plugins.plugin_answers_late,
         next="The kubelet waits: it has no deadline for Allocate and GetPreferredAllocation, and admits one pod at a "
         "time, so each pod on the node waits with it.",
         confirm="Compare kubelet_device_plugin_alloc_duration_seconds in the kubelet's metrics.",
@@ -299,7 +262,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "plugin-empty",
         "a plugin lists no devices",
-        find=plugin_lists_nothing,
+        find=plugins.plugin_lists_nothing,
         next="The kubelet publishes 0 devices for the resource, and refuses pods with 'no healthy devices present'.",
         confirm="Look in the plugin's log for the reason, such as a driver that is not loaded yet.",
         issue=f"{_KUBERNETES}128043",
@@ -308,7 +271,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "receipt-unreadable",
         "a plugin's answer in the checkpoint cannot be read",
-        find=unreadable_receipt,
+        find=file.unreadable_receipt,
         next="At its next start the kubelet logs the entry and passes over it. Then the container's devices count as "
         "free, and may be allocated to a second pod.",
         confirm="devicecore checkpoint show FILE names the entry.",
@@ -317,7 +280,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "checkpoint-checksum",
         "the checkpoint's checksum is wrong",
-        find=wrong_checksum,
+        find=file.wrong_checksum,
         next=_STARTS_EMPTY,
         confirm="devicecore checkpoint verify FILE. The log of a kubelet that has read the file has 'checkpoint is "
         "corrupted'.",
@@ -326,7 +289,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "checkpoint-unreadable",
         "the checkpoint cannot be read",
-        find=unreadable_checkpoint,
+        find=file.unreadable_checkpoint,
         next=_STARTS_EMPTY,
         confirm="devicecore checkpoint verify FILE",
         issue=f"{_KUBERNETES}135711",
@@ -334,7 +297,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "checkpoint-old-format",
         "the checkpoint's format is older than the kubelet",
-        find=old_format,
+        find=file.old_format,
         next="If the kubelet starts with this file, it cannot read it: it logs the error and starts without any "
         "allocation, so devices that containers use may be allocated again.",
         confirm="devicecore checkpoint verify FILE prints the format; kubectl get node NODE -o wide prints the "
@@ -344,7 +307,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "cdi-duplicate",
         "two CDI files define the same device",
-        find=duplicate_cdi_names,
+        find=file.duplicate_cdi_names,
         next="The kubelet passes the name on. The container runtime then finds a conflict and cannot resolve the "
         "device: the container does not start.",
         confirm="grep the name in the CDI directory, and remove the file that nothing maintains any more.",
@@ -353,7 +316,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "cdi-unresolvable",
         "a container was given a CDI device that no file defines",
-        find=unresolvable_cdi_names,
+        find=file.unresolvable_cdi_names,
         next="The kubelet passes the name on whenever it creates the container. The runtime fails with 'unresolvable "
         "CDI devices', so the container does not start again after it has ended.",
         confirm="grep the name in /etc/cdi and /var/run/cdi. After a reboot /var/run/cdi is empty until the plugin "
@@ -363,7 +326,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "list-near-limit",
         "a device list is nearly as large as a kubelet accepts",
-        find=list_near_limit,
+        find=plugins.list_near_limit,
         next="The kubelet accepts messages of up to 4 MiB. With a larger one it ends the stream, and the resource has "
         "0 devices.",
         confirm="The kubelet's log has 'received message larger than max'. Use shorter device ids, or fewer devices.",
@@ -372,7 +335,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "sources-disagree",
         "the pod-resources API and the checkpoint name different holders",
-        find=sources_disagree,
+        find=owners.sources_disagree,
         next="The kubelet works with what it answers, and writes that into the checkpoint with its next write. If it "
         "restarts before, it takes its state from the checkpoint.",
         confirm="Compare devicecore checkpoint show DIR with the answer of the pod-resources API.",
@@ -382,7 +345,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "many-numa-nodes",
         "devices are on more than eight NUMA nodes",
-        find=many_numa_nodes,
+        find=devices.many_numa_nodes,
         next="With a topology manager policy other than none the kubelet does not start, unless "
         "max-allowable-numa-nodes allows it; then hints may take very long, because there are 2^N masks.",
         confirm="ls -d /sys/devices/system/node/node* on the node, and topologyManagerPolicy in the kubelet's "

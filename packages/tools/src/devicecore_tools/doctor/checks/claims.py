@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.claims import ClaimedHardware, SameDevice
 from devicecore_tools.doctor.dra import DraDevices, DriverPresence
-from devicecore_tools.doctor.findings import Evidence, Found, as_told, by_number, devices_of, name, names
-from devicecore_tools.doctor.look import EventSeen, Look, PodSeen, Source
+from devicecore_tools.doctor.findings import Evidence, Found, as_told, by_number, described, devices_of, name, names
+from devicecore_tools.doctor.look import EventSeen, Look, PodSeen, Source, grouped
 from devicecore_tools.doctor.precedence import CLAIM, Holders, KubeletNow, Lists, OwnerState, Pods
 
 _MAX_MESSAGE = 300  # characters of an event that are shown
@@ -31,7 +31,7 @@ def plugin_and_claim(holders: Holders, claimed: ClaimedHardware) -> Iterator[Fou
             if same is None or (allocation.resource, device) in seen:
                 continue
             seen.add((allocation.resource, device))
-            holder = f"container {name(owner.container)} of pod {name(owner.identity)}"
+            holder = described(owner)
             sentence = (
                 f"Device {name(device)} of {allocation.resource} belongs to {holder}, and to ResourceClaim "
                 f"{name(same.prepared.claim)}, for which {same.prepared.driver} has prepared it: {same.because}."
@@ -54,8 +54,7 @@ def offered_and_claimed(holders: Holders, lists: Lists, claimed: ClaimedHardware
                     f"The plugin of {resource} offers device {name(device)}, which {same.prepared.driver} has prepared "
                     f"for ResourceClaim {name(same.prepared.claim)}: {same.because}."
                 )
-                api = Source.CHECKPOINT if lists.allocatable is None else Source.POD_RESOURCES
-                source = Source.PLUGINS if resource in lists.listed else api
+                source = Source.PLUGINS if resource in lists.listed else lists.source
                 evidence = (Evidence(source, f"{name(device)} is healthy"), *_of_claim(same))
                 yield Found(sentence, evidence, resource, (device,))
 
@@ -64,10 +63,7 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
     """A driver is not registered, although pods use its devices or wait for them, or it publishes some."""
     if kubelet in {KubeletNow.STARTING, KubeletNow.STOPPED}:
         return  # a kubelet that has just started registers each driver within seconds
-    waiting_for: dict[str, list[str]] = {}
-    for pod, claims in dra.waiting:
-        for driver in {one: None for claim in claims for one in dra.allocated.get(claim, ())}:
-            waiting_for.setdefault(driver, []).append(pod.identity)
+    waiting_for = grouped((driver, pod.identity) for pod, claims in dra.waiting for driver in dra.drivers_of(claims))
     for driver, state in dra.drivers.items():
         if state is not DriverPresence.GONE:
             continue
@@ -93,11 +89,11 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
 def pod_waits_for_claim(dra: DraDevices) -> Iterator[Found]:
     """A pod has been bound to this node and waits, because a claim cannot be prepared."""
     for pod, claims in dra.waiting:
-        event = dra.last_event.get((pod.pod.namespace, pod.pod.name))
-        drivers = {one: None for claim in claims for one in dra.allocated.get(claim, ())}
-        gone = [one for one in drivers if dra.drivers.get(one) is DriverPresence.GONE]
+        event = dra.last_event.get(pod.place)
+        gone = [one for one in dra.drivers_of(claims) if dra.drivers.get(one) is DriverPresence.GONE]
         if event is not None and event.pod_uid in {"", str(pod.pod.uid)}:
-            yield _waits(pod, claims, foreign_text(_cause(event), _MAX_MESSAGE), Evidence(Source.EVENTS, _event(event)))
+            told = Evidence(Source.EVENTS, f"{event.reason}: {foreign_text(event.message, _MAX_MESSAGE)}")
+            yield _waits(pod, claims, foreign_text(_cause(event), _MAX_MESSAGE), told)
         elif gone:
             problem = f"DRA driver {gone[0]} {dra.why_gone(gone[0])}"
             yield _waits(pod, claims, problem, Evidence(Source.SOCKETS, f"no registration socket of {name(gone[0])}"))
@@ -112,11 +108,10 @@ def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterato
         return
     listed = {(one.namespace, one.pod, f"{one.namespace}/{one.claim}") for one in api.claimed} if api else set()
     for pod in pods.here:
-        place = pod.pod.namespace, pod.pod.name
-        if pod.phase != "Running" or pod.is_deleting or (api is not None and place not in api.pods):
+        if pod.phase != "Running" or pod.is_deleting or (api is not None and pod.place not in api.pods):
             continue
-        for claim in dict.fromkeys(one for of in pod.claims.values() for one in of):
-            is_listed = (*place, claim) in listed
+        for claim in pod.all_claims:
+            is_listed = (*pod.place, claim) in listed
             if pod.pod.uid in file.pods.get(claim, ()) or (is_listed and claim in file.pods):
                 continue
             who = "the file of the kubelet has no record" if is_listed else "the kubelet has no record for this pod"
@@ -135,9 +130,7 @@ def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Fo
     if kubelet is not KubeletNow.ANSWERS or look.pod_resources.value is None:
         return
     at_server = {one.claim: one for one in look.allocations.value or ()}
-    held: dict[tuple[str, str, str], list[tuple[str, str, str]]] = {}
-    for one in look.pod_resources.value.claimed:
-        held.setdefault((one.namespace, one.pod, one.claim), []).append((one.driver, one.pool, one.device))
+    held = grouped(((one.namespace, one.pod, one.claim), one.key) for one in look.claimed)
     for (namespace, of_pod, of_claim), devices in held.items():
         claim = f"{namespace}/{of_claim}"
         pod, known = pods.by_name.get((namespace, of_pod)), at_server.get(claim)
@@ -177,10 +170,6 @@ def _cause(event: EventSeen) -> str:
         .removeprefix("prepare dynamic resources: ")
         .rstrip(".")
     )
-
-
-def _event(event: EventSeen) -> str:
-    return f"{event.reason}: {foreign_text(event.message, _MAX_MESSAGE)}"
 
 
 def pod_cannot_end(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:

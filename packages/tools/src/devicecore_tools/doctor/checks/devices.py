@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from devicecore.domain.model import Health
 from devicecore.domain.text import counted
 from devicecore_tools.doctor.facts import all_numa_nodes
-from devicecore_tools.doctor.findings import Evidence, Found, as_told, by_number, devices_of, name
+from devicecore_tools.doctor.findings import Evidence, Found, as_told, by_number, described, devices_of, name
 from devicecore_tools.doctor.look import Look, NodeSeen, PodSeen, Source
 from devicecore_tools.doctor.plugins import PluginSockets, WhyAbsent, absence, wanted_resources
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, believed_file, is_requested
@@ -55,8 +55,7 @@ def held_device_unhealthy(
             sentence = f"Containers hold {what}, which the kubelet {counts}."
             if not lists.healthy.get(resource):
                 sentence += " It has no healthy one left, so no pod gets any."
-            source = Source.CHECKPOINT if lists.allocatable is None else Source.POD_RESOURCES
-            why = Evidence(source, f"healthy: {devices_of(lists.healthy.get(resource, ()), resource)}")
+            why = Evidence(lists.source, f"healthy: {devices_of(lists.healthy.get(resource, ()), resource)}")
         evidence = (*_holders(holders, resource, sick), why)
         yield Found(sentence, evidence, resource, tuple(sick), pods=_pods(holders, resource, sick))
     if lists.allocatable is not None:
@@ -203,8 +202,11 @@ def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Ho
             Evidence(Source.NODE, f"status.allocatable: {published:,}, status.capacity: {capacity:,}"),
             Evidence(Source.POD_RESOURCES, f"{count:,} healthy"),
         )
-        # The kubelet's answer leaves out devices whose topology has no nodes, so it is only a lower bound.
-        if published < count or (published > count and _lists_all(lists, resource)):
+        # The kubelet's answer leaves out devices whose topology has no nodes, so it is only a lower bound, unless it
+        # has each device that the checkpoint has.
+        in_file = lists.in_file.get(resource)
+        is_all = in_file is not None and lists.allocatable.get(resource, {}).keys() >= in_file
+        if published < count or (published > count and is_all):
             sentence = (
                 f"The Node has {published:,} allocatable {name(resource)}, but the kubelet has {count:,} healthy."
             )
@@ -218,12 +220,6 @@ def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Ho
         else:
             continue
         yield Found(sentence, evidence, resource)
-
-
-def _lists_all(lists: Lists, resource: str) -> bool:
-    """Whether the kubelet lists each device that its checkpoint lists, so that its answer leaves out none."""
-    in_file = lists.in_file.get(resource)
-    return in_file is not None and (lists.allocatable or {}).get(resource, {}).keys() >= set(in_file)
 
 
 def many_numa_nodes(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:
@@ -243,7 +239,7 @@ def _holders(holders: Holders, resource: str, devices: list[str]) -> tuple[Evide
     """Who holds the first of `devices`."""
     owner = holders.by_device[resource][devices[0]][0]
     others = f", and the holders of {len(devices) - 1:,} more" if len(devices) > 1 else ""
-    text = f"{name(devices[0])}: container {name(owner.container)} of pod {name(owner.identity)}{others}"
+    text = f"{name(devices[0])}: {described(owner)}{others}"
     return (Evidence(owner.sources[0], text),)
 
 

@@ -11,7 +11,7 @@ from itertools import islice
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.findings import Evidence, Found, by_number, name, names
-from devicecore_tools.doctor.look import Look, ReceiptSeen, Source
+from devicecore_tools.doctor.look import Look, ReceiptSeen, Source, grouped
 from devicecore_tools.doctor.precedence import Holders, OwnerState, believed_file
 
 _VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})")
@@ -85,14 +85,12 @@ def unreadable_receipt(look: Look, holders: Holders) -> Iterator[Found]:
 
 def duplicate_cdi_names(look: Look) -> Iterator[Found]:
     """Two CDI files of one directory, or one file twice, define the same device."""
-    places: dict[tuple[str, str], list[str]] = {}
-    for spec in look.cdi.value.specs if look.cdi.value else ():
-        for device in spec.devices:
-            places.setdefault((spec.directory, f"{spec.kind}={device}"), []).append(spec.file)
-    by_files: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (directory, device), found_in in places.items():
-        if len(found_in) > 1:
-            by_files.setdefault((directory, tuple(found_in)), []).append(device)
+    places = grouped(
+        ((spec.directory, f"{spec.kind}={device}"), spec.file)
+        for spec in (look.cdi.value.specs if look.cdi.value else ())
+        for device in spec.devices
+    )
+    by_files = grouped(((place, tuple(files)), name) for (place, name), files in places.items() if len(files) > 1)
     for (directory, files), devices in by_files.items():
         counts = Counter(files).items()
         shown = [f"{name(file)}{' twice' if count > 1 else ''}" for file, count in islice(counts, _MAX_FILES)]

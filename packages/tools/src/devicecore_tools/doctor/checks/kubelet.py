@@ -54,7 +54,8 @@ def kubelet_cannot_start(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
 
 def kubelet_starting(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:
     """The kubelet has just started, and does not know its pods and plugins yet."""
-    if kubelet is not KubeletNow.STARTING:
+    api = look.pod_resources.value
+    if kubelet is not KubeletNow.STARTING or api is None:
         return
     begun = [one.identity for one in pods.here]
     wanted = wanted_resources(pods, holders)
@@ -70,11 +71,7 @@ def kubelet_starting(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holde
         f"({names(begun)}).{waits}"
     )
     evidence = (
-        (
-            Evidence(Source.POD_RESOURCES, f"{counted(len(look.pod_resources.value.pods), 'pod')}"),
-            Evidence(Source.PODS, f"{name(begun[0])} is on this node"),
-        )
-        if look.pod_resources.value
-        else ()
+        Evidence(Source.POD_RESOURCES, counted(len(api.pods), "pod")),
+        Evidence(Source.PODS, f"{name(begun[0])} is on this node"),
     )
     yield Found(sentence, evidence, awaited[0] if len(awaited) == 1 else "")

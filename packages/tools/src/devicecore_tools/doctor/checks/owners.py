@@ -9,21 +9,19 @@ from itertools import combinations
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.text import counted
 from devicecore_tools.doctor.dra import DraDevices
-from devicecore_tools.doctor.findings import Evidence, Found, by_number, devices_of, name, names
-from devicecore_tools.doctor.look import Look, Source
-from devicecore_tools.doctor.precedence import AllocationSeen, Holders, Lists, Missing, Owner, OwnerState, api_omits
+from devicecore_tools.doctor.findings import Evidence, Found, by_number, described, devices_of, name, names
+from devicecore_tools.doctor.look import Look, Source, grouped
+from devicecore_tools.doctor.precedence import Holders, Lists, Owner, OwnerState, api_omits
 
 
 def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:
     """A running pod requests devices, and neither the kubelet nor its checkpoint names those that it holds."""
     node = look.node.value
-    by_resource: dict[str, list[Missing]] = {}
-    for one in holders.missing:
-        had_devices = node is not None and node.allocatable.get(one.resource) == 0  # others may serve what it lacks
-        is_of_a_plugin = one.resource in lists.devices or had_devices
-        if one.is_certain and is_of_a_plugin:
-            by_resource.setdefault(one.resource, []).append(one)
+    by_resource = grouped((one.resource, one) for one in holders.missing if one.is_certain)
     for resource, missing in by_resource.items():
+        had_devices = node is not None and node.allocatable.get(resource) == 0  # others may serve what it lacks
+        if resource not in lists.devices and not had_devices:
+            continue
         pods = list(dict.fromkeys(one.pod.identity for one in missing))
         requests = names([f"{one.pod.identity} {one.requested - one.named:,}" for one in missing])
         sentence = (
@@ -42,17 +40,18 @@ def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterat
 
 def two_owners(look: Look, holders: Holders, dra: DraDevices) -> Iterator[Found]:
     """Two pods hold one device, or two containers of a pod do that cannot share."""
-    shared: dict[tuple[str, tuple[Owner, ...]], list[str]] = {}
-    for resource, of_device in holders.shared.items():
-        for device, owners in of_device.items():
-            present = tuple(one for one in owners if one.state is not OwnerState.STALE)
-            if len(present) > 1 and _share_a_source(present) and _exclude_each_other(present):
-                shared.setdefault((resource, present), []).append(device)
+    shared = grouped(
+        ((resource, tuple(one for one in owners if one.state is not OwnerState.STALE)), device)
+        for resource, of_device in holders.shared.items()
+        for device, owners in of_device.items()
+    )
     for (resource, owners), devices in shared.items():
+        if len(owners) < 2 or not _share_a_source(owners) or not _exclude_each_other(owners):  # noqa: PLR2004 - two
+            continue
         belong = by_number(devices, "belongs", "belong")
-        sentence = f"{devices_of(devices, resource)} {belong} to {' and to '.join(map(_described, owners))}."
+        sentence = f"{devices_of(devices, resource)} {belong} to {' and to '.join(map(described, owners))}."
         evidence = tuple(
-            Evidence(source, f"{_described(owner)}: {names(devices)}")
+            Evidence(source, f"{described(owner)}: {names(devices)}")
             for owner in owners
             for source in owner.sources[:1]
         )
@@ -80,7 +79,7 @@ def _of_two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
             and (owners := [of for of in live if of.pod and claim in of.pod.claims.get(of.container, ())])
         }
         if len(users) > 1:
-            holding = [f"{_described(of[0])} through ResourceClaim {name(claim)}" for claim, of in users.items()]
+            holding = [f"{described(of[0])} through ResourceClaim {name(claim)}" for claim, of in users.items()]
             sentence = f"{devices_of([device], driver)} belongs to {' and to '.join(holding)}."
             evidence = tuple(Evidence(of[0].sources[0], text) for of, text in zip(users.values(), holding, strict=True))
             at_server = Evidence(Source.ALLOCATIONS, f"{names([*users])} have the whole device")
@@ -99,9 +98,9 @@ def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Fou
             what = devices_of([*allocation.devices], allocation.resource)
             is_absent = file.data is None
             and_ = "there is no checkpoint" if is_absent else "the checkpoint does not"
-            sentence = f"The kubelet lists {what} for {_described(owner)}, and {and_}."
+            sentence = f"The kubelet lists {what} for {described(owner)}, and {and_}."
             missing = "there is no such file" if is_absent else "no such entry"
-            in_api = Evidence(Source.POD_RESOURCES, f"{_described(owner)}: {names([*allocation.devices])}")
+            in_api = Evidence(Source.POD_RESOURCES, f"{described(owner)}: {names([*allocation.devices])}")
             evidence = (in_api, Evidence(Source.CHECKPOINT, missing))
             next_ = _FORGETS if is_absent else ""
             yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices), next=next_)
@@ -109,8 +108,10 @@ def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Fou
             continue  # the answer leaves its devices out
         elif allocation.devices and _is_missing_in_the_answer(look, owner):
             what = devices_of([*allocation.devices], allocation.resource)
-            sentence = f"The checkpoint gives {what} to {_described(owner)}, and the kubelet lists no such container."
-            evidence = (_in_checkpoint(allocation), Evidence(Source.POD_RESOURCES, "no container with these devices"))
+            sentence = f"The checkpoint gives {what} to {described(owner)}, and the kubelet lists no such container."
+            entry = f"pod {name(owner.uid)}, container {name(owner.container)}: {names([*allocation.devices])}"
+            in_api = Evidence(Source.POD_RESOURCES, "no container with these devices")
+            evidence = (Evidence(Source.CHECKPOINT, entry), in_api)
             yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices))
 
 
@@ -142,13 +143,3 @@ def _exclude_each_other(owners: tuple[Owner, ...]) -> bool:
     if pod is None:
         return False  # one of them may be an init container that has ended
     return sum(not owner.is_reusable for owner in owners) > 1
-
-
-def _in_checkpoint(allocation: AllocationSeen) -> Evidence:
-    owner = allocation.owner
-    text = f"pod {name(owner.uid)}, container {name(owner.container)}: {names([*allocation.devices])}"
-    return Evidence(Source.CHECKPOINT, text)
-
-
-def _described(owner: Owner) -> str:
-    return f"container {name(owner.container)} of pod {name(owner.identity)}"

@@ -132,7 +132,8 @@ def socket_without_resource(look: Look, kubelet: KubeletNow, holders: Holders, l
         return  # a plugin has registered, and the other sources are older
     left = tuple(one for one in sockets.plugins if sockets.served.get(f"device-plugins/{one}") is not False)
     if left:
-        sentence = f"{_sockets(left)} in the kubelet's directory, but no resource is registered."
+        there_are = f"There {by_number(left, 'is', 'are')} {counted(len(left), 'socket')} of plugins"
+        sentence = f"{there_are} in the kubelet's directory, but no resource is registered."
         yield Found(sentence, (Evidence(Source.SOCKETS, names(left)), _registered(lists)))
 
 
@@ -168,8 +169,7 @@ def resource_without_socket(
         return  # what such a plugin serves is not known
     served = {resource for _, resources in lists.served_by for resource in resources}
     there = Evidence(Source.SOCKETS, names(present) if present else "no sockets of plugins")
-    now: Mapping[str, object] = lists.registered if lists.allocatable is None else lists.allocatable
-    for resource in sorted(now.keys() - served):
+    for resource in sorted(lists.known_to_kubelet.keys() - served):
         ids = {*lists.healthy.get(resource, ())}
         if ids:
             sentence = f"No socket in the kubelet's directories is that of a plugin for {name(resource)}."
@@ -242,16 +242,10 @@ def list_near_limit(lists: Lists) -> Iterator[Found]:
             yield Found(sentence, (evidence,), resource)
 
 
-def _sockets(sockets: tuple[str, ...]) -> str:
-    return f"There {by_number(sockets, 'is', 'are')} {counted(len(sockets), 'socket')} of plugins"
-
-
 def _registered(lists: Lists, resource: str | None = None) -> Evidence:
     """What the kubelet has registered: all resources, or the devices of one."""
-    source = Source.CHECKPOINT if lists.allocatable is None else Source.POD_RESOURCES
-    now: Mapping[str, Iterable[str]] = lists.registered if lists.allocatable is None else lists.allocatable
     if resource is None:
-        return Evidence(source, f"registered: {names(sorted(now)) or 'nothing'}")
-    ids = sorted(now.get(resource, ()))
+        return Evidence(lists.source, f"registered: {names(sorted(lists.known_to_kubelet)) or 'nothing'}")
+    ids = sorted(lists.known_to_kubelet.get(resource, ()))
     listed = f" ({names(ids)})" if ids else ""
-    return Evidence(source, f"{name(resource)}: {counted(len(ids), 'healthy device')}{listed}")
+    return Evidence(lists.source, f"{name(resource)}: {counted(len(ids), 'healthy device')}{listed}")

@@ -11,9 +11,9 @@ from typing import Any
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.wire import podresources, podresources_v1alpha1
-from devicecore_tools.doctor import ClaimedDeviceSeen, HoldingSeen, PodResourcesSeen, Reading
+from devicecore_tools.doctor.look import ClaimedDeviceSeen, HoldingSeen, PodResourcesSeen, Reading
 from devicecore_tools.doctor.sources.large_documents import read_document_file
-from devicecore_tools.doctor.sources.names import ALLOCATABLE_NAME, LIST_NAME
+from devicecore_tools.doctor.sources.record import ALLOCATABLE_NAME, LIST_NAME
 
 _MAX_DIGITS = 19
 
@@ -22,7 +22,7 @@ Element = tuple[str, Iterable[str], tuple[int, ...]]  # of a resource: ids, and 
 
 
 def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
-    """The answers in the files of a directory; without the second file, the kubelet does not offer that call."""
+    """Return the answers in the files of a directory. Without the second file, the kubelet does not offer that call."""
     place = directory / LIST_NAME
     try:
         pods = _answer(place, "pod_resources").sequence()

@@ -39,19 +39,20 @@ OF_CLAIMS = ("ResourceSlice", "DeviceClass", "ResourceClaim", "DeviceTaintRule",
 """The kinds that decide which devices claims get."""
 
 PREPARE_FAILED = "reason=FailedPrepareDynamicResources"
-"""The events that are read: no status of a pod says what they say."""
+"""The events that are read if none is for one pod: no status of a pod says what they say."""
 
 
-def _objects(server: ApiServer, kind: str, node: str) -> Json:
+def _objects(server: ApiServer, kind: str, node: str, events: str) -> Json:
     """Return the objects of a kind as the server sent them, for one node or for all.
 
     ResourceClaims are those of all nodes, because they name no node. ResourceSlices are also those that name no node,
-    unless the server refuses them, as it does to a kubelet. There are none of the kinds of dynamic resource allocation
-    if the server does not know them. Raises RequestError if there is no answer, or an error.
+    unless the server refuses them, as it does to a kubelet. Events are those that the field selector `events` matches.
+    There are none of the kinds of dynamic resource allocation if the server does not know them. Raises RequestError if
+    there is no answer, or an error.
     """
     if kind == "Node" and node:
         return server.send(ApiRequest("get nodes", "GET", NODES.path(name=node)))
-    fields = PREPARE_FAILED if kind == "Event" else ""
+    fields = events if kind == "Event" else ""
     if node and kind in {"Pod", "ResourceSlice"}:
         fields = f"spec.nodeName={node}"
     for resource in _RESOURCES[kind]:
@@ -75,9 +76,14 @@ def _slices_of_no_node(server: ApiServer) -> list[Json]:
 
 
 def read_objects(
-    node: str, kubeconfig: str | PathLike[str] | None, kinds: Iterable[str] = OF_NODES
+    node: str,
+    kubeconfig: str | PathLike[str] | None,
+    kinds: Iterable[str] = OF_NODES,
+    events_of: tuple[str, str] | None = None,
 ) -> dict[str, Json | str]:
     """Return the objects of a node by kind, or of all nodes if `node` is empty.
+
+    `events_of` has namespace and name of a pod, whose events are read then in the place of `PREPARE_FAILED`.
 
     In place of a kind that cannot be read, there is a sentence that says why. Raises NodeNameError if no node can have
     this name.
@@ -85,12 +91,13 @@ def read_objects(
     if node:
         check_node_name(node)
     server = ApiServer(Access(kubeconfig, timeout=_SECONDS), node_sentences(node or "all"))
+    about = events_of and "involvedObject.namespace={},involvedObject.name={}".format(*events_of)
     unreachable = ""
     answers: dict[str, Json | str] = {}
     try:
         for kind in kinds:
             try:
-                answers[kind] = unreachable or _objects(server, kind, node)
+                answers[kind] = unreachable or _objects(server, kind, node, about or PREPARE_FAILED)
             except RequestError as problem:
                 unreachable = str(problem) if problem.is_unreachable else ""  # a silent server is waited for once
                 answers[kind] = str(problem)

@@ -13,7 +13,7 @@ from attrs import define
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import counted
 from devicecore.system.files import read_file
-from devicecore_tools.doctor import CdiSeen, CdiSpec, Reading
+from devicecore_tools.doctor.look import CdiSeen, CdiSpec, Reading
 from devicecore_tools.doctor.sources.large_documents import parse_document
 
 CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")

@@ -21,8 +21,14 @@ from devicecore.domain.dra.state_file import ClaimEntry, entries_of, judge
 from devicecore.domain.errors import DeviceCoreError, MalformedCheckpointError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.system.files import read_file
-from devicecore_tools.doctor import AllocatedClaimSeen, ClaimsSeen, PreparedDeviceSeen, PublishedDeviceSeen, Reading
-from devicecore_tools.doctor.look import PoolCounters
+from devicecore_tools.doctor.look import (
+    AllocatedClaimSeen,
+    ClaimsSeen,
+    PoolCounters,
+    PreparedDeviceSeen,
+    PublishedDeviceSeen,
+    Reading,
+)
 from devicecore_tools.doctor.sources.objects import items_of
 
 
@@ -89,7 +95,8 @@ def slices_in(document: Value, name: str = "", node: TargetNode | None = None) -
         spec = item["spec"]
         whole.append(slice_of(item))
         if spec["nodeName"].text("") in ("", name) or not name:
-            key, generation = (spec["driver"].text(), spec["pool"]["name"].text()), _generation(spec)
+            key = spec["driver"].text(), spec["pool"]["name"].text()
+            generation = spec["pool"]["generation"].integer(0)  # slices of an older one do not count any more
             newest[key] = max(generation, newest.get(key, 0))
             slices.append((key, generation, spec))
     pools = {pool.key: pool for pool in Slices(whole).pools(node or TargetNode(name), Features())}
@@ -123,12 +130,6 @@ def _counters(pool: Pool) -> PoolCounters | None:
         totals,
         {one.key.device: {use: amount.nanos for use, amount in one.uses.items()} for one in devices if one.uses},
     )
-
-
-def _generation(spec: Value) -> int:
-    """Return the generation of a pool. Slices of an older one do not count any more."""
-    generation = spec["pool"]["generation"]
-    return 0 if generation.data is None else generation.integer()
 
 
 def _published(
@@ -211,23 +212,17 @@ def _seen(entries: tuple[ClaimEntry, ...], problem: str) -> ClaimsSeen:
         for driver, listed in (entry.drivers or {}).items()
         for one in listed or ()
     )
-    drivers = {f"{entry.namespace}/{entry.name}": tuple(_called(entry)) for entry in entries}
-    pods = {f"{entry.namespace}/{entry.name}": tuple(entry.pods or ()) for entry in entries}
-    unanswered = {
-        f"{entry.namespace}/{entry.name}": missing for entry in entries if (missing := tuple(_unanswered(entry)))
+    by_name = {f"{entry.namespace}/{entry.name}": entry for entry in entries}
+    drivers = {name: tuple(_called(entry, UNPREPARE)) for name, entry in by_name.items()}
+    pods = {name: tuple(entry.pods or ()) for name, entry in by_name.items()}
+    asked = {
+        name: [one for one in _called(entry, PREPARE) if not (entry.drivers or {})[one]]
+        for name, entry in by_name.items()
     }
+    unanswered = {name: tuple(missing) for name, missing in asked.items() if missing}
     return ClaimsSeen(devices, drivers, pods, unanswered, problem)
 
 
-def _called(entry: ClaimEntry) -> Iterator[str]:
-    """Yield the drivers that a kubelet calls to release the claim."""
-    for driver in entry.drivers or ():
-        if {ALL_CALLS, UNPREPARE}.isdisjoint(entry.skips.get(driver, ())):
-            yield driver
-
-
-def _unanswered(entry: ClaimEntry) -> Iterator[str]:
-    """Yield the drivers that a kubelet calls to prepare the claim, and of which the file has no device."""
-    for driver, listed in (entry.drivers or {}).items():
-        if not listed and {ALL_CALLS, PREPARE}.isdisjoint(entry.skips.get(driver, ())):
-            yield driver
+def _called(entry: ClaimEntry, call: str) -> Iterator[str]:
+    """Yield the drivers of a claim that a kubelet calls to prepare or to release it."""
+    return (driver for driver in entry.drivers or () if {ALL_CALLS, call}.isdisjoint(entry.skips.get(driver, ())))

@@ -12,7 +12,7 @@ from attrs import evolve
 
 from devicecore.domain.documents import Document, Value
 from devicecore.domain.errors import DocumentError
-from devicecore_tools.doctor import AllocatedClaimSeen, EventSeen, Look, Reading
+from devicecore_tools.doctor.look import Look, Reading, Source, grouped
 from devicecore_tools.doctor.sources.claims import allocations_in, slices_in
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, reading
 
@@ -36,45 +36,34 @@ def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look
     from devicecore_tools.doctor.sources.api_server import read_objects
 
     answers = read_objects("", kubeconfig)
-    nodes = _by_node(answers["Node"], _named)
+    nodes = _by_node(answers["Node"], lambda node: [(node["metadata"]["name"].text(), node.data)])
     if isinstance(nodes, str):
         raise ValueError(nodes)  # noqa: TRY004 - the server could not be asked
     pods = _by_node(answers["Pod"], _bound)
     slices = _by_node(answers["ResourceSlice"], _published)
     claims = _read(answers["ResourceClaim"], "ResourceClaimList", allocations_in)
     events = _read(answers["Event"], "EventList", events_in)
-    of_device: dict[tuple[str, str, str], dict[str, AllocatedClaimSeen]] = {}
-    for claim in claims.value or ():
-        for device in claim.devices:
-            of_device.setdefault(device, {})[claim.claim] = claim
+    of_device = grouped((device, claim.claim) for claim in claims.value or () for device in claim.devices)
     by_name = {one.claim: one for one in claims.value or ()}
-    of_pod: dict[tuple[str, str], list[EventSeen]] = {}
-    for event in events.value or ():
-        of_pod.setdefault((event.namespace, event.pod), []).append(event)
+    of_pod = grouped(((event.namespace, event.pod), event) for event in events.value or ())
     away: Reading[Any] = Reading(problem=_ON_THE_NODE)
+    on_the_node = Look(**dict.fromkeys((source.name.lower() for source in Source), away))
 
     def look(name: str, node: Reading[Any]) -> Look:
         own = _read(pods if isinstance(pods, str) else pods.get(name, []), "PodList", pods_in)
         of_node = slices if isinstance(slices, str) else slices.get(name, [])
         published = _read(of_node, "ResourceSliceList", lambda document: slices_in(document, name))
-        held = (claim for pod in own.value or () for of_container in pod.claims.values() for claim in of_container)
-        used = {claim: by_name[claim] for claim in held if claim in by_name}
+        held = [claim for pod in own.value or () for claim in pod.all_claims]
         for one in published.value or ():  # and not of its pool, which may have the devices of a thousand nodes
-            used |= of_device.get((one.driver, one.pool, one.device), {})
-        about = tuple(one for pod in own.value or () for one in of_pod.get((pod.pod.namespace, pod.pod.name), ()))
-        return Look(
-            checkpoint=away,
-            sockets=away,
-            pod_resources=away,
-            plugins=away,
-            cdi=away,
-            claims=away,
-            health=away,
-            state_files=away,
+            held += of_device.get(one.key, ())
+        used = dict.fromkeys(by_name[claim] for claim in held if claim in by_name)
+        about = tuple(one for pod in own.value or () for one in of_pod.get(pod.place, ()))
+        return evolve(
+            on_the_node,
             pods=own,
             node=node,
             slices=published,
-            allocations=claims if claims.value is None else evolve(claims, value=tuple(used.values())),
+            allocations=claims if claims.value is None else evolve(claims, value=tuple(used)),
             events=events if events.value is None else evolve(events, value=about),
         )
 
@@ -88,18 +77,11 @@ def _by_node(objects: Any, placed: Callable[[Value], Iterable[tuple[str, Any]]])
     """Return the objects by node, or why they cannot be used."""
     if isinstance(objects, str):
         return objects
-    found: dict[str, list[Any]] = {}
     try:
-        for one in Value(objects, Document(PLACE, field="items")).sequence():
-            for name, part in placed(one):
-                found.setdefault(name, []).append(part)
+        items = Value(objects, Document(PLACE, field="items")).sequence()
+        return grouped(part for one in items for part in placed(one))
     except DocumentError as error:
         return str(error)
-    return found
-
-
-def _named(node: Value) -> Iterator[tuple[str, Any]]:
-    yield node["metadata"]["name"].text(), node.data
 
 
 def _bound(pod: Value) -> Iterator[tuple[str, Any]]:
@@ -114,10 +96,10 @@ def _published(one: Value) -> Iterator[tuple[str, Any]]:
         yield spec["nodeName"].text("") or NO_NODE, one.data
         return
     whole: Any = one.data
-    devices: dict[str, list[Any]] = {}
-    for device in spec["devices"].sequence():
-        name = device["nodeName"].text("") or device["basic"]["nodeName"].text("")
-        devices.setdefault(name or NO_NODE, []).append(device.data)
+    devices = grouped(
+        (one["nodeName"].text("") or one["basic"]["nodeName"].text("") or NO_NODE, one.data)
+        for one in spec["devices"].sequence()
+    )
     for name, of_node in devices.items():
         yield name, {**whole, "spec": {**whole["spec"], "devices": of_node}}
 

@@ -22,7 +22,7 @@ from devicecore.domain.json_size import MAX_BYTES
 from devicecore.domain.model import ContainerKey, PodUid, Receipt, ResourceName
 from devicecore.system.files import read_file
 from devicecore.system.sockets import is_served, socket_identity
-from devicecore_tools.doctor import CheckpointSeen, Reading, ReceiptSeen, SocketsSeen
+from devicecore_tools.doctor.look import CheckpointSeen, Reading, ReceiptSeen, SocketsSeen
 
 MAX_ENTRIES = 10_000
 """Files that are looked at in a directory and those below it."""

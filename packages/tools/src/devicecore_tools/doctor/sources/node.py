@@ -21,12 +21,11 @@ from devicecore.domain.dra.health import MAX_LIMIT, SECOND
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
-from devicecore_tools.doctor import (
-    AllocatedClaimSeen,
+from devicecore_tools.doctor.look import (
+    NOBODY_LISTENS,
     CdiSeen,
     CheckpointSeen,
     ClaimsSeen,
-    EventSeen,
     Look,
     NodeSeen,
     PluginSeen,
@@ -37,12 +36,11 @@ from devicecore_tools.doctor import (
     SocketsSeen,
     StateFileSeen,
 )
-from devicecore_tools.doctor.look import NOBODY_LISTENS
 from devicecore_tools.doctor.sources import record
+from devicecore_tools.doctor.sources.cdi import CDI_DIRECTORIES, read_cdi
 from devicecore_tools.doctor.sources.claims import allocations_in, read_claims, read_health, slices_in
 from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
 from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
-from devicecore_tools.doctor.sources.names import LIST_NAME
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, read_running_pods
 from devicecore_tools.doctor.sources.state_files import SYSTEM, read_state_files
 from devicecore_tools.doctor.sources.taint_rules import TaintRule, added_taints, rules_in
@@ -117,8 +115,6 @@ class NodeSources:
         if self.plugins and self._directory is None:
             raise SourcesError("--plugins needs --root, the directory of the plugins' sockets.")
         if not self.cdi_directories and (self._directory is not None or self.pod_resources is not None):
-            from devicecore_tools.doctor.sources.cdi import CDI_DIRECTORIES
-
             self.cdi_directories = CDI_DIRECTORIES
 
     @property
@@ -160,11 +156,15 @@ class NodeSources:
 
     def save(self, directory: str, look: Look) -> None:
         """Write what `look` said into a directory, as a record. Raises OSError if a file cannot be written."""
-        root = self._directory.root if self._directory else self.root if self._reasons is not None else None
         checkpoint = self.checkpoint or (self._directory.checkpoint if self._directory else None)
-        record.save(directory, look, root, checkpoint, self.documents, taken=self._read_at)
+        record.save(directory, look, self._kubelet_root, checkpoint, self.documents, taken=self._read_at)
 
     # --- the kubelet's files ------------------------------------------------------------------------------------------
+
+    @property
+    def _kubelet_root(self) -> str | None:
+        """The directory with the kubelet's files: its own, or a record."""
+        return self._directory.root if self._directory else self.root if self._reasons is not None else None
 
     def _in_record(self, name: str) -> str | None:
         """Return the path of a file in the record, or None if there is no record."""
@@ -205,10 +205,9 @@ class NodeSources:
         return read_claims(self._directory.claims, may_be_absent=self._directory.has_root)
 
     def _read_health(self) -> Reading[Any]:
-        path = self._in_record(record.HEALTH_NAME)
-        if path is None and self._directory is not None:
-            path = str(Path(self._directory.root) / record.HEALTH_NAME)
-        return read_health(path, self._time()) if path else Reading(problem=_add("--root"))
+        if (root := self._kubelet_root) is None:
+            return Reading(problem=_add("--root"))
+        return read_health(str(Path(root) / record.HEALTH_NAME), self._time())
 
     def _time(self) -> int:
         """Return when the sources were read. Of a record that does not say it, nothing is of now."""
@@ -222,12 +221,9 @@ class NodeSources:
         return self._read_at
 
     def _read_state_files(self) -> Reading[tuple[StateFileSeen, ...]]:
-        root = self._directory.root if self._directory else self.root if self._reasons is not None else None
-        return (
-            read_state_files(root, SYSTEM if root == DEFAULT_ROOT else None)
-            if root
-            else Reading(problem=_add("--root"))
-        )
+        if (root := self._kubelet_root) is None:
+            return Reading(problem=_add("--root"))
+        return read_state_files(root, SYSTEM if root == DEFAULT_ROOT else None)
 
     # --- sockets ------------------------------------------------------------------------------------------------------
 
@@ -238,14 +234,14 @@ class NodeSources:
 
     def _read_pod_resources(self) -> Reading[PodResourcesSeen]:
         if self.pod_resources is None and self._reasons is not None and self.root is not None:
-            reason = self._reasons.get(LIST_NAME) or self._not_in_record(LIST_NAME)
+            reason = self._reasons.get(record.LIST_NAME) or self._not_in_record(record.LIST_NAME)
             if "Connection refused" in reason:  # gRPC says it in 240 characters
                 reason = NOBODY_LISTENS
             return Reading(self.root, problem=reason) if reason else self._saved_pod_resources(self.root)
         socket = self.pod_resources or (self._directory.pod_resources if self._directory else None)
         if socket is None:
             return Reading(problem=_add("--pod-resources", "--root"))
-        if self.pod_resources is None and self.root and self._beside(LIST_NAME):
+        if self.pod_resources is None and self.root and self._beside(record.LIST_NAME):
             return self._saved_pod_resources(self.root)
         try:
             from devicecore_tools.doctor.sources.pod_resources import read_pod_resources
@@ -276,8 +272,6 @@ class NodeSources:
         return read_plugins(directory.plugins, found.plugins, directory.registry, found.registry, self.plugin_timeout)
 
     def _read_cdi(self) -> Reading[CdiSeen]:
-        from devicecore_tools.doctor.sources.cdi import read_cdi
-
         if (saved := self._beside(record.CDI)) is not None and not self.cdi_directories:
             return record.read_saved(saved, CdiSeen)
         if self.cdi_directories:
@@ -289,8 +283,8 @@ class NodeSources:
 
     def _read_objects(self, api: PodResourcesSeen | None) -> dict[str, Any]:
         answers = self._ask_api() if self.uses_api else {}
-        node: Reading[NodeSeen] = self._object(record.NODE, self.node, answers, node_in, "--node")
-        pods: Reading[tuple[PodSeen, ...]] = self._object(record.PODS, self.pods, answers, pods_in, "--pods")
+        node = self._object(record.NODE, self.node, answers, node_in, "--node")
+        pods = self._object(record.PODS, self.pods, answers, pods_in, "--pods")
         if not pods.place and (running := self._beside(record.RUNNING)):
             pods = read_running_pods(running)
         node = _of_this_node(api, pods.value, node)
@@ -299,7 +293,7 @@ class NodeSources:
         bound = {one.node for one in pods.value or () if one.node}
         name = self.node_name or (node.value.name if node.value else "") or (bound.pop() if len(bound) == 1 else "")
 
-        rules: Reading[tuple[TaintRule, ...]] = self._object(record.RULES, None, answers, rules_in, "--root")
+        rules = self._object(record.RULES, None, answers, rules_in, "--root")
 
         def published(document: Value) -> tuple[PublishedDeviceSeen, ...]:
             node = self.documents.get(record.NODE)
@@ -307,27 +301,21 @@ class NodeSources:
             kept_back = rules.value or ()
             return tuple(evolve(one, is_tainted=one.is_tainted or _is_kept_back(one, kept_back)) for one in found)
 
-        slices: Reading[tuple[PublishedDeviceSeen, ...]] = self._object(
-            record.SLICES, self.slices, answers, published, "--slices"
-        )
+        slices = self._object(record.SLICES, self.slices, answers, published, "--slices")
         if slices.value is not None and rules.place and rules.value is None:
             note = f"DeviceTaintRules were not read, so a device that one taints may be called free: {rules.problem}"
             slices = evolve(slices, notes=(*slices.notes, note))
-        allocations: Reading[tuple[AllocatedClaimSeen, ...]] = self._object(
-            record.CLAIMS, self.resourceclaims, answers, allocations_in, "--resourceclaims"
-        )
+        claims = self._object(record.CLAIMS, self.resourceclaims, answers, allocations_in, "--resourceclaims")
         self._object(record.CLASSES, None, answers, lambda _: (), "--root")  # only its document is used
-        events: Reading[tuple[EventSeen, ...]] = self._object(
-            record.EVENTS, self.events, answers, events_in, "--events"
-        )
-        return {"node": node, "pods": pods, "slices": slices, "allocations": allocations, "events": events}
+        events = self._object(record.EVENTS, self.events, answers, events_in, "--events")
+        return {"node": node, "pods": pods, "slices": slices, "allocations": claims, "events": events}
 
     def _ask_api(self) -> dict[str, Any]:
         try:
             from devicecore_tools.doctor.sources.api_server import read_objects
         except ModuleNotFoundError as error:
             return dict.fromkeys(_KINDS.values(), _needs(error, "httpx2"))
-        return read_objects(self.node_name or "", self.kubeconfig, _KINDS.values())
+        return read_objects(self.node_name or "", self.kubeconfig, _KINDS.values(), self.events_of)
 
     def _object(
         self, name: str, given: str | None, answers: dict[str, Any], read: Callable[[Value], Seen], option: str

@@ -15,8 +15,8 @@ from devicecore.domain.model import is_extended_resource
 from devicecore.domain.objects import pod_of
 from devicecore.domain.text import foreign_text
 from devicecore.system.files import read_file
-from devicecore_tools.doctor import EventSeen, NodeSeen, PodSeen, Reading
-from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
+from devicecore_tools.doctor.look import EventSeen, NodeSeen, PodSeen, Reading
+from devicecore_tools.doctor.sources.large_documents import read_document_file
 
 STATIC_UIDS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
 """Annotations that have the UID under which the kubelet knows a static pod (kubelet: `ConfigMirrorAnnotationKey`)."""
@@ -44,11 +44,6 @@ def read_running_pods(path: str) -> Reading[tuple[PodSeen, ...]]:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return Reading(path, problem=foreign_text(str(error)))
     return Reading.of(path, tuple(PodSeen(pod, "Running" if pod.uid in running else "Pending") for pod in pods))
-
-
-def pods_of_bytes(data: bytes, place: str) -> Reading[tuple[PodSeen, ...]]:
-    """Return the pods in a document that was read elsewhere."""
-    return reading(place, lambda: pods_in(parse_document(data, place)))
 
 
 def reading(place: str, read: Callable[[], Seen]) -> Reading[Seen]:

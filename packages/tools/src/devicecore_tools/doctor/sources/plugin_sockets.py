@@ -23,8 +23,7 @@ from devicecore.system.sockets import is_served, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import to_options
 from devicecore.wire.device_lists import read_devices
-from devicecore_tools.doctor import PluginSeen, Reading
-from devicecore_tools.doctor.look import NOBODY_LISTENS
+from devicecore_tools.doctor.look import NOBODY_LISTENS, PluginSeen, Reading
 
 MAX_PLUGINS = 256
 """How many plugins are asked at most."""

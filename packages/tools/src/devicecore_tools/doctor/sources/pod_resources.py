@@ -6,8 +6,7 @@ Law: the result is a `Reading` for any answer of the process at the socket.
 from devicecore.adapters.pod_resources.client import PodResourcesClient, PodResourcesError
 from devicecore.domain.text import foreign_text
 from devicecore.system.sockets import is_served, socket_identity
-from devicecore_tools.doctor import PodResourcesSeen, Reading
-from devicecore_tools.doctor.look import NOBODY_LISTENS
+from devicecore_tools.doctor.look import NOBODY_LISTENS, PodResourcesSeen, Reading
 from devicecore_tools.doctor.sources.answers import by_resource, seen_of
 
 _NOT_OFFERED = "UNIMPLEMENTED"

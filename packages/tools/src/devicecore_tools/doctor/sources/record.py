@@ -22,9 +22,8 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.domain.model import Device
 from devicecore.system.files import DurableFile, read_file
-from devicecore_tools.doctor import Look, PluginSeen, Reading, SocketsSeen
+from devicecore_tools.doctor.look import Look, PluginSeen, Reading, SocketsSeen
 from devicecore_tools.doctor.sources.large_documents import read_document_file
-from devicecore_tools.doctor.sources.names import LIST_NAME
 from devicecore_tools.doctor.sources.objects import STATIC_UIDS
 from devicecore_tools.doctor.sources.state_files import CPU_NAME, MEMORY_NAME
 
@@ -38,6 +37,9 @@ PODS, NODE, EVENTS, SLICES, CLAIMS = (
 """The names of the objects of the API server."""
 
 CLASSES, RULES = "deviceclasses.json", "devicetaintrules.json"
+
+LIST_NAME, ALLOCATABLE_NAME = "pod-resources-list.json", "pod-resources-allocatable.json"
+"""The answers of the pod-resources API."""
 
 RUNNING = "pods_state"
 """The file in which `devicecore kubelet` keeps which of its pods run."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from devicecore.domain.checkpoint.fnv import fnv1a_32
 from devicecore.domain.text import foreign_text
 from devicecore.system.files import read_file
-from devicecore_tools.doctor import Reading, StateFileSeen
+from devicecore_tools.doctor.look import Reading, StateFileSeen
 
 CPU_NAME, MEMORY_NAME = "cpu_manager_state", "memory_manager_state"
 MAX_BYTES = 1024 * 1024

@@ -33,7 +33,7 @@ from devicecore_tools.node.cluster.words.patches import Json, version_of
 from devicecore_tools.node.cluster.words.pods import FINAL, pod_status, status_patch
 from devicecore_tools.node.cluster.writer import Writer
 from devicecore_tools.node.feed import PodFeed, PodReport, PodReporter
-from devicecore_tools.node.outcome import OutcomeKind, PodRefusal
+from devicecore_tools.node.outcome import Outcome, OutcomeKind, PodRefusal
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
@@ -280,16 +280,16 @@ class ClusterPods(PodFeed, PodReporter):
             record = self._records.get(pod.uid)
             if record is None or record.is_leaving or report == record.report:
                 return
-            before, record.report = record.report, report
+            before, record.report, outcome = record.report, report, report.outcome
             record.start_time = record.start_time or self._wall()
-            if report.kind is OutcomeKind.RUNS:
+            if outcome.kind is OutcomeKind.RUNS:
                 record.started = record.started or self._wall()
-            if (before is None or report.kind is OutcomeKind.RUNS) and record.ended is None:
+            if (before is None or outcome.kind is OutcomeKind.RUNS) and record.ended is None:
                 planned = record.end_at
                 record.plan_end(self._clock(), self._wall())
                 self._await_end(pod.uid, record, planned)
-            if before is None or (before.kind, before.message) != (report.kind, report.message):
-                self._say(record, *_said(report, record.containers))
+            if before is None or _told(before.outcome) != _told(outcome):
+                self._say(record, *_said(outcome, record.containers))
             self._put(pod.uid)
 
     def released(self, pod: PodUid) -> None:
@@ -422,11 +422,16 @@ class NodePods(PodHandler):
         self._nodes[pod["spec"]["nodeName"]].seen(kind, pod)
 
 
-def _said(report: PodReport, containers: Sequence[str]) -> Iterator[Said]:
+def _told(outcome: Outcome) -> tuple[OutcomeKind, str]:
+    return outcome.kind, outcome.kubelet_message
+
+
+def _said(outcome: Outcome, containers: Sequence[str]) -> Iterator[Said]:
     """The events that a kubelet sends when this becomes of a pod."""
-    if report.is_refusal:
-        yield words_of_events.refused(report.reason, report.message)
-    elif report.kind in (OutcomeKind.CLAIMS_FAILED, OutcomeKind.CLAIM_UNUSABLE):
-        yield words_of_events.not_prepared(report.message)
-    elif report.is_start_failure:
-        yield from (words_of_events.not_started(name, report.message) for name in containers[:1])
+    if outcome.refusal is not None:
+        yield words_of_events.refused(outcome.refusal.reason, outcome.kubelet_message)
+    elif outcome.kind in (OutcomeKind.CLAIMS_FAILED, OutcomeKind.CLAIM_UNUSABLE):
+        yield words_of_events.not_prepared(outcome.kubelet_message)
+    elif outcome.is_start_failure:
+        error = f"Error: {outcome.kubelet_message}"
+        yield from (Said("Failed", error, is_warning=True, container=name) for name in containers[:1])

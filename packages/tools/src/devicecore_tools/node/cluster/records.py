@@ -16,7 +16,6 @@ from devicecore.adapters.manifests import ManifestError
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod, PodUid
 from devicecore.domain.objects import pod_of
-from devicecore.domain.text import foreign_text
 from devicecore_tools.node.cluster.predicates import REQUIRED
 from devicecore_tools.node.cluster.words.events import PAST_DEADLINE, Said, killing
 from devicecore_tools.node.cluster.words.patches import Json
@@ -103,7 +102,7 @@ class PodRecord:
     @property
     def is_refused(self) -> bool:
         """Whether the engine has refused it."""
-        return self.report is not None and self.report.is_refusal
+        return self.report is not None and self.report.outcome.is_refusal
 
     @property
     def containers(self) -> list[str]:
@@ -222,17 +221,18 @@ class PodRecord:
         report = self.report
         if self.phase in FINAL or (report is None and self.ended is None):
             return None
+        outcome = report.outcome if report is not None else None
         is_over = self.ended is not None
         phase, refusal, waiting = PENDING, None, {}
-        if report is not None and self.is_refused:
-            phase, refusal = FAILED, (report.reason, foreign_text(report.message))
+        if outcome is not None and outcome.refusal is not None:
+            phase, refusal = FAILED, (outcome.refusal.reason, outcome.kubelet_message)
         elif is_over:
             phase = SUCCEEDED if self.exit_code == _COMPLETED and self.started is not None else FAILED
         elif self.started is not None:
             phase = RUNNING
-        elif report is not None and report.is_start_failure:
-            waiting = dict.fromkeys(self.containers, ("CreateContainerConfigError", foreign_text(report.message)))
-        prepared = report is not None and (report.kind is OutcomeKind.RUNS or report.is_start_failure)
+        elif outcome is not None and outcome.is_start_failure:
+            waiting = dict.fromkeys(self.containers, ("CreateContainerConfigError", outcome.kubelet_message))
+        prepared = outcome is not None and (outcome.kind is OutcomeKind.RUNS or outcome.is_start_failure)
         return PodFacts(
             phase=phase,
             start_time=self.start_time or self.ended or now,

@@ -142,11 +142,8 @@ class RegisteredNode(NodeStatusSink):
 
     def read(self, requests: KubeApiRequests) -> None:
         """Read the Node again. A Node that is gone stays as it was."""
-        try:
-            self._take(requests.get(NODES, self.name))
-        except RequestError as error:
-            if error.reason != "NotFound":
-                raise
+        if (node := requests.find(NODES, self.name)) is not None:
+            self._take(node)
 
     def _write(self, requests: KubeApiRequests) -> None:
         """Register the node, or send what its Node does not show yet."""
@@ -180,23 +177,17 @@ class RegisteredNode(NodeStatusSink):
 
     def _wanted(self) -> Json:
         with self._lock:
-            counts = (self._status.capacity, self._status.allocatable)
-            capacity, allocatable = ({str(name): count for name, count in one.items()} for one in counts)
-            return node_status(self._description, (capacity, allocatable))
+            return node_status(self._description, self._status)
 
     def _register(self, requests: KubeApiRequests) -> Json:
-        """Make the Node, or take the one there is; return it."""
+        """Return the Node, which is made if there is none."""
         now = self._wall()
         wanted = node_object(self._description, now)
-        try:
-            found = requests.get(NODES, self.name)
-        except RequestError as error:
-            if error.reason != "NotFound":
-                raise
-            found = requests.create(NODES, wanted)
-            self._say(requests, found, events.STARTING, now)
-            return found
-        return self._adopt(requests, found, wanted)
+        if (found := requests.find(NODES, self.name)) is not None:
+            return self._adopt(requests, found, wanted)
+        found = requests.create(NODES, wanted)
+        self._say(requests, found, events.STARTING, now)
+        return found
 
     def _adopt(self, requests: KubeApiRequests, found: Json, wanted: Json) -> Json:
         """Give the Node that is there the labels and annotations that it lacks. What others have changed stays.
@@ -275,18 +266,14 @@ class RegisteredNode(NodeStatusSink):
 
     def _first_lease(self, requests: KubeApiRequests, now: datetime) -> Json | None:
         """Make the Lease, or take the one there is. Return None if there is no Node to own it."""
-        try:
-            found = requests.get(LEASES, self.name, LEASE_NAMESPACE)
-        except RequestError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise
-            if self._renewed is not None:  # it was deleted, perhaps with its Node
-                try:
-                    self._take(requests.get(NODES, self.name))
-                except RequestError as missing:
-                    if missing.reason != "NotFound":
-                        raise
-                    self._is_gone(missing)
-                    return None
-            return requests.create(LEASES, lease(self.name, self.uid, now), LEASE_NAMESPACE)
-        return requests.update(LEASES, lease(self.name, self.uid, now, found), LEASE_NAMESPACE)
+        if (found := requests.find(LEASES, self.name, LEASE_NAMESPACE)) is not None:
+            return requests.update(LEASES, lease(self.name, self.uid, now, found), LEASE_NAMESPACE)
+        if self._renewed is not None:  # it was deleted, perhaps with its Node
+            try:
+                self._take(requests.get(NODES, self.name))
+            except RequestError as missing:
+                if missing.status != HTTPStatus.NOT_FOUND:
+                    raise
+                self._is_gone(missing)
+                return None
+        return requests.create(LEASES, lease(self.name, self.uid, now), LEASE_NAMESPACE)

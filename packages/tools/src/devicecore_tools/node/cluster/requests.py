@@ -3,7 +3,9 @@
 Law: a method returns what the server has answered, or raises a `RequestError`.
 """
 
-from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiResource
+from http import HTTPStatus
+
+from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiResource, RequestError
 from devicecore.adapters.kube_api.patches import Json, PatchType
 from devicecore.adapters.kube_api.requests import ApiServers, pages
 
@@ -28,6 +30,15 @@ class KubeApiRequests(ApiServers):
     def get(self, resource: ApiResource, name: str, namespace: str = "") -> dict[str, Json]:
         """Return an object as it is now."""
         return self._send(ApiRequest(f"get {resource.plural}", "GET", resource.path(namespace, name)))
+
+    def find(self, resource: ApiResource, name: str, namespace: str = "") -> dict[str, Json] | None:
+        """Return an object as it is now, or None if there is none."""
+        try:
+            return self.get(resource, name, namespace)
+        except RequestError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return None
 
     def list(self, resource: ApiResource, fields: str = "") -> list[Json]:
         """Return the objects that a field selector matches; all of them, or a RequestError."""

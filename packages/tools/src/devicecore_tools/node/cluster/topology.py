@@ -56,11 +56,7 @@ class TopologyPublisher:
             self._writer.put(("topology", self._node), lambda requests: self._write(requests, wanted))
 
     def _write(self, requests: KubeApiRequests, wanted: Json) -> float | None:
-        try:
-            before = requests.get(TOPOLOGIES, self._node)
-        except RequestError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise
+        if (before := requests.find(TOPOLOGIES, self._node)) is None:
             try:
                 requests.create(TOPOLOGIES, wanted)
             except RequestError as refused:

@@ -230,7 +230,7 @@ class ApiWriter(HasLifecycle, Writer):
 
     def _say(self, key: Hashable, error: RequestError, now: float) -> None:
         """Log why a job fails. If others of its kind fail in the same way, one of them is logged a minute."""
-        what, *_ = parts = _parts(key)
+        what, *_ = parts = key if isinstance(key, tuple) else (key,)
         if error.is_passing or error.status == HTTPStatus.FORBIDDEN:
             common = what, error.status, error.reason
             if now - self._said.get(common, -math.inf) < _SAY_AGAIN:
@@ -242,7 +242,3 @@ class ApiWriter(HasLifecycle, Writer):
         if self._problem is not None:
             _log.warning("the API server is written to again")
         self._outages, self._not_before, self._problem = 0, 0.0, None
-
-
-def _parts(key: Hashable) -> tuple[object, ...]:
-    return key if isinstance(key, tuple) else (key,)

@@ -85,6 +85,12 @@ class Field:
         """The field is missing."""
         self.add("Required value", detail)
 
+    def require(self) -> bool:
+        """Return whether the field has a value that is not empty. Note that it is missing if it has none."""
+        if not self.value:
+            self.required()
+        return bool(self.value)
+
     def invalid(self, detail: str, *shown: object) -> None:
         """The field has a value that it cannot have. `shown` takes its place in the sentence."""
         self.add(f"Invalid value: {json.dumps(shown[0] if shown else self.value)}", detail)
@@ -122,11 +128,9 @@ class Field:
 
     def label(self) -> None:
         """The value is an RFC 1123 label."""
-        if not self.value:
-            self.required()
-        elif isinstance(self.value, str) and len(self.value) > _MAX_LABEL:
+        if self.require() and len(self.value) > _MAX_LABEL:
             self.invalid(f"must be no more than {_MAX_LABEL} bytes")
-        elif not isinstance(self.value, str) or not is_dns_label(self.value):
+        elif self.value and not is_dns_label(self.value):
             self.invalid(_LABEL_SENTENCE)
 
     def label_key(self) -> None:
@@ -142,25 +146,20 @@ class Field:
 
     def subdomain(self, limit: int = _MAX_NAME) -> None:
         """The value is an RFC 1123 subdomain of at most `limit` characters."""
-        if not self.value:
-            self.required()
-        elif isinstance(self.value, str) and len(self.value) > limit:
+        if self.require() and len(self.value) > limit:
             self.too_long(limit)
-        elif not isinstance(self.value, str) or not is_dns_subdomain(self.value):
+        elif self.value and not is_dns_subdomain(self.value):
             self.invalid(_SUBDOMAIN_SENTENCE)
 
     def driver_name(self) -> None:
         """The value is the name of a driver."""
-        name = self.value.lower() if isinstance(self.value, str) else self.value
-        Field(self.path, name, self.causes).subdomain(_MAX_LABEL)
+        Field(self.path, (self.value or "").lower(), self.causes).subdomain(_MAX_LABEL)
 
     def pool_name(self) -> None:
         """The value is the name of a pool."""
-        if not self.value:
-            self.required()
-        elif not isinstance(self.value, str) or len(self.value) > _MAX_NAME:
+        if self.require() and len(self.value) > _MAX_NAME:
             self.too_long(_MAX_NAME)
-        elif not all(map(is_dns_subdomain, self.value.split("/"))):
+        elif self.value and not all(map(is_dns_subdomain, self.value.split("/"))):
             self.invalid(_SUBDOMAIN_SENTENCE)
 
     def qualified(self, text: str) -> None:

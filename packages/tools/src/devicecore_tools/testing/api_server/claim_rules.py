@@ -65,8 +65,7 @@ def _reserved_for(status: Field, old: list[object], *, is_ending: bool) -> None:
         consumers.forbidden(detail)
     for consumer in consumers:
         for name in ("resource", "name", "uid"):
-            if not consumer[name].value:
-                consumer[name].required()
+            consumer[name].require()
     consumers.unique("uid")
 
 

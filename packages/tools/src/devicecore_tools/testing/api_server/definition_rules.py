@@ -3,7 +3,7 @@
 Law: a definition without a cause can be served.
 """
 
-from devicecore_tools.testing.api_server.causes import Field, list_of
+from devicecore_tools.testing.api_server.causes import Field
 from devicecore_tools.testing.api_server.status import Cause, Json
 
 _OWN_GROUPS = tuple(f"{name}.k8s.io" for name in ("apiextensions", "coordination", "events", "resource"))
@@ -15,14 +15,12 @@ def definition_causes(new: Json, _: Json | None) -> list[Cause]:
     spec = whole["spec"]
     names, group = spec["names"], spec["group"]
     group.subdomain()
-    if isinstance(group.value, str) and (group.value in _OWN_GROUPS or "." not in group.value):
+    if group.value and (group.value in _OWN_GROUPS or "." not in group.value):
         group.invalid("should be a domain with at least one dot, and not one of Kubernetes")
     names["plural"].label()
-    if not isinstance(names["kind"].value, str) or not names["kind"].value:
-        names["kind"].required()
+    names["kind"].require()
     spec["scope"].one_of(("Cluster", "Namespaced"))
-    if not list_of(spec["versions"].value):
-        spec["versions"].required()
+    spec["versions"].require()
     for version in spec["versions"]:
         version["name"].label()
     expected = f"{names['plural'].value}.{group.value}"

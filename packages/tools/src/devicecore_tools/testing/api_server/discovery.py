@@ -48,7 +48,10 @@ def _resources(served: Kinds, group: str, version: str) -> Json:
     verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
     kinds = served.in_version(group, version)
     whole = [
-        _resource(kind, kind.plural, verbs) | {"singularName": kind.kind.lower()} | _short_names(kind) for kind in kinds
+        _resource(kind, kind.plural, verbs)
+        | {"singularName": kind.kind.lower()}
+        | ({"shortNames": list(kind.short_names)} if kind.short_names else {})
+        for kind in kinds
     ]
     parts = [_resource(kind, f"{kind.plural}/status", ["get", "patch", "update"]) for kind in kinds if kind.has_status]
     group_version = f"{group}/{version}" if group else version
@@ -57,7 +60,3 @@ def _resources(served: Kinds, group: str, version: str) -> Json:
 
 def _resource(kind: Kind, name: str, verbs: list[str]) -> Json:
     return {"name": name, "singularName": "", "namespaced": kind.namespaced, "kind": kind.kind, "verbs": verbs}
-
-
-def _short_names(kind: Kind) -> Json:
-    return {"shortNames": list(kind.short_names)} if kind.short_names else {}

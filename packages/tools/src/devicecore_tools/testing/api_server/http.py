@@ -277,25 +277,19 @@ class Handler(BaseHTTPRequestHandler):
     def _chunks(self) -> bytes:
         """Return a body that comes in chunks, as `kubectl create --raw` sends it. Trailers are refused."""
         is_last, self.close_connection = self.close_connection, True  # if it is refused, its end is not known
-        body = bytearray()
-        while size := self._size_of_chunk():
+        body, size = bytearray(), -1
+        while size:  # the last chunk is empty
+            line = self.rfile.readline(_MAX_CHUNK_LINE).partition(b";")[0].strip()
+            if not _CHUNK_SIZE.fullmatch(line):
+                raise status.bad_request("expected the size of a chunk as a hexadecimal number")
+            size = int(line, 16)
             if len(body) + size > MAX_BODY:
                 raise ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
             body += self._exactly(size)
-            self._end_of_chunk()
-        self._end_of_chunk()
+            if self.rfile.readline(_MAX_CHUNK_LINE) not in {b"\r\n", b"\n"}:
+                raise status.bad_request("expected the end of a chunk")
         self.close_connection = is_last
         return bytes(body)
-
-    def _size_of_chunk(self) -> int:
-        line = self.rfile.readline(_MAX_CHUNK_LINE).partition(b";")[0].strip()
-        if not _CHUNK_SIZE.fullmatch(line):
-            raise status.bad_request("expected the size of a chunk as a hexadecimal number")
-        return int(line, 16)
-
-    def _end_of_chunk(self) -> None:
-        if self.rfile.readline(_MAX_CHUNK_LINE) not in {b"\r\n", b"\n"}:
-            raise status.bad_request("expected the end of a chunk")
 
     def _length(self) -> int:
         """The bytes of the body. If they are not known, the connection ends, because no next request can be found."""

@@ -76,8 +76,7 @@ class Kind:
         """The refusal of a field selector that the kind does not know."""
         if self.plural == "resourceslices":
             return bad_request(f"field label not supported for {api_version}, Kind={self.kind}: {path}")
-        known = ", ".join(f'"{one}"' for one in ("metadata.name", "metadata.namespace"))
-        return bad_request(f'"{path}" is not a known field selector: only {known}')
+        return bad_request(f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"')
 
 
 NAMESPACE = Kind("Namespace", "namespaces", short_names=("ns",), has_status=True, more_selectable=("status.phase",))
@@ -184,11 +183,9 @@ class Kinds:
 
     def versions_of(self, kind: Kind) -> tuple[str, ...]:
         """The versions in which a kind is served, the preferred one first."""
-        return (
-            self._resource_versions
-            if kind.group == RESOURCE_GROUP
-            else self._served.get(kind.resource, (kind.version,))
-        )
+        if kind.group == RESOURCE_GROUP:
+            return self._resource_versions
+        return self._served.get(kind.resource, (kind.version,))
 
     def in_version(self, group: str, version: str) -> list[Kind]:
         """The kinds of a group that are served in a version."""
@@ -237,7 +234,9 @@ class Kinds:
         finally:
             self._served, self._kinds = before
 
-    def forget(self, definition: Json) -> None:
-        """Serve a defined kind no longer."""
+    def forget(self, definition: Json) -> Kind:
+        """Serve a defined kind no longer. Return it."""
         resource = definition["metadata"]["name"]
-        self._kinds = {name: kind for name, kind in self._kinds.items() if name != resource}
+        before = self._kinds
+        self._kinds = {name: kind for name, kind in before.items() if name != resource}
+        return before[resource]

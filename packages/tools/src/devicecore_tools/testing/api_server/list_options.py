@@ -13,6 +13,7 @@ from devicecore_tools.testing.api_server.status import ApiError, Cause
 _TRUE = ("1", "true")
 _MATCHES = ("Exact", "NotOlderThan")
 _OPTIONS = "ListOptions.meta.k8s.io"
+_MATCH, _INITIAL = "resourceVersionMatch", "sendInitialEvents"
 
 MAX_DIGITS = 18
 """Digits of a number in a query. A number of so many digits always fits into 64 bits."""
@@ -37,7 +38,7 @@ def check_list(query: Mapping[str, str], current: int) -> None:
 
     Raises ApiError if it is refused.
     """
-    match, wanted = query.get("resourceVersionMatch", ""), number(query, "resourceVersion")
+    match, wanted = query.get(_MATCH, ""), number(query, "resourceVersion")
     number(query, "limit")
     _refuse_if([*_match_causes(query, match), *_list_causes(query, match, wanted)])
     if query.get("continue"):
@@ -54,42 +55,41 @@ def wants_initial_events(query: Mapping[str, str], *, is_served: bool) -> bool |
 
     Raises ApiError if it is refused. `is_served` says whether the server knows such watches.
     """
-    match = query.get("resourceVersionMatch", "")
-    if "sendInitialEvents" not in query:
+    match = query.get(_MATCH, "")
+    if _INITIAL not in query:
         if match:
-            detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-            _refuse_if([Cause("resourceVersionMatch", "Forbidden", detail)])
+            _refuse_if([_forbidden(_MATCH, f"{_MATCH} is forbidden for watch unless {_INITIAL} is provided")])
         return None
     causes = []
     if match != "NotOlderThan":
-        detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        causes.append(Cause("resourceVersionMatch", "Forbidden", detail))
+        causes.append(_forbidden(_MATCH, f"{_INITIAL} requires setting {_MATCH} to NotOlderThan"))
     if not is_served:
-        detail = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
-        causes.append(Cause("sendInitialEvents", "Forbidden", detail))
+        detail = f"{_INITIAL} is forbidden for watch unless the WatchList feature gate is enabled"
+        causes.append(_forbidden(_INITIAL, detail))
     _refuse_if([*causes, *_match_causes(query, match)])
-    return is_set(query, "sendInitialEvents")
+    return is_set(query, _INITIAL)
 
 
 def _match_causes(query: Mapping[str, str], match: str) -> Iterator[Cause]:
     if match and query.get("continue"):
-        detail = "resourceVersionMatch is forbidden when continue is provided"
-        yield Cause("resourceVersionMatch", "Forbidden", detail)
+        yield _forbidden(_MATCH, f"{_MATCH} is forbidden when continue is provided")
     if match and match not in _MATCHES:
         known = ", ".join(f'"{one}"' for one in _MATCHES)
         shown = foreign_text(match, 50)
-        yield Cause("resourceVersionMatch", f'Unsupported value: "{shown}"', f"supported values: {known}")
+        yield Cause(_MATCH, f'Unsupported value: "{shown}"', f"supported values: {known}")
 
 
 def _list_causes(query: Mapping[str, str], match: str, wanted: int) -> Iterator[Cause]:
     if match and not query.get("resourceVersion"):
-        detail = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-        yield Cause("resourceVersionMatch", "Forbidden", detail)
+        yield _forbidden(_MATCH, f"{_MATCH} is forbidden unless resourceVersion is provided")
     elif match == "Exact" and not wanted:
-        detail = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-        yield Cause("resourceVersionMatch", "Forbidden", detail)
-    if "sendInitialEvents" in query:
-        yield Cause("sendInitialEvents", "Forbidden", "sendInitialEvents is forbidden for list")
+        yield _forbidden(_MATCH, f'{_MATCH} "exact" is forbidden for resourceVersion "0"')
+    if _INITIAL in query:
+        yield _forbidden(_INITIAL, f"{_INITIAL} is forbidden for list")
+
+
+def _forbidden(option: str, detail: str) -> Cause:
+    return Cause(option, "Forbidden", detail)
 
 
 def _refuse_if(causes: list[Cause]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from attrs import frozen
 
 from devicecore_tools.testing.api_server.causes import Field, list_of, mapping_of, objects_in
-from devicecore_tools.testing.api_server.status import ApiError, Cause, Json
+from devicecore_tools.testing.api_server.status import Cause, Json
 
 NODE_USER = "system:node:"
 """The beginning of the name of a node's own user."""
@@ -91,8 +91,7 @@ def new_event_causes(new: Json, _: Json | None) -> list[Cause]:
     """What is wrong with an Event of `events.k8s.io`."""
     event = Field("", new)
     for name in ("eventTime", "reportingController", "reportingInstance", "action", "reason"):
-        if not new.get(name):
-            event[name].required()
+        event[name].require()
     if new.get("type") not in ("Normal", "Warning"):
         event["type"].invalid("must be Normal or Warning")
     return event.causes
@@ -134,20 +133,12 @@ class NodeRequest:
         """Whether the field selector leaves only what belongs to the node."""
         return f"{path}={self.node}" in self.query.get("fieldSelector", "").replace("==", "=").split(",")
 
-    def authorize(self) -> None:
-        """Refuse what the identity of a node may not do. Raises ApiError if it is refused."""
-        rule = _RULES.get(self.plural.partition(".")[0])
+    def refusal(self) -> str:
+        """Return why the identity of a node may not do this. The text is empty if it may."""
         if self.verb not in NODE_VERBS.get(self.resource, "").split():
-            reason = "the role of nodes does not have this verb"
-        elif not rule or not (reason := rule(self)):
-            return
-        shown = f'{self.plural} "{self.name}"' if self.name else self.plural
-        scope = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
-        message = (
-            f'{shown} is forbidden: User "{self.user}" cannot {self.verb} resource "{self.resource.split(".")[0]}" in '
-            f'API group "{self.plural.partition(".")[2]}" {scope}: {reason}'
-        )
-        raise ApiError(403, "Forbidden", message)
+            return "the role of nodes does not have this verb"
+        rule = _RULES.get(self.plural.partition(".")[0])
+        return rule(self) if rule else ""
 
 
 def _on_node(asked: NodeRequest) -> str:

@@ -22,7 +22,7 @@ from devicecore_tools.testing.api_server.list_options import check_list, number
 from devicecore_tools.testing.api_server.patching import json_patched, merged, strategically_merged
 from devicecore_tools.testing.api_server.selectors import Selector, field_selector, label_selector
 from devicecore_tools.testing.api_server.status import ApiError, Json
-from devicecore_tools.testing.api_server.store import ObjectStore
+from devicecore_tools.testing.api_server.store import ObjectPlace, ObjectStore
 from devicecore_tools.testing.api_server.versions import as_kept, as_served
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
@@ -52,9 +52,9 @@ class Target:
         return f"{self.kind.group}/{self.version}" if self.kind.group else self.version
 
     @property
-    def key(self) -> tuple[Kind, str, str]:
-        """The kind, the namespace and the name of one object. What the path does not name is empty."""
-        return self.kind, self.namespace or "", self.name or ""
+    def place(self) -> ObjectPlace:
+        """Which object the path names. What it does not name is empty."""
+        return ObjectPlace(self.kind, self.namespace or "", self.name or "")
 
     @property
     def is_status(self) -> bool:
@@ -122,8 +122,8 @@ def _list(store: ObjectStore, request: Request, target: Target) -> Json:
 
 
 def _create(store: ObjectStore, request: Request, target: Target) -> Json:
-    kind, place, _ = target.key
-    return typed(store.create(kind, place, _object(request.body, target), manager=_manager(request)), target)
+    kind, namespace, _ = target.place
+    return typed(store.create(kind, namespace, _object(request.body, target), manager=_manager(request)), target)
 
 
 def _delete_collection(store: ObjectStore, request: Request, target: Target) -> Json:
@@ -133,12 +133,12 @@ def _delete_collection(store: ObjectStore, request: Request, target: Target) -> 
 
 
 def _get(store: ObjectStore, _: Request, target: Target) -> Json:
-    return store.get(*target.key)
+    return store.get(target.place)
 
 
 def _update(store: ObjectStore, request: Request, target: Target) -> Json:
     body = _object(request.body, target)
-    return store.update(*target.key, body, in_status=target.is_status, manager=_manager(request))
+    return store.update(target.place, body, in_status=target.is_status, manager=_manager(request))
 
 
 def _delete(store: ObjectStore, request: Request, target: Target, body: object = None) -> Json:
@@ -148,11 +148,11 @@ def _delete(store: ObjectStore, request: Request, target: Target, body: object =
     if not isinstance(grace, int | None):
         message = "json: cannot unmarshal into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
         raise status.bad_request(message)
-    return store.delete(*target.key, options.get("preconditions"), grace)
+    return store.delete(target.place, options.get("preconditions"), grace)
 
 
 def _bind(store: ObjectStore, request: Request, target: Target) -> Json:
-    store.bind(*target.key, mapping_of(request.body))
+    store.bind(target.place, mapping_of(request.body))
     return _SUCCESS
 
 
@@ -172,7 +172,7 @@ def _patch(store: ObjectStore, request: Request, target: Target) -> Json:
                 options="PatchOptions", field="fieldManager", kind="Required value", detail=detail
             )
         force = request.query.get("force") == "true"
-        return store.apply(*target.key, _object(body, target), in_status=in_status, manager=manager, force=force)
+        return store.apply(target.place, _object(body, target), in_status=in_status, manager=manager, force=force)
     if "force" in request.query:
         detail = "may not be specified for non-apply patch"
         raise status.invalid_options(options="PatchOptions", field="force", kind="Forbidden", detail=detail)
@@ -195,7 +195,7 @@ def _patch(store: ObjectStore, request: Request, target: Target) -> Json:
         changed = changes[content](as_served(before, kind.plural, target.version))
         return as_kept(changed, kind.plural, target.version)
 
-    return store.patch(*target.key, change, in_status=in_status, manager=manager)
+    return store.patch(target.place, change, in_status=in_status, manager=manager)
 
 
 Operation = Callable[[ObjectStore, Request, Target], Json]

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
-from devicecore_tools.testing.api_server.causes import Field, is_same, list_of, mapping_of, objects_in
+from devicecore_tools.testing.api_server.causes import Field, is_same, mapping_of, objects_in
 from devicecore_tools.testing.api_server.status import Cause, Json, conflict
 
 _FORMAT = "%Y-%m-%dT%H:%M:%SZ"
@@ -75,8 +75,7 @@ def _fixed(spec: Json) -> Json:
 
 
 def _check_spec(spec: Field) -> None:
-    if not list_of(spec["containers"].value):
-        spec["containers"].required()
+    spec["containers"].require()
     claims = [claim["name"].value for claim in spec["resourceClaims"]]
     seen: set[object] = set()
     for container in (one for part in _CONTAINERS for one in spec[part]):
@@ -85,8 +84,7 @@ def _check_spec(spec: Field) -> None:
         if name.value in seen:
             name.duplicate()
         seen.add(name.value)
-        if not container["image"].value:
-            container["image"].required()
+        container["image"].require()
         _check_resources(container["resources"], claims)
     spec["restartPolicy"].one_of(("Always", "OnFailure", "Never"))
     if spec["nodeName"].value:

@@ -19,11 +19,11 @@ from devicecore_tools.testing.api_server.causes import mapping_of
 from devicecore_tools.testing.api_server.claim_permissions import STATUS, permission_causes
 from devicecore_tools.testing.api_server.faults import Fault, PlannedFault, Request
 from devicecore_tools.testing.api_server.http import HttpServer
-from devicecore_tools.testing.api_server.kinds import NAMESPACE, Kind, Kinds
+from devicecore_tools.testing.api_server.kinds import NAMESPACE, Kinds
 from devicecore_tools.testing.api_server.node_rules import NODE_USER, NodeRequest
 from devicecore_tools.testing.api_server.operations import Target, carry_out
 from devicecore_tools.testing.api_server.status import ApiError, Json, copied, invalid
-from devicecore_tools.testing.api_server.store import ObjectStore, weight
+from devicecore_tools.testing.api_server.store import ObjectPlace, ObjectStore, weight
 
 MAX_NOTED = 128 * 1024 * 1024
 """About how many bytes of memory the details of requests may take that are kept in `LocalApiServer.requests`."""
@@ -185,13 +185,13 @@ class LocalApiServer(Runs):
             UnknownKindError: the server has no such kind.
         """
         given = str((body.get("metadata") or {}).get("namespace") or "default")
-        kind, place = self._kind(str(body.get("kind")), given, str(body.get("apiVersion", "")))
+        kind, namespace, _ = self._place(str(body.get("kind")), "", given, str(body.get("apiVersion", "")))
         with self.store.transaction():
-            created = self.store.create(kind, place, body, manager=manager)
-            name = created["metadata"]["name"]
+            created = self.store.create(kind, namespace, body, manager=manager)
             if kind.has_status and body.get("status"):
                 whole = {**created, "status": {**created.get("status", {}), **body["status"]}}
-                return self.store.update(kind, place, name, whole, in_status=True, manager=manager)
+                place = ObjectPlace(kind, namespace, created["metadata"]["name"])
+                return self.store.update(place, whole, in_status=True, manager=manager)
             return created
 
     def get(self, kind: str, name: str, namespace: str = "default") -> Json:
@@ -200,7 +200,7 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: it does not exist.
         """
-        return self.store.get(*self._kind(kind, namespace), name)
+        return self.store.get(self._place(kind, name, namespace))
 
     def objects(self, kind: str, namespace: str | None = None) -> list[Json]:
         """All objects of a kind, or those of one namespace, by name."""
@@ -220,15 +220,15 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: it does not exist, or breaks the rules of its kind afterwards.
         """
-        found, place = self._kind(kind, namespace)
+        place = self._place(kind, name, namespace)
         with self.store.transaction():
-            before = self.store.get(found, place, name)
+            before = self.store.get(place)
             after = copied(before)
             change(after)
-            if found.has_status and after.get("status") != before.get("status"):
-                written = self.store.update(found, place, name, after, in_status=True, manager=manager)
+            if place.kind.has_status and after.get("status") != before.get("status"):
+                written = self.store.update(place, after, in_status=True, manager=manager)
                 after["metadata"] |= {name: written["metadata"][name] for name in ("resourceVersion", "managedFields")}
-            return self.store.update(found, place, name, after, in_status=False, manager=manager)
+            return self.store.update(place, after, in_status=False, manager=manager)
 
     def bind(self, pod: str, node: str, namespace: str = "default") -> None:
         """Bind a pod to a node, as a scheduler does.
@@ -236,7 +236,7 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: the pod does not exist, is bound or is being deleted.
         """
-        self.store.bind(*self._kind("Pod", namespace), pod, {"target": {"name": node}})
+        self.store.bind(self._place("Pod", pod, namespace), {"target": {"name": node}})
 
     def delete(self, kind: str, name: str, namespace: str = "default", grace: int | None = None) -> Json:
         """Delete an object. `grace` is the grace period of a pod, in seconds. Return what it was.
@@ -244,11 +244,11 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: it does not exist.
         """
-        return self.store.delete(*self._kind(kind, namespace), name, grace=grace)
+        return self.store.delete(self._place(kind, name, namespace), grace=grace)
 
-    def _kind(self, name: str, namespace: str, api_version: str = "") -> tuple[Kind, str]:
-        kind = self.kinds.named(name, api_version)
-        return kind, namespace if kind.namespaced else ""
+    def _place(self, kind: str, name: str, namespace: str, api_version: str = "") -> ObjectPlace:
+        found = self.kinds.named(kind, api_version)
+        return ObjectPlace(found, namespace if found.namespaced else "", name)
 
     # --- faults, and looking on ---------------------------------------------------------------------------------------
 
@@ -296,7 +296,9 @@ class LocalApiServer(Runs):
         """Note a request. Return what to do with it, None for the usual."""
         self.note(request)
         with self._lock:
-            fault = self._fault_for(request)
+            planned = next((one for one in self._planned if one.fits(request)), None)
+            fault = planned.fault if planned is not None and planned.is_due() else None
+            self._planned = [one for one in self._planned if one.times != 0]
         self.store.wake()
         return fault
 
@@ -309,13 +311,6 @@ class LocalApiServer(Runs):
                 request = evolve(request, path=request.path[:_MAX_PATH], query={}, headers={}, body=None)
             self.requests.append(request)
 
-    def _fault_for(self, request: Request) -> Fault | None:
-        planned = next((one for one in self._planned if one.fits(request)), None)
-        if planned is None or not planned.is_due():
-            return None
-        self._planned = [one for one in self._planned if one.times != 0]
-        return planned.fault
-
     def authorize(self, request: Request, target: Target | None) -> None:
         """Refuse a client that has not shown a token, or may not do this.
 
@@ -325,22 +320,23 @@ class LocalApiServer(Runs):
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if (self.bearer is not None or self.users) and token not in (self.bearer, *self.users):
             raise ApiError(401, "Unauthorized", "Unauthorized")
-        user = self.users.get(token, "")
-        if user.startswith(NODE_USER) and target is not None:
-            resource = target.kind.resource + (f"/{target.subresource}" if target.subresource else "")
-            _, place, name = target.key
+        if target is None:
+            return
+        user, (kind, namespace, name), reason = self.users.get(token, ""), target.place, ""
+        if user.startswith(NODE_USER):
+            resource = kind.resource + (f"/{target.subresource}" if target.subresource else "")
             body = mapping_of(request.body)
-            NodeRequest(user, request.verb, resource, place, name, request.query, body, self._find).authorize()
-        if f"{request.verb} {request.resource}" in self.forbidden:
-            plural = request.resource.partition("/")[0]
-            parts = request.path.split("/")
-            group = f".{parts[2]}" if parts[1] == "apis" else ""
-            name = request.path.removesuffix("/status").rpartition("/")[2]
+            reason = NodeRequest(
+                user, request.verb, resource, namespace, name, request.query, body, self._find
+            ).refusal()
+        if reason or f"{request.verb} {request.resource}" in self.forbidden:
+            shown = f'{kind.resource} "{name}"' if name else kind.resource
+            scope = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
             message = (
-                f'{plural}{group} "{name}" is forbidden: User "devicecore" cannot {request.verb} resource '
-                f'"{request.resource}" in API group "{group[1:]}" at the cluster scope'
+                f'{shown} is forbidden: User "{user or "devicecore"}" cannot {request.verb} resource '
+                f'"{request.resource}" in API group "{kind.group}" {scope}'
             )
-            raise ApiError(403, "Forbidden", message)
+            raise ApiError(403, "Forbidden", f"{message}: {reason}" if reason else message)
 
     def _find(self, plural: str, namespace: str, name: str) -> Json | None:
         try:
@@ -356,10 +352,10 @@ class LocalApiServer(Runs):
         """
         if request.resource != STATUS or request.verb == "get" or not self.forbidden:
             return
-        before = self.store.get(*target.key)
+        before = self.store.get(target.place)
         with self.store.rehearsal():
             carry_out(self.store, request, target)
-            after = self.store.get(*target.key)
+            after = self.store.get(target.place)
         if causes := permission_causes(self.forbidden, request.verb, before, after):
             raise invalid(target.kind.qualified, before["metadata"]["name"], causes)
 

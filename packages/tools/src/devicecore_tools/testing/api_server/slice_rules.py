@@ -4,7 +4,7 @@ Law: `slice_causes` returns every cause for which kube-apiserver 1.36 refuses a 
 changes nothing.
 """
 
-from devicecore.domain.names import is_qualified_name, is_semantic_version
+from devicecore.domain.names import is_semantic_version
 from devicecore_tools.testing.api_server.causes import MAX_ENTRIES, Field, is_whole, list_of, mapping_of, objects_in
 from devicecore_tools.testing.api_server.status import Cause, Json
 
@@ -14,11 +14,6 @@ MAX_DEVICES = 128
 MAX_DEVICES_WITH_DETAILS = 64
 """Devices of a slice in which a device has taints, consumes counters or has attributes that are lists."""
 
-_LABEL_KEY_SENTENCE = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
 _SCALARS = ("int", "bool", "string", "version")
 _LISTS = ("ints", "bools", "strings", "versions")
 _TYPES = (*_SCALARS, *_LISTS)
@@ -160,13 +155,9 @@ def _counters(counters: Field) -> None:
 
 
 def _taint(taint: Field) -> None:
-    if not taint["key"].value:
-        taint["key"].required()
-    elif not is_qualified_name(str(taint["key"].value)):
-        taint["key"].invalid(_LABEL_KEY_SENTENCE)
-    if not taint["effect"].value:
-        taint["effect"].required()
-    else:
+    if taint["key"].require():
+        taint["key"].label_key()
+    if taint["effect"].require():
         taint["effect"].one_of(("NoExecute", "NoSchedule", "None"))
 
 

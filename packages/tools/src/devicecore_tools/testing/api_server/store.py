@@ -17,17 +17,19 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import takewhile
 from operator import itemgetter
+from typing import NamedTuple
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
 from devicecore_tools.testing.api_server import claim_rules, fields, pod_rules, status
-from devicecore_tools.testing.api_server.causes import Field, label_causes, mapping_of
+from devicecore_tools.testing.api_server.causes import Field, label_causes, mapping_of, objects_in
 from devicecore_tools.testing.api_server.kinds import DEFINITION, NAMESPACE, Kind, Kinds
 from devicecore_tools.testing.api_server.selectors import Selector
 from devicecore_tools.testing.api_server.shapes import tidy, wrong_types
 from devicecore_tools.testing.api_server.status import ApiError, Cause, Json, copied
+from devicecore_tools.testing.api_server.versions import LISTS
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
@@ -49,10 +51,23 @@ _VALUE_BYTES = 500  # of memory for each value in an object, with its path and i
 
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
-_STATE = ("_objects", "_owners", "_weights", "_weight", "_events", "_event_weights", "_history", "_version")
+_STATE = ("_objects", "_weight", "_events", "_history", "_version", "_forgotten")
 
 Key = tuple[str, str]
 """Namespace, empty for kinds without one, and name."""
+
+
+class ObjectPlace(NamedTuple):
+    """Which object is meant. The namespace is empty for kinds without one."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> Key:
+        """The namespace and the name."""
+        return self.namespace, self.name
 
 
 def weight(value: object) -> int:
@@ -66,13 +81,23 @@ def _now() -> datetime:
 
 
 @frozen
+class Stored:
+    """An object as it is kept, the owners of its fields, and about how many bytes of memory it takes."""
+
+    value: Json
+    owners: fields.Owners
+    weight: int
+
+
+@frozen
 class Event:
-    """One write: the object before and after it, None if it did not or does not exist."""
+    """One write: the object before and after it, None if it did not or does not exist, and the object's weight."""
 
     version: int
     kind: Kind
     before: Json | None
     after: Json | None
+    weight: int
 
     @property
     def namespace(self) -> str:
@@ -108,12 +133,9 @@ class ObjectStore:
         self._clock = clock
         self._random = random.Random(seed)  # noqa: S311 - uids of a test server are no secrets
         self._kinds = kinds
-        self._objects: defaultdict[str, dict[Key, Json]] = defaultdict(dict)
-        self._owners: dict[tuple[str, Key], fields.Owners] = {}
-        self._weights: dict[tuple[str, Key], int] = {}
+        self._objects: defaultdict[str, dict[Key, Stored]] = defaultdict(dict)
         self._weight = 0  # of all objects
         self._events: deque[Event] = deque()
-        self._event_weights: deque[int] = deque()
         self._history = 0  # the weight of all events
         self._version = 1000
         self._forgotten = self._version  # the version up to which events are no longer there
@@ -121,10 +143,10 @@ class ObjectStore:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Json:
+    def get(self, place: ObjectPlace) -> Json:
         """One object. Raises ApiError if it does not exist."""
         with self._changed:
-            return copied(self._existing(kind, (namespace, name)))
+            return copied(self._stored(place).value)
 
     def select(self, kind: Kind, namespace: str | None, selector: Selector) -> tuple[list[Json], int]:
         """The objects of a namespace, or of all of them, in the order of their names, and the version of the list.
@@ -132,9 +154,9 @@ class ObjectStore:
         They are the objects of the store, which nobody changes: each write makes a new one.
         """
         with self._changed:
-            objects = sorted(self._objects[kind.resource].items(), key=itemgetter(0))
-            found = [value for (place, _), value in objects if namespace in (None, place) and selector(value)]
-            return found, self._version
+            stored = sorted(self._objects[kind.resource].items(), key=itemgetter(0))
+            values = [one.value for (place, _), one in stored if namespace in (None, place)]
+            return list(filter(selector, values)), self._version
 
     def events_after(self, version: int, kind: Kind) -> tuple[list[Event], int]:
         """The events of a kind after `version`, and the version up to which they are complete.
@@ -145,7 +167,7 @@ class ObjectStore:
             if version < self._forgotten:
                 raise status.expired(version, self._forgotten)
             later = takewhile(lambda event: event.version > version, reversed(self._events))
-            return [event for event in later if event.kind is kind][::-1], self._version
+            return [event for event in later if event.kind.resource == kind.resource][::-1], self._version
 
     def wait_for(self, condition: Callable[[], object], timeout: float) -> bool:
         """Wait until `condition` is true, which is evaluated after each write, for at most `timeout` seconds."""
@@ -166,7 +188,6 @@ class ObjectStore:
         """Fault: forget the history, so that watches that start at an older version get the error `Expired`."""
         with self._changed:
             self._events.clear()
-            self._event_weights.clear()
             self._history = 0
             self._forgotten = self._version
 
@@ -193,9 +214,9 @@ class ObjectStore:
             self._check_metadata(kind, namespace, metadata)
             if kind.namespaced:
                 metadata["namespace"] = namespace
-            key = (namespace, metadata["name"])
-            if key in self._objects[kind.resource]:
-                raise status.already_exists(kind.resource, metadata["name"])
+            place = ObjectPlace(kind, namespace, metadata["name"])
+            if place.key in self._objects[kind.resource]:
+                raise status.already_exists(kind.resource, place.name)
             if kind.has_status and kind.group:
                 value.pop("status", None)
             self._apply_defaults(kind, value)
@@ -217,118 +238,104 @@ class ObjectStore:
             metadata["creationTimestamp"] = self._timestamp()
             if kind.has_generation:
                 metadata["generation"] = 1
-            return self._write(kind, key, value, owners, writer=me)
+            return self._write(place, value, owners, writer=me)
 
-    def update(
-        self, kind: Kind, namespace: str, name: str, body: Json, *, in_status: bool, manager: str = "unknown"
-    ) -> Json:
+    def update(self, place: ObjectPlace, body: Json, *, in_status: bool, manager: str = "unknown") -> Json:
         """Replace an object, or its status.
 
         Raises ApiError if it does not exist, is another one or a newer one, or breaks the rules of its kind.
         """
-        _refuse_wrong_types(kind, body)
+        _refuse_wrong_types(place.kind, body)
         with self._changed:
-            before = self._existing(kind, (namespace, name))
-            sent = body.get("metadata") or {}
-            if kind.needs_version and not sent.get("resourceVersion"):
+            stored = self._stored(place)
+            before, sent = stored.value, body.get("metadata") or {}
+            if place.kind.needs_version and not sent.get("resourceVersion"):
                 detail = "must be specified for an update"
-                raise status.invalid(
-                    kind.qualified, name, [Cause("metadata.resourceVersion", "Invalid value: 0", detail)]
-                )
-            _check_preconditions(kind, before, sent)
-            after = _combined(kind, before, _tidied(kind, body), in_status=in_status)
+                _refuse_if(place.kind, place.name, [Cause("metadata.resourceVersion", "Invalid value: 0", detail)])
+            _check_preconditions(place.kind, before, sent)
+            after = _combined(place.kind, before, _tidied(place.kind, body), in_status=in_status)
             me = (manager, "Update", "status" if in_status else "")
             old, new = (fields.keyed(_owned(value)) for value in (before, after))
-            owners = self._owners[kind.resource, (namespace, name)]
+            owners = stored.owners
             named = sent.get("managedFields")
             if isinstance(named, list) and named != before["metadata"]["managedFields"]:
                 with suppress(ValueError, RecursionError):  # kube-apiserver ignores them, too
                     owners = fields.owners_of(named)
-            owners = fields.updated(old, new, owners, me)
-            return self._replace(kind, (namespace, name), before, after, owners, writer=me)
+            return self._replace(place, after, fields.updated(old, new, owners, me), writer=me)
 
-    def patch(
-        self, kind: Kind, namespace: str, name: str, change: Callable[[Json], Json], *, in_status: bool, manager: str
-    ) -> Json:
+    def patch(self, place: ObjectPlace, change: Callable[[Json], Json], *, in_status: bool, manager: str) -> Json:
         """Replace an object, or its status, by what `change` makes of it.
 
         Raises ApiError as `update` and `change` do.
         """
         with self._changed:
-            before = self._existing(kind, (namespace, name))
+            before = self._stored(place).value
             changed = change(copied(before))
             uid = Field("", changed)["metadata"]["uid"]
             if uid.value:  # the UID of a patch is a change, and no precondition
                 uid.unchanged(before["metadata"]["uid"])
-            _refuse_if(kind, name, uid.causes)
-            return self.update(kind, namespace, name, changed, in_status=in_status, manager=manager)
+            _refuse_if(place.kind, place.name, uid.causes)
+            return self.update(place, changed, in_status=in_status, manager=manager)
 
-    def apply(
-        self, kind: Kind, namespace: str, name: str, body: Json, *, in_status: bool, manager: str, force: bool
-    ) -> Json:
+    def apply(self, place: ObjectPlace, body: Json, *, in_status: bool, manager: str, force: bool) -> Json:
         """Server-side apply. An object that does not exist is created, except through its status.
 
         Raises ApiError if another manager owns a field, or as `update` does.
         """
-        metadata = body.get("metadata") or {}
+        (kind, namespace, name), metadata = place, body.get("metadata") or {}
         if metadata.get("name", name) != name or body.get("kind", kind.kind) != kind.kind:
             raise status.bad_request("the object applied is not the one of the request")
         if "managedFields" in metadata:
             raise status.bad_request("metadata.managedFields must be nil")
         _refuse_wrong_types(kind, body)
         with self._changed:
-            if (namespace, name) not in self._objects[kind.resource] and not in_status:
+            if place.key not in self._objects[kind.resource] and not in_status:
                 sent = {**body, "metadata": {**metadata, "name": name}}
                 return self.create(kind, namespace, sent, manager=manager, operation="Apply")
-            before = self._existing(kind, (namespace, name))
+            stored = self._stored(place)
+            before = stored.value
             _check_preconditions(kind, before, metadata)
             sent = copied(_owned(body))
             _write_quantities(before, sent)
             if kind.has_status:
                 sent = {name: part for name, part in sent.items() if (name == "status") is in_status}
             old, me = fields.keyed(_owned(before)), (manager, "Apply", "status" if in_status else "")
-            owners = self._owners[kind.resource, (namespace, name)]
             free = _last_applied(before, old) if manager == "kubectl" else frozenset()
             applied, owners = fields.applied(
-                old, fields.keyed(sent), owners, me, kind.api_version, force=force, free=free
+                old, fields.keyed(sent), stored.owners, me, kind.api_version, force=force, free=free
             )
             after = _tidied(kind, fields.unkeyed(applied))
             kept = {key: value for key, value in before["metadata"].items() if key in _NOT_OWNED}
             after |= {"metadata": {**kept, **after.get("metadata", {})}, **{key: before[key] for key in _TYPE}}
-            return self._replace(kind, (namespace, name), before, after, owners, writer=me)
+            return self._replace(place, after, owners, writer=me)
 
-    def bind(self, kind: Kind, namespace: str, name: str, binding: Json) -> None:
+    def bind(self, place: ObjectPlace, binding: Json) -> None:
         """Bind a pod to a node.
 
         Raises ApiError if the pod does not exist, is bound, is being deleted, or is another one.
         """
         with self._changed:
-            before = self._existing(kind, (namespace, name))
-            after = pod_rules.bound(before, binding, self._clock())
-            self._write(kind, (namespace, name), after, self._owners[kind.resource, (namespace, name)])
+            stored = self._stored(place)
+            self._write(place, pod_rules.bound(stored.value, binding, self._clock()), stored.owners)
 
     def delete(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        preconditions: Mapping[str, str] | None = None,
-        grace: int | None = None,
+        self, place: ObjectPlace, preconditions: Mapping[str, str] | None = None, grace: int | None = None
     ) -> Json:
         """Delete an object, or mark it as ending while it has finalizers or a grace period. Return what it was.
 
         Raises ApiError if it does not exist, or a precondition does not hold.
         """
         with self._changed:
-            before = self._existing(kind, (namespace, name))
-            metadata = before["metadata"]
+            stored = self._stored(place)
+            before, metadata = stored.value, stored.value["metadata"]
             for field, what in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
                 expected = (preconditions or {}).get(field)
                 if expected is not None and expected != metadata[field]:
-                    raise status.conflict(kind.qualified, name, _precondition(what, expected, metadata[field]))
-            ended = kind.ending(before, grace, self._clock()) if kind.ending else None
+                    problem = _precondition(what, expected, metadata[field])
+                    raise status.conflict(place.kind.qualified, place.name, problem)
+            ended = place.kind.ending(before, grace, self._clock()) if place.kind.ending else None
             if ended is not None:
-                before = self._write(kind, (namespace, name), ended, self._owners[kind.resource, (namespace, name)])
+                before = self._write(place, ended, stored.owners)
                 metadata = before["metadata"]
             if metadata.get("deletionGracePeriodSeconds"):
                 return copied(before)
@@ -336,16 +343,15 @@ class ObjectStore:
                 if "deletionTimestamp" in metadata:
                     return copied(before)
                 ending = {"deletionTimestamp": self._timestamp(), "deletionGracePeriodSeconds": 0}
-                after = {**before, "metadata": {**metadata, **ending}}
-                return self._write(kind, (namespace, name), after, self._owners[kind.resource, (namespace, name)])
-            return self._remove(kind, (namespace, name))
+                return self._write(place, {**before, "metadata": {**metadata, **ending}}, stored.owners)
+            return self._remove(place)
 
     def delete_collection(self, kind: Kind, namespace: str | None, selector: Selector) -> list[Json]:
         """Delete every object that matches. Return what they were. None is success."""
         with self._changed:
             found, _ = self.select(kind, namespace, selector)
-            places = [(value["metadata"].get("namespace", ""), value["metadata"]["name"]) for value in found]
-            return [self.delete(kind, *place) for place in places]
+            named = [value["metadata"] for value in found]
+            return [self.delete(ObjectPlace(kind, one.get("namespace", ""), one["name"])) for one in named]
 
     # --- the parts of a write -----------------------------------------------------------------------------------------
 
@@ -359,7 +365,7 @@ class ObjectStore:
     def rehearsal(self) -> Iterator[None]:
         """Undo all writes of this block at its end, as those of a dry run. No watch sees them."""
         with self._changed:
-            before = {name: copy.copy(getattr(self, name)) for name in (*_STATE, "_forgotten")}
+            before = {name: copy.copy(getattr(self, name)) for name in _STATE}
             self._objects = defaultdict(dict, {plural: dict(found) for plural, found in self._objects.items()})
             try:
                 with self._kinds.rehearsal():
@@ -368,18 +374,17 @@ class ObjectStore:
                 for name, value in before.items():
                     setattr(self, name, value)
 
-    def _existing(self, kind: Kind, key: Key) -> Json:
-        found = self._objects[kind.resource].get(key)
+    def _stored(self, place: ObjectPlace) -> Stored:
+        found = self._objects[place.kind.resource].get(place.key)
         if found is None:
-            raise status.not_found(kind.resource, key[1])
+            raise status.not_found(place.kind.resource, place.name)
         return found
 
     def _check_metadata(self, kind: Kind, namespace: str, metadata: Json) -> None:
         name = metadata.get("name")
         if not name:
-            raise status.invalid(
-                kind.qualified, "", [Cause("metadata.name", "Required value", "name or generateName is required")]
-            )
+            detail = "name or generateName is required"
+            raise status.invalid(kind.qualified, "", [Cause("metadata.name", "Required value", detail)])
         if metadata.get("namespace", namespace) != namespace:
             message = (
                 "the namespace of the provided object does not match the namespace sent on the request: "
@@ -388,32 +393,33 @@ class ObjectStore:
             raise status.bad_request(message)
         _refuse_if(kind, str(name), kind.name_causes(str(name)))
         if kind.namespaced:
-            self._existing(NAMESPACE, ("", namespace))
+            self._stored(ObjectPlace(NAMESPACE, "", namespace))
 
-    def _replace(
-        self, kind: Kind, key: Key, before: Json, after: Json, owners: fields.Owners, *, writer: fields.Owner
-    ) -> Json:
+    def _replace(self, place: ObjectPlace, after: Json, owners: fields.Owners, *, writer: fields.Owner) -> Json:
+        kind, stored = place.kind, self._stored(place)
+        before = stored.value
         _write_quantities(before, after)
         self._apply_defaults(kind, after)
         _drop_stale_device_statuses(before, after)
         causes = [*label_causes(after), *kind.causes(after, before)]
         if after.get("status") != before.get("status"):
             causes += kind.status_causes(after, before)
-        _refuse_if(kind, key[1], causes)
+        _refuse_if(kind, place.name, causes)
         if kind.has_generation and after.get("spec") != before.get("spec"):
             after["metadata"]["generation"] = before["metadata"]["generation"] + 1
         pending = after["metadata"].get("finalizers") or after["metadata"].get("deletionGracePeriodSeconds")
         if "deletionTimestamp" in after["metadata"] and not pending:
-            self._objects[kind.resource][key] = after
-            return self._remove(kind, key)
-        return self._write(kind, key, after, owners, writer=writer)
+            self._objects[kind.resource][place.key] = evolve(stored, value=after)
+            return self._remove(place)
+        return self._write(place, after, owners, writer=writer)
 
     def _write(
-        self, kind: Kind, key: Key, value: Json, owners: fields.Owners, *, writer: fields.Owner | None = None
+        self, place: ObjectPlace, value: Json, owners: fields.Owners, *, writer: fields.Owner | None = None
     ) -> Json:
-        before = self._objects[kind.resource].get(key)
+        kind, stored = place.kind, self._objects[place.kind.resource].get(place.key)
+        before = None if stored is None else stored.value
         value = {**value, "metadata": dict(value["metadata"])}
-        earlier = before["metadata"]["managedFields"] if before is not None else []
+        earlier = [] if before is None else before["metadata"]["managedFields"]
         is_same = before is not None and _without_version(before) == _without_version(value)
         now = self._timestamp()
         managed = fields.managed_fields(owners, kind.api_version, earlier, now, None if is_same else writer)
@@ -421,46 +427,37 @@ class ObjectStore:
         if before is not None and is_same and managed == earlier:
             return copied(before)
         added = weight(value)
-        more = added - self._weights.get((kind.resource, key), 0)
+        more = added - (0 if stored is None else stored.weight)
         if self._weight + more > MAX_WEIGHT:
             raise ApiError(500, "InternalError", "etcdserver: mvcc: database space exceeded")
-        self._weights[kind.resource, key] = added
         self._weight += more
         self._version += 1
         value["metadata"]["resourceVersion"] = str(self._version)
         value = copied(value)
-        self._objects[kind.resource][key] = value
-        self._owners[kind.resource, key] = owners
+        self._objects[kind.resource][place.key] = Stored(value, owners, added)
         if kind is DEFINITION:
             self._kinds.define(value)
-        self._note(Event(self._version, kind, before, value), added)
+        self._note(Event(self._version, kind, before, value, added))
         return copied(value)
 
-    def _remove(self, kind: Kind, key: Key) -> Json:
-        before = self._objects[kind.resource].pop(key)
-        freed = self._free(kind.resource, key)
-        if kind is DEFINITION:
-            self._kinds.forget(before)
-            for one in self._objects.pop(key[1], ()):
-                self._free(key[1], one)
+    def _remove(self, place: ObjectPlace) -> Json:
+        gone = self._objects[place.kind.resource].pop(place.key)
+        self._weight -= gone.weight
+        if place.kind is DEFINITION:
+            kind = self._kinds.forget(gone.value)
+            for key in [*self._objects[place.name]]:
+                self._remove(ObjectPlace(kind, *key))
         self._version += 1
-        self._note(Event(self._version, kind, before, None), freed)
-        return copied(before)
+        self._note(Event(self._version, place.kind, gone.value, None, gone.weight))
+        return copied(gone.value)
 
-    def _free(self, resource: str, key: Key) -> int:
-        """Forget what is kept beside an object. Return its weight."""
-        self._owners.pop((resource, key), None)
-        freed = self._weights.pop((resource, key), 0)
-        self._weight -= freed
-        return freed
-
-    def _note(self, event: Event, added: int) -> None:
+    def _note(self, event: Event) -> None:
         self._events.append(event)
-        self._event_weights.append(added)
-        self._history += added
+        self._history += event.weight
         while len(self._events) > MAX_EVENTS or (len(self._events) > 1 and self._history > MAX_HISTORY):
-            self._forgotten = self._events.popleft().version
-            self._history -= self._event_weights.popleft()
+            oldest = self._events.popleft()
+            self._forgotten = oldest.version
+            self._history -= oldest.weight
         self._changed.notify_all()
 
     def _apply_defaults(self, kind: Kind, value: Json) -> None:
@@ -477,8 +474,7 @@ class ObjectStore:
                 exact["count"] = exact.get("count") or 1  # protobuf sends 0 for a field that is not set
             for toleration in exact.get("tolerations") or []:
                 toleration["operator"] = toleration.get("operator") or "Equal"
-        devices = (value.get("spec") or {}).get("devices") if kind.plural == "resourceslices" else None
-        for device in devices if isinstance(devices, list) else []:
+        for device in _entries(value, LISTS[kind.plural]) if kind.plural == "resourceslices" else ():
             for taint in device.get("taints") or []:
                 taint.setdefault("timeAdded", self._timestamp())
 
@@ -486,7 +482,7 @@ class ObjectStore:
         """Administrative access needs a label of the namespace."""
         if not any(exact.get("adminAccess") for exact in _requests(kind, value)):
             return
-        labels = self._existing(NAMESPACE, ("", namespace))["metadata"].get("labels") or {}
+        labels = self._stored(ObjectPlace(NAMESPACE, "", namespace)).value["metadata"].get("labels") or {}
         if labels.get(_ADMIN_LABEL) != "true":
             detail = f"admin access to devices requires the `{_ADMIN_LABEL}: true` label on the containing namespace"
             yield Cause("spec.devices.requests", "Forbidden", detail)
@@ -599,14 +595,14 @@ def _without_version(value: Json) -> Json:
 
 def _requests(kind: Kind, value: Json) -> list[Json]:
     """The exact requests and the alternatives of a claim, or of a template."""
-    spec = value.get("spec") or {}
-    if kind.plural == "resourceclaimtemplates":
-        spec = spec.get("spec") or {}
-    elif kind.plural != "resourceclaims":
-        return []
-    requests = (spec.get("devices") or {}).get("requests")
-    if not isinstance(requests, list):
-        return []
+    requests = _entries(value, LISTS[kind.plural]) if kind.plural.startswith("resourceclaim") else []
     exact = [request["exactly"] for request in requests if isinstance(request.get("exactly"), dict)]
-    alternatives = [request.get("firstAvailable") or [] for request in requests]
-    return exact + [one for many in alternatives for one in many if isinstance(one, dict)]
+    return exact + [one for request in requests for one in objects_in(request.get("firstAvailable"))]
+
+
+def _entries(value: Json, path: tuple[str, ...]) -> list[Json]:
+    """The objects in the list at a path of an object."""
+    *above, last = path
+    for name in above:
+        value = mapping_of(value.get(name))
+    return objects_in(value.get(last))

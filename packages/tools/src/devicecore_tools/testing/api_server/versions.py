@@ -13,6 +13,13 @@ from devicecore_tools.testing.api_server.status import Json, bad_request
 RESOURCE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 """The known versions, the newest first."""
 
+LISTS: Mapping[str, tuple[str, ...]] = {
+    "resourceslices": ("spec", "devices"),
+    "resourceclaims": ("spec", "devices", "requests"),
+    "resourceclaimtemplates": ("spec", "spec", "devices", "requests"),
+}
+"""Where the devices of a slice, and the requests of a claim or of a template, are in the object, by its plural."""
+
 _OLD = "v1beta1"
 _EXACT = ("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity")
 """The fields of a request that are in `exactly` since v1beta2."""
@@ -34,17 +41,9 @@ def as_served(value: Json, plural: str, version: str) -> Json:
 def _converted(
     value: Json, plural: str, version: str, device: Callable[[Json], Json], request: Callable[[Json], Json]
 ) -> Json:
-    if version != _OLD:
+    if version != _OLD or plural not in LISTS:
         return value
-    match plural:
-        case "resourceslices":
-            return _changed(value, ("spec", "devices"), device)
-        case "resourceclaims":
-            return _changed(value, ("spec", "devices", "requests"), request)
-        case "resourceclaimtemplates":
-            return _changed(value, ("spec", "spec", "devices", "requests"), request)
-        case _:
-            return value
+    return _changed(value, LISTS[plural], device if plural == "resourceslices" else request)
 
 
 def _changed(value: Json, path: tuple[str, ...], change: Callable[[Json], Json]) -> Json:

@@ -13,35 +13,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from devicecore_tools.testing.wire.api_objects import (
-    Binding,
-    ConfigMap,
-    CustomResourceDefinition,
-    DeleteOptions,
-    DeviceClass,
-    Event,
-    EventV1,
-    Eviction,
-    IntOrString,
-    Lease,
-    MicroTime,
-    Namespace,
-    Node,
-    OtherObject,
-    Pod,
-    Quantity,
-    RawExtension,
-    ResourceClaim,
-    ResourceClaimTemplate,
-    ResourceClaimV1beta1,
-    ResourceSlice,
-    ResourceSliceV1beta1,
-    Secret,
-    ServiceAccount,
-    Time,
-    TokenRequest,
-    Unknown,
-)
+from devicecore_tools.testing.wire import api_objects as api
 
 _BYTES = {"data", "binaryData"}  # of a Secret or a ConfigMap; a claim's status has other data
 
@@ -56,15 +28,15 @@ _FREE = ("IntOrString", "MicroTime", "Quantity", "RawExtension", "Time")  # mess
 _KINDS: Mapping[str, type[Message]] = {
     kind.DESCRIPTOR.name: kind
     for kind in (
-        *(ConfigMap, DeleteOptions, DeviceClass, Event, Lease, Namespace, Node, Pod),
-        *(ResourceClaim, ResourceClaimTemplate, ResourceSlice, Secret, ServiceAccount),
-        *(Binding, Eviction, TokenRequest),
+        *(api.ConfigMap, api.DeleteOptions, api.DeviceClass, api.Event, api.Lease, api.Namespace, api.Node, api.Pod),
+        *(api.ResourceClaim, api.ResourceClaimTemplate, api.ResourceSlice, api.Secret, api.ServiceAccount),
+        *(api.Binding, api.Eviction, api.TokenRequest),
     )
 }
 _OTHERS: Mapping[tuple[str, str], type[Message]] = {
-    ("events.k8s.io/v1", "Event"): EventV1,
-    ("resource.k8s.io/v1beta1", "ResourceClaim"): ResourceClaimV1beta1,
-    ("resource.k8s.io/v1beta1", "ResourceSlice"): ResourceSliceV1beta1,
+    ("events.k8s.io/v1", "Event"): api.EventV1,
+    ("resource.k8s.io/v1beta1", "ResourceClaim"): api.ResourceClaimV1beta1,
+    ("resource.k8s.io/v1beta1", "ResourceSlice"): api.ResourceSliceV1beta1,
 }
 """The messages of those versions of an API whose fields have other numbers."""
 
@@ -75,9 +47,9 @@ def field_types(api_version: str, kind: str) -> Mapping[str, Any]:
     A type is a scalar one, the types of the fields of an object (`*` are all others), a list with the type of its
     items, or None for any.
     """
-    if kind == CustomResourceDefinition.DESCRIPTOR.name:  # not read, because its message has no schemas here
-        return _types(CustomResourceDefinition.DESCRIPTOR)
-    return _types(_OTHERS.get((api_version, kind), _KINDS.get(kind, OtherObject)).DESCRIPTOR)
+    if kind == api.CustomResourceDefinition.DESCRIPTOR.name:  # not read, because its message has no schemas here
+        return _types(api.CustomResourceDefinition.DESCRIPTOR)
+    return _types(_OTHERS.get((api_version, kind), _KINDS.get(kind, api.OtherObject)).DESCRIPTOR)
 
 
 @cache
@@ -113,7 +85,7 @@ def object_from_protobuf(body: bytes) -> dict[str, Any]:
     if not body.startswith(MAGIC):
         raise ValueError(f"provided data does not appear to be a protobuf message, expected prefix {list(MAGIC)}")
     try:
-        envelope = Unknown.FromString(body.removeprefix(MAGIC))
+        envelope = api.Unknown.FromString(body.removeprefix(MAGIC))
         kind = envelope.typeMeta.kind
         if kind not in _KINDS:
             raise UnreadableKindError(f"expected {', '.join(_KINDS)} as protobuf, got {kind!r}: send JSON")
@@ -155,17 +127,17 @@ def _value(value: Any) -> Any:  # noqa: ANN401 - JSON, from any field
             return [_value(one) for one in value]
 
 
-def _timestamp(time: Time | MicroTime) -> str | None:
+def _timestamp(time: api.Time | api.MicroTime) -> str | None:
     if not time.ListFields():
         return None  # Go sends its zero time as an empty message
     whole = Timestamp(seconds=time.seconds).ToJsonString()
-    return f"{whole[:-1]}.{time.nanos // 1000:06}Z" if isinstance(time, MicroTime) else whole
+    return f"{whole[:-1]}.{time.nanos // 1000:06}Z" if isinstance(time, api.MicroTime) else whole
 
 
 _CONVERSIONS: Mapping[type[Message], Callable[[Any], Any]] = {
-    Quantity: lambda quantity: quantity.string,
-    IntOrString: lambda either: either.strVal if either.type else either.intVal,
-    RawExtension: lambda extension: json.loads(extension.raw) if extension.raw else None,
-    Time: _timestamp,
-    MicroTime: _timestamp,
+    api.Quantity: lambda quantity: quantity.string,
+    api.IntOrString: lambda either: either.strVal if either.type else either.intVal,
+    api.RawExtension: lambda extension: json.loads(extension.raw) if extension.raw else None,
+    api.Time: _timestamp,
+    api.MicroTime: _timestamp,
 }

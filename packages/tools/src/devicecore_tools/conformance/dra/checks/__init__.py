@@ -4,6 +4,9 @@ Law: the order below is that in which checks are made. An event in it begins the
 checks that follow; the other events happen at the first of their checks.
 """
 
+from collections.abc import Iterator
+from types import ModuleType
+
 from devicecore_tools.conformance.dra.checks import (
     cdi,
     health,
@@ -15,51 +18,37 @@ from devicecore_tools.conformance.dra.checks import (
     state,
     unprepare,
 )
-from devicecore_tools.conformance.dra.checks.events import KUBELET_RESTART
-from devicecore_tools.conformance.dra.driver import DriverUnderTest
-from devicecore_tools.conformance.dra.steps import Occurrence
-from devicecore_tools.conformance.model import Check
+from devicecore_tools.conformance.dra.checks.events import CORRUPTION, KILL, KUBELET_RESTART, LOSS, QUIET, REBOOT, TERM
+from devicecore_tools.conformance.dra.steps import DriverCheck, Moment, Occurrence
+
+
+def _made(*modules: ModuleType, when: tuple[Moment | Occurrence, ...]) -> Iterator[DriverCheck]:
+    """Yield the checks of modules that are made at one of these times, in the order of the modules and their lines."""
+    for one in (one for module in modules for one in vars(module).values()):
+        if isinstance(one, DriverCheck) and one.when in when:
+            yield one
+
 
 # First what the driver says at its start; then what needs restarts; then a quiet time. The kubelet's restart comes
 # after it, because a publisher may not notice the loss of slices that it wrote just now, and the checks without
 # restarts pass the time until the slices are back.
-ORDER: tuple[Check[DriverUnderTest] | Occurrence, ...] = (
-    *registration.AT_START,
-    *slices.AT_START,
-    *prepare.AT_START,
-    *unprepare.AT_START,
-    *registration.AFTER_A_KILL,
-    *slices.AFTER_A_KILL,
-    *cdi.AFTER_A_KILL,
-    *prepare.ACROSS_A_KILL,
-    *unprepare.ACROSS_A_KILL,
-    *prepare.ACROSS_A_REBOOT,
-    *unprepare.ACROSS_A_REBOOT,
-    *state.ACROSS_A_CORRUPTION,
-    *unprepare.ACROSS_A_LOSS,
-    *state.KILLS,
-    *slices.WHILE_QUIET,
-    *health.WHILE_QUIET,
-    *process.WHILE_QUIET,
+ORDER: tuple[DriverCheck | Occurrence, ...] = (
+    *_made(registration, slices, prepare, unprepare, when=(Moment.START,)),
+    *_made(registration, slices, cdi, prepare, unprepare, when=(KILL,)),
+    *_made(prepare, unprepare, when=(REBOOT,)),
+    *_made(state, when=(CORRUPTION,)),
+    *_made(unprepare, when=(LOSS,)),
+    *_made(state, when=(Moment.CALM,)),
+    *_made(slices, health, process, when=(QUIET,)),
     KUBELET_RESTART,
-    *registration.CALM,
-    *prepare.CALM,
-    *unprepare.CALM,
-    *cdi.CALM,
-    *health.CALM,
-    *process.CALM,
-    *rolling_update.CALM,
-    *registration.AFTER_A_KUBELET_RESTART,
-    *slices.AFTER_A_WIPE,
-    *slices.AT_THE_END,
-    *registration.AT_THE_END,
-    *process.AT_THE_END,
-    *rolling_update.AT_THE_END,
-    *slices.LAST,
+    *_made(registration, prepare, unprepare, cdi, health, process, rolling_update, when=(Moment.CALM,)),
+    *_made(registration, slices, when=(KUBELET_RESTART,)),
+    *_made(slices, registration, process, rolling_update, when=(Moment.END, TERM)),
+    *_made(slices, when=(Moment.CALM,)),  # the longest
 )
 
-CHECKS: tuple[Check[DriverUnderTest], ...] = tuple(item for item in ORDER if isinstance(item, Check))
+CHECKS: tuple[DriverCheck, ...] = tuple(item for item in ORDER if isinstance(item, DriverCheck))
 """All checks, in the order in which they are made."""
 
-CORE: tuple[Check[DriverUnderTest], ...] = tuple(check for check in CHECKS if check.is_core)
+CORE: tuple[DriverCheck, ...] = tuple(check for check in CHECKS if check.is_core)
 """The checks of a run by default."""

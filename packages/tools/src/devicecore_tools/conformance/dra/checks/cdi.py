@@ -13,7 +13,7 @@ from attrs import frozen
 from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.dra.cdi import UnresolvableError, cdi_files, problem_of, read_spec, resolve
-from devicecore_tools.conformance.dra.checks.directory_watch import WatchedDirectory
+from devicecore_tools.conformance.dra.checks.directory_watch import written_in
 from devicecore_tools.conformance.dra.checks.events import KILL
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
@@ -22,7 +22,6 @@ from devicecore_tools.conformance.model import (
     Failure,
     Severity,
     Skip,
-    checks_in,
     does_not_apply_if,
     needed,
     require,
@@ -82,6 +81,19 @@ def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
         return frozenset().union(*(resolve(name, directories(driver)).parts for name in names))
 
 
+def resolved(driver: DriverUnderTest, names: Iterable[str], context: str) -> frozenset[str]:
+    """Return all that changes in a container with these devices.
+
+    Raises Failure, which begins with `context`, if a runtime could not resolve them. Raises Skip if a file that it
+    ignores may have them, because another check reports that.
+    """
+    try:
+        return frozenset().union(*(resolve(name, directories(driver)).parts for name in names))
+    except UnresolvableError as error:
+        skip_if(error.invalid, str(error))
+        raise Failure(f"{context}{error}") from None
+
+
 def directories(driver: DriverUnderTest) -> tuple[Path, ...]:
     """Return where runtimes look, in rising priority: the driver may use the directory of the run, or a fixed one."""
     return *_STANDARD, driver.environment.cdi
@@ -128,13 +140,11 @@ def answers_valid_cdi_names(driver: DriverUnderTest) -> str:
 def answers_resolvable_cdi_names(driver: DriverUnderTest) -> str:
     """A claim is prepared, and its CDI names are looked up at once, as a runtime does."""
     names = sorted(prepare(driver).names)
-    for name in filter(is_cdi_name, names):  # other names are the subject of another check
-        try:
-            resolve(name, directories(driver))
-        except UnresolvableError as error:
-            skip_if(error.invalid, str(error))  # the subject of another check
-            hint = "" if own_files(driver) else "; is the driver configured to write to it, as {cdi} or by CDI_ROOT?"
-            raise Failure(f"{error}{hint}") from None
+    try:
+        resolved(driver, filter(is_cdi_name, names), "")  # other names are the subject of another check
+    except Failure as failure:
+        hint = "" if own_files(driver) else "; is the driver configured to write to it, as {cdi} or by CDI_ROOT?"
+        raise Failure(f"{failure}{hint}") from None
     return f"{counted(len(names), 'name')} of {counted(len(own_files(driver)), 'file')} can be resolved"
 
 
@@ -178,11 +188,11 @@ def _is_of_the_helper(driver: DriverUnderTest, name: str) -> bool:
 def writes_cdi_files_in_one_step(driver: DriverUnderTest) -> str:
     """Claims are prepared, while inotify shows what is written into files whose name ends in .json or .yaml."""
     # Another user of this machine may have too many watches.
-    with skipping(OSError), WatchedDirectory(driver.environment.cdi) as watched:
+    with skipping(OSError), written_in(driver.environment.cdi) as names:
         for _ in range(_REPEATS):
             unprepare(driver, prepare(driver))
-        modified = [name for name in watched.modified() if name.endswith((".json", ".yaml"))]
-    written = sorted(name for name in modified if not _is_of_the_helper(driver, name))
+    specs = (name for name in names if name.endswith((".json", ".yaml")))
+    written = sorted(name for name in specs if not _is_of_the_helper(driver, name))
     require(not written, f"the content of {some(written)} was written after the file had its name")
     return f"no file was written in place while {counted(_REPEATS, 'claim')} were prepared"
 
@@ -312,11 +322,7 @@ def keeps_the_cdi_devices_of_other_claims(driver: DriverUnderTest) -> str:
     before = edits(driver, first.names)
     second = prepare(driver)
     for what in ("prepared", "unprepared"):
-        try:
-            now = frozenset().union(*(resolve(name, directories(driver)).parts for name in first.names))
-        except UnresolvableError as error:
-            skip_if(error.invalid, str(error))
-            raise Failure(f"after another claim was {what}: {error}") from None
+        now = resolved(driver, first.names, f"after another claim was {what}: ")
         changed = sorted(now ^ before)
         require(not changed, f"after another claim was {what}, this has changed: {some(changed)}")
         if what == "prepared":
@@ -396,7 +402,3 @@ def leaves_cdi_files_of_others_alone(driver: DriverUnderTest) -> Parts:
     finally:
         path.unlink(missing_ok=True)
     return "it is as it was"
-
-
-AFTER_A_KILL = (leaves_cdi_files_of_others_alone,)
-CALM = checks_in(globals(), but_not=(AFTER_A_KILL,))

@@ -45,9 +45,7 @@ def restore(driver: DriverUnderTest, files: Mapping[Path, bytes]) -> None:
     for path, data in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    began = time.monotonic()
-    driver.process.start()
-    driver.registration.wait(began)
+    driver.registration.after(driver.process.start)
 
 
 def _terminate(driver: DriverUnderTest) -> None:
@@ -60,9 +58,7 @@ def _terminate(driver: DriverUnderTest) -> None:
     left = sorted(path for path in {instance.path, instance.endpoint} if identity_of(path) is not None)
     crash = process.crash if status is not None else ""
     driver.seen.ending = Ending(status, seconds, crash, tuple(left), had_slices, bool(driver.slices.now()))
-    began = time.monotonic()
-    driver.process.start()
-    driver.registration.returns["terminated"] = driver.registration.wait(began)
+    driver.registration.returns["terminated"] = driver.registration.after(driver.process.start)
 
 
 def _restart_kubelet(driver: DriverUnderTest) -> None:
@@ -74,9 +70,7 @@ def _restart_kubelet(driver: DriverUnderTest) -> None:
     driver.slices.refresh()
     driver.kubelet.stop()
     wipe(driver)
-    began = time.monotonic()
-    driver.kubelet.start()
-    driver.registration.returns["kubelet"] = driver.registration.wait(began)
+    driver.registration.returns["kubelet"] = driver.registration.after(driver.kubelet.start)
 
 
 def wipe(driver: DriverUnderTest) -> None:

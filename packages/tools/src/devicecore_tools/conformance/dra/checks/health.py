@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.dra.checks.events import QUIET
 from devicecore_tools.conformance.dra.checks.health_watch import HealthWatch
@@ -18,7 +17,6 @@ from devicecore_tools.conformance.model import (
     DoesNotApply,
     Severity,
     Skip,
-    checks_in,
     does_not_apply_if,
     in_context,
     require,
@@ -38,7 +36,6 @@ MAX_MESSAGE = 1024
 
 SERVICE = "NodeWatchResources: the kubelet watches the health of the devices. (dra-health, api.proto)"
 _UNHEALTHY = 2  # dra-health, api.proto
-_GONE = {"effect": "NoSchedule"}  # instead of the taints of a device that is not published
 _CALLS = 10
 _RECONNECTS = 20
 _MORE = 10  # open files that may be added
@@ -165,15 +162,11 @@ def reports_known_states_of_health(driver: DriverUnderTest) -> str:
 )
 def taints_unhealthy_devices(driver: DriverUnderTest) -> str:
     """The devices that are unhealthy in the first report are looked for in the slices."""
-    published = {device.key: device.body.get("taints") or () for device in driver.slices.devices}
+    untainted = {device.key for device in driver.slices.devices if not device.is_tainted}
     with watching(driver) as watch:
         reported = [one for one in watch.reports[0].devices if one.health == _UNHEALTHY]
     keys = sorted((one.device.pool_name, one.device.device_name) for one in reported)
-    free = [
-        f"{pool}/{device}"
-        for pool, device in keys
-        if not any(one.get("effect") in REPELLING_EFFECTS for one in published.get((pool, device), [_GONE]))
-    ]
+    free = ["/".join(key) for key in keys if key in untainted]
     require(not free, f"claims can still get {some(free)}")
     return f"{counted(len(keys), 'device')} reported as unhealthy"
 
@@ -281,7 +274,3 @@ def serves_health_again_and_again(driver: DriverUnderTest) -> str:
 
 def _named(watch: HealthWatch) -> frozenset[tuple[str, str]]:
     return frozenset(key for report in watch.reports for key in report.keys)
-
-
-WHILE_QUIET = (keeps_the_health_stream_open, repeats_its_reports_of_health)
-CALM = checks_in(globals(), but_not=(WHILE_QUIET,))

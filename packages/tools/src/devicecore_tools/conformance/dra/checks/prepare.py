@@ -5,11 +5,12 @@ Law: an answer is compared with the allocation in the status of the claim, and w
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.domain.text import counted, foreign_text
@@ -18,13 +19,12 @@ from devicecore_tools.conformance.dra.calls import devices_in
 from devicecore_tools.conformance.dra.checks.events import KILL, REBOOT
 from devicecore_tools.conformance.dra.claims import NAMESPACE, Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
-from devicecore_tools.conformance.dra.steps import Parts, across, check
+from devicecore_tools.conformance.dra.steps import Parts, across, at_start, check
 from devicecore_tools.conformance.model import (
     DoesNotApply,
     Failure,
     Severity,
     Skip,
-    checks_in,
     does_not_apply_if,
     in_context,
     needed,
@@ -35,12 +35,16 @@ from devicecore_tools.conformance.model import (
 from devicecore_tools.testing.api_server import Answer, Delay, Json
 from devicecore_tools.testing.dra_pools import SliceDevice
 
+T = TypeVar("T")
+
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 OTHER_DRIVER = "other.example.com"
+FOREIGN: Json = {"driver": OTHER_DRIVER, "pool": "elsewhere", "device": "device-of-others"}
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MANY = 8  # claims in one request
-_AT_ONCE = 16  # claims in as many calls
+AT_ONCE = 16
+"""Claims in as many calls."""
 _SAMPLE = 32  # devices that are prepared one by one
 _CANCELLED = 20  # calls
 _LATE = 1.5  # seconds for which the API server delays an answer
@@ -101,29 +105,39 @@ def names(devices: Sequence[Any]) -> list[tuple[str, str]]:
     return sorted({(one.pool_name, one.device_name) for one in devices})
 
 
-def error_for(driver: DriverUnderTest, claim: Claim) -> str:
-    """Prepare a claim that cannot be prepared, and return the error in the answer, or that of the call.
+def try_to_prepare(driver: DriverUnderTest, claim: Claim) -> tuple[bool, str]:
+    """Prepare a claim that the driver may refuse. Return whether it did, and a sentence with its error or the devices.
 
-    Raises Failure if the driver prepared it, or did not answer.
+    Raises CallFailedError if it did not answer.
     """
     try:
         answer = driver.calls.prepare(claim)
     except CallFailedError as error:
         if error.code in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}:
             raise
-        return str(error)
+        return True, f"the error is: {error}"
     if claim.uid in answer and answer[claim.uid].error:
-        return foreign_text(answer[claim.uid].error)
-    devices = [f"{pool}/{name}" for pool, name in names(devices_in(answer, claim))]
-    raise Failure(f"it was prepared, with {some(devices) or 'no devices'}")
+        return True, f"the error is: {foreign_text(answer[claim.uid].error)}"
+    try:
+        devices = [f"{pool}/{name}" for pool, name in names(devices_in(answer, claim))]
+    except Failure as failure:  # it was left out
+        return False, str(failure)
+    return False, f"it was prepared, with {some(devices) or 'no devices'}"
+
+
+def refused(driver: DriverUnderTest, claim: Claim) -> str:
+    """Check that the driver refuses a claim. Return a sentence with its error."""
+    is_refused, sentence = try_to_prepare(driver, claim)
+    require(is_refused, sentence)
+    return sentence
 
 
 def refused_alive(driver: DriverUnderTest, claim: Claim) -> str:
-    """Check that a driver refuses a claim and goes on; return a sentence with its error."""
+    """Check that the driver refuses a claim and goes on. Return a sentence with its error."""
     exits = len(driver.process.exits)
-    error = error_for(driver, claim)
+    sentence = refused(driver, claim)
     require_alive(driver, exits)
-    return f"the error is: {error}"
+    return sentence
 
 
 def require_alive(driver: DriverUnderTest, exits: int) -> None:
@@ -142,7 +156,7 @@ def delayed_reads(driver: DriverUnderTest, seconds: float, times: int | None = N
 # --- one claim --------------------------------------------------------------------------------------------------------
 
 
-@check(
+@at_start(
     MUST,
     core=True,
     expected="an entry without an error; devices in it, unless the driver made no CDI devices for the claim",
@@ -174,18 +188,19 @@ def prepares_a_claim(driver: DriverUnderTest) -> str:
 )
 def answers_for_each_prepared_claim(driver: DriverUnderTest) -> str:
     """One, two, and up to eight claims are prepared with one request."""
-    count = 0
-    for count in sorted({1, min(2, len(driver.claims.allocatable)), min(_MANY, len(driver.claims.allocatable))}):
+    return answers_for_each(driver, driver.calls.prepare)
+
+
+def answers_for_each(driver: DriverUnderTest, *methods: Callable[..., Mapping[str, Any]]) -> str:
+    """Call these methods with one, two, and up to eight claims, and check the keys of the last answer."""
+    number = len(driver.claims.allocatable)
+    for count in sorted({1, min(2, number), min(_MANY, number)}):
         claims = [driver.claims.new(1) for _ in range(count)]
-        require_keys(answer_to(driver, claims), claims)
+        with needed("an answer"):
+            answers = [method(*claims) for method in methods]
+        require_keys(answers[-1], claims)
         driver.calls.clean_up()
-    return f"requests with up to {counted(count, 'claim')} had one entry for each"
-
-
-def answer_to(driver: DriverUnderTest, claims: Sequence[Claim]) -> Mapping[str, Any]:
-    """Prepare claims for a check of the form of the answer."""
-    with needed("an answer"):
-        return driver.calls.prepare(*claims)
+    return f"requests with up to {counted(min(_MANY, number), 'claim')} had one entry for each"
 
 
 def require_keys(answer: Mapping[str, Any], claims: Sequence[Claim]) -> None:
@@ -241,13 +256,6 @@ def require_two_devices(driver: DriverUnderTest) -> None:
     skip_if(len(driver.claims.allocatable) < 2, "it needs two devices")  # noqa: PLR2004 - as its name says
 
 
-def two_requests(driver: DriverUnderTest) -> tuple[Claim, tuple[Any, ...]]:
-    """Prepare a claim with the requests r0 and r1 for one device each."""
-    require_two_devices(driver)
-    claim = driver.claims.new(spec=driver.claims.request(1, 1))
-    return claim, driver.calls.ready_devices(claim)
-
-
 @check(
     MUST,
     expected="each device with the request for which it was allocated, or all without requests",
@@ -256,7 +264,9 @@ def two_requests(driver: DriverUnderTest) -> tuple[Claim, tuple[Any, ...]]:
 )
 def answers_with_the_requests_of_each_device(driver: DriverUnderTest) -> str:
     """A claim with two requests is prepared."""
-    claim, devices = two_requests(driver)
+    require_two_devices(driver)
+    claim = driver.claims.new(spec=driver.claims.request(1, 1))
+    devices = driver.calls.ready_devices(claim)
     wanted = {device.key: f"r{number}" for number, device in enumerate(claim.devices)}
     wrong = [
         f"{row.device} has {some(row.requests)}, expected {request}"
@@ -291,14 +301,17 @@ def answers_with_requests_without_alternatives(driver: DriverUnderTest) -> str:
 def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
     """A claim is prepared that is allocated a device of this driver and one of another."""
     driver.calls.require_preparing()
-    spec = driver.claims.request(1, 1)
-    own = driver.claims.allocation_of(driver.claims.free_device())
-    foreign = {"request": "r1", "driver": OTHER_DRIVER, "pool": "elsewhere", "device": "device-of-others"}
-    own["devices"]["results"].append(foreign)
-    claim = driver.claims.create(spec, own)
-    found = names(driver.calls.prepared(claim))
-    require(("elsewhere", "device-of-others") not in found, "the answer has the device of the other driver")
+    found = names(driver.calls.prepared(claim_with(driver, driver.claims.free_device(), FOREIGN)))
+    require((FOREIGN["pool"], FOREIGN["device"]) not in found, "the answer has the device of the other driver")
     return f"{counted(len(found), 'device')} of its own"
+
+
+def claim_with(driver: DriverUnderTest, device: SliceDevice, second: Json) -> Claim:
+    """Create a claim that is allocated a device for the request r0, and for r1 what `second` says."""
+    allocation = driver.claims.allocation_of(device)
+    results = allocation["devices"]["results"]
+    results.append({**results[0], "request": "r1", **second})
+    return driver.claims.create(driver.claims.request(1, 1), allocation)
 
 
 @check(
@@ -411,8 +424,8 @@ def refuses_a_replaced_claim(driver: DriverUnderTest) -> str:
     driver.calls.require_preparing()
     former = driver.claims.new(1)
     driver.claims.delete_object(former)
-    driver.claims.create(driver.claims.request(1), driver.claims.allocation_of(former.devices[0]), name=former.name)
-    return f"the error is: {error_for(driver, former)}"
+    driver.claims.on(former.devices[0], name=former.name)
+    return refused(driver, former)
 
 
 @check(MUST, expected="an error in time, and a driver that goes on", clause=CLAIM_IS_READ)
@@ -441,7 +454,7 @@ def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
     """A claim is prepared that is allocated a device which was never published."""
     driver.calls.require_preparing()
     device = SliceDevice(driver.claims.free_device().pool, "no-such-device", {})
-    return refused_alive(driver, driver.claims.create(driver.claims.request(1), driver.claims.allocation_of(device)))
+    return refused_alive(driver, driver.claims.on(device))
 
 
 def configured(driver: DriverUnderTest, owner: str, parameters: Json, requests: Sequence[str] = ()) -> Claim:
@@ -465,17 +478,11 @@ def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
     driver.calls.require_preparing()
     exits = len(driver.process.exits)
     parameters: Json = {"apiVersion": "conformance.example/v9", "kind": "NoSuchKind", "size": [{"much": -1}]}
-    claim = configured(driver, driver.registration.name, parameters)
-    try:
-        outcome = f"the error is: {error_for(driver, claim)}"
-    except CallFailedError:
-        raise
-    except Failure as failure:
-        outcome = str(failure)
+    _, sentence = try_to_prepare(driver, configured(driver, driver.registration.name, parameters))
     require_alive(driver, exits)
     driver.calls.clean_up()
     driver.calls.prepared(driver.claims.new(1))
-    return f"{outcome}; then a valid claim was prepared"
+    return f"{sentence}; then a valid claim was prepared"
 
 
 @check(
@@ -500,7 +507,7 @@ def separates_good_claims_from_bad_ones(driver: DriverUnderTest) -> str:
     """A claim and one that was deleted are prepared with one request."""
     driver.calls.require_repeating()
     good = driver.calls.ready()
-    bad = driver.claims.create(driver.claims.request(1), driver.claims.allocation_of(good.devices[0]))
+    bad = driver.claims.on(good.devices[0])
     driver.claims.delete_object(bad)
     try:
         answer = driver.calls.prepare(good, bad)
@@ -526,11 +533,11 @@ def refuses_a_device_in_use(driver: DriverUnderTest) -> str:
     """A device is prepared for one claim, and then for a second one."""
     device = driver.claims.free_device(shared=False)
     first = driver.calls.ready(devices=[device])
-    second = driver.claims.create(driver.claims.request(1), driver.claims.allocation_of(device))
-    error = error_for(driver, second)
+    second = driver.claims.on(device)
+    sentence = refused(driver, second)
     driver.calls.unprepare(second)
     driver.calls.unprepare(first)
-    return f"the error is: {error}"
+    return sentence
 
 
 @check(
@@ -557,18 +564,10 @@ def prepares_what_is_allocated_now(driver: DriverUnderTest) -> str:
 
 def _reallocate(driver: DriverUnderTest, claim: Claim, device: SliceDevice) -> None:
     """Allocate another device to a claim, as after its deallocation: it keeps its UID."""
-    allocation = driver.claims.allocation_of(device)
-    reserved = driver.api.get("ResourceClaim", claim.name, claim.namespace)["status"]["reservedFor"]
-
-    def deallocate(body: Json) -> None:
-        body["status"].pop("reservedFor")
-        body["status"].pop("allocation")
-
-    def allocate(body: Json) -> None:
-        body["status"] = {"allocation": allocation, "reservedFor": reserved}
-
-    driver.api.change("ResourceClaim", claim.name, deallocate, claim.namespace)
-    driver.api.change("ResourceClaim", claim.name, allocate, claim.namespace)
+    before = driver.api.get("ResourceClaim", claim.name)["status"]
+    after = {"allocation": driver.claims.allocation_of(device), "reservedFor": before["reservedFor"]}
+    for status in ({}, after):
+        driver.api.change("ResourceClaim", claim.name, partial(dict.update, status=status))
     claim.devices = (device,)
 
 
@@ -692,21 +691,28 @@ def prepares_a_claim_that_is_there_twice(driver: DriverUnderTest) -> str:
     return "one entry with the same devices"
 
 
-def at_once(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Mapping[str, Any] | Failure]:
-    """Prepare each claim in a call of its own, all at the same time. Return the answers or errors.
+def at_once(driver: DriverUnderTest, claims: Sequence[Claim], act: Callable[[Claim], T]) -> list[T | Failure]:
+    """Act on each claim, all at the same time. Return the results, or the failures.
 
     Raises Skip if the driver cannot be reached before the calls.
     """
 
-    def call(claim: Claim) -> Mapping[str, Any] | Failure:
+    def call(claim: Claim) -> T | Failure:
         try:
-            return driver.calls.prepare(claim)
+            return act(claim)
         except (Failure, Skip) as error:  # the latter if the driver has ended meanwhile
             return Failure(str(error))
 
     _ = driver.registration.reachable
     with ThreadPoolExecutor(len(claims)) as pool:
         return list(pool.map(call, claims))
+
+
+def all_at_once(driver: DriverUnderTest, claims: Sequence[Claim], act: Callable[[Claim], object]) -> str:
+    """Check that the driver does something for all claims at the same time. Return a sentence about it."""
+    problems = [str(one) for one in at_once(driver, claims, act) if isinstance(one, Failure)]
+    require(not problems, f"{len(problems)} of {len(claims)} calls failed: {some(problems)}")
+    return f"{counted(len(claims), 'call')} at once"
 
 
 @check(
@@ -717,17 +723,8 @@ def at_once(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Mapping[st
 def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
     """Up to sixteen claims are prepared by as many calls at once, and unprepared."""
     driver.calls.require_preparing()
-    claims = [driver.claims.new(1) for _ in range(min(_AT_ONCE, len(driver.claims.allocatable)))]
-    problems = []
-    for claim, answer in zip(claims, at_once(driver, claims), strict=True):
-        try:
-            if isinstance(answer, Failure):
-                raise answer
-            devices_in(answer, claim)
-        except Failure as failure:
-            problems.append(str(failure))
-    require(not problems, f"{len(problems)} of {len(claims)} calls failed: {some(problems)}")
-    return f"{counted(len(claims), 'call')} at once"
+    claims = [driver.claims.new(1) for _ in driver.claims.allocatable[:AT_ONCE]]
+    return all_at_once(driver, claims, lambda claim: devices_in(driver.calls.prepare(claim), claim))
 
 
 @check(
@@ -742,13 +739,12 @@ def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
     """The same claim is prepared by four calls at once."""
     driver.calls.require_preparing()
     claim = driver.claims.new()
-    found = []
-    for answer in at_once(driver, [claim] * 4):
+    found: list[Rows] = []
+    for answer in at_once(driver, [claim] * 4, lambda one: rows(devices_in(driver.calls.prepare(one), one))):
         if isinstance(answer, Failure):
             raise answer
-        found.append(rows(devices_in(answer, claim)))
-    other = [one for one in found if one != found[0]]
-    require(not other, f"the answers differ: {difference(found[0], other[0] if other else found[0])}")
+        found.append(answer)
+        require(answer == found[0], f"the answers differ: {difference(found[0], answer)}")
     return "four answers are the same"
 
 
@@ -820,7 +816,7 @@ def ignores_unknown_fields(driver: DriverUnderTest) -> str:
     driver.calls.require_repeating()
     claim = driver.calls.ready()
     method = calls.PREPARE_METHODS[driver.registration.instance.service]
-    row = {"namespace": claim.namespace, "uid": claim.uid, "name": claim.name}
+    row = {"namespace": NAMESPACE, "uid": claim.uid, "name": claim.name}
     request = method.request(claims=[row])
     extra = b"\xf2\x3f\x03new"  # field 1022, a text
     request.MergeFromString(extra)
@@ -842,12 +838,9 @@ def refuses_senseless_names(driver: DriverUnderTest) -> str:
     accepted = []
     for uid in ("", "../../conformance-escape"):
         stranger = driver.claims.stranger(claim, uid)
-        try:
-            error_for(driver, stranger)
-        except CallFailedError:
-            raise
-        except Failure as failure:
-            accepted.append(f"for the UID {uid!r}: {failure}")
+        is_refused, sentence = try_to_prepare(driver, stranger)
+        if not is_refused:
+            accepted.append(f"for the UID {uid!r}: {sentence}")
             driver.calls.unprepare_later([stranger])  # or its device stays in use
     require_alive(driver, exits)
     new = [str(path) for path in driver.environment.files() - before if "escape" in path.name]
@@ -929,9 +922,3 @@ def prepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
     with delayed_reads(driver, _SLOW):
         driver.calls.prepared(claim)
     return f"it took {time.monotonic() - began:.1f} seconds"
-
-
-ACROSS_A_KILL = (prepares_the_same_after_a_restart,)
-ACROSS_A_REBOOT = (restores_cdi_devices_after_a_reboot,)
-AT_START = (prepares_a_claim,)
-CALM = checks_in(globals(), but_not=(AT_START, ACROSS_A_KILL, ACROSS_A_REBOOT))

@@ -16,7 +16,7 @@ from devicecore_tools.conformance.connection import CallFailedError, SocketConne
 from devicecore_tools.conformance.dra.checks.events import QUIET, TERM
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
-from devicecore_tools.conformance.dra.steps import Parts, across, check
+from devicecore_tools.conformance.dra.steps import Parts, across, at_the_end, check
 from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require, skip_if, skipping
 from devicecore_tools.conformance.processes import ProcessorUse, open_files
 from devicecore_tools.testing.api_server import Hang
@@ -70,57 +70,6 @@ def ask_anew(instance: DriverInstance) -> None:
         connection.call(method, method.request(), _ANSWER)
 
 
-# --- its end ----------------------------------------------------------------------------------------------------------
-
-
-@across(
-    TERM,
-    SHOULD,
-    core=True,
-    expected="it ends within its grace period",
-    clause="Kubernetes sends SIGTERM, and kills what still runs after terminationGracePeriodSeconds. (Pod lifecycle)",
-)
-def ends_on_sigterm(driver: DriverUnderTest) -> Parts:
-    """SIGTERM is sent, and the end of the process is waited for."""
-    own_process(driver)
-    yield
-    after = driver.seen.ending
-    require(after.status is not None, f"it still runs after {counted(driver.settings.grace, 'second')}")
-    require(not after.crash, f"it crashed: {after.crash}")
-    return f"it ended after {after.seconds:.1f} seconds with status {after.status}"
-
-
-@check(
-    SHOULD,
-    expected="it ends within its grace period, and prepares the claim after its next start",
-    clause="Kubernetes sends SIGTERM at any time, and kills what still runs after terminationGracePeriodSeconds. (Pod "
-    "lifecycle)",
-)
-def ends_during_a_call(driver: DriverUnderTest) -> str:
-    """SIGTERM is sent while a claim is prepared and the API server does not answer. Then the driver is started."""
-    process, claim = own_process(driver), driver.claims.new()
-    driver.api.inject(Hang(), resource="resourceclaims", times=None)
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            asked = len(driver.api.requests)
-            call = pool.submit(driver.calls.prepare, claim, timeout=_SLOW)
-            driver.process.wait(lambda: call.done() or len(driver.api.requests) > asked, 1.0)
-            status, seconds = driver.process.terminate()
-            if status is None:
-                process.kill()
-            with suppress(CallFailedError):
-                call.result()
-    finally:
-        driver.api.clear_faults()
-        driver.api.stop()  # what hangs ends with it
-        driver.api.start()
-        driver.process.start()
-    require(status is not None, f"it still runs after {counted(driver.settings.grace, 'second')}")
-    _ = driver.registration.reachable
-    driver.calls.prepared(claim)
-    return f"it ended after {seconds:.1f} seconds with status {status}"
-
-
 # --- its costs --------------------------------------------------------------------------------------------------------
 
 
@@ -140,38 +89,6 @@ def uses_little_processor_time(driver: DriverUnderTest) -> Parts:
     share = before.share_until(ProcessorUse.of(process))
     require(share < MAX_CPU, f"it used {share:.0%} of one processor")
     return f"it used {share:.1%} of one processor"
-
-
-@check(
-    SHOULD,
-    expected=f"not more than {_MORE} more open files than after the first {_FIRST_CYCLES} times",
-    clause="A driver runs for months, and ends when it has as many open files as its limit.",
-)
-def closes_its_files(driver: DriverUnderTest) -> str:
-    """A claim is prepared and unprepared many times. The most open files early on are compared with the least later."""
-    own_process(driver)
-    claim, marker = driver.calls.ready(), driver.environment.marker
-    cycles, early, late, began = 0, [0], [], time.monotonic()
-    limit = max(_CYCLE_SECONDS, _SHARE * driver.process.time_left)
-    while cycles < _CYCLES and time.monotonic() - began < limit:
-        with skipping(Failure):
-            driver.calls.unprepared(claim)
-            driver.calls.prepared(claim)
-        cycles += 1
-        if cycles in _SAMPLED:
-            early.append(open_files(marker))
-        elif cycles % _EACH == 0:
-            late.append(open_files(marker))
-    skip_if(cycles <= _FIRST_CYCLES, f"the driver prepared only {counted(cycles, 'claim')} in {limit:.0f} seconds")
-    before, deadline = max(early), time.monotonic() + _ANSWER
-    late.append(open_files(marker))
-    while min(late[-_LATEST:]) > before + _MORE and time.monotonic() < deadline:
-        driver.process.pause(0.1)
-        late.append(open_files(marker))
-    more = min(late[-_LATEST:]) - before
-    times = f"after {counted(cycles - _FIRST_CYCLES, 'more time')}"
-    require(more <= _MORE, f"{times} {counted(more, 'more file')} are open")
-    return f"{times} {counted(max(more, 0), 'more file')} are open"
 
 
 # --- what it survives -------------------------------------------------------------------------------------------------
@@ -219,6 +136,38 @@ def survives_other_clients(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
+    expected=f"not more than {_MORE} more open files than after the first {_FIRST_CYCLES} times",
+    clause="A driver runs for months, and ends when it has as many open files as its limit.",
+)
+def closes_its_files(driver: DriverUnderTest) -> str:
+    """A claim is prepared and unprepared many times. The most open files early on are compared with the least later."""
+    own_process(driver)
+    claim, marker = driver.calls.ready(), driver.environment.marker
+    cycles, early, late, began = 0, [0], [], time.monotonic()
+    limit = max(_CYCLE_SECONDS, _SHARE * driver.process.time_left)
+    while cycles < _CYCLES and time.monotonic() - began < limit:
+        with skipping(Failure):
+            driver.calls.unprepared(claim)
+            driver.calls.prepared(claim)
+        cycles += 1
+        if cycles in _SAMPLED:
+            early.append(open_files(marker))
+        elif cycles % _EACH == 0:
+            late.append(open_files(marker))
+    skip_if(cycles <= _FIRST_CYCLES, f"the driver prepared only {counted(cycles, 'claim')} in {limit:.0f} seconds")
+    before, deadline = max(early), time.monotonic() + _ANSWER
+    late.append(open_files(marker))
+    while min(late[-_LATEST:]) > before + _MORE and time.monotonic() < deadline:
+        driver.process.pause(0.1)
+        late.append(open_files(marker))
+    more = min(late[-_LATEST:]) - before
+    times = f"after {counted(cycles - _FIRST_CYCLES, 'more time')}"
+    require(more <= _MORE, f"{times} {counted(more, 'more file')} are open")
+    return f"{times} {counted(max(more, 0), 'more file')} are open"
+
+
+@at_the_end(
+    SHOULD,
     expected="calls are answered again, and the slices are complete",
     clause="A node can be suspended, and a process can be starved for seconds.",
 )
@@ -239,7 +188,7 @@ def goes_on_after_a_pause(driver: DriverUnderTest) -> str:
     return f"it went on after {counted(_PAUSE, 'second')}"
 
 
-@check(
+@at_the_end(
     SHOULD,
     expected="it goes on running",
     clause="Pods end while the API server is away, and a kubelet then calls NodeUnprepareResources, which needs no "
@@ -256,7 +205,7 @@ def stays_while_the_api_server_is_away(driver: DriverUnderTest) -> str:
     return f"it answered after {counted(_AWAY, 'second')} without the API server"
 
 
-@check(
+@at_the_end(
     SHOULD,
     expected=f"at most {MAX_ATTEMPTS} connections in a second",
     clause="All drivers of all nodes connect to an API server that comes back. (Kubernetes API concepts, backoff)",
@@ -272,6 +221,57 @@ def waits_between_connections_to_the_api_server(driver: DriverUnderTest) -> str:
     text = f"it connected {counted(number, 'time')} in {counted(_AWAY, 'second')}"
     require(rate <= MAX_ATTEMPTS, text)
     return text
+
+
+# --- its end ----------------------------------------------------------------------------------------------------------
+
+
+@at_the_end(
+    SHOULD,
+    expected="it ends within its grace period, and prepares the claim after its next start",
+    clause="Kubernetes sends SIGTERM at any time, and kills what still runs after terminationGracePeriodSeconds. (Pod "
+    "lifecycle)",
+)
+def ends_during_a_call(driver: DriverUnderTest) -> str:
+    """SIGTERM is sent while a claim is prepared and the API server does not answer. Then the driver is started."""
+    process, claim = own_process(driver), driver.claims.new()
+    driver.api.inject(Hang(), resource="resourceclaims", times=None)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            asked = len(driver.api.requests)
+            call = pool.submit(driver.calls.prepare, claim, timeout=_SLOW)
+            driver.process.wait(lambda: call.done() or len(driver.api.requests) > asked, 1.0)
+            status, seconds = driver.process.terminate()
+            if status is None:
+                process.kill()
+            with suppress(CallFailedError):
+                call.result()
+    finally:
+        driver.api.clear_faults()
+        driver.api.stop()  # what hangs ends with it
+        driver.api.start()
+        driver.process.start()
+    require(status is not None, f"it still runs after {counted(driver.settings.grace, 'second')}")
+    _ = driver.registration.reachable
+    driver.calls.prepared(claim)
+    return f"it ended after {seconds:.1f} seconds with status {status}"
+
+
+@across(
+    TERM,
+    SHOULD,
+    core=True,
+    expected="it ends within its grace period",
+    clause="Kubernetes sends SIGTERM, and kills what still runs after terminationGracePeriodSeconds. (Pod lifecycle)",
+)
+def ends_on_sigterm(driver: DriverUnderTest) -> Parts:
+    """SIGTERM is sent, and the end of the process is waited for."""
+    own_process(driver)
+    yield
+    after = driver.seen.ending
+    require(after.status is not None, f"it still runs after {counted(driver.settings.grace, 'second')}")
+    require(not after.crash, f"it crashed: {after.crash}")
+    return f"it ended after {after.seconds:.1f} seconds with status {after.status}"
 
 
 @contextmanager
@@ -305,14 +305,3 @@ def _counted_connections(address: tuple[str, int]) -> Iterator[list[float]]:
         finally:
             is_over.set()
             thread.join()
-
-
-CALM = (serves_new_connections, survives_other_clients, closes_its_files)
-WHILE_QUIET = (uses_little_processor_time,)
-AT_THE_END = (
-    goes_on_after_a_pause,
-    stays_while_the_api_server_is_away,
-    waits_between_connections_to_the_api_server,
-    ends_during_a_call,
-    ends_on_sigterm,
-)

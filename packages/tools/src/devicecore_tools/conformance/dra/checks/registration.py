@@ -21,7 +21,7 @@ from devicecore_tools.conformance.connection import CallFailedError, SocketConne
 from devicecore_tools.conformance.dra.checks.events import KILL, KUBELET_RESTART, TERM
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.kubelet import DriverInstance, identity_of, no_sockets_in
-from devicecore_tools.conformance.dra.steps import Parts, across, check
+from devicecore_tools.conformance.dra.steps import Parts, across, at_start, at_the_end, check
 from devicecore_tools.conformance.model import (
     Abort,
     Failure,
@@ -58,7 +58,7 @@ def is_valid_name(name: str) -> bool:
 # --- at the first start -----------------------------------------------------------------------------------------------
 
 
-@check(
+@at_start(
     MUST,
     core=True,
     expected="a unix socket below the registry directory, with a name that does not begin with a dot, and a process "
@@ -83,7 +83,7 @@ def makes_a_registration_socket(driver: DriverUnderTest) -> str:
     return f"{first.path} was there" + (f" after {after:.1f} seconds" if after >= 0 else " before the driver ended")
 
 
-@check(
+@at_start(
     MUST,
     core=True,
     expected=f"an answer within {GET_INFO_TIMEOUT:g} second",
@@ -93,11 +93,11 @@ def makes_a_registration_socket(driver: DriverUnderTest) -> str:
 def answers_get_info(driver: DriverUnderTest) -> str:
     """GetInfo is called as soon as the socket is there."""
     first = driver.registration.first
-    require(first.info is not None, first.problem)
+    require(first.info is not None, first.problem or "there was no answer yet")
     return f"it answered after {first.info_seconds:.2f} seconds"
 
 
-@check(
+@at_start(
     MUST,
     core=True,
     expected=f"the type {calls.PLUGIN_TYPE}",
@@ -110,7 +110,7 @@ def says_that_it_is_a_dra_plugin(driver: DriverUnderTest) -> str:
     return f"the type is {kind}"
 
 
-@check(
+@at_start(
     MUST,
     core=True,
     expected=f"a DNS subdomain of at most {MAX_NAME} characters",
@@ -124,7 +124,7 @@ def has_a_valid_name(driver: DriverUnderTest) -> str:
     return f"the name is {name}"
 
 
-@check(
+@at_start(
     SHOULD,
     expected="no upper case characters",
     clause="spec.driver: It should use only lower case characters. (ResourceSlice, API reference)",
@@ -136,7 +136,7 @@ def has_a_name_in_lower_case(driver: DriverUnderTest) -> str:
     return f"the name is {name}"
 
 
-@check(
+@at_start(
     MUST,
     core=True,
     expected=f"nothing, or the absolute path of a unix socket, of at most {MAX_SOCKET_PATH} bytes",
@@ -156,7 +156,7 @@ def has_a_usable_endpoint(driver: DriverUnderTest) -> str:
     return f"the endpoint is {endpoint}"
 
 
-@check(
+@at_start(
     MUST,
     core=True,
     expected="v1.DRAPlugin or v1beta1.DRAPlugin, spelled like this",
@@ -172,7 +172,7 @@ def announces_known_versions(driver: DriverUnderTest) -> str:
     return f"the supported versions are: {', '.join(versions)}"
 
 
-@check(
+@at_start(
     SHOULD,
     expected="if v1.DRAPlugin is there, it stands before v1beta1.DRAPlugin",
     clause="A kubelet takes the first service of the list that it knows, not the newest. (kubelet, DRA manager)",
@@ -185,7 +185,24 @@ def announces_v1_first(driver: DriverUnderTest) -> str:
     return f"the order is {', '.join(known)}"
 
 
-@check(
+@at_start(
+    MUST,
+    core=True,
+    expected="success",
+    clause="NotifyRegistrationStatus: once the plugin is registered, the kubelet sends the status. "
+    "(pluginregistration, api.proto) A kubelet since 1.36 deregisters a driver that does not accept it.",
+)
+def accepts_its_registration(driver: DriverUnderTest) -> str:
+    """NotifyRegistrationStatus is called to say that the driver is registered."""
+    first = driver.registration.first
+    seconds = counted(round(time.monotonic() - driver.process.started_at), "second")
+    require(first.registered_at or first.problem, f"the registration was not over {seconds} after the start")
+    skip_if(first.stage in {"info", "type", "versions"}, f"a kubelet does not get this far: {first.problem}")
+    require(first.stage != "notify", first.problem)
+    return "it accepted it"
+
+
+@at_start(
     MUST,
     core=True,
     expected="success with an empty answer, from both methods",
@@ -214,23 +231,6 @@ def serves_what_it_announces(driver: DriverUnderTest) -> str:
                 raise Failure(message) from None
             require(not answer, f"the answer for no claims has the keys {some(list(answer))}")
     return f"it serves {', '.join(services)}"
-
-
-@check(
-    MUST,
-    core=True,
-    expected="success",
-    clause="NotifyRegistrationStatus: once the plugin is registered, the kubelet sends the status. "
-    "(pluginregistration, api.proto) A kubelet since 1.36 deregisters a driver that does not accept it.",
-)
-def accepts_its_registration(driver: DriverUnderTest) -> str:
-    """NotifyRegistrationStatus is called to say that the driver is registered."""
-    first = driver.registration.first
-    seconds = counted(round(time.monotonic() - driver.process.started_at), "second")
-    require(first.registered_at or first.problem, f"the registration was not over {seconds} after the start")
-    skip_if(first.stage in {"info", "type", "versions"}, f"a kubelet does not get this far: {first.problem}")
-    require(first.stage != "notify", first.problem)
-    return "it accepted it"
 
 
 # --- without restarts -------------------------------------------------------------------------------------------------
@@ -363,15 +363,13 @@ def registers_with_a_restarted_kubelet(driver: DriverUnderTest) -> Parts:
     back = driver.registration.returns["kubelet"]
     if back.exits and not back.problem:  # it may have ended just then by chance, so the kubelet restarts once more
         driver.kubelet.stop()
-        began = time.monotonic()
-        driver.kubelet.start()
-        back = driver.registration.wait(began)
+        back = driver.registration.after(driver.kubelet.start)
     require(not back.exits, f"it ended: {some(back.exits)}")
     require(not back.problem, back.problem)
     return f"it was registered again after {back.seconds:.1f} seconds"
 
 
-@check(
+@at_the_end(
     MUST,
     expected="it waits, and registers when the kubelet comes",
     clause="Nothing orders the starts of a driver's pod and of a kubelet: after a reboot, a static container runtime "
@@ -410,14 +408,12 @@ def removes_its_sockets(driver: DriverUnderTest) -> Parts:
     _ = driver.registration.instance
     yield
     after = driver.seen.ending
-    if after.status is None:
-        raise Skip("the driver did not end")
-    left = after.left
-    require(not left, f"{some(left)} is still there")
+    skip_if(after.status is None, "the driver did not end")
+    require(not after.left, f"{some(after.left)} is still there")
     return "they are gone"
 
 
-@check(
+@at_the_end(
     MUST,
     core=True,
     expected="the service socket can be reached when GetInfo was answered, at every start",
@@ -432,21 +428,3 @@ def serves_before_it_registers(driver: DriverUnderTest) -> str:
     problems = [one.ready_problem for one in seen if one.ready_problem]
     require(not problems, some(problems))
     return f"it could be reached at each of {counted(len(seen), 'registration')}"
-
-
-AT_START = (
-    makes_a_registration_socket,
-    answers_get_info,
-    says_that_it_is_a_dra_plugin,
-    has_a_valid_name,
-    has_a_name_in_lower_case,
-    has_a_usable_endpoint,
-    announces_known_versions,
-    announces_v1_first,
-    accepts_its_registration,
-    serves_what_it_announces,
-)
-AFTER_A_KILL = (replaces_stale_sockets, keeps_its_socket_names)
-CALM = (answers_get_info_again, survives_a_refused_registration, protects_its_sockets, serves_any_authority)
-AFTER_A_KUBELET_RESTART = (registers_with_a_restarted_kubelet,)
-AT_THE_END = (waits_for_a_late_kubelet, removes_its_sockets, serves_before_it_registers)

@@ -14,14 +14,13 @@ from attrs import frozen
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.calls import devices_in, require_unprepared
-from devicecore_tools.conformance.dra.cdi import UnresolvableError, resolve
-from devicecore_tools.conformance.dra.checks.cdi import directories
+from devicecore_tools.conformance.dra.checks.cdi import resolved
 from devicecore_tools.conformance.dra.checks.process import own_process
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
-from devicecore_tools.conformance.dra.steps import check
-from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, in_context, require, skip_if
+from devicecore_tools.conformance.dra.steps import at_the_end, check
+from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, in_context, require
 from devicecore_tools.testing.process import PluginProcess, StillRunningError
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
@@ -35,6 +34,7 @@ INSTANCES = "A kubelet keeps all instances of a driver and calls the newest that
 _ROUNDS, _CLAIMS = 5, 4
 _OVERLAP = 3.0  # seconds
 _ANSWER = 10.0  # seconds for a call
+_NOT_REGISTERED = "the second instance was not registered"
 
 
 @frozen
@@ -53,34 +53,26 @@ def require_instances(driver: DriverUnderTest) -> None:
 
 
 @contextmanager
-def two_instances(driver: DriverUnderTest) -> Iterator[Two]:
+def two_instances(
+    driver: DriverUnderTest, not_registered: Callable[[str], Exception] = lambda _: Skip(_NOT_REGISTERED)
+) -> Iterator[Two]:
     """Run a newer instance beside the driver, and end it.
 
-    Raises Skip if the driver does not support that, or the newer instance was not registered, which a check reports.
+    Raises what `not_registered` makes of the last output of the newer instance, if that was not registered: by default
+    Skip, because one check reports that.
     """
-    with _newer_instance(driver) as (old, process, find):
-        new = find()
-        if new is None:
-            raise Skip("a second instance was not registered")
-        yield Two(old, new, process)
-
-
-@contextmanager
-def _newer_instance(
-    driver: DriverUnderTest,
-) -> Iterator[tuple[DriverInstance, PluginProcess, Callable[[], DriverInstance | None]]]:
     old = driver.registration.reachable
     process = driver.process.spawn(NEWER_POD)
     paths = {old.path, old.endpoint}
 
     def find() -> DriverInstance | None:
-        return driver.process.wait(
-            lambda: next((one for one in driver.kubelet.registered if one.path not in paths), None),
-            driver.settings.returning,
-        )
+        return next((one for one in driver.kubelet.registered if one.path not in paths), None)
 
     try:
-        yield old, process, find
+        new = driver.process.wait(find, driver.settings.returning)
+        if new is None:
+            raise not_registered(process.last_output)
+        yield Two(old, new, process)
     finally:
         process.stop(grace=2.0)
         for one in driver.kubelet.registered:
@@ -114,13 +106,9 @@ def unprepare(instance: DriverInstance, claim: Claim) -> None:
 )
 def runs_beside_a_newer_instance(driver: DriverUnderTest) -> str:
     """A second instance is started, with another {pod_uid}, and both are called without claims."""
-    with _newer_instance(driver) as (old, process, find):
-        new = find()
-        last = f": {process.last_output}" if process.last_output else ""
-        require(new is not None, f"the second instance was not registered{last}")
-        for which, instance in (("older", old), ("newer", new)):
-            require(instance is not None and instance.is_registered, f"the {which} instance is no longer registered")
-            assert instance is not None  # noqa: S101 - for mypy
+    with two_instances(driver, lambda output: Failure(": ".join(filter(None, (_NOT_REGISTERED, output))))) as two:
+        for which, instance in (("older", two.old), ("newer", two.new)):
+            require(instance.is_registered, f"the {which} instance is no longer registered")
             with in_context(f"the {which} instance does not answer"):
                 instance.prepare((), _ANSWER)
     return "both answer"
@@ -179,17 +167,12 @@ def serializes_the_calls_of_two_instances(driver: DriverUnderTest) -> str:
                 done.result()
         names = {claim.uid: prepare(two.old, claim) for claim in claims}
         for claim in claims:
-            for name in names[claim.uid]:
-                try:
-                    resolve(name, directories(driver))
-                except UnresolvableError as error:
-                    skip_if(error.invalid, str(error))
-                    raise Failure(f"afterwards a claim is prepared, but {error}") from None
+            resolved(driver, names[claim.uid], "afterwards a claim is prepared, but ")
             unprepare(two.new, claim)
     return f"{counted(2 * len(claims) * _ROUNDS, 'claim')} were prepared and unprepared"
 
 
-@check(
+@at_the_end(
     MUST,
     expected="the newer instance is still registered and answers, and the slices are complete",
     clause=f"{INSTANCES} The older instance of a rolling update is ended when the newer one is ready.",
@@ -208,12 +191,28 @@ def leaves_a_newer_instance_alone_when_it_ends(driver: DriverUnderTest) -> str:
             require(two.new.is_registered, "the socket of the newer instance is gone")
             with in_context("the newer instance does not answer"):
                 two.new.prepare((), _ANSWER)
-            complete = driver.slices.wait_complete()
-            require(complete, "the pools are not complete afterwards")
+            require(driver.slices.wait_complete(), "the pools are not complete afterwards")
         finally:
             two.process.stop(grace=2.0)
             driver.process.start()
     return "the newer one goes on"
+
+
+@check(
+    MUST,
+    expected=f"at most {MAX_WRITES} writes of slices",
+    clause="Both instances publish the same pool. Each write reaches all schedulers and drivers that watch slices.",
+    needs=require_instances,
+)
+def does_not_fight_over_slices(driver: DriverUnderTest) -> str:
+    """Two instances run for some seconds, and the writes of slices are counted."""
+    with two_instances(driver):
+        before = len(driver.api.requests)
+        driver.process.pause(_OVERLAP)
+        made = driver.slices.writes(before)
+    text = f"{counted(len(made), 'write')} in {counted(_OVERLAP, 'second')}"
+    require(len(made) <= MAX_WRITES, text)
+    return text
 
 
 @check(
@@ -236,24 +235,7 @@ def survives_the_crash_of_a_newer_instance(driver: DriverUnderTest) -> str:
     return "the older one goes on"
 
 
-@check(
-    MUST,
-    expected=f"at most {MAX_WRITES} writes of slices",
-    clause="Both instances publish the same pool. Each write reaches all schedulers and drivers that watch slices.",
-    needs=require_instances,
-)
-def does_not_fight_over_slices(driver: DriverUnderTest) -> str:
-    """Two instances run for some seconds, and the writes of slices are counted."""
-    with two_instances(driver):
-        before = len(driver.api.requests)
-        driver.process.pause(_OVERLAP)
-        made = [one for one in driver.api.requests[before:] if one.resource == "resourceslices" and one.method != "GET"]
-    text = f"{counted(len(made), 'write')} in {counted(_OVERLAP, 'second')}"
-    require(len(made) <= MAX_WRITES, text)
-    return text
-
-
-@check(
+@at_the_end(
     SHOULD,
     expected="a call is answered, by the first process or by the second",
     clause="A pod that was deleted by force may still run when the next one starts. Either instance may end, but one "
@@ -280,13 +262,3 @@ def survives_a_second_start(driver: DriverUnderTest) -> str:
         second.stop(grace=2.0)
         driver.process.start()
     return f"the first goes on{ended.replace(', which', ', and the second has')}" if ended else "a call is answered"
-
-
-CALM = (
-    runs_beside_a_newer_instance,
-    shares_its_claims_between_instances,
-    serializes_the_calls_of_two_instances,
-    does_not_fight_over_slices,
-    survives_the_crash_of_a_newer_instance,
-)
-AT_THE_END = (leaves_a_newer_instance_alone_when_it_ends, survives_a_second_start)

@@ -20,12 +20,13 @@ from devicecore_tools.conformance.dra.checks.events import (
 )
 from devicecore_tools.conformance.dra.checks.registration import is_valid_name
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
-from devicecore_tools.conformance.dra.steps import Parts, across, check
+from devicecore_tools.conformance.dra.steps import Parts, across, at_start, at_the_end, check
 from devicecore_tools.conformance.model import Failure, Severity, Skip, does_not_apply_if, require, skip_if, some
 from devicecore_tools.testing.api_server import Answer, ApiError, Json
 from devicecore_tools.testing.api_server.shapes import wrong_types
 from devicecore_tools.testing.api_server.slice_rules import slice_causes
 from devicecore_tools.testing.api_server.versions import as_kept, version_of
+from devicecore_tools.testing.dra_pools import Slice
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
 
@@ -63,7 +64,7 @@ def attributes(driver: DriverUnderTest) -> Iterator[tuple[str, str, Any]]:
 # --- at the first start -----------------------------------------------------------------------------------------------
 
 
-@check(
+@at_start(
     MUST,
     core=True,
     expected="a first slice within the time for the start",
@@ -102,7 +103,7 @@ def _asked(driver: DriverUnderTest) -> str:
     return "its last requests were " + some([f"{one.method} {one.path}" for one in requests[-3:]])
 
 
-@check(
+@at_start(
     MUST,
     core=True,
     expected="as many slices of the highest generation as resourceSliceCount says, in each pool",
@@ -112,7 +113,7 @@ def _asked(driver: DriverUnderTest) -> str:
 )
 def completes_its_pools(driver: DriverUnderTest) -> str:
     """The slices of each pool are counted, until they are complete."""
-    require_slices(driver)
+    _ = published(driver)
     took = driver.slices.wait_for_pools()
     incomplete = [
         f"pool {pool.name} has {counted(len(pool.slices), 'slice')} of generation {pool.generation}, and "
@@ -125,14 +126,16 @@ def completes_its_pools(driver: DriverUnderTest) -> str:
     return f"{counted(len(pools), 'pool')} with {counted(devices, 'device')}"
 
 
-def require_slices(driver: DriverUnderTest) -> None:
-    """Skip the check if the driver has published nothing in the time that it has for that."""
+def published(driver: DriverUnderTest) -> list[Slice]:
+    """Return the driver's slices. Raises Skip if it has published none in the time that it has for that."""
     if not driver.slices.now():
         driver.slices.wait_for_pools()
-    skip_if(not driver.slices.now(), "the driver has published no slices")
+    found = driver.slices.now()
+    skip_if(not found, "the driver has published no slices")
+    return found
 
 
-@check(
+@at_start(
     MUST,
     core=True,
     expected="the name of GetInfo in spec.driver of every slice",
@@ -141,15 +144,15 @@ def require_slices(driver: DriverUnderTest) -> None:
 )
 def publishes_under_its_registered_name(driver: DriverUnderTest) -> str:
     """The driver's name in the slices is compared with the one of the registration."""
-    require_slices(driver)
+    found = published(driver)
     if not is_valid_name(driver.registration.name):
         raise Skip("no slice can have the name by which the driver has registered")
-    others = sorted({str(one["spec"].get("driver")) for one in driver.slices.now()} - {driver.registration.name})
+    others = sorted({str(one["spec"].get("driver")) for one in found} - {driver.registration.name})
     require(not others, f"it has registered as {driver.registration.name}, and publishes slices of {some(others)}")
     return f"the driver is {driver.registration.name} in both"
 
 
-@check(
+@at_start(
     MUST,
     core=True,
     expected="each name once in a pool",
@@ -163,7 +166,7 @@ def names_each_device_once(driver: DriverUnderTest) -> str:
     return "each name is there once"
 
 
-@check(
+@at_start(
     MUST,
     core=True,
     expected="no slice is refused",
@@ -187,7 +190,7 @@ def publishes_valid_slices(driver: DriverUnderTest) -> str:
     return f"{counted(len(sent), 'slice')} sent, all valid"
 
 
-@check(
+@at_start(
     MUST,
     core=True,
     expected="spec.nodeName is the name of the Node, in slices of devices of the node",
@@ -196,15 +199,14 @@ def publishes_valid_slices(driver: DriverUnderTest) -> str:
 )
 def names_its_node(driver: DriverUnderTest) -> str:
     """The field nodeName of each slice is read."""
-    require_slices(driver)
-    names = {str(one["spec"]["nodeName"]) for one in driver.slices.now() if "nodeName" in one["spec"]}
+    names = {str(one["spec"]["nodeName"]) for one in published(driver) if "nodeName" in one["spec"]}
     skip_if(not names, "its slices are not those of one node")
     other = sorted(names - {driver.environment.node})
     require(not other, f"spec.nodeName is {some(other)}, expected {driver.environment.node}")
     return f"spec.nodeName is {driver.environment.node}"
 
 
-@check(
+@at_start(
     SHOULD,
     expected="an owner reference to the Node with its UID",
     clause="A slice whose owner is the Node is deleted with it; otherwise, the devices of a node that is gone stay "
@@ -212,11 +214,11 @@ def names_its_node(driver: DriverUnderTest) -> str:
 )
 def is_owned_by_its_node(driver: DriverUnderTest) -> str:
     """The owners of the slices are read."""
-    require_slices(driver)
+    found = published(driver)
     uid = driver.api.get("Node", driver.environment.node)["metadata"]["uid"]
     without = [
         str(one["metadata"]["name"])
-        for one in driver.slices.now()
+        for one in found
         if "nodeName" in one["spec"]
         and not any(
             (owner.get("kind"), owner.get("uid")) == ("Node", uid)
@@ -227,7 +229,7 @@ def is_owned_by_its_node(driver: DriverUnderTest) -> str:
     return "the Node is the owner"
 
 
-@check(
+@at_start(
     SHOULD,
     expected="integers that are not negative; no such attribute if the NUMA node is not known",
     clause="Attributes of NUMA nodes are compared by matchAttribute: two devices with the value -1 for `not known` "
@@ -246,7 +248,7 @@ def numbers_numa_nodes_from_zero(driver: DriverUnderTest) -> str:
     return f"{counted(len(found), 'attribute')} of NUMA nodes"
 
 
-@check(
+@at_start(
     SHOULD,
     expected="dddd:bb:dd.f for pciBusID and pcidddd:bb for pcieRoot",
     clause="The standard attributes resource.kubernetes.io/pciBusID and pcieRoot have a fixed form, because devices of "
@@ -429,7 +431,7 @@ def asks_the_api_server_rarely(driver: DriverUnderTest) -> Parts:
     return text
 
 
-@check(
+@at_the_end(
     MUST,
     expected="the pools are complete in time, and no device is there twice",
     clause="An update of an object that was changed meanwhile is answered with the status 409, and the client has to "
@@ -459,7 +461,7 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
     return "the pools are complete"
 
 
-@check(
+@at_the_end(
     MUST,
     expected="it waits, or ends and is started again, and publishes when the API server is there",
     clause="Nothing orders the starts of a driver and of the API server.",
@@ -474,8 +476,9 @@ def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
         driver.process.pause(3.0)
     if driver.process.running is None or driver.process.running.status is not None:
         driver.process.start()
-    complete = driver.slices.wait_complete()
-    require(complete, f"there are no complete pools after the API server came back; {_asked(driver)}")
+    require(
+        driver.slices.wait_complete(), f"there are no complete pools after the API server came back; {_asked(driver)}"
+    )
     return "it published its pools when the API server was there"
 
 
@@ -491,21 +494,3 @@ def keeps_its_slices_at_sigterm(driver: DriverUnderTest) -> Parts:
     yield
     skip_if(not driver.seen.ending.had_slices, "there were no slices before its end")
     return "they stay" if driver.seen.ending.kept_slices else "it deletes them"
-
-
-AT_START = (
-    publishes_slices_in_time,
-    completes_its_pools,
-    publishes_under_its_registered_name,
-    names_each_device_once,
-    publishes_valid_slices,
-    names_its_node,
-    is_owned_by_its_node,
-    numbers_numa_nodes_from_zero,
-    spells_standard_attributes_as_others_do,
-)
-AFTER_A_KILL = (removes_obsolete_slices, leaves_slices_of_others_alone)
-AFTER_A_WIPE = (publishes_again_after_a_wipe,)
-WHILE_QUIET = (writes_no_slices_without_a_change, asks_the_api_server_rarely)
-AT_THE_END = (publishes_despite_conflicts, waits_for_a_late_api_server, keeps_its_slices_at_sigterm)
-LAST = (notices_a_wipe_right_after_an_update,)

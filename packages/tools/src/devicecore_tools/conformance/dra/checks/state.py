@@ -10,7 +10,7 @@ from contextlib import suppress
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.checks.events import CORRUPTION
-from devicecore_tools.conformance.dra.checks.prepare import error_for
+from devicecore_tools.conformance.dra.checks.prepare import try_to_prepare
 from devicecore_tools.conformance.dra.checks.unprepare import own_cdi_names, require_undone
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
@@ -120,14 +120,11 @@ def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:
         raise DoesNotApply("the driver keeps no files, or its CDI devices are not those of a claim")
     yield
     skip_if(driver.registration.returns["corrupted"].problem, "the driver did not start with damaged files")
-    other = driver.claims.create(driver.claims.request(1), driver.claims.allocation_of(device))
-    try:
-        return f"the error is: {error_for(driver, other)}"
-    except CallFailedError:
-        raise
-    except Failure:
-        left = sorted(set(names) & driver.environment.cdi_names())
-        require(not left, f"{device} was prepared for another claim, and the first claim has {', '.join(left)} still")
+    is_refused, sentence = try_to_prepare(driver, driver.claims.on(device))
+    if is_refused:
+        return sentence
+    left = sorted(set(names) & driver.environment.cdi_names())
+    require(not left, f"{device} was prepared for another claim, and the first claim has {', '.join(left)} still")
     return "it has released the device"
 
 
@@ -135,15 +132,10 @@ def _refuses_devices_in_use(driver: DriverUnderTest) -> bool:
     with driver.claims.owning([]):
         device = driver.claims.free_device(shared=False)
         _ = driver.calls.ready(devices=[device])
-        second = driver.claims.create(driver.claims.request(1), driver.claims.allocation_of(device))
         try:
-            driver.calls.prepared(second)
+            driver.calls.prepared(driver.claims.on(device))
         except Failure:
             return True
         finally:
             driver.calls.clean_up()
     return False
-
-
-ACROSS_A_CORRUPTION = (survives_a_corrupt_checkpoint, gives_no_device_twice_after_a_corruption)
-KILLS = (survives_a_kill_at_any_moment,)

@@ -8,22 +8,24 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.dra.calls import require_unprepared
 from devicecore_tools.conformance.dra.checks.events import KILL, LOSS, REBOOT
 from devicecore_tools.conformance.dra.checks.prepare import (
-    OTHER_DRIVER,
-    answer_to,
+    AT_ONCE,
+    FOREIGN,
+    all_at_once,
+    answers_for_each,
+    claim_with,
     delayed_reads,
     difference,
     require_alive,
-    require_keys,
     rows,
 )
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
-from devicecore_tools.conformance.dra.steps import Parts, across, check
-from devicecore_tools.conformance.model import Failure, Severity, Skip, checks_in, needed, require, skip_if, some
+from devicecore_tools.conformance.dra.steps import Parts, across, at_start, check
+from devicecore_tools.conformance.model import Severity, Skip, needed, require, skip_if, some
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
@@ -39,8 +41,6 @@ GONE = (
     "The claim object may be gone when NodeUnprepareResources is called, so the driver cannot read it. (kubeletplugin, "
     "DRAPlugin.UnprepareResourceClaims)"
 )
-_MANY = 8
-_AT_ONCE = 16
 _OVERLAPS = 25  # prepares and unprepares of one claim that overlap
 
 
@@ -57,10 +57,28 @@ def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
     return sorted(driver.environment.cdi_names() - before)
 
 
+def freed(driver: DriverUnderTest, claim: Claim) -> str:
+    """Check that another claim for the device of this one is prepared. Return a sentence about it."""
+    device = claim.devices[0]
+    driver.claims.forget(claim)
+    driver.calls.prepared(driver.claims.new(devices=[device]))
+    return f"{device} was prepared for another claim"
+
+
+def undone(driver: DriverUnderTest) -> Parts:
+    """The two parts of a check that a claim can be unprepared after an event, without CDI devices that stay."""
+    claim = driver.claims.new()
+    names = own_cdi_names(driver, claim)
+    yield
+    driver.calls.unprepared(claim)
+    require_undone(driver, names)
+    return "it was unprepared"
+
+
 # --- one claim --------------------------------------------------------------------------------------------------------
 
 
-@check(MUST, core=True, expected="an entry for the claim, without an error", clause=CONTRACT)
+@at_start(MUST, core=True, expected="an entry for the claim, without an error", clause=CONTRACT)
 def unprepares_a_claim(driver: DriverUnderTest) -> str:
     """A claim is prepared and unprepared."""
     claim = driver.calls.ready()
@@ -80,15 +98,7 @@ def unprepares_a_claim(driver: DriverUnderTest) -> str:
 )
 def answers_for_each_unprepared_claim(driver: DriverUnderTest) -> str:
     """One, two, and up to eight claims are unprepared with one request."""
-    count = 0
-    for count in sorted({1, min(2, len(driver.claims.allocatable)), min(_MANY, len(driver.claims.allocatable))}):
-        claims = [driver.claims.new(1) for _ in range(count)]
-        answer_to(driver, claims)
-        with needed("an answer"):
-            answer = driver.calls.unprepare(*claims)
-        require_keys(answer, claims)
-        driver.calls.clean_up()
-    return f"requests with up to {counted(count, 'claim')} had one entry for each"
+    return answers_for_each(driver, driver.calls.prepare, driver.calls.unprepare)
 
 
 @check(MUST, expected="success, twice", clause=UNKNOWN, found=("kubernetes-sigs/dra-driver-cpu#169",))
@@ -144,7 +154,7 @@ def unprepares_by_uid(driver: DriverUnderTest) -> str:
     return "the prepared claim stayed"
 
 
-@check(
+@at_start(
     MUST,
     core=True,
     expected="the device can be prepared for another claim at once",
@@ -158,9 +168,7 @@ def frees_the_device(driver: DriverUnderTest) -> str:
     first = driver.calls.ready(devices=[device])
     with needed("an unprepared claim"):
         driver.calls.unprepared(first)
-    driver.claims.forget(first)
-    driver.calls.prepared(driver.claims.new(devices=[device]))
-    return f"{device} was prepared for another claim"
+    return freed(driver, first)
 
 
 @check(
@@ -175,16 +183,11 @@ def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
     device = driver.claims.free_device()
     driver.calls.ready(devices=[device])
     driver.calls.clean_up()
-    allocation = driver.claims.allocation_of(device)
-    ghost = dict(allocation["devices"]["results"][0], device="no-such-device", request="r1")
-    allocation["devices"]["results"].append(ghost)
-    claim = driver.claims.create(driver.claims.request(1, 1), allocation)
+    claim = claim_with(driver, device, {"device": "no-such-device"})
     with suppress(CallFailedError):  # another check looks at how it fails
         driver.calls.prepare(claim)
     driver.calls.unprepared(claim)
-    driver.claims.forget(claim)
-    driver.calls.prepared(driver.claims.new(devices=[device]))
-    return "it was unprepared"
+    return f"it was unprepared, and then {freed(driver, claim)}"
 
 
 @check(
@@ -195,10 +198,7 @@ def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
 )
 def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
     """A claim is unprepared that is allocated a device of this driver and one of another."""
-    allocation = driver.claims.allocation_of(driver.claims.free_device())
-    foreign = {"request": "r1", "driver": OTHER_DRIVER, "pool": "elsewhere", "device": "device-of-others"}
-    allocation["devices"]["results"].append(foreign)
-    claim = driver.claims.create(driver.claims.request(1, 1), allocation)
+    claim = claim_with(driver, driver.claims.free_device(), FOREIGN)
     driver.calls.ready_devices(claim)
     driver.calls.unprepared(claim)
     return "it was unprepared"
@@ -214,19 +214,8 @@ def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
 )
 def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
     """Up to sixteen claims are unprepared by as many calls at once."""
-    claims = [driver.calls.ready(1) for _ in range(min(_AT_ONCE, len(driver.claims.allocatable)))]
-
-    def call(claim: Claim) -> str:
-        try:
-            driver.calls.unprepared(claim)
-        except (Failure, Skip) as error:
-            return str(error)
-        return ""
-
-    with ThreadPoolExecutor(len(claims)) as pool:
-        problems = [text for text in pool.map(call, claims) if text]
-    require(not problems, f"{len(problems)} of {len(claims)} calls failed: {some(problems)}")
-    return f"{counted(len(claims), 'call')} at once"
+    claims = [driver.calls.ready(1) for _ in driver.claims.allocatable[:AT_ONCE]]
+    return all_at_once(driver, claims, driver.calls.unprepared)
 
 
 @check(
@@ -281,7 +270,8 @@ def unprepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
         except CallFailedError as error:
             require(error.code != "DEADLINE_EXCEEDED", "there was no answer within 10 seconds")
             raise Skip(f"it needs an answer: {error}") from None
-    require(claim.uid not in answer or not answer[claim.uid].error, "it failed")
+    if claim.uid in answer:
+        require_unprepared(answer, claim)
     return "it was unprepared"
 
 
@@ -299,12 +289,7 @@ def unprepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
 )
 def unprepares_after_a_restart(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the driver is killed and started again, and the claim is unprepared."""
-    claim = driver.claims.new()
-    names = own_cdi_names(driver, claim)
-    yield
-    driver.calls.unprepared(claim)
-    require_undone(driver, names)
-    return "it was unprepared"
+    return (yield from undone(driver))
 
 
 @across(
@@ -322,9 +307,7 @@ def unprepares_a_claim_that_was_deleted_meanwhile(driver: DriverUnderTest) -> Pa
     driver.claims.delete_object(claim)
     yield
     driver.calls.unprepared(claim)
-    driver.claims.forget(claim)
-    driver.calls.prepared(driver.claims.new(devices=[device]))
-    return f"{device} was prepared for another claim"
+    return freed(driver, claim)
 
 
 @across(
@@ -352,16 +335,4 @@ def unprepares_after_a_reboot(driver: DriverUnderTest) -> Parts:
 )
 def unprepares_after_its_state_was_lost(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the driver is started without its state files, and the claim is unprepared."""
-    claim = driver.claims.new()
-    names = own_cdi_names(driver, claim)
-    yield
-    driver.calls.unprepared(claim)
-    require_undone(driver, names)
-    return "it was unprepared"
-
-
-ACROSS_A_KILL = (unprepares_after_a_restart, unprepares_a_claim_that_was_deleted_meanwhile)
-ACROSS_A_REBOOT = (unprepares_after_a_reboot,)
-ACROSS_A_LOSS = (unprepares_after_its_state_was_lost,)
-AT_START = (unprepares_a_claim, frees_the_device)
-CALM = checks_in(globals(), but_not=(AT_START, ACROSS_A_KILL, ACROSS_A_REBOOT, ACROSS_A_LOSS))
+    return (yield from undone(driver))

@@ -39,11 +39,6 @@ def not_prepared(problem: str) -> Said:
     return Said("FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {problem}", is_warning=True)
 
 
-def not_started(container: str, problem: str) -> Said:
-    """The settings of a container could not be made."""
-    return Said("Failed", f"Error: {problem}", is_warning=True, container=container)
-
-
 def killing(container: str) -> Said:
     """A container is stopped because its pod is deleted."""
     return Said("Killing", f"Stopping container {container}", container=container)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from attrs import field, frozen
 
+from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.quantity import Quantity
 from devicecore_tools.node.cluster.words.patches import Json, difference, with_transitions, written
 
@@ -30,6 +31,7 @@ _WELL = {
     "DiskPressure": ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
     "PIDPressure": ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 }
+_NO_DEVICES = NodeStatus()
 _NO_CONTAINERS = "devicecore allocates devices on this node and reports pods, but no container runs"
 _INFO: Mapping[str, str] = {
     **dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion", "kubeProxyVersion"), ""),
@@ -92,15 +94,11 @@ def node_object(node: NodeDescription, now: datetime) -> Json:
     }
 
 
-def node_status(node: NodeDescription, devices: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {})) -> Json:
-    """Return the fields of the Node's status that a kubelet owns, without the times of conditions.
-
-    Args:
-        node: the node.
-        devices: capacity and allocatable of its devices.
-    """
+def node_status(node: NodeDescription, devices: NodeStatus = _NO_DEVICES) -> Json:
+    """Return the fields of the Node's status that a kubelet owns, without the times of conditions."""
     pages = {"hugepages-1Gi": "0", "hugepages-2Mi": "0"}
-    capacity, allocatable = ({name: str(count) for name, count in counts.items()} for counts in devices)
+    counts = devices.capacity, devices.allocatable
+    capacity, allocatable = ({str(name): str(count) for name, count in one.items()} for one in counts)
     status: Json = {
         "capacity": _canonical({**pages, **node.capacity, **capacity}),
         "allocatable": _canonical({**pages, **node.capacity, **node.allocatable, **allocatable}),
