@@ -196,16 +196,12 @@ class ClusterNode:
         return status["capacity"].get(resource), status["allocatable"].get(resource)
 
     def lacks(self, pod: Pod) -> list[str]:
-        """Return the extended resources of which fewer are free here than one more pod needs at its peak, by name."""
+        """Return the resources of which there is too little here for one more pod."""
         allocatable = {name: count for name, count in self.status()["allocatable"].items() if isinstance(count, int)}
         used = Counter[str]()
         for running in self.pods:
             used.update(pod_request(running))
-        return [
-            name
-            for name, count in sorted(pod_request(pod).items())
-            if is_extended_resource(name) and count > max(0, allocatable.get(name, 0) - used[name])
-        ]
+        return lacking(pod, allocatable, used)
 
     def run(self, pod: Pod) -> Verdict:
         """Admit a pod, or admit again one that runs here already."""
@@ -283,6 +279,15 @@ class SimulatedProcess:
         except subprocess.TimeoutExpired:
             self.kill()
         self._commands.close()
+
+
+def lacking(pod: Pod, allocatable: Mapping[str, int], used: Mapping[str, int]) -> list[str]:
+    """Return the extended resources of which fewer are free than `pod` needs at its peak, by name."""
+    return [
+        name
+        for name, count in sorted(pod_request(pod).items())
+        if is_extended_resource(name) and count > max(0, allocatable.get(name, 0) - used.get(name, 0))
+    ]
 
 
 def schedule(pod: Pod, nodes: tuple[ClusterNode, ...]) -> ClusterNode | str:
