@@ -1,7 +1,7 @@
 """Every claim source keeps the contract, and broken ones are caught."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,9 +33,8 @@ class InMemory:
         del self.source.claims[key]
 
 
-@contextmanager
-def in_memory() -> Iterator[ClaimSourceHarness]:
-    yield InMemory()
+def in_memory() -> AbstractContextManager[ClaimSourceHarness]:
+    return nullcontext(InMemory())
 
 
 @frozen
@@ -141,10 +140,5 @@ BROKEN: dict[Check, type[MemoryClaims]] = {
 @pytest.mark.parametrize("check", CLAIM_SOURCE)
 def test_each_check_catches_a_source_that_breaks_its_sentence(check: Check) -> None:
     """A check that never fails checks nothing."""
-
-    @contextmanager
-    def broken() -> Iterator[ClaimSourceHarness]:
-        yield InMemory(BROKEN[check]())
-
     with pytest.raises(AssertionError):
-        check(broken)
+        check(lambda: nullcontext(InMemory(BROKEN[check]())))

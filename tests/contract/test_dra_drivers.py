@@ -1,7 +1,7 @@
 """Every driver transport keeps the contract, and broken ones are caught."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,9 +36,8 @@ class InMemory:
         return self.transport.register(driver, services=services)
 
 
-@contextmanager
-def in_memory() -> Iterator[DriverTransportHarness]:
-    yield InMemory()
+def in_memory() -> AbstractContextManager[DriverTransportHarness]:
+    return nullcontext(InMemory())
 
 
 class RefusedError(DraError):
@@ -190,9 +189,5 @@ def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, m
     """A check that never fails checks nothing."""
     monkeypatch.setattr(contract, "EVENT_TIMEOUT", 0.01)
 
-    @contextmanager
-    def broken() -> Iterator[DriverTransportHarness]:
-        yield InMemory(BROKEN[check]())
-
     with pytest.raises(AssertionError):
-        check(broken)
+        check(lambda: nullcontext(InMemory(BROKEN[check]())))

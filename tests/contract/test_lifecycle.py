@@ -93,8 +93,14 @@ class Harness:
             self.called_back(subject, action)
 
 
-def get(url: str) -> httpx2.Response:
-    return httpx2.get(url, timeout=PATIENCE, verify=False)  # no TLS: certificates take time to load
+def answers(url: str, code: int = 200) -> bool:
+    """Return whether a server listens, which answers with this code."""
+    try:
+        answer = httpx2.get(url, timeout=PATIENCE, verify=False)  # certificates take time to load
+    except httpx2.ConnectError:
+        return False
+    assert answer.status_code == code
+    return True
 
 
 # --- managers ---------------------------------------------------------------------------------------------------------
@@ -114,11 +120,11 @@ def device_managers() -> Iterator[LifecycleHarness]:
     )
 
 
-@contextmanager
-def dra_managers() -> Iterator[LifecycleHarness]:
-    yield Harness(
-        lambda: DraManager(MemoryDriverTransport(), MemoryClaims(), MemoryStore()), [dra_manager], DraManager.tick
-    )
+def dra_managers() -> AbstractContextManager[LifecycleHarness]:
+    def new() -> DraManager:
+        return DraManager(MemoryDriverTransport(), MemoryClaims(), MemoryStore())
+
+    return nullcontext(Harness(new, [dra_manager], DraManager.tick))
 
 
 # --- device plugins and DRA drivers over gRPC -------------------------------------------------------------------------
@@ -144,15 +150,10 @@ def plugin_transports() -> Iterator[LifecycleHarness]:
     with short_directory() as path:
         directory = Path(path)
 
-        @contextmanager
-        def other_owner() -> Iterator[None]:
-            with Listening(GrpcUnixTransport(directory)):
-                yield
-
         yield Harness(
             lambda: Listening(GrpcUnixTransport(directory, plugins_registry=directory / "registry")),
             [transport, listening, loop],
-            failing=other_owner,
+            failing=lambda: Listening(GrpcUnixTransport(directory)),
             directory=directory,
         )
 
@@ -281,7 +282,7 @@ def metrics_servers() -> Iterator[LifecycleHarness]:
         port = first.port
 
     def scrape(subject: MetricsServer) -> None:
-        assert get(subject.url).is_success
+        assert answers(subject.url)
 
     def call_back(subject: MetricsServer, action: Callable[[], object]) -> None:
         collector.action = action
@@ -300,16 +301,13 @@ def refusal_servers() -> Iterator[LifecycleHarness]:
     with endpoint.RefusalServer(place) as first:
         port = first.port
 
-    def ask(subject: endpoint.RefusalServer) -> bool:
-        try:
-            assert httpx2.get(f"https://{place}:{subject.port}/pods", verify=False, timeout=PATIENCE).is_client_error
-        except httpx2.ConnectError:
-            return False
-        return True
+    def new() -> endpoint.RefusalServer:
+        return endpoint.RefusalServer(place, port)
 
-    yield Harness(
-        lambda: endpoint.RefusalServer(place, port), [endpoint], ask, lambda: endpoint.RefusalServer(place, port)
-    )
+    def ask(subject: endpoint.RefusalServer) -> bool:
+        return answers(f"https://{place}:{subject.port}/pods", 404)
+
+    yield Harness(new, [endpoint], ask, failing=new)
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
@@ -350,16 +348,8 @@ def processes() -> Iterator[LifecycleHarness]:
 # --- an API server, and what talks to one -----------------------------------------------------------------------------
 
 
-@contextmanager
-def api_servers() -> Iterator[LifecycleHarness]:
-    def ask(subject: LocalApiServer) -> bool:
-        try:
-            assert get(f"{subject.url}/readyz").is_success
-        except httpx2.ConnectError:
-            return False
-        return True
-
-    yield Harness(LocalApiServer, [server, http], ask)
+def api_servers() -> AbstractContextManager[LifecycleHarness]:
+    return nullcontext(Harness(LocalApiServer, [server, http], lambda subject: answers(f"{subject.url}/readyz")))
 
 
 SERVE = """
@@ -568,12 +558,9 @@ def test_each_check_catches_an_object_that_breaks_its_sentence(
         made.append(kind(callback))
         return made[-1]
 
-    @contextmanager
-    def make() -> Iterator[LifecycleHarness]:
-        yield Harness(new, [sys.modules[__name__]], kind.use, failing, call_back)
-
+    harness = Harness(new, [sys.modules[__name__]], kind.use, failing, call_back)
     with pytest.raises(AssertionError) if kind is Careless else nullcontext():
-        check(make)
+        check(lambda: nullcontext(harness))
     for one in made:
         one.end_what_hangs()
     for thread in {*threading.enumerate()} - before:

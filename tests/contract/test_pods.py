@@ -3,7 +3,8 @@
 import json
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,8 @@ def keys(pods: Collection[Pod]) -> set[ContainerKey]:
     return {pod.key(container) for pod in pods for container in pod.containers}
 
 
-@contextmanager
-def in_memory(running: Collection[Pod]) -> Iterator[PodsHarness]:
-    yield InMemory(MemoryPods(ready=False, running=keys(running)))
+def in_memory(running: Collection[Pod], kind: type[MemoryPods] = MemoryPods) -> AbstractContextManager[PodsHarness]:
+    return nullcontext(InMemory(kind(ready=False, running=keys(running))))
 
 
 class InDirectory:
@@ -126,10 +126,5 @@ BROKEN: dict[Check, type[MemoryPods]] = {
 @pytest.mark.parametrize("check", POD_SOURCE)
 def test_each_check_catches_a_pod_source_that_breaks_its_sentence(check: Check) -> None:
     """A check that never fails checks nothing."""
-
-    @contextmanager
-    def broken(running: Collection[Pod]) -> Iterator[PodsHarness]:
-        yield InMemory(BROKEN[check](ready=False, running=keys(running)))
-
     with pytest.raises(AssertionError):
-        check(broken)
+        check(partial(in_memory, kind=BROKEN[check]))

@@ -4,7 +4,7 @@ import json
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -53,9 +53,8 @@ class InFile:
         return node["capacity"], node["allocatable"]
 
 
-@contextmanager
-def in_memory() -> Iterator[SinkHarness]:
-    yield InMemory()
+def in_memory() -> AbstractContextManager[SinkHarness]:
+    return nullcontext(InMemory())
 
 
 @contextmanager
@@ -186,9 +185,5 @@ def test_each_check_catches_a_sink_that_breaks_its_sentence(check: Check, monkey
     """A check that never fails checks nothing."""
     monkeypatch.setattr(contract, "EVENT_TIMEOUT", 0.5)
 
-    @contextmanager
-    def broken() -> Iterator[SinkHarness]:
-        yield InMemory(BrokenSink(wrong=BROKEN[check]))
-
     with pytest.raises(AssertionError):
-        check(broken)
+        check(lambda: nullcontext(InMemory(BrokenSink(wrong=BROKEN[check]))))

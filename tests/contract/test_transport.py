@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from itertools import count
 from pathlib import Path
 
@@ -44,9 +44,8 @@ class InMemory:
         return self.transport.connect(plugin)
 
 
-@contextmanager
-def in_memory() -> Iterator[contracts.TransportHarness]:
-    yield InMemory()
+def in_memory() -> AbstractContextManager[contracts.TransportHarness]:
+    return nullcontext(InMemory())
 
 
 class Served:
@@ -345,12 +344,8 @@ def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, m
     """A check that never fails checks nothing; these do not have to be waited for as long as real ones."""
     monkeypatch.setattr(contracts.connected, "EVENT_TIMEOUT", 0.3)
 
-    @contextmanager
-    def broken() -> Iterator[contracts.TransportHarness]:
-        yield InMemory(BROKEN[check]())
-
     with pytest.raises(AssertionError):
-        check(broken)
+        check(lambda: nullcontext(InMemory(BROKEN[check]())))
 
 
 class WaitsForever:
@@ -377,9 +372,5 @@ def test_each_check_catches_a_transport_that_waits_for_ever_or_takes_any_place(
     """A check that never fails checks nothing."""
     monkeypatch.setattr(contract, "EVENT_TIMEOUT", 0.3)
 
-    @contextmanager
-    def broken(_: float) -> Iterator[contracts.RemoteTransportHarness]:
-        yield WaitsForever()
-
     with pytest.raises(AssertionError):
-        check(broken)
+        check(lambda _: nullcontext(WaitsForever()))
