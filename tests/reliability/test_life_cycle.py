@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
@@ -35,6 +36,7 @@ from devicecore.adapters.memory import MemoryPods, MemorySink, MemoryStore, Memo
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.checkpoint import decode
+from devicecore.domain.dra.model import ClaimKey, ClaimUid, ResourceClaim
 from devicecore.domain.errors import (
     CalledFromInsideError,
     DeviceCoreError,
@@ -45,6 +47,7 @@ from devicecore.domain.errors import (
     SinkError,
 )
 from devicecore.domain.events import Event, PluginRegistered
+from devicecore.domain.model import PodClaim
 from devicecore.domain.notifications import Allocated, Notification
 from devicecore.dra_manager import DraManager
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
@@ -391,21 +394,17 @@ def test_a_plugin_that_admits_the_pod_it_is_asked_for_is_an_error() -> None:
 # --- before a start ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda manager: manager.admit(pod("p")),
-        lambda manager: manager.allocate(pod("p"), "main"),
-        lambda manager: manager.start_container(pod("p"), "main"),
-        lambda manager: manager.evict(["p"]),
-        lambda manager: manager.tick(),
-    ],
-    ids=["admit", "allocate", "start_container", "evict", "tick"],
-)
-def test_use_before_the_start_is_an_error(call: Callable[[DeviceManager], object]) -> None:
+def test_use_before_the_start_is_an_error() -> None:
     manager = DeviceManager(MemoryTransport(), MemoryStore(), MemorySink())
-    with pytest.raises(ManagerNotStartedError, match=r"not started: call start\(\) first, or use"):
-        call(manager)
+    for call in (
+        partial(manager.admit, pod("p")),
+        partial(manager.allocate, pod("p"), "main"),
+        partial(manager.start_container, pod("p"), "main"),
+        partial(manager.evict, [PodUid("p")]),
+        manager.tick,
+    ):
+        with pytest.raises(ManagerNotStartedError, match=r"not started: call start\(\) first, or use"):
+            call()
     manager.stop()
     assert manager.status == NodeStatus()
     assert manager.wait_for(lambda _: True, 0) == NodeState()
@@ -414,13 +413,16 @@ def test_use_before_the_start_is_an_error(call: Callable[[DeviceManager], object
 # --- after a fork -----------------------------------------------------------------------------------------------------
 
 
+NOTHING_RAISED = "nothing was raised"
+
+
 def in_fork(action: Callable[[], object]) -> str:
     """Call `action` in a forked process; return the class and the text of the error that it raises."""
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:
         gc.disable()  # collecting what other tests left may wait for threads that the fork does not have
-        message = "nothing was raised"
+        message = NOTHING_RAISED
         try:
             action()
         except BaseException as error:  # noqa: BLE001 - the parent looks at it
@@ -439,23 +441,23 @@ def in_fork(action: Callable[[], object]) -> str:
         return said.read()
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda manager: manager.start(),
-        lambda manager: manager.stop(),
-        lambda manager: manager.admit(pod("q")),
-        lambda manager: manager.allocate(pod("q"), "main"),
-        lambda manager: manager.start_container(pod("p"), "main"),
-        lambda manager: manager.evict(["p"]),
-        lambda manager: manager.update_allocated_devices(),
-        lambda manager: manager.tick(),
-        lambda manager: manager.wait_for(lambda _: False, LIMIT),
-    ],
-    ids=["start", "stop", "admit", "allocate", "start_container", "evict", "update", "tick", "wait_for"],
-)
-def test_use_after_a_fork_is_an_error(call: Callable[[DeviceManager], object]) -> None:
+in_a_fork = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
+
+
+def assert_all_refused(calls: Sequence[Callable[[], object]]) -> None:
+    """Check in a fork that each call is an error at once."""
+    parent = os.getpid()
+
+    def use() -> None:
+        for call in calls:
+            with pytest.raises(ForkedError, match=f"^this was started in process {parent}"):
+                call()
+
+    assert in_fork(use) == NOTHING_RAISED
+
+
+@in_a_fork
+def test_use_of_a_device_manager_after_a_fork_is_an_error() -> None:
     """This holds even if a thread that does not exist in the fork held a lock."""
     store, transport, gate = Store(), Transport(), Gate(LIMIT)
     with DeviceManager(transport, store, MemorySink()) as manager:
@@ -464,31 +466,75 @@ def test_use_after_a_fork_is_an_error(call: Callable[[DeviceManager], object]) -
         store.before_save = gate.wait
         saving = in_thread(manager.admit, pod("slow"))
         assert gate.reached.wait(LIMIT)
-        raised = in_fork(lambda: call(manager))
+        assert_all_refused(
+            [
+                *(manager.start, manager.stop, manager.update_allocated_devices, manager.tick),
+                partial(manager.admit, pod("q")),
+                partial(manager.allocate, pod("q"), "main"),
+                partial(manager.start_container, pod("p"), "main"),
+                partial(manager.evict, [PodUid("p")]),
+                partial(manager.wait_for, lambda _: False, LIMIT),
+            ]
+        )
         gate.release()
         saving.result(LIMIT)
-        assert raised.startswith(f"{ForkedError.__name__}: this was started in process {os.getpid()}")
         assert isinstance(manager.admit(pod("q")), Admitted)
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
+KEY = ClaimKey("default", "claim")
+
+
+def pod_with_claim(name: str) -> Pod:
+    return Pod(PodUid(name), name=name, claims=(PodClaim("mine", KEY.name),), containers=(Container("main"),))
+
+
+def dra_manager(store: Store) -> DraManager:
+    claims = MemoryClaims()
+    claims.put(ResourceClaim(KEY, ClaimUid("c"), "", (), frozenset({"p", "slow"})))  # no driver has to be asked
+    return DraManager(MemoryDriverTransport(), claims, store, pods=MemoryPods())
+
+
+@in_a_fork
+def test_use_of_a_dra_manager_after_a_fork_is_an_error() -> None:
+    """This holds even if a thread that does not exist in the fork held a lock and the turn of the pod."""
+    store, gate, slow = Store(), Gate(LIMIT), pod_with_claim("slow")
+    with dra_manager(store) as manager:
+        manager.prepare(pod_with_claim("p"))
+        store.before_save = gate.wait
+        preparing = in_thread(manager.prepare, slow)
+        assert gate.reached.wait(LIMIT)
+        assert_all_refused(
+            [
+                *(manager.start, manager.stop, manager.tick, manager.reconcile, manager.wipe_slices),
+                *(partial(manager.prepare, slow), partial(manager.unprepare, slow.uid)),
+            ]
+        )
+        gate.release()
+        preparing.result(LIMIT)
+        assert manager.claims.claims[KEY].pods == {"p", "slow"}
+
+
+@in_a_fork
 def test_a_fork_can_read_the_state_of_its_parent() -> None:
     """Methods that take no lock work, and a manager that was not started can be started in the fork."""
     transport = Transport()
-    unused = DeviceManager(Transport(), Store(), MemorySink())
+    unused, unused_dra = DeviceManager(Transport(), Store(), MemorySink()), dra_manager(Store())
 
     def look() -> None:
         assert list(manager.state.ledger.allocations) == ["p"]
         assert manager.status.capacity == {GPU: 4}
         assert manager.options(pod("p"), "main") is not None
         assert GPU in manager.topology_hints(pod("q")) or manager.topology_hints(pod("q")) == {}
-        unused.start()
-        unused.stop()
+        assert dra.claim_devices(pod_with_claim("p"), "main") == ()
+        assert dra.might_need_unprepare(PodUid("p"))
+        with unused, unused_dra:
+            unused_dra.prepare(pod_with_claim("p"))
 
-    with DeviceManager(transport, Store(), MemorySink()) as manager:
+    with DeviceManager(transport, Store(), MemorySink()) as manager, dra_manager(Store()) as dra:
         transport.connect(gpus())
         manager.admit(pod("p"))
-        assert in_fork(look) == "nothing was raised"
+        dra.prepare(pod_with_claim("p"))
+        assert in_fork(look) == NOTHING_RAISED
 
 
 # --- a disk that hangs ------------------------------------------------------------------------------------------------
