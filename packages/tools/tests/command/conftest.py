@@ -3,23 +3,42 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
+from devicecore_tools.command.main import main
 from tests.forks import Fork
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def run_here(arguments: Sequence[str], stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    """Run `devicecore` in this process."""
+    raw = {"stdin": BytesIO(stdin.encode()), "stdout": BytesIO(), "stderr": BytesIO()}
+    with pytest.MonkeyPatch.context() as patched:
+        for name, stream in raw.items():
+            patched.setattr(sys, name, TextIOWrapper(stream, "utf-8", write_through=True))
+        try:
+            status = main(arguments)
+        except SystemExit as error:
+            status = int(error.code or 0)
+        output, errors = (raw[name].getvalue().decode() for name in ("stdout", "stderr"))
+    return subprocess.CompletedProcess(arguments, status, output, errors)
 
 
 @pytest.fixture(scope="session")
 def devicecore() -> Run:
     """Run `devicecore` to its end; `stdin` is its input, and what is given by name its environment.
 
-    A command with an environment is started anew, because some variables matter only when Python starts.
+    `devicecore checkpoint` runs in this process, because it only reads files and prints. A command with an environment
+    is started anew, because some variables matter only when Python starts.
     """
 
     def run(*arguments: str, stdin: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
+        if not environment and arguments[:1] == ("checkpoint",):
+            return run_here(arguments, stdin)
         if not environment:
             with Fork(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
                 try:
