@@ -13,7 +13,7 @@ import pytest
 from devicecore_tools.testing.api_server import LocalApiServer
 from tests.claims import DRIVER, claim, pod
 from tests.e2e.claim_world import ClaimWorld
-from tests.e2e.world import Json
+from tests.e2e.world import Json, phases
 
 from devicecore.adapters.pod_resources import PodResourcesClient
 from devicecore.domain.dra.state_file import decode
@@ -32,10 +32,6 @@ def world(directory: Path) -> Iterator[ClaimWorld]:
         yield world
 
 
-def phases(state: Json) -> dict[str, str]:
-    return {pod["name"]: pod["phase"] for pod in state["pods"]}
-
-
 def is_served(state: Json) -> bool:
     return any(instance["connected"] for driver in state["drivers"] for instance in driver["instances"])
 
@@ -51,7 +47,7 @@ def test_a_claim_is_prepared_and_released_once_whatever_is_killed(world: ClaimWo
     world.wait_until_running("a")
     world.kill_driver()
     world.start_driver()
-    world.wait_for(is_served)
+    world.kubelet.wait_for(is_served)
     assert world.calls() == ["prepared"]  # nobody was asked twice
     world.put("b", pod("b"))
     world.wait_until_running("a", "b")
@@ -68,12 +64,12 @@ def test_a_claim_is_prepared_and_released_once_whatever_is_killed(world: ClaimWo
     assert world.calls() == ["prepared", "prepared"]
     world.kill_driver()
     world.remove("b")
-    state = world.wait_for(lambda state: state["claims"] and state["claims"][0]["reason"], settled=False)
+    state = world.kubelet.wait_for(lambda state: state["claims"] and state["claims"][0]["reason"], settled=False)
     assert (state["claims"][0]["phase"], state["pods"]) == ("releasing", [])
     world.kill_kubelet()
     world.start()
     world.start_driver()
-    world.wait_for(lambda state: not state["claims"])
+    world.kubelet.wait_for(lambda state: not state["claims"])
     assert world.calls() == ["prepared", "prepared", "released"]
     assert world.cdi_files() == []
     assert decode((world.root / "dra_manager_state").read_bytes()).entries == ()
@@ -81,7 +77,7 @@ def test_a_claim_is_prepared_and_released_once_whatever_is_killed(world: ClaimWo
 
 
 def test_a_driver_that_hangs_delays_no_plugin_and_no_end_of_the_process(world: ClaimWorld) -> None:
-    plugin = world.plugin("acme.io/nic", 2)
+    world.plugin("acme.io/nic", 2)
     world.start_driver()
     world.put("claims", claim(device="dev-1"), claim("other", device="dev-2"))
     world.put("a", pod("a"))
@@ -90,16 +86,15 @@ def test_a_driver_that_hangs_delays_no_plugin_and_no_end_of_the_process(world: C
     world.driver.signal(signal.SIGSTOP)
     world.put("hung", pod("hung", "other"))
     world.remove("a")
-    world.wait_for(lambda state: phases(state) == {"hung": "Pending"}, settled=False)
+    world.kubelet.wait_for(lambda state: phases(state) == {"hung": "Pending"}, settled=False)
     world.put("nic", plain("nic", "acme.io/nic"))
-    world.wait_for(lambda state: phases(state).get("nic") == "Running", settled=False)
+    world.kubelet.wait_for(lambda state: phases(state).get("nic") == "Running", settled=False)
     assert world.calls() == ["prepared"]
     assert world.end_kubelet() == 0  # within 5 seconds: then it would be ended by force, with status 1
     world.driver.signal(signal.SIGCONT)
     world.start()
-    world.wait_for(lambda state: phases(state) == {"hung": "Running", "nic": "Running"})
+    world.kubelet.wait_for(lambda state: phases(state) == {"hung": "Running", "nic": "Running"})
     assert [one["name"] for one in world.kubelet.states[-1]["claims"]] == ["other"]
-    plugin.kill()
 
 
 def test_claims_of_an_api_server_are_prepared_and_slices_are_deleted(world: ClaimWorld) -> None:
@@ -122,7 +117,7 @@ def test_claims_of_an_api_server_are_prepared_and_slices_are_deleted(world: Clai
         world.start()
         server.wait_for(lambda: [one["metadata"]["name"] for one in server.objects("ResourceSlice")] == ["others"])
         refused = "prepare dynamic resources: pod a (u-a) is not allowed to use ResourceClaim shared"
-        world.wait_for(lambda state: state["pods"][0]["reason"].startswith(refused), settled=False)
+        world.kubelet.wait_for(lambda state: state["pods"][0]["reason"].startswith(refused), settled=False)
         allocation = claim(device="dev-1")["status"]["allocation"]
         reserved = [{"resource": "pods", "name": "a", "uid": "u-a"}]
         server.change(

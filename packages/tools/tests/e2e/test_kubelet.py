@@ -7,21 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.world import PATIENCE, Json, Kubelet, Plugin, World, holdings
+from tests.e2e.world import PATIENCE, Json, Kubelet, Plugin, World, holdings, phases
 
 GPU, NIC, FILE = "acme.io/gpu", "acme.io/nic", "acme.io/file"
 
 
-def manifest(name: str, gpus: int, nics: int = 0, files: int = 0, *, sidecar: bool = False) -> str:
+def pod(name: str, gpus: int, nics: int = 0, files: int = 0, *, sidecar: bool = False) -> Json:
     limits = {resource: count for resource, count in {GPU: gpus, NIC: nics, FILE: files}.items() if count}
     spec: Json = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
     if sidecar:
         spec["initContainers"] = [{"name": "proxy", "restartPolicy": "Always", "resources": {"limits": {GPU: "1000m"}}}]
-    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
-
-
-def phases(state: Json) -> dict[str, str]:
-    return {pod["name"]: pod["phase"] for pod in state["pods"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 def of(pod: str, state: Json) -> Json:
@@ -35,12 +31,12 @@ def world(directory: Path) -> Iterator[World]:
 
 
 def test_all_sources_agree_whenever_nothing_is_under_way(world: World) -> None:
-    world.write("a.json", manifest("a", 2, 1, 1, sidecar=True))  # before there is a plugin
+    world.put("a", pod("a", 2, 1, 1, sidecar=True))  # before there is a plugin
     gpus = world.plugin(GPU, 4, "--numa-nodes", "0,1")
     world.plugin(NIC, 2)
     files = world.watched_plugin(FILE, 2)
     kubelet = world.start()
-    state = kubelet.wait_for(lambda state: phases(state) == {"a": "Running"})
+    state = world.wait_until_running("a")
     assert len(of("a", state)) == 5
     world.check_all_sources(state)
     pods_come_and_change(world, kubelet)
@@ -49,7 +45,7 @@ def test_all_sources_agree_whenever_nothing_is_under_way(world: World) -> None:
     a_plugin_is_killed(world, kubelet, gpus)
     files.kill()
     world.check_all_sources(kubelet.wait_for(lambda state: state["allocatable"][FILE] == 0))
-    (world.manifests / "a.json").unlink()
+    world.remove("a")
     state = kubelet.wait_for(lambda state: not state["pods"])
     assert holdings(state) == set()
     world.check_all_sources(state)
@@ -58,21 +54,21 @@ def test_all_sources_agree_whenever_nothing_is_under_way(world: World) -> None:
 
 
 def pods_come_and_change(world: World, kubelet: Kubelet) -> None:
-    world.write("b.json", manifest("b", 1))
-    world.write("broken.yaml", "apiVersion: v1\nkind: Pod\nmetadata: [broken]")
+    world.put("b", pod("b", 1))
+    world.put("broken", "apiVersion: v1\nkind: Pod\nmetadata: [broken]")
     state = kubelet.wait_for(lambda state: len(phases(state)) == 2 and state["problems"])
     assert phases(state) == {"a": "Running", "b": "Running"}
     (problem,) = state["problems"]
     assert (problem["file"], problem["line"], problem["field"]) == ("broken.yaml", 3, "metadata")
     world.check_all_sources(state)
-    world.write("c.json", manifest("c", 2))  # none are left
+    world.put("c", pod("c", 2))  # none are left
     state = kubelet.wait_for(lambda state: "c" in phases(state))
     assert phases(state)["c"] == "Pending"
     assert f"requested number of devices unavailable for {GPU}" in state["pods"][-1]["reason"]
     world.check_all_sources(state)
-    (world.manifests / "broken.yaml").unlink()
-    (world.manifests / "c.json").unlink()
-    world.write("b.json", manifest("b", 0, 1))  # a changed pod is a new pod
+    world.remove("broken")
+    world.remove("c")
+    world.put("b", pod("b", 0, 1))  # a changed pod is a new pod
     state = kubelet.wait_for(lambda state: {device[3] for device in of("b", state)} == {NIC})
     assert not state["problems"]
     world.check_all_sources(state)
@@ -91,8 +87,8 @@ def a_device_becomes_unhealthy(world: World, kubelet: Kubelet, gpus: Plugin) -> 
 
 def the_kubelet_is_killed(world: World, kubelet: Kubelet) -> Kubelet:
     before = of("a", kubelet.states[-1])
-    assert kubelet.end(signal.SIGKILL) == -signal.SIGKILL
-    (world.manifests / "b.json").unlink()  # while no kubelet runs
+    world.kill_kubelet()
+    world.remove("b")  # while no kubelet runs
     kubelet = world.start()
     state = kubelet.wait_for(lambda state: state["allocatable"] == {GPU: 4, NIC: 2, FILE: 2})
     assert phases(state) == {"a": "Running"}
@@ -121,9 +117,9 @@ def test_a_change_is_acted_on_soon_and_idling_costs_next_to_nothing(world: World
     for name in wanted:
         began = time.monotonic()
         if name:
-            world.write("pod.json", manifest(name, 1))
+            world.put("pod", pod(name, 1))
         else:
-            (world.manifests / "pod.json").unlink()
+            world.remove("pod")
         kubelet.wait_for(lambda state, name=name: phases(state) == ({name: "Running"} if name else {}))  # type: ignore[misc] # mypy cannot infer it
         took.append(time.monotonic() - began)
     # The better one of each kind: the machine may have something else to do.
@@ -141,9 +137,9 @@ def test_a_change_is_acted_on_soon_and_idling_costs_next_to_nothing(world: World
 def test_an_api_server_that_is_away_misses_nothing_but_what_is_over(world: World) -> None:
     world.api.stop()
     world.plugin(GPU, 4)
-    world.write("a.json", manifest("a", 1))
+    world.put("a", pod("a", 1))
     kubelet = world.start()
-    kubelet.wait_for(lambda state: phases(state) == {"a": "Running"})
+    world.wait_until_running("a")
     world.api.start()
     world.api.wait_for(lambda: world.published()[0].get(GPU) == 4, PATIENCE)
     world.check_all_sources(kubelet.states[-1])
@@ -156,10 +152,9 @@ def test_a_plugin_that_does_not_answer_delays_no_other_pod(world: World) -> None
     kubelet = world.start()
     kubelet.wait_for(lambda state: set(state["capacity"]) == {"acme.io/hung", GPU})
     hung.process.send_signal(signal.SIGSTOP)
-    for number in range(40):
-        world.write(f"a{number}.json", manifest(f"a{number}", 1).replace(GPU, "acme.io/hung"))
-    world.write("a.json", manifest("a", 1).replace(GPU, "acme.io/hung"))
-    world.write("b.json", manifest("b", 1))
+    for name in ("a", *(f"a{number}" for number in range(40))):
+        world.put(name, json.dumps(pod(name, 1)).replace(GPU, "acme.io/hung"))
+    world.put("b", pod("b", 1))
 
     def b_runs() -> bool:
         return any(phases(state).get("b") == "Running" for state in kubelet.states)

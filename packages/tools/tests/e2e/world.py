@@ -94,69 +94,112 @@ class Kubelet:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-class World:
-    """Everything, in one directory. A context manager that leaves nothing running."""
+class KubeletWorld:
+    """The kubelet and its plugins, in one directory. A context manager that leaves nothing running."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, node: str = NODE) -> None:
+        self.directory = directory
         self.root = directory / "root"
         self.manifests = directory / "pods"
         self.log = directory / "kubelet.log"
-        for name in ("device-plugins", "plugins_registry"):
-            (self.root / name).mkdir(0o750, parents=True)
-        self.manifests.mkdir()
-        self.api = NodeServer()
-        self.api.add_node(NODE, FOREIGN)
-        self._directory = directory
+        places = (self.root / name for name in ("device-plugins", "plugins_registry", "plugins"))
+        for place in (*places, self.manifests, directory / "cdi"):
+            place.mkdir(0o750, parents=True)
+        self.kubeconfig: Path | None = None
+        self.node = node
         self.plugins: list[Plugin] = []
-        self.kubelet: Kubelet | None = None
+        self.kubelets: list[Kubelet] = []
 
     def __enter__(self) -> Self:
-        self.api.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.kubelet is not None and self.kubelet.process.poll() is None:
-            self.kubelet.end(signal.SIGKILL)
+        if self.kubelets and self.kubelet.process.poll() is None:
+            self.kill_kubelet()
         for plugin in self.plugins:
             if plugin.process.poll() is None:
                 plugin.kill()
-        self.api.stop()
 
     @property
-    def arguments(self) -> list[str]:
-        return [
-            *("--root", str(self.root), "--manifests", str(self.manifests), "--numa-nodes", "0,1"),
-            *("--node-name", NODE, "--kubeconfig", str(self.api.config(self._directory))),
-        ]
+    def kubelet(self) -> Kubelet:
+        """The kubelet that was started last."""
+        return self.kubelets[-1]
 
     def start(self) -> Kubelet:
+        """Start a kubelet."""
         self.log.write_text("")
-        self.kubelet = Kubelet(*self.arguments, "--metrics-port", "0", log=self.log)
+        arguments = ["--root", self.root, "--manifests", self.manifests, "--numa-nodes", "0,1"]
+        arguments += ["--node-name", self.node, "--metrics-port", "0"]
+        arguments += ["--kubeconfig", self.kubeconfig] if self.kubeconfig is not None else []
+        self.kubelets.append(Kubelet(*map(str, arguments), log=self.log))
         return self.kubelet
 
+    def kill_kubelet(self) -> None:
+        """Kill the kubelet, which can do nothing about it."""
+        assert self.kubelet.end(signal.SIGKILL) == -signal.SIGKILL
+
+    def end_kubelet(self) -> int:
+        """Ask the kubelet to end; return its exit status."""
+        return self.kubelet.end(signal.SIGTERM)
+
     def plugin(self, resource: str, count: int, *more: str) -> Plugin:
-        """One that registers with the kubelet, and obeys."""
+        """Start a plugin that registers with the kubelet, and obeys."""
         directory = str(self.root / "device-plugins")
         options = ("--count", str(count), "--socket-dir", directory, "--commands")
         return self._plugin("simulated", resource, *options, *more)
 
     def watched_plugin(self, resource: str, count: int) -> Plugin:
-        """One that the kubelet's plugin watcher finds."""
-        files = self._directory / "files"
+        """Start a plugin that the kubelet's plugin watcher finds."""
+        files = self.directory / "files"
         files.mkdir()
         for number in range(count):
             (files / f"file-{number}").touch()
         return self._plugin("directory", resource, "--registry", str(self.root / "plugins_registry"), str(files))
 
     def _plugin(self, kind: str, resource: str, *more: str) -> Plugin:
-        plugin = Plugin(kind, "--resource", resource, *more, log=self._directory / "plugins.log")
+        plugin = Plugin(kind, "--resource", resource, *more, log=self.directory / "plugins.log")
         self.plugins.append(plugin)
         return plugin
 
-    def write(self, name: str, text: str) -> None:
-        (self.manifests / name).write_text(text)
+    def put(self, name: str, *objects: Json | str) -> None:
+        """Write a manifest of these objects, or of a text as it is."""
+        unfinished = self.manifests / f".{name}"  # a name that does not count
+        unfinished.write_text("\n---\n".join(one if isinstance(one, str) else json.dumps(one) for one in objects))
+        unfinished.rename(self.manifests / f"{name}.yaml")
 
-    # --- the sources ------------------------------------------------------------------------------------------------
+    def remove(self, *names: str) -> None:
+        """Delete manifests."""
+        for name in names:
+            (self.manifests / f"{name}.yaml").unlink()
+
+    def wait_until_running(self, *names: str) -> Json:
+        """Return the first state with these pods and no others, all of them running."""
+        return self.kubelet.wait_for(lambda state: phases(state) == dict.fromkeys(names, "Running"))
+
+    def metrics(self) -> str:
+        """Return the metrics of the kubelet."""
+        (url,) = re.findall(r"metrics at (\S+)", self.log.read_text())
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - our own
+            text: str = answer.read().decode()
+        return text
+
+
+class World(KubeletWorld):
+    """Besides an API server that has the Node; and whether all sources say the same."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.api = NodeServer()
+        self.api.add_node(NODE, FOREIGN)
+
+    def __enter__(self) -> Self:
+        self.api.start()
+        self.kubeconfig = self.api.config(self.directory)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        self.api.stop()
 
     def check_all_sources(self, state: Json) -> None:
         """Check that every source says what `state` says. Nothing may be under way."""
@@ -212,12 +255,14 @@ class World:
 
     def in_metrics(self) -> Json:
         """What the metrics say: devices by resource and state."""
-        (url,) = re.findall(r"metrics at (\S+)", self.log.read_text())
-        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - our own
-            text = answer.read().decode()
+        text = self.metrics()
         for series in ("pod_resources_endpoint_requests_list", "device_plugin_registration_total"):
             assert f"kubelet_{series}{{" in text
         return Counter({(name, kind): int(float(count)) for name, kind, count in _METRIC.findall(text)})
+
+
+def phases(state: Json) -> dict[str, str]:
+    return {pod["name"]: pod["phase"] for pod in state["pods"]}
 
 
 def holdings(state: Json) -> Json:

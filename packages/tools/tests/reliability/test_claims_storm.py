@@ -68,7 +68,7 @@ def check(world: ClaimWorld, pods: set[str]) -> None:
             one["name"]: {user["uid"] for user in one["pods"]} for one in state["claims"]
         } == users
 
-    state = world.wait_for(is_at_rest)
+    state = world.kubelet.wait_for(is_at_rest)
     assert {one["phase"] for one in state["claims"]} <= {"prepared"}
     uids = {one["name"]: one["uid"] for one in state["claims"]}
     file = decode((world.root / "dra_manager_state").read_bytes())
