@@ -4,12 +4,13 @@ import faulthandler
 import inspect
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 
+import pytest
 from attrs import evolve
 from devicecore_tools.conformance import Check, Report, Severity, Verdict
 from devicecore_tools.conformance.dra import CHECKS, DriverTestSettings, DriverUnderTest, run
@@ -62,6 +63,17 @@ def faults_to_try(group: str) -> list[Fault]:
     """Return those for the checks of the default run, or with FAULTS=1 all: each costs a second or two of computing."""
     faults = faults_of(group)
     return [fault for fault in faults if TRIES_ALL_FAULTS or any(BY_NAME[name].is_core for name in fault.fails)]
+
+
+def fault_test(*groups: str) -> Callable[..., None]:
+    """Return the test of the faulty drivers of these groups."""
+    faults = [fault for group in groups for fault in faults_to_try(group)]
+
+    @pytest.mark.parametrize("fault", faults, ids=[fault.__name__ for fault in faults])
+    def test_a_fault_is_found(fault: Fault, findings: "Findings") -> None:
+        findings.assert_found(fault)
+
+    return test_a_fault_is_found
 
 
 def run_on(

@@ -7,15 +7,12 @@ from typing import Any
 import pytest
 from devicecore_tools.conformance.dra.cdi import UnresolvableError, problems_of, read_spec, resolve
 from devicecore_tools.conformance.dra.checks.directory_watch import written_in
-from tests.conformance.harness import Fault, Findings, faults_to_try
+from tests.conformance.harness import fault_test
 
-FAULTS = faults_to_try("cdi")
 Json = dict[str, Any]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])
-def test_a_fault_is_found(fault: Fault, findings: Findings) -> None:
-    findings.assert_found(fault)
+test_a_fault_is_found = fault_test("cdi")
 
 
 def test_files_that_are_written_in_a_directory_are_noticed(tmp_path: Path) -> None:

@@ -2,17 +2,11 @@
 
 import sys
 
-import pytest
 from devicecore_tools.conformance import Verdict
 from devicecore_tools.conformance.dra import run
-from tests.conformance.harness import BY_NAME, DRIVER, QUICK, Fault, Findings, faults_to_try
+from tests.conformance.harness import BY_NAME, DRIVER, QUICK, fault_test
 
-FAULTS = faults_to_try("prepare")
-
-
-@pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])
-def test_a_fault_is_found(fault: Fault, findings: Findings) -> None:
-    findings.assert_found(fault)
+test_a_fault_is_found = fault_test("prepare")
 
 
 def test_a_device_that_a_check_should_not_have_got_is_free_for_the_next_check() -> None:

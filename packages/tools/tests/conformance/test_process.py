@@ -1,11 +1,5 @@
 """A driver with a fault in how its process behaves fails the check for it, and no other check."""
 
-import pytest
-from tests.conformance.harness import Fault, Findings, faults_to_try
+from tests.conformance.harness import fault_test
 
-FAULTS = faults_to_try("process")
-
-
-@pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])
-def test_a_fault_is_found(fault: Fault, findings: Findings) -> None:
-    findings.assert_found(fault)
+test_a_fault_is_found = fault_test("process")

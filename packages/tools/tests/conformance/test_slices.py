@@ -4,14 +4,9 @@ import pytest
 from attrs import evolve
 from devicecore_tools.conformance import Verdict
 from tests.conformance.faults.slices import PublishesThroughTheHelper
-from tests.conformance.harness import BY_NAME, QUICK, Fault, Findings, faults_to_try, run_on
+from tests.conformance.harness import BY_NAME, QUICK, fault_test, run_on
 
-FAULTS = faults_to_try("slices")
-
-
-@pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])
-def test_a_fault_is_found(fault: Fault, findings: Findings) -> None:
-    findings.assert_found(fault)
+test_a_fault_is_found = fault_test("slices")
 
 
 @pytest.mark.parametrize(("waits", "verdict"), [(False, Verdict.SKIPPED), (True, Verdict.PASSED)])
