@@ -9,14 +9,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from queue import Queue, SimpleQueue
 from typing import Any, Self, TypeVar
 
 import grpc
+from attrs import frozen
 
 from devicecore.adapters.grpc_unix import GrpcUnixTransport
 from devicecore.domain.container_options import ContainerAllocateResponse
@@ -261,6 +262,68 @@ def deep_tree(top: Path) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["rm", "-rf", str(top / "d")], check=True)  # noqa: S607 - wherever it is installed
+
+
+@contextmanager
+def listening(path: Path, serve: Callable[[socket.socket], None]) -> Iterator[None]:
+    """Serve a socket by hand: `serve` is called with each connection, in one thread, and may close it or not."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(100)
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with suppress(OSError):  # the client has gone
+                    serve(connection)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(PATIENCE)
+
+
+Answer = Callable[[bytes, grpc.ServicerContext], object] | bytes
+"""The bytes of an answer, or a function that returns them. A method with a stream needs an iterator of them."""
+
+
+@frozen
+class _Answers(grpc.GenericRpcHandler):
+    answers: Mapping[str, Answer]
+    asked: list[str]
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
+        path = str(handler_call_details.method)
+        self.asked.append(path)
+        answer = next((answer for known, answer in self.answers.items() if path.endswith(known)), None)
+        if answer is None:
+            return None
+        if path.endswith(("/ListAndWatch", "/NodeWatchResources")):
+            answers = (lambda _, __: iter([answer])) if isinstance(answer, bytes) else answer
+            return grpc.unary_stream_rpc_method_handler(answers)
+        return grpc.unary_unary_rpc_method_handler((lambda _, __: answer) if isinstance(answer, bytes) else answer)
+
+
+@contextmanager
+def answering(
+    path: Path, answers: Mapping[str, Answer], options: Sequence[tuple[str, object]] = (), threads: int = 8
+) -> Iterator[list[str]]:
+    """Answer calls of gRPC in bytes, by the end of their path, and know no others. Yield the paths asked for."""
+    asked: list[str] = []
+    options = [("grpc.max_send_message_length", -1), *options]
+    server = grpc.server(ThreadPoolExecutor(threads), handlers=[_Answers(answers, asked)], options=options)
+    server.add_insecure_port(f"unix:{path}")
+    server.start()
+    try:
+        yield asked
+    finally:
+        server.stop(None).wait(PATIENCE)
 
 
 PINGS = """

@@ -8,12 +8,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import grpc
 import pytest
-from attrs import frozen
 from grpc.aio import AioRpcError, Metadata
 
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, KubeletUnreachableError, serve_plugin, watcher
@@ -44,7 +43,7 @@ from devicecore.domain.errors import DirectoryError
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.testing.contracts.dra_drivers import GPU_DRIVER, NIC_DRIVER, AnsweringDriver, DriverEvents
 from devicecore.wire import dra_health_v1alpha1, dra_v1, pluginregistration
-from tests.adapters.peers import PATIENCE, Gpus
+from tests.adapters.peers import PATIENCE, Answer, Gpus, answering
 
 CLAIM = ClaimRef(ClaimKey("default", "one"), ClaimUid("u1"))
 PREPARED = {CLAIM.uid: PrepareResult((PreparedDevice("pool", "gpu-0", None, ("r",), ("example.com/gpu=0",)),))}
@@ -68,8 +67,6 @@ for transport in (first := GrpcDriverTransport(sys.argv[1]), GrpcDriverTransport
         events.wait_for(DriverDisconnected)
     transport.stop()
 """
-
-Answer = Callable[[bytes, grpc.ServicerContext], object]
 
 
 @pytest.fixture(autouse=True)
@@ -107,25 +104,6 @@ def served(directory: Path, driver: DraDriver, name: str = "reg.sock", **options
     return serve_driver(driver, directory, socket_name=name, **options)  # type: ignore[arg-type]  # as serve_driver says
 
 
-@frozen
-class Handlers(grpc.GenericRpcHandler):
-    """Answers in bytes, by path or by the end of it."""
-
-    answers: Mapping[str, Answer]
-    asked: list[str]
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
-        path = str(handler_call_details.method)
-        self.asked.append(path)
-        for known, answer in self.answers.items():
-            if path.endswith(known):
-                if known == WATCH_PATH:
-                    return grpc.unary_stream_rpc_method_handler(answer)
-                return grpc.unary_unary_rpc_method_handler(answer)
-        return None
-
-
-@contextmanager
 def raw_driver(
     directory: Path,
     answers: Mapping[str, Answer],
@@ -133,22 +111,15 @@ def raw_driver(
     options: Sequence[tuple[str, object]] = (),
     /,
     **info: str,
-) -> Iterator[list[str]]:
-    """A driver of bytes; the paths that it was asked for. `options` are those of its gRPC server."""
+) -> AbstractContextManager[list[str]]:
+    """Serve a driver of bytes. Yield the paths that it was asked for. `options` are those of its gRPC server."""
 
     def get_info(_: bytes, __: grpc.ServicerContext) -> bytes:
         given = {"type": "DRAPlugin", "name": GPU_DRIVER, **info}
         return pluginregistration.PluginInfo(supported_versions=services, **given).SerializeToString()
 
-    asked: list[str] = []
-    known = {"/GetInfo": get_info, "/NotifyRegistrationStatus": lambda _, __: b"", **answers}
-    server = grpc.server(ThreadPoolExecutor(8), handlers=[Handlers(known, asked)], options=options)
-    server.add_insecure_port(f"unix:{directory / 'raw.sock'}")
-    server.start()
-    try:
-        yield asked
-    finally:
-        server.stop(None).wait(PATIENCE)
+    known = {"/GetInfo": get_info, "/NotifyRegistrationStatus": b"", **answers}
+    return answering(directory / "raw.sock", known, options)
 
 
 class TestCalls:
@@ -279,7 +250,7 @@ class TestCalls:
     )
     def test_an_answer_that_cannot_be_used_is_an_error(self, directory: Path, answer: bytes, sentence: str) -> None:
         recorded = DriverEvents()
-        answers = {"/NodePrepareResources": lambda _, __: answer}
+        answers = {"/NodePrepareResources": answer}
         with started(directory, recorded) as transport, raw_driver(directory, answers) as asked:
             (instance,) = recorded.wait_for(DriverConnected)
             with pytest.raises(DriverCallError) as failed:

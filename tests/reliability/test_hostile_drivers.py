@@ -1,10 +1,8 @@
 """DRA drivers that flood, hang up in the middle of an answer, or speak no gRPC, beside a driver that works."""
 
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from devicecore.domain.dra.model import DriverName
 from devicecore.dra_manager import DraManager
 from devicecore.testing.contracts.dra_drivers import GPU_DRIVER, NIC_DRIVER, AnsweringDriver, DriverEvents
 from devicecore.wire import dra_health_v1alpha1
+from tests.adapters.peers import listening
 from tests.adapters.test_grpc_unix_dra import CLAIM, PREPARED, WATCH_PATH, raw_driver, served, started
 from tests.reliability.scale import PATIENCE, scale
 
@@ -67,33 +66,12 @@ def test_a_flood_of_health_reports_with_new_names_is_bounded(
     assert caplog.text.count(f"of {GPU_DRIVER} is not kept, because its reports are too large") == 1
 
 
-@contextmanager
-def socket_of(path: Path, answer: Callable[[socket.socket], None]) -> Iterator[None]:
-    """A process that answers each connection with `answer`, and then closes it."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    listener.listen(16)
+def closing_after(answer: Callable[[socket.socket], None]) -> Callable[[socket.socket], None]:
+    def serve(connection: socket.socket) -> None:
+        with connection:
+            answer(connection)
 
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection:
-                try:
-                    answer(connection)
-                except OSError:
-                    continue
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(PATIENCE)
+    return serve
 
 
 def hang_up(_: socket.socket) -> None:
@@ -125,7 +103,7 @@ def test_a_malformed_answer_is_an_error_of_one_line_and_delays_no_other(
     nic.prepared = PREPARED
     endpoint = directory / "bad.sock"
     with (
-        socket_of(endpoint, answer),
+        listening(endpoint, closing_after(answer)),
         started(directory / "r", heard, limits=DriverLimits(call=PATIENCE)) as transport,
         raw_driver(directory / "r", {}, endpoint=str(endpoint)),
         served(directory / "r", nic),

@@ -6,11 +6,9 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import grpc
@@ -31,53 +29,14 @@ from tests.kit.faults import BY_NAME, NAMES, PLUGIN, QUICK
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.system.grpc_settings import target
 from devicecore.wire import deviceplugin
-from tests.adapters.peers import flood_of_pings, wait_until
+from tests.adapters.peers import Answer, answering, flood_of_pings, listening, wait_until
 
 LIMIT = 120.0  # seconds for a run on a loaded machine
 
 
-@contextmanager
-def listening(path: Path, serve: Callable[[socket.socket], None]) -> Iterator[None]:
-    """Serve a socket by hand: `serve` is called with each connection, in one thread."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-        listener.listen(100)
-
-        def accept() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                serve(connection)
-
-        thread = threading.Thread(target=accept)
-        thread.start()
-        try:
-            yield
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
-
-
-@contextmanager
-def listing(at: Path, lists: Callable[[grpc.ServicerContext], Iterator[bytes]], answer: bytes = b"") -> Iterator[None]:
+def listing(at: Path, lists: Answer = lambda _, __: iter(()), answer: bytes = b"") -> AbstractContextManager[list[str]]:
     """Serve a plugin whose lists are these bytes, and which answers every other call with `answer`."""
-
-    class Handler(grpc.GenericRpcHandler):
-        def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes]":
-            if details.method == rpc.LIST_AND_WATCH.path:
-                return grpc.unary_stream_rpc_method_handler(lambda _, context: lists(context))
-            return grpc.unary_unary_rpc_method_handler(lambda _request, _context: answer)
-
-    server = grpc.server(ThreadPoolExecutor(64), options=[("grpc.max_send_message_length", -1)])
-    server.add_generic_rpc_handlers((Handler(),))
-    server.add_insecure_port(target(str(at)))
-    server.start()
-    try:
-        yield
-    finally:
-        server.stop(None).wait()
+    return answering(at, {rpc.LIST_AND_WATCH.path: lists, "": answer}, threads=64)
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
@@ -246,7 +205,7 @@ def resident_bytes() -> int:
 
 
 def test_an_answer_that_a_kubelet_would_not_accept_is_a_failure(directory: Path) -> None:
-    with listing(directory / "s", lambda _: iter(()), b"x" * 5_000_000):
+    with listing(directory / "s", answer=b"x" * 5_000_000):
         connection = SocketConnection(str(directory / "s"))
         try:
             with pytest.raises(CallFailedError, match="the answer has 5000000 bytes; a kubelet accepts 4194304"):
@@ -270,7 +229,7 @@ def test_a_path_that_no_socket_can_have_is_not_dialled(path: str, capfd: pytest.
 
 
 def test_long_lists_are_kept_up_to_a_bound(directory: Path) -> None:
-    def lists(_: grpc.ServicerContext) -> Iterator[bytes]:
+    def lists(_: bytes, __: grpc.ServicerContext) -> Iterator[bytes]:
         for _number in range(12):
             yield deviceplugin.ListAndWatchResponse(
                 devices=[deviceplugin.Device(ID="x" * 3_000_000, health="Healthy")]
@@ -290,7 +249,7 @@ def test_long_lists_are_kept_up_to_a_bound(directory: Path) -> None:
 def test_registrations_without_end_keep_few_connections_and_no_long_texts(directory: Path) -> None:
     kubelet = BareKubelet(directory, LIMIT)
 
-    def lists(context: grpc.ServicerContext) -> Iterator[bytes]:
+    def lists(_: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         yield b""
         while context.is_active():
             time.sleep(0.05)
@@ -327,7 +286,7 @@ def test_sockets_that_do_not_answer_hold_up_no_other_plugin(directory: Path) -> 
             one.listen()
     kubelet.serve()
     try:
-        with listing(directory / "z", lambda _: iter(())):
+        with listing(directory / "z"):
             wait_until(lambda: kubelet.was_called, "the kubelet is called")
     finally:
         kubelet.leave()
