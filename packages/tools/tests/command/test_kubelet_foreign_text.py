@@ -1,16 +1,15 @@
 """Foreign text in every input of `devicecore kubelet`, and a search through every output."""
 
-import http.server
 import json
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from devicecore_tools.testing.api_server import Answer, LocalApiServer
 from tests.command.terminal import Terminal
 from tests.forks import Fork
 
@@ -64,31 +63,13 @@ class NotStarting(Hostile):
         raise ValueError(LONG)
 
 
-class _HostileApi(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(403, "no")
-        self.end_headers()
-        self.wfile.write(json.dumps({"kind": "Status", "message": LONG, "reason": SHORT, "code": 403}).encode())
-
-    do_PATCH = do_GET  # noqa: N815 - what http.server calls
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def kubeconfig(directory: Path) -> Iterator[Path]:
     """A kubeconfig for an API server that refuses everything at length."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _HostileApi) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        path = directory / "kubeconfig"
-        cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_address[1]}"}}
-        user = {"name": "u", "user": {}}
-        context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
-        config = {"apiVersion": "v1", "kind": "Config", "current-context": "x"}
-        path.write_text(json.dumps({**config, "clusters": [cluster], "users": [user], "contexts": [context]}))
-        yield path
-        server.shutdown()
+    refusal = {"kind": "Status", "message": LONG, "reason": SHORT, "code": 403}
+    with LocalApiServer() as server:
+        server.inject(Answer(403, refusal), times=None)
+        yield server.kubeconfig(directory / "kubeconfig")
 
 
 def write_manifests(directory: Path) -> None:
