@@ -89,6 +89,7 @@ class Rig:
             faults.FaultyStore(self.store, self.script),
             faults.FaultySink(self.sink, self.script),
             pods=self.pods,
+            admission_budget=30.0,
             clock=self.clock,
         )
         self.manager._saver.in_background = False  # noqa: SLF001 - the test decides which thread calls the store
@@ -367,10 +368,11 @@ def test_117435_an_answer_after_the_budget_is_never_taken(method: str) -> None:
     with Rig(PreferringPlugin(GPU, simulated_devices("gpu", 1))) as rig:
         before, blob = rig.node, rig.store.blob
         with rig.suspended(method, rig.admit, pod("late")) as late:
-            rig.clock.advance(61.0)
+            rig.clock.advance(31.0)
         verdict = late.result()
         assert isinstance(verdict, Refused)
         assert isinstance(verdict.error, errors.AdmissionTimeoutError)
+        assert str(verdict) == 'admission of pod "late" took longer than 30 seconds'
         assert (rig.node, rig.store.blob) == (before, blob)
         assert list(devices(rig.admit(pod("next")))) == ["gpu-0"]
 
@@ -455,8 +457,11 @@ def test_109595_after_a_reboot_a_pod_waits_for_its_plugin() -> None:
     with Rig(gpus(4)) as rig:
         had = devices(rig.admit(pod("first", {GPU: 2})))
     with Rig(store=rig.store, pods=MemoryPods(active={PodUid("first")}, ready=False)) as rig:
-        assert isinstance(rig.admit(pod("first", {GPU: 2})), NotReady)
-        assert isinstance(rig.admit(pod("new")), NotReady)
+        for waiting in (pod("first", {GPU: 2}), pod("new")):
+            verdict = rig.admit(waiting)
+            assert isinstance(verdict, NotReady)
+            assert (verdict.resource, verdict.container) == (GPU, "c0")
+            assert str(verdict) == "no healthy devices present; cannot allocate unhealthy devices example.com/gpu"
         rig.pods.ready = True
         rig.network.connect(gpus(4))
         assert devices(rig.admit(pod("first", {GPU: 2}))) == had

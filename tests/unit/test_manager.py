@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from attrs import evolve
 
 from devicecore import (
     Admitted,
@@ -70,7 +69,7 @@ def test_health_counts_although_it_cannot_be_saved() -> None:
         plugin.set_health("gpu-0", Health.UNHEALTHY)
         assert manager.status.allocatable == {GPU: 3}
         manager.script.clear("save")
-        manager.evict(())
+        manager.tick()
         assert manager.store.blob is not None
         assert decode(manager.store.blob).data.registered_devices == {GPU: ("gpu-1", "gpu-2", "gpu-3")}
 
@@ -136,19 +135,6 @@ def test_an_entry_whose_receipt_cannot_be_read_is_skipped_and_reported() -> None
         assert "example.com/gpu of container c of pod p" in manager.restored.skipped[0]
 
 
-def test_a_pod_is_not_ready_until_the_plugin_is_back() -> None:
-    """After a restart the verdict is neither yes nor no. It names the resource that is missing."""
-    with MemoryManager(gpus()) as manager:
-        assert isinstance(manager.admit(a_pod("p")), Admitted)
-    with MemoryManager(store=manager.store) as manager:
-        verdict = manager.admit(a_pod("q"))
-        assert isinstance(verdict, NotReady)
-        assert (verdict.resource, verdict.container) == (GPU, "main")
-        assert str(verdict) == "no healthy devices present; cannot allocate unhealthy devices example.com/gpu"
-        manager.transport.connect(gpus())
-        assert isinstance(manager.admit(a_pod("q")), Admitted)
-
-
 def test_a_pod_is_not_ready_between_registration_and_first_list() -> None:
     """A pod is not admitted without its devices in that time."""
 
@@ -163,32 +149,6 @@ def test_a_pod_is_not_ready_between_registration_and_first_list() -> None:
         assert isinstance(verdicts[0], NotReady)
         assert str(verdicts[0]) == "cannot allocate unregistered device example.com/gpu"
         assert isinstance(manager.admit(a_pod("p")), Admitted)
-
-
-def test_an_answer_that_comes_after_the_budget_is_not_taken() -> None:
-    """The pod is refused and nothing is in use, however late the plugin answers."""
-
-    class Slow(SimulatedPlugin):
-        def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-            now[0] += 20.0
-            return super().allocate(devices)
-
-    now = [0.0]
-    plugin = Slow(GPU, simulated_devices("gpu", 4))
-    with MemoryManager(plugin, admission_budget=30.0, clock=lambda: now[0]) as manager:
-        before, blob = manager.state, manager.store.blob
-        assert isinstance(manager.admit(a_pod("p")), Admitted)
-        manager.evict([PodUid("p")])
-        main = Container("main", {GPU: 1})
-        verdict = manager.admit(Pod(PodUid("q"), containers=(main, evolve(main, name="helper"))))
-        assert str(verdict) == 'admission of pod "q" took longer than 30 seconds'
-        assert (manager.state.ledger, manager.store.blob) == (before.ledger, blob)
-
-
-def test_a_plugin_without_healthy_devices_is_a_refusal() -> None:
-    """A resource without a list is `NotReady`; one whose devices are all unhealthy is refused."""
-    with MemoryManager(SimulatedPlugin(GPU, simulated_devices("gpu", 1, unhealthy=[0]))) as manager:
-        assert isinstance(manager.admit(a_pod("q")), Refused)
 
 
 class FailsPreStart(DevicePlugin):
@@ -478,16 +438,6 @@ def test_a_condition_may_call_the_manager() -> None:
         waiting.start()
         waiting.join(60)
         assert not waiting.is_alive()
-
-
-def test_what_could_not_be_saved_is_saved_by_the_next_tick() -> None:
-    with MemoryManager() as manager:
-        manager.script.always("save", DISK_FULL)
-        manager.transport.connect(gpus())
-        assert manager.store.blob is None
-        manager.script.clear()
-        manager.tick()
-        assert manager.store.blob is not None
 
 
 def test_the_repr_is_a_line_with_counts() -> None:

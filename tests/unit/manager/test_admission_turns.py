@@ -41,24 +41,6 @@ def test_the_end_of_a_turn_gives_back_what_was_reserved() -> None:
     assert not state.value.ledger.in_use(GPU)
 
 
-def test_an_abandoned_turn_is_ended_by_the_next_admission_in_its_thread() -> None:
-    state = with_a_reservation()
-    turns = AdmissionTurns(state)
-    abandon(turns)
-    begin(turns, B, OpenCall())
-    assert not state.value.ledger.reservations
-
-
-def test_an_abandoned_turn_is_ended_by_an_admission_that_waits_for_it() -> None:
-    state = with_a_reservation()
-    turns = AdmissionTurns(state)
-    thread = threading.Thread(target=abandon, args=(turns,))
-    thread.start()
-    thread.join()
-    begin(turns, A, OpenCall())
-    assert not state.value.ledger.reservations
-
-
 def test_an_abandoned_turn_of_any_thread_is_ended_on_request() -> None:
     state = with_a_reservation()
     turns = AdmissionTurns(state)

@@ -1,6 +1,7 @@
 """The store of the tests of the saver."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from devicecore.adapters.memory import MemoryStore
 from devicecore.domain.checkpoint import decode
@@ -16,6 +17,17 @@ class Store(MemoryStore):
         self.saves += 1
         self.before()
         super().save(blob)
+
+    @contextmanager
+    def failing(self, error: BaseException) -> Iterator[None]:
+        """Let each save raise `error`."""
+
+        def fail() -> None:
+            raise error
+
+        self.before = fail
+        yield
+        del self.before
 
     def resources(self) -> set[str]:
         return set(decode(self.blob).data.registered_devices or ()) if self.blob else set()

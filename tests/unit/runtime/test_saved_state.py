@@ -92,11 +92,10 @@ def test_an_eviction_waits_for_no_thread_that_is_about_to_call_the_store(monkeyp
 
 def test_an_eviction_that_could_not_be_saved_is_saved_with_the_next_one() -> None:
     bench = Bench()
-    bench.store.before = lambda: 1 // 0
-    bench.know()
-    bench.saver.save()
-    assert bench.saver.is_behind
-    bench.store.before = lambda: None
+    with bench.store.failing(ZeroDivisionError()):
+        bench.know()
+        bench.saver.save()
+        assert bench.saver.is_behind
     bench.saver.save()
     assert bench.store.resources() == {"example.com/gpu"}
     bench.saver.end()
@@ -104,15 +103,10 @@ def test_an_eviction_that_could_not_be_saved_is_saved_with_the_next_one() -> Non
 
 
 def test_an_eviction_that_is_interrupted_is_saved_by_the_end_of_the_run() -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
     bench = Bench()
-    bench.store.before = interrupt
     bench.know()
-    with pytest.raises(KeyboardInterrupt):
+    with bench.store.failing(KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
         bench.saver.save()
-    bench.store.before = lambda: None
     bench.saver.end()
     assert bench.store.resources() == {"example.com/gpu"}
 
@@ -151,26 +145,21 @@ def test_a_request_that_does_not_wait_is_saved_by_the_end_of_the_run() -> None:
 
 
 def test_what_could_not_be_saved_is_saved_by_the_end_of_the_run() -> None:
-    def fail() -> None:
-        raise StoreError("checkpoint", "write", "No space left on device")
-
     bench = Bench()
-    bench.store.before = fail
-    bench.know()
-    bench.saver.request()
-    assert bench.saver.is_behind
-    bench.store.before = lambda: None
+    with bench.store.failing(StoreError("checkpoint", "write", "No space left on device")):
+        bench.know()
+        bench.saver.request()
+        assert bench.saver.is_behind
     bench.saver.end()
     assert bench.store.resources() == {"example.com/gpu"}
 
 
 def test_a_store_with_a_mistake_is_logged_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
-    bench.store.before = lambda: 1 // 0
-    bench.know()
-    bench.saver.request()
-    assert "ZeroDivisionError" in caplog.text
-    bench.store.before = lambda: None
+    with bench.store.failing(ZeroDivisionError()):
+        bench.know()
+        bench.saver.request()
+        assert "ZeroDivisionError" in caplog.text
     bench.saver.request()
     assert bench.store.resources() == {"example.com/gpu"}
     bench.saver.end()
