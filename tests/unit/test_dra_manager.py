@@ -118,7 +118,8 @@ class Node:
     now: float = 1_000.0
     heard: list[ClaimHealthChanged] = field(factory=list)
 
-    def manager(self, *, fail_on_warnings: bool = False) -> DraManager:
+    def manager(self, *drivers: Driver, fail_on_warnings: bool = False) -> DraManager:
+        """Start a manager, and register these drivers."""
         self.transport = MemoryDriverTransport()
         manager = DraManager(
             self.transport,
@@ -133,12 +134,13 @@ class Node:
             wall_clock=lambda: int(self.now * SECOND),
         )
         manager.start()
+        for driver in drivers:
+            self.transport.register(driver)
         return manager
 
-    def with_claim(self, *pods: str, driver: Driver | None = None, **options: bool) -> tuple[DraManager, Driver]:
-        """A manager with a driver, which is asked for the claim `claim` of these pods."""
-        manager, driver = self.manager(**options), driver or Driver()
-        self.transport.register(driver)
+    def with_claim(self, *pods: str, **options: bool) -> tuple[DraManager, Driver]:
+        """Start a manager with a driver, which is asked for the claim `claim` of these pods."""
+        manager = self.manager(driver := Driver(), **options)
         self.claim("claim", *pods)
         return manager, driver
 
@@ -213,9 +215,7 @@ def test_a_claim_that_a_pod_enters_while_it_is_released_stays(node: Node, pool: 
 
 def test_a_claim_that_was_prepared_again_is_released_again(node: Node, pool: ThreadPoolExecutor) -> None:
     """A pod is released while another one comes and goes: the second preparation must be undone too."""
-    manager, gpu, nic = node.manager(), Driver(GPU), Driver(NIC)
-    node.transport.register(gpu)
-    node.transport.register(nic)
+    manager = node.manager(gpu := Driver(GPU), nic := Driver(NIC))
     node.claim("both", "x", "y", drivers=[GPU, NIC])
     node.claim("late", "x", drivers=[NIC])
     manager.prepare(pod("x", "both", "late"))
@@ -260,9 +260,7 @@ def test_a_claim_that_was_prepared_again_at_the_last_moment_is_released_again(
 
 
 def test_a_driver_that_hangs_delays_no_other_pod(node: Node, pool: ThreadPoolExecutor) -> None:
-    manager, hanging, other = node.manager(), Driver(GPU), Driver(NIC)
-    node.transport.register(hanging)
-    node.transport.register(other)
+    manager = node.manager(hanging := Driver(GPU), other := Driver(NIC))
     node.claim("slow", "a", drivers=[GPU])
     node.claim("quick", "a", "b", drivers=[NIC])
     stuck = begun(pool, hanging, manager.prepare, pod("a", "slow", "quick"))
@@ -277,9 +275,7 @@ def test_a_driver_that_hangs_delays_no_other_pod(node: Node, pool: ThreadPoolExe
 
 
 def test_a_driver_that_hangs_delays_no_release_of_others(node: Node, pool: ThreadPoolExecutor) -> None:
-    manager, hanging, other = node.manager(), Driver(GPU), Driver(NIC)
-    node.transport.register(hanging)
-    node.transport.register(other)
+    manager = node.manager(hanging := Driver(GPU), other := Driver(NIC))
     node.claim("slow", "a", drivers=[GPU])
     node.claim("quick", "b", drivers=[NIC])
     manager.prepare(pod("a", "slow"))
@@ -345,8 +341,7 @@ def test_a_restart_asks_again_and_has_each_device_once(node: Node) -> None:
     node.manager()
     node.claim("shared", "a", "b")
     for user in ("a", "b"):
-        manager = node.manager()
-        node.transport.register(driver)
+        manager = node.manager(driver)
         manager.prepare(pod(user, "shared"))
     assert [method for method, _ in driver.calls] == ["prepare", "prepare"]
     assert manager.claim_devices(pod("b", "shared"), "main") == ("gpu.example.com/dev=uid-of-shared",)
@@ -376,8 +371,7 @@ def test_a_driver_whose_devices_need_no_calls_is_neither_called_nor_needed(node:
 def test_a_call_is_skipped_if_no_device_of_the_driver_needs_it(
     node: Node, skips: Sequence[Sequence[str]], called: Sequence[str]
 ) -> None:
-    driver, manager = Driver(), node.manager()
-    node.transport.register(driver)
+    manager = node.manager(driver := Driver())
     claim = node.claim("claim", "a")
     results = tuple(AllocatedDevice(GPU, "pool", "claim-0", "r", skips=frozenset(one)) for one in skips)
     node.claims.put(evolve(claim, allocation=results))
@@ -505,8 +499,7 @@ def test_a_full_disk_fails_a_pod_before_a_driver_is_called(node: Node) -> None:
 def test_a_claim_that_no_pod_uses_is_released(node: Node) -> None:
     """A kubelet keeps it for ever."""
     node.store.blob = encode([ClaimEntry("uid", "claim", "default", (), {GPU: None})])
-    manager, driver = node.manager(), Driver()
-    node.transport.register(driver)
+    manager = node.manager(driver := Driver())
     assert manager.reconcile() == {}
     assert driver.calls == [("unprepare", ("claim",))]
     assert node.store.blob is not None
@@ -615,9 +608,7 @@ def test_a_stop_inside_an_event_of_a_driver_is_an_error(node: Node) -> None:
 
 
 def test_claims_in_use_are_those_that_are_prepared_since_the_start(node: Node) -> None:
-    manager = node.manager()
-    node.transport.register(Driver(GPU))
-    node.transport.register(Driver(NIC))
+    manager = node.manager(Driver(GPU), Driver(NIC))
     node.claim("one", "a", drivers=[GPU])
     node.claim("both", "a", drivers=[GPU, NIC])
     manager.prepare(pod("a", "one", "both"))
