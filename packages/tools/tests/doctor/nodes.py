@@ -7,6 +7,7 @@ what sources say as little as possible, and plants other things than the others 
 from collections.abc import Callable, Iterable, Mapping
 
 from attrs import evolve
+from devicecore_tools.doctor.checks import CHECKS
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.look import (
     AllocatedClaimSeen,
@@ -410,7 +411,7 @@ def over_allocated(look: Look) -> Look:
     return with_node(look, evolve(node, allocatable={**node.allocatable, NIC: 1}))
 
 
-def node_differs(look: Look) -> Look:
+def node_status_differs(look: Look) -> Look:
     node = node_of(look)
     return with_node(look, evolve(node, allocatable={**node.allocatable, GPU: 7}))
 
@@ -448,7 +449,7 @@ def receipt_unreadable(look: Look) -> Look:
     return with_receipt(look, receipt(problem="Error parsing message"))
 
 
-def wrong_checksum(look: Look) -> Look:
+def checkpoint_checksum(look: Look) -> Look:
     seen = file_of(look)
     bad = judge(encode(CheckpointData()).replace(b'Checksum":', b'Checksum":1'))
     return with_file(look, evolve(seen, verdict=evolve(bad, format=seen.verdict.format)))
@@ -458,7 +459,7 @@ def checkpoint_unreadable(look: Look) -> Look:
     return with_file(look, CheckpointSeen(judge(b"{")))
 
 
-def old_format(look: Look) -> Look:
+def checkpoint_old_format(look: Look) -> Look:
     seen = file_of(look)
     return with_file(look, evolve(seen, verdict=evolve(seen.verdict, format=1)))
 
@@ -487,43 +488,8 @@ def many_numa_nodes(look: Look) -> Look:
     return with_api(look, evolve(seen, allocatable=allocatable))
 
 
-PLANTS: Mapping[str, Plant] = {
-    "kubelet-gone": kubelet_gone,
-    "kubelet-cannot-start": kubelet_cannot_start,
-    "kubelet-starting": kubelet_starting,
-    "request-without-device": request_without_device,
-    "driver-gone": driver_gone,
-    "claim-not-prepared": claim_not_prepared,
-    "claim-without-record": claim_without_record,
-    "claim-taken-away": claim_taken_away,
-    "pod-cannot-end": pod_cannot_end,
-    "claimed-unhealthy": claimed_unhealthy,
-    "slices-missing": slices_missing,
-    "plugin-gone": plugin_gone,
-    "unhealthy": unhealthy,
-    "plugin-and-claim": plugin_and_claim,
-    "offered-and-claimed": offered_and_claimed,
-    "two-owners": two_owners,
-    "held-not-listed": held_not_listed,
-    "held-unhealthy": held_unhealthy,
-    "over-allocated": over_allocated,
-    "node-status-differs": node_differs,
-    "socket-without-resource": socket_without_resource,
-    "resource-without-socket": resource_without_socket,
-    "plugin-silent": plugin_silent,
-    "plugin-late": plugin_late,
-    "plugin-empty": plugin_empty,
-    "receipt-unreadable": receipt_unreadable,
-    "checkpoint-checksum": wrong_checksum,
-    "checkpoint-unreadable": checkpoint_unreadable,
-    "checkpoint-old-format": old_format,
-    "cdi-duplicate": cdi_duplicate,
-    "cdi-unresolvable": cdi_unresolvable,
-    "list-near-limit": list_near_limit,
-    "sources-disagree": sources_disagree,
-    "many-numa-nodes": many_numa_nodes,
-}
-"""By the code of the finding that shows it."""
+PLANTS: Mapping[str, Plant] = {one.code: globals()[one.code.replace("-", "_")] for one in CHECKS}
+"""By the code of the finding that shows it: each check has a plant of its name."""
 
 
 def report_of(look: Look) -> NodeReport:

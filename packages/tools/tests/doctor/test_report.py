@@ -59,7 +59,7 @@ def test_unknown_is_never_shown_as_free(missing: str) -> None:
 
 
 def test_a_checkpoint_that_is_not_sound_makes_no_device_free() -> None:
-    assert row(nodes.wrong_checksum(CLEAN), "gpu-7").owner == UNKNOWN
+    assert row(nodes.checkpoint_checksum(CLEAN), "gpu-7").owner == UNKNOWN
 
 
 def test_an_unhealthy_device_without_a_holder_is_not_free() -> None:
@@ -141,7 +141,7 @@ def test_a_disagreement_about_other_devices_is_another_one() -> None:
 def test_what_needs_the_node_lasts_longer_than_a_kubelet_takes_to_write_it() -> None:
     assert patience(()) == 0
     assert patience(check(Facts(nodes.two_owners(CLEAN)))) == 1
-    assert patience(check(Facts(nodes.node_differs(nodes.two_owners(CLEAN))))) > 10
+    assert patience(check(Facts(nodes.node_status_differs(nodes.two_owners(CLEAN))))) > 10
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------
