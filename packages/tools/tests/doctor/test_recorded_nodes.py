@@ -66,6 +66,18 @@ def report_of(capsys: Capsys, root: str) -> tuple[int, dict[str, Any]]:
     return status, document
 
 
+def fitted(capsys: Capsys, root: str | Path, namespace: str = "default", **spec: object) -> tuple[int, dict[str, Any]]:
+    """Try a pod on a node; return the exit status and the answer. Its containers are `limits` of one, or as given."""
+    if "limits" in spec:
+        spec = {"containers": [{"name": "main", "resources": {"limits": spec["limits"]}}]}
+    metadata = {"name": "probe", "uid": "probe", "namespace": namespace}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    (file := Path(root).with_name("pod.json")).write_text(json.dumps(pod))
+    status = main(["fits", str(file), "--root", str(root), "--json"])
+    (answer,) = json.loads(capsys.readouterr().out)["nodes"]
+    return status, answer
+
+
 def free_in(document: dict[str, Any]) -> set[tuple[str, str]]:
     return {(row["resource"], row["device"]) for row in document["devices"] if row["owner"] == "free"}
 
@@ -119,11 +131,7 @@ PROBES = [
 def test_fits_answers_what_the_real_kubelet_answered(
     name: str, limits: dict[str, int], said: str, tmp_path: Path, capsys: Capsys
 ) -> None:
-    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "uid": "probe"}, "spec": spec}
-    (tmp_path / "pod.json").write_text(json.dumps(pod))
-    status = main(["fits", str(tmp_path / "pod.json"), "--root", written(tmp_path, name), "--json"])
-    (answer,) = json.loads(capsys.readouterr().out)["nodes"]
+    status, answer = fitted(capsys, written(tmp_path, name), limits=limits)
     assert answer["fits"] == (status == 0) == (said == "admitted")
     if said.startswith(("Unexpected", "OutOf")):
         assert answer["reason"] in said
@@ -154,16 +162,12 @@ def test_fits_decides_about_claims_as_scheduler_and_kubelet_did(
     (root / "resourceclaims.json").write_text(json.dumps({**claims, "items": [*claims["items"], claim]}))
     containers = [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}]
     spec = {"containers": containers, "resourceClaims": [{"name": "gpu", "resourceClaimName": "asked"}]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": namespace}, "spec": spec}
-    (tmp_path / "pod.json").write_text(json.dumps(pod))
-    status = main(["fits", str(tmp_path / "pod.json"), "--root", str(root), "--json"])
-    (answer,) = json.loads(capsys.readouterr().out)["nodes"]
+    status, answer = fitted(capsys, root, namespace, **spec)
     assert answer["fits"] == (status == 0) == (not reason)
     assert reason in (answer["reason"] or "")
     assert answer["claims_not_looked_at"] == []
     (root / "resourceslices.json").unlink()
-    main(["fits", str(tmp_path / "pod.json"), "--root", str(root), "--json"])
-    (answer,) = json.loads(capsys.readouterr().out)["nodes"]
+    _, answer = fitted(capsys, root, namespace, **spec)
     assert answer["claims_not_looked_at"] == [f"{namespace}/asked"]
 
 
@@ -266,9 +270,19 @@ def test_why_takes_the_schedulers_sentence_apart_and_goes_on_to_a_trial(tmp_path
 
 
 def changed(root: Path, file: str, change: Callable[[Any], object]) -> None:
+    """Change a document in place."""
     document = json.loads((root / file).read_text())
     change(document)
     (root / file).write_text(json.dumps(document))
+
+
+def rewritten(root: Path, file: str, change: Callable[[str], str]) -> None:
+    """Replace the text of a file."""
+    (root / file).write_text(change((root / file).read_text()))
+
+
+def replaced(root: Path, file: str, old: str, new: str) -> None:
+    rewritten(root, file, lambda text: text.replace(old, new))
 
 
 def with_a_resource_of_an_administrator(root: Path) -> None:
@@ -278,7 +292,7 @@ def with_a_resource_of_an_administrator(root: Path) -> None:
     limits = {"limits": {"example.com/dongle": "1"}}
     changed(root, "pods.json", lambda pods: pods["items"][0]["spec"]["containers"][0].update(resources=limits))
     left = checkpoint_with(lambda data: evolve(data, entries=data.entries and data.entries[:1] + data.entries[2:]))
-    (root / FILE).write_text(left((root / FILE).read_text()))
+    rewritten(root, FILE, left)
     changed(root, LIST_NAME, lambda answer: answer["pod_resources"][1]["containers"][0].pop("devices"))
 
 
@@ -291,53 +305,49 @@ def with_unhealthy_devices_only(root: Path) -> None:
         lambda answer: answer.update(devices=[one for one in answer["devices"] if one["resource_name"] != gpu]),
     )
     none = checkpoint_with(lambda data: evolve(data, registered_devices={**(data.registered_devices or {}), gpu: ()}))
-    (root / FILE).write_text(none((root / FILE).read_text()))
-    (root / "listing.txt").write_text((root / "listing.txt").read_text() + "device-plugins/other.sock  listener\n")
-    pods = (root / "pods.json").read_text()
-    (root / "pods.json").write_text(pods.replace('"health": "Healthy"', '"health": "Unhealthy"'))
+    rewritten(root, FILE, none)
+    rewritten(root, "listing.txt", lambda text: f"{text}device-plugins/other.sock  listener\n")
+    replaced(root, "pods.json", '"health": "Healthy"', '"health": "Unhealthy"')
 
 
 def with_devices_on_no_numa_node(root: Path) -> None:
     """The plugin names a topology without nodes: the kubelet has its devices, and its answer leaves them out."""
     gpu = "acme.io/gpu"
 
-    def without(one: dict[str, Any]) -> None:
-        one["devices"] = [device for device in one.get("devices", ()) if device["resource_name"] != gpu]
+    def without(*listed: dict[str, Any]) -> None:
+        for one in listed:
+            one["devices"] = [device for device in one.get("devices", ()) if device["resource_name"] != gpu]
 
     changed(root, ALLOCATABLE_NAME, without)
-    pods = json.loads((root / LIST_NAME).read_text())
-    for container in (container for pod in pods["pod_resources"] for container in pod["containers"]):
-        without(container)
-    (root / LIST_NAME).write_text(json.dumps(pods))
+    changed(
+        root, LIST_NAME, lambda answer: without(*(one for pod in answer["pod_resources"] for one in pod["containers"]))
+    )
 
 
 def with_a_file_of_other_pods(root: Path) -> None:
     """The writes of the checkpoint fail, so it has the pods of yesterday with the same devices."""
-    other = checkpoint_with(partial(with_holders, exchanged=False))
-    (root / FILE).write_text(other((root / FILE).read_text()))
+    rewritten(root, FILE, checkpoint_with(partial(with_holders, exchanged=False)))
 
 
 def with_a_pod_that_only_the_checkpoint_names(root: Path) -> None:
     """It holds the device that is not healthy. The pods were listed before it, and the kubelet did not answer."""
-    (root / "pods.json").write_text(without_last((root / "pods.json").read_text(), "items"))
+    rewritten(root, "pods.json", lambda text: without_last(text, "items"))
     damage(root / ALLOCATABLE_NAME, "cut")
 
 
 def without_drivers(root: Path) -> None:
-    listing = (root / "listing.txt").read_text()
-    (root / "listing.txt").write_text(listing.replace("reg.sock  listener", "reg.sock  no listener (refused)"))
+    replaced(root, "listing.txt", "reg.sock  listener", "reg.sock  no listener (refused)")
 
 
 def with_a_device_in_two_claims(root: Path) -> None:
     for name in ("resourceclaims.json", LIST_NAME):
-        (root / name).write_text((root / name).read_text().replace('"dev-1"', '"dev-0"'))
+        replaced(root, name, '"dev-1"', '"dev-0"')
 
 
 def with_the_names_of_json(root: Path) -> None:
     """The answer was written by a tool that names fields as protobuf's JSON does."""
     for name in (LIST_NAME, ALLOCATABLE_NAME):
-        text = (root / name).read_text()
-        (root / name).write_text(re.sub('(?<=[a-z])_([a-z])(?=[a-z_]*": )', lambda found: found[1].upper(), text))
+        rewritten(root, name, partial(re.sub, '(?<=[a-z])_([a-z])(?=[a-z_]*": )', lambda found: found[1].upper()))
     changed(root, ALLOCATABLE_NAME, lambda answer: answer.update(cpuIds=["0", "1"], memory=[{"size": "4096"}]))
 
 
@@ -346,8 +356,7 @@ DEEP = '{"podResources": ' + "[" * 900 + "]" * 900 + "}"
 
 def with_two_shares_of_a_device(root: Path) -> None:
     with_a_device_in_two_claims(root)
-    claims = (root / "resourceclaims.json").read_text()
-    (root / "resourceclaims.json").write_text(claims.replace('"device":', '"shareID": "a-uuid", "device":'))
+    replaced(root, "resourceclaims.json", '"device":', '"shareID": "a-uuid", "device":')
 
 
 @pytest.mark.parametrize(
@@ -381,17 +390,13 @@ def test_a_node_that_differs_from_a_recorded_one_is_not_misjudged(
     _, document = report_of(capsys, str(root))
     assert [one["code"] for one in document["findings"]] == found
     assert free_in(document) <= of_truth(name, "free")
-    spec = {"containers": [{"name": "main", "resources": {"limits": {asked: 1} if asked else {}}}]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "uid": "probe"}, "spec": spec}
-    (tmp_path / "pod.json").write_text(json.dumps(pod))
-    assert main(["fits", str(tmp_path / "pod.json"), "--root", str(root), "--json"]) == bool(said)
-    (answer,) = json.loads(capsys.readouterr().out)["nodes"]
+    status, answer = fitted(capsys, root, limits={asked: 1} if asked else {})
+    assert status == bool(said)
     assert said in "".join(answer["warnings"])
 
 
 def with_a_stopped_kubelet(root: Path) -> None:
-    listing = (root / "listing.txt").read_text()
-    (root / "listing.txt").write_text(listing.replace("kubelet.sock  listener", "kubelet.sock  no listener (refused)"))
+    replaced(root, "listing.txt", "kubelet.sock  listener", "kubelet.sock  no listener (refused)")
     for name in (LIST_NAME, ALLOCATABLE_NAME):
         (root / name).unlink()
 
@@ -416,18 +421,14 @@ def with_a_request_of_something_unknown(root: Path) -> None:
 
 def with_a_claim_that_was_entered(root: Path) -> None:
     """The driver crashed and left its socket: the kubelet entered the claim of p9, and the call failed."""
-    (uid,) = [
-        one["metadata"]["uid"]
-        for one in NODES["13-pending-claim-events-only"]["pods.json"]["items"]
-        if one["metadata"]["name"] == "p9"
-    ]
+    listed = [one["metadata"] for one in NODES["13-pending-claim-events-only"]["pods.json"]["items"]]
+    (uid,) = [one["uid"] for one in listed if one["name"] == "p9"]
     entry = ClaimEntry("k9-uid", "k9", "team-13", (uid,), {"gpu.example.com": None})
     state = root / "dra_manager_state"
     state.write_bytes(encode_claims((*entries_of(state.read_bytes()), entry)))
-    events = (root / "events.json").read_text()
-    (root / "events.json").write_text(events.replace("DRA driver gpu.example.com is not registered", "server preface"))
-    with (root / "listing.txt").open("a") as listing:
-        listing.write("plugins_registry/gpu.example.com-reg.sock  no listener (refused)\n")
+    replaced(root, "events.json", "DRA driver gpu.example.com is not registered", "server preface")
+    socket = "plugins_registry/gpu.example.com-reg.sock  no listener (refused)\n"
+    rewritten(root, "listing.txt", lambda text: text + socket)
 
 
 def test_fits_knows_a_driver_that_ended_and_a_claim_that_no_more_pods_may_use(tmp_path: Path, capsys: Capsys) -> None:
@@ -435,16 +436,15 @@ def test_fits_knows_a_driver_that_ended_and_a_claim_that_no_more_pods_may_use(tm
     root = Path(written(tmp_path, "13-pending-claim-events-only"))
     with_a_claim_that_was_entered(root)
     spec = {"containers": [{"name": "main"}], "resourceClaims": [{"name": "k", "resourceClaimName": "k1"}]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": "team-13"}, "spec": spec}
-    (tmp_path / "pod.json").write_text(json.dumps(pod))
     claims = json.loads((root / "resourceclaims.json").read_text())
     said = []
     for number in (0, 256):
         pods = [{"resource": "pods", "name": f"p{n}", "uid": f"u{n}"} for n in range(number)]
         claims["items"][0]["status"]["reservedFor"] = pods
         (root / "resourceclaims.json").write_text(json.dumps(claims))
-        assert main(["fits", str(tmp_path / "pod.json"), "--root", str(root), "--json"]) == 1
-        said.append(json.loads(capsys.readouterr().out)["nodes"][0]["reason"])
+        status, answer = fitted(capsys, root, "team-13", **spec)
+        assert status == 1
+        said.append(answer["reason"])
     assert said == [
         "ResourceClaim team-13/k1 cannot be prepared: DRA driver gpu.example.com has ended",
         "ResourceClaim team-13/k1 is reserved for 256 pods already, and no more may use it",
@@ -453,16 +453,11 @@ def test_fits_knows_a_driver_that_ended_and_a_claim_that_no_more_pods_may_use(tm
 
 def with_a_sandbox(root: Path) -> None:
     """The claim of p9 was prepared after the event: now it waits for an image."""
-    changed(
-        root,
-        "pods.json",
-        lambda pods: [
-            one.update(status="True")
-            for pod in pods["items"]
-            for one in pod["status"]["conditions"]
-            if one["type"] == "PodReadyToStartContainers"
-        ],
-    )
+    pods = json.loads((root / "pods.json").read_text())
+    for one in (one for pod in pods["items"] for one in pod["status"]["conditions"]):
+        if one["type"] == "PodReadyToStartContainers":
+            one["status"] = "True"
+    (root / "pods.json").write_text(json.dumps(pods))
 
 
 def without_records_of_claims(root: Path) -> None:
@@ -668,6 +663,11 @@ def test_a_device_of_a_driver_is_free_only_if_a_claim_can_get_it(
     assert {row["device"]: row["owner"] for row in document["devices"] if not row["container"]} == {"dev-3": owner}
 
 
+def with_a_rule(root: Path, selector: object, effect: str) -> None:
+    rule = {"metadata": {"name": "off"}, "spec": {"deviceSelector": selector, "taint": {"key": "k", "effect": effect}}}
+    (root / "devicetaintrules.json").write_text(json.dumps({"kind": "List", "items": [rule]}))
+
+
 @pytest.mark.parametrize(
     ("effect", "selector", "owner", "note"),
     [
@@ -682,8 +682,7 @@ def test_a_device_that_a_rule_of_the_record_taints_is_not_free(
     effect: str, selector: object, owner: str, note: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     root = Path(written(tmp_path, "14-dra-healthy"))
-    rule = {"metadata": {"name": "off"}, "spec": {"deviceSelector": selector, "taint": {"key": "k", "effect": effect}}}
-    (root / "devicetaintrules.json").write_text(json.dumps({"kind": "List", "items": [rule]}))
+    with_a_rule(root, selector, effect)
     main(["doctor", "--root", str(root), "--save", str(tmp_path / "saved")])
     capsys.readouterr()
     _, document = report_of(capsys, str(tmp_path / "saved"))
@@ -765,8 +764,7 @@ def test_an_old_report_is_no_evidence_of_health(
     root = Path(written(tmp_path, "21-dra-unhealthy"))
     (root / "sources.json").write_text(json.dumps({"taken": taken} if taken else {}))
     if not statuses:
-        pods = (root / "pods.json").read_text()
-        (root / "pods.json").write_text(pods.replace("allocatedResourcesStatus", "other"))
+        replaced(root, "pods.json", "allocatedResourcesStatus", "other")
     assert main(["doctor", "--root", str(root), "--save", str(tmp_path / "saved"), "--json"]) in {0, 1}
     document = json.loads(capsys.readouterr().out)
     assert {row["health"] for row in document["devices"] if row["device"] == "dev-0"} == {health}
@@ -789,21 +787,17 @@ def test_fits_takes_an_extended_resource_from_the_driver_whose_class_serves_it(
     root = Path(written(tmp_path, "14-dra-healthy"))
     serves = {"extendedResourceName": "example.com/gpu"}
     changed(root, "deviceclasses.json", lambda classes: classes["items"][0]["spec"].update(serves))
-    spec = {"containers": [{"name": "main", "resources": {"limits": {resource: count}}}]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "uid": "probe"}, "spec": spec}
-    (tmp_path / "pod.json").write_text(json.dumps(pod))
     if is_tainted:
-        rule = {"spec": {"deviceSelector": {}, "taint": {"key": "k", "effect": "NoSchedule"}}}
-        (root / "devicetaintrules.json").write_text(json.dumps({"kind": "List", "items": [rule]}))
-    assert main(["fits", str(tmp_path / "pod.json"), "--root", str(root), "--json"]) == bool(reason)
-    (answer,) = json.loads(capsys.readouterr().out)["nodes"]
+        with_a_rule(root, {}, "NoSchedule")
+    status, answer = fitted(capsys, root, limits={resource: count})
+    assert status == bool(reason)
     assert answer["unhandled"] == []
     assert reason.replace("example.com/gpu", resource) in (answer["reason"] or "")
 
 
 def test_a_device_that_only_a_status_names_is_not_said_to_be_named_by_no_source(tmp_path: Path, capsys: Capsys) -> None:
     root = Path(written(tmp_path, "23-kubelet-stopped"))
-    (root / FILE).write_text(checkpoint_with(lambda data: evolve(data, entries=()))((root / FILE).read_text()))
+    rewritten(root, FILE, checkpoint_with(lambda data: evolve(data, entries=())))
     _, document = report_of(capsys, str(root))
     (lost,) = [one["sentence"] for one in document["findings"] if one["code"] == "request-without-device"]
     assert "that the kubelet has no record of: team-15/infer 1, team-15/train 2" in lost
@@ -939,7 +933,7 @@ def test_worse_sources_make_no_device_more_free_and_no_finding_false(
     root = Path(written(tmp_path_factory.mktemp("node"), name))
     source, changed, conflicts = OTHER[other]
     if (root / source).exists():
-        (root / source).write_text(changed((root / source).read_text()))
+        rewritten(root, source, changed)
     there = {file: how for file, how in damaged.items() if (root / file).exists()}
     for file, how in there.items():
         damage(root / file, how)
