@@ -6,8 +6,8 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,8 +71,8 @@ def moved(options: dict[str, Any], kind: type[Access | Pace]) -> dict[str, Any]:
 class Server(NodeServer):
     """An API server with the node, and the sinks of it that a test makes."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__()
+    def __init__(self, directory: Path, **options: Any) -> None:  # noqa: ANN401 - those of a NodeServer
+        super().__init__(**options)
         self.directory = directory
         self.sinks: list[KubeApiSink] = []
         self.add_node(NODE, FOREIGN)
@@ -89,6 +89,13 @@ class Server(NodeServer):
         self.sinks[-1].start()
         return self.sinks[-1]
 
+    def set_cluster(self, change: Callable[[dict[str, Any]], object], user: Mapping[str, str] = {}) -> None:
+        """Write a kubeconfig whose cluster is changed in place."""
+        path = self.config(self.directory, user)
+        config = json.loads(path.read_text())
+        change(config["clusters"][0]["cluster"])
+        path.write_text(json.dumps(config))
+
     def failing(self, count: int, pattern: str, **options: Any) -> KubeApiSink:  # noqa: ANN401 - of all kinds
         """Publish so many GPUs by a new sink, and wait until it has a problem that fits."""
         sink = self.connect(**options)
@@ -97,13 +104,20 @@ class Server(NodeServer):
         return sink
 
 
-@pytest.fixture
-def server(directory: Path) -> Iterator[Server]:
-    with Server(directory) as server:
+@contextmanager
+def serving(directory: Path, **options: Any) -> Iterator[Server]:  # noqa: ANN401 - those of a NodeServer
+    """Serve the API, and stop all sinks in the end."""
+    with Server(directory, **options) as server:
         yield server
         server.release()
         for sink in server.sinks:
             sink.stop()
+
+
+@pytest.fixture
+def server(directory: Path) -> Iterator[Server]:
+    with serving(directory) as server:
+        yield server
 
 
 def published(sink: KubeApiSink, *statuses: NodeStatus) -> None:
@@ -503,39 +517,29 @@ class TestCredentials:
             else:  # a kubelet has both in one file
                 (directory / name).write_text(text if kind == "files" else "".join(files.values()))
                 user[name] = name  # relative to the kubeconfig
-        with NodeServer(secure=True, mutual=True) as server:
-            server.add_node(NODE, FOREIGN)
-            kubeconfig = server.config(directory, user)
-            config = json.loads(kubeconfig.read_text())
-            cluster = config["clusters"][0]["cluster"]
+
+        def embed(cluster: dict[str, Any]) -> None:
             if kind == "inline":
                 del cluster["certificate-authority"]
                 cluster["certificate-authority-data"] = base64.b64encode(certificates.AUTHORITY.encode()).decode()
-            kubeconfig.write_text(json.dumps(config))
-            with KubeApiSink(NODE, Access(kubeconfig)) as sink:
-                published(sink, status(4))
+
+        with serving(directory, secure=True, mutual=True) as server:
+            server.set_cluster(embed, user)
+            published(server.connect(), status(4))
             assert server.status(NODE) == with_gpus("4", "4")
 
     def test_a_missing_client_certificate_is_reported(self, directory: Path) -> None:
-        with NodeServer(secure=True, mutual=True) as server:
-            with KubeApiSink(NODE, Access(server.config(directory)), pace=Pace(backoff=Backoff(0.01, 0.05))) as sink:
-                sink.publish(status(4))
-                wait_for_problem(sink, server, "^no TLS connection: .*CERTIFICATE")
+        with serving(directory, secure=True, mutual=True) as server:
+            server.failing(4, "^no TLS connection: .*CERTIFICATE")
             assert server.requests == []
 
     def test_a_server_certificate_that_is_not_trusted_is_refused(self, directory: Path) -> None:
-        with NodeServer(secure=True) as server:
-            server.add_node(NODE, FOREIGN)
-            kubeconfig = server.config(directory)
-            config = json.loads(kubeconfig.read_text())
-            del config["clusters"][0]["cluster"]["certificate-authority"]
-            kubeconfig.write_text(json.dumps(config))
-            with KubeApiSink(NODE, Access(kubeconfig), pace=Pace(backoff=Backoff(0.01, 0.05))) as sink:
-                sink.publish(status(4))
-                wait_for_problem(sink, server, "^the API server's certificate is not trusted: ")
-                assert server.requests == []
-                server.config(directory)
-                sink.wait_until_published(PATIENCE)
+        with serving(directory, secure=True) as server:
+            server.set_cluster(lambda cluster: cluster.pop("certificate-authority"))
+            sink = server.failing(4, "^the API server's certificate is not trusted: ")
+            assert server.requests == []
+            server.config(directory)
+            sink.wait_until_published(PATIENCE)
             assert server.status(NODE) == with_gpus("4", "4")
 
     def test_a_server_that_speaks_no_tls_is_a_tls_failure(self, server: Server, directory: Path) -> None:
@@ -544,16 +548,14 @@ class TestCredentials:
         server.failing(4, "^no TLS connection: ")
 
     def test_in_a_cluster_the_service_account_is_used(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        with NodeServer(secure=True, bearer="of the pod") as server:
-            server.add_node(NODE, FOREIGN)
+        with serving(directory, secure=True, bearer="of the pod") as server:
             server.config(directory)  # for its ca.crt
             (directory / "token").write_text("of the pod")
             (directory / "namespace").write_text("kube-system")
             host, port = server.address
             monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
             monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
-            with KubeApiSink(NODE, Access(service_account=directory)) as sink:
-                published(sink, status(4))
+            published(server.connect(service_account=directory), status(4))
             assert server.status(NODE) == with_gpus("4", "4")
             with pytest.raises(ApiAccessError, match="No such file"):  # a file that is named counts more
                 KubeApiSink(NODE, Access(directory / "none", service_account=directory))
@@ -689,10 +691,9 @@ class TestPrograms:
         credentials = {"clientCertificateData": certificates.NODE_CERTIFICATE, "clientKeyData": certificates.NODE_KEY}
         (directory / "credentials").write_text(json.dumps({"status": credentials}))
         command = {"apiVersion": EXEC_V1, "command": "cat", "args": [str(directory / "credentials")]}
-        with NodeServer(secure=True, mutual=True) as server:
-            server.add_node(NODE, FOREIGN)
-            with KubeApiSink(NODE, Access(server.config(directory, {"exec": command}))) as sink:
-                published(sink, status(4))
+        with serving(directory, secure=True, mutual=True) as server:
+            server.config(directory, {"exec": command})
+            published(server.connect(), status(4))
             assert server.status(NODE) == with_gpus("4", "4")
 
     def test_a_program_that_hangs_is_reported_and_killed_with_its_children(
@@ -762,30 +763,19 @@ class TestKubeconfigFields:
 
     @pytest.mark.parametrize(("name", "works"), [("localhost", True), ("other.invalid", False)])
     def test_the_name_of_the_certificate_can_be_given(self, directory: Path, name: str, works: bool) -> None:
-        with NodeServer(secure=True) as server:
-            server.add_node(NODE, FOREIGN)
-            kubeconfig = server.config(directory)
-            config = json.loads(kubeconfig.read_text())
-            config["clusters"][0]["cluster"]["tls-server-name"] = name
-            kubeconfig.write_text(json.dumps(config))
-            with KubeApiSink(NODE, Access(kubeconfig), pace=Pace(backoff=Backoff(0.01, 0.05))) as sink:
-                sink.publish(status(4))
-                if works:
-                    sink.wait_until_published(PATIENCE)
-                else:
-                    wait_for_problem(sink, server, "certificate is not trusted: Hostname mismatch")
+        with serving(directory, secure=True) as server:
+            server.set_cluster(lambda cluster: cluster.update({"tls-server-name": name}))
+            if works:
+                published(server.connect(), status(4))
+            else:
+                server.failing(4, "certificate is not trusted: Hostname mismatch")
 
     @pytest.mark.parametrize("source", ["proxy-url", "environment"])
-    def test_proxies_work(self, server: Server, directory: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
-        kubeconfig = server.config(directory)
-        config = json.loads(kubeconfig.read_text())
-        cluster = config["clusters"][0]["cluster"]
-        proxy, cluster["server"] = cluster["server"], "http://api.invalid"
-        if source == "proxy-url":
-            cluster["proxy-url"] = proxy
-        else:
-            monkeypatch.setenv("http_proxy", proxy)
-        kubeconfig.write_text(json.dumps(config))
+    def test_proxies_work(self, server: Server, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+        if source == "environment":
+            monkeypatch.setenv("http_proxy", server.url)
+        named = {source: server.url} if source == "proxy-url" else {}
+        server.set_cluster(lambda cluster: cluster.update({"server": "http://api.invalid", **named}))
         published(server.connect(), status(4))
         assert server.requests[0].headers["Host"] == "api.invalid"
 
