@@ -4,11 +4,13 @@ import http.client
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
 from devicecore_tools.testing.api_server import ApiError, Json, LocalApiServer
 from devicecore_tools.testing.api_server.patching import strategically_merged
+from tests.kit.asking import ask as send
 
 PODS = "/api/v1/namespaces/default/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -23,23 +25,7 @@ def server() -> Iterator[LocalApiServer]:
         yield server
 
 
-def ask(
-    server: LocalApiServer,
-    method: str,
-    path: str,
-    body: Json | None = None,
-    *,
-    client: str = "admin",
-    content: str = "",
-) -> tuple[int, Json]:
-    connection = http.client.HTTPConnection(*server.address, timeout=60)
-    headers = {"Authorization": f"Bearer {client}", "Content-Type": content or "application/json"}
-    try:
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-    finally:
-        connection.close()
+ask = partial(send, client="admin")
 
 
 def pod(name: str = "p", **spec: Any) -> Json:  # noqa: ANN401 - JSON
