@@ -49,13 +49,6 @@ def test_a_message_is_explained(capsys: Capsys) -> None:
     assert "https://github.com/kubernetes/kubernetes/issues/130145" in printed
 
 
-def test_a_pods_json_names_the_message(pod: str, capsys: Capsys) -> None:
-    assert why(pod, "--json") == 0
-    document = json.loads(capsys.readouterr().out)
-    assert [one["id"] for one in document["explanations"]] == ["DM-05"]
-    assert document["trial"] is None
-
-
 def test_with_a_checkpoint_holders_are_named_and_the_pod_is_tried(pod: str, checkpoint: str, capsys: Capsys) -> None:
     assert why(pod, "--checkpoint", checkpoint, "--json") == 0
     document = json.loads(capsys.readouterr().out)
@@ -130,11 +123,6 @@ def test_the_only_refused_pod_of_a_list_is_tried(
     document = json.loads(capsys.readouterr().out)
     assert [one["id"] for one in document["explanations"]] == ["DM-05"]
     assert (document["trial"] is not None) == is_tried
-
-
-def test_a_document_may_be_the_argument(capsys: Capsys) -> None:
-    assert why(json.dumps(POD)) == 0
-    assert "DM-05" in capsys.readouterr().out
 
 
 def test_a_text_that_is_too_long_is_one_sentence(tmp_path: Path, capsys: Capsys) -> None:

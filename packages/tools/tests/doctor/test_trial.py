@@ -6,7 +6,7 @@ from devicecore_tools.doctor import trial
 from devicecore_tools.doctor.trial import TrialNode, fit, requests_of
 from tests.doctor.test_report_growth import work
 
-from devicecore import Admitted, Container, Device, DeviceId, Health, NumaNode, Pod, PodUid, Policy, Refused, Topology
+from devicecore import Container, Device, DeviceId, Health, NumaNode, Pod, PodUid, Policy, Refused, Topology
 from devicecore.domain.admission import NotReady, Verdict
 from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import ContainerKey, Receipt, ResourceName
@@ -27,22 +27,6 @@ def allocation(uid: str, *devices: str, resource: ResourceName = GPU) -> Allocat
 
 def sentences(node: TrialNode, new: Pod) -> list[str]:
     return [change.sentence for change in fit(node, new).changes]
-
-
-def test_a_pod_that_fits_gets_the_names_of_its_devices() -> None:
-    node = TrialNode("n", {GPU: simulated_devices("gpu", 4)}, [allocation("old", "gpu-0")])
-    verdict = fit(node, pod(2)).verdict
-    assert isinstance(verdict, Admitted)
-    assert list(verdict.devices("app")[GPU]) == ["gpu-1", "gpu-2"]
-
-
-def test_a_pod_that_does_not_fit_gets_the_kubelets_sentence() -> None:
-    node = TrialNode("n", {GPU: simulated_devices("gpu", 2)}, [allocation("old", "gpu-0")])
-    found = fit(node, pod(2))
-    assert not found.fits
-    assert isinstance(found.verdict, Refused)
-    assert "requested number of devices unavailable for example.com/gpu" in str(found.verdict)
-    assert "Requested: 2, Available: 1" in str(found.verdict)
 
 
 def test_the_smallest_changes_are_found_by_trial() -> None:
@@ -119,12 +103,6 @@ def test_a_sidecar_does_not_count_beside_an_init_container_before_it() -> None:
 def test_a_resource_without_a_list_is_waited_for() -> None:
     node = TrialNode("n", {}, awaited=[GPU])
     assert isinstance(fit(node, pod(1)).verdict, NotReady)
-
-
-def test_a_resource_that_the_node_does_not_have_is_not_handled() -> None:
-    verdict = fit(TrialNode("n", {}), pod(1)).verdict
-    assert isinstance(verdict, Admitted)
-    assert verdict.unhandled == (("app", GPU),)
 
 
 def test_other_resources_of_the_node_do_not_matter() -> None:
