@@ -4,10 +4,8 @@ Counted are calls of drivers, writes, entries rendered, and calls of any functio
 file is left: those bytes have to be written.
 """
 
-import sys
 import tracemalloc
 from collections.abc import Mapping, Sequence
-from types import FrameType
 
 import pytest
 from attrs import define, evolve, field, frozen
@@ -22,6 +20,7 @@ from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, Po
 from devicecore.dra_manager import DraManager
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.testing.interrupts import Interrupts
+from tests.counting import function_calls
 
 GPU = model.DriverName("gpu.example.com")
 SMALL, LARGE = 100, 1_000
@@ -34,7 +33,6 @@ class Work:
 
     driver_calls: int = 0
     writes: int = 0
-    entries_rendered: int = 0
     calls: int = 0
 
 
@@ -66,6 +64,14 @@ def device(name: str) -> model.PreparedDevice:
     return model.PreparedDevice("node-1", f"device-of-{name}", None, ("gpu",), (f"gpu.example.com/gpu={name}",))
 
 
+def claim(name: str, *pods: str) -> model.ResourceClaim:
+    """Return a claim that these pods may use."""
+    devices = (model.AllocatedDevice(GPU, "node-1", f"device-of-{name}", "gpu"),)
+    return model.ResourceClaim(
+        model.ClaimKey("default", name), model.ClaimUid(f"uid-of-{name}"), "", devices, frozenset(pods)
+    )
+
+
 def entry(number: int) -> ClaimEntry:
     name = f"claim-{number:05d}"
     return ClaimEntry(f"uid-of-{name}", name, "default", (f"uid-of-pod-{number:05d}",), {GPU: (device(name),)})
@@ -79,32 +85,17 @@ class Counting:
     claims: MemoryClaims
     work: Work
 
-    def one_more_pod(self, *, count_call: bool = True) -> Work:
+    def one_more_pod(self) -> Work:
         """Prepare the claim of a new pod, and release it."""
-        claim = model.ResourceClaim(
-            model.ClaimKey("default", "new"),
-            model.ClaimUid("uid-of-new"),
-            "",
-            (model.AllocatedDevice(GPU, "node-1", "device-of-new", "gpu"),),
-            frozenset({"uid-of-new-pod"}),
-        )
-        self.claims.put(claim)
+        self.claims.put(claim("new", "uid-of-new-pod"))
         container = Container("main", claims=[ContainerClaim("new")])
         pod = Pod(PodUid("uid-of-new-pod"), name="pod", claims=(PodClaim("new", "new"),), containers=(container,))
-        self.work.driver_calls = self.work.writes = self.work.entries_rendered = self.work.calls = 0
-        if count_call:
-            sys.setprofile(self._count_call)
-        try:
-            self.manager.prepare(pod)
-        finally:
-            sys.setprofile(None)
-        counted = Work(self.work.driver_calls, self.work.writes, self.work.entries_rendered, self.work.calls)
+        self.work.driver_calls = self.work.writes = 0
+        calls = function_calls(lambda: self.manager.prepare(pod))
+        counted = evolve(self.work, calls=calls)
         assert self.manager.claim_devices(pod, "main") == ("gpu.example.com/gpu=new",)
         self.manager.unprepare(pod.uid)
         return counted
-
-    def _count_call(self, _frame: FrameType, event: str, _argument: object) -> None:
-        self.work.calls += event in {"call", "c_call"}
 
 
 def running(count: int) -> Counting:
@@ -137,7 +128,7 @@ def test_one_claim_costs_one_call_and_a_write_before_and_after_it(rendering: lis
     """The write before the call is what a kubelet has to find after a crash; the one after it has the devices."""
     counting = running(LARGE)
     rendering.clear()
-    work = counting.one_more_pod(count_call=False)
+    work = counting.one_more_pod()
     assert (work.driver_calls, work.writes) == (1, 2)
     assert {claim.key.name for claim in rendering} == {"new"}
 
@@ -150,14 +141,7 @@ def test_one_claim_costs_as_many_function_calls_whatever_there_is() -> None:
 
 def test_a_second_pod_of_a_prepared_claim_costs_one_write(rendering: list[ClaimInfo]) -> None:
     counting = running(SMALL)
-    shared = model.ResourceClaim(
-        model.ClaimKey("default", "shared"),
-        model.ClaimUid("uid-of-shared"),
-        "",
-        (model.AllocatedDevice(GPU, "node-1", "device-of-shared", "gpu"),),
-        frozenset({"a", "b"}),
-    )
-    counting.claims.put(shared)
+    counting.claims.put(claim("shared", "a", "b"))
     for name, expected in (("a", (1, 2)), ("b", (0, 1)), ("b", (0, 0))):
         counting.work.driver_calls = counting.work.writes = 0
         counting.manager.prepare(Pod(PodUid(name), name=name, claims=(PodClaim("shared", "shared"),)))
@@ -183,11 +167,7 @@ def released(count: int, *, shared: bool) -> Work:
     manager = DraManager(transport, MemoryClaims(), Store(encode(entries), work=work), pods=MemoryPods())
     manager.start()
     transport.register(Driver(work))
-    sys.setprofile(lambda _frame, event, _argument: setattr(work, "calls", work.calls + (event in {"call", "c_call"})))
-    try:
-        assert manager.reconcile() == {}
-    finally:
-        sys.setprofile(None)
+    work.calls = function_calls(manager.reconcile)
     assert manager.claims.claims == {}
     return work
 
@@ -227,7 +207,7 @@ def test_ten_thousand_claims_fit_in_100_megabytes() -> None:
         manager = DraManager(transport, counting.claims, Store(blob))
         manager.start()
         transport.register(Driver(Work()))
-        Counting(manager, counting.claims, Work()).one_more_pod(count_call=False)
+        Counting(manager, counting.claims, Work()).one_more_pod()
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

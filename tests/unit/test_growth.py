@@ -5,13 +5,11 @@ the bytes hashed, the device ids read (hashed or compared) and all function call
 file, because the whole file has to be written.
 """
 
-import gc
-import sys
 from collections.abc import Callable, Sequence
-from types import FrameType
+from functools import partial
 
 import pytest
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 
 from devicecore import (
     Admitted,
@@ -34,6 +32,7 @@ from devicecore.domain.checkpoint import CheckpointWriter, fnv, writer
 from devicecore.domain.checkpoint.fnv import HashedText
 from devicecore.domain.checkpoint.state import entry_of
 from devicecore.domain.node_state import NodeState
+from tests.counting import function_calls
 
 GPU = resource_name("example.com/gpu")
 SMALL, LARGE = (40, 400), (400, 4_000)
@@ -98,21 +97,11 @@ class Counting:
         counted: list[Work] = []
         for number in (self.pods, self.pods + 1):
             CountedId.work = Work()
-            gc.disable()  # Hypothesis has a callback that each collection of garbage calls
-            sys.setprofile(_count_call)
-            try:
-                self.admit(number)
-            finally:
-                sys.setprofile(None)
-                gc.enable()
-            counted.append(CountedId.work)
+            calls = function_calls(partial(self.admit, number))
+            counted.append(evolve(CountedId.work, calls=calls))
             CountedId.work = Work()
             self.manager.evict([PodUid(f"pod-{number:06d}")])
         return counted[-1]  # the first admission may fill caches
-
-
-def _count_call(_frame: FrameType, event: str, _argument: object) -> None:
-    CountedId.work.calls += event in {"call", "c_call"}
 
 
 def running(pods: int, devices: int, topology: Topology) -> Counting:

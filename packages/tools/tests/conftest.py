@@ -1,4 +1,4 @@
-"""What several folders of tests share: programs that start as forks."""
+"""What several folders of tests share: programs that start as forks, and a browser."""
 
 import subprocess
 import sys
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.browser import Browser, a_browser
 from tests.forks import Start
 
 _PROTOS = Path(__file__).parents[3] / "src" / "devicecore" / "wire" / "proto"
@@ -31,3 +32,9 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     protos = [f"{name}.proto" for name in names]
     subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *options, *protos], check=True)
     return made
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with a_browser() as browser:
+        yield browser

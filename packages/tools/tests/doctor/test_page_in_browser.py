@@ -1,7 +1,6 @@
 """The page as a browser shows it: its text is that of the JSON document, it loads nothing, and keys reach each cell."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from devicecore_tools.doctor.look import Look
 from devicecore_tools.doctor.page import page
 from devicecore_tools.doctor.picture import picture
 from devicecore_tools.doctor.report import NodeReport
-from tests.browser import Browser, a_browser
+from tests.browser import Browser
 from tests.doctor import nodes
 from tests.doctor.nodes import CLEAN, PLANTS, report_of
 from tests.doctor.test_picture import EVIL, finding, made_of, row
@@ -32,12 +31,6 @@ IN_FINDINGS = """[...document.querySelectorAll('.finding')].map(one => {
 })"""
 LABEL = "document.activeElement.getAttribute('aria-label') || ''"
 DETAILS = "document.getElementById('detail').hidden ? '' : document.getElementById('detail-body').innerText"
-
-
-@pytest.fixture(name="browser", scope="module")
-def one_browser() -> Iterator[Browser]:
-    with a_browser() as browser:
-        yield browser
 
 
 def planted(*codes: str) -> Look:

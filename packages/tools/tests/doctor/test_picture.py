@@ -17,6 +17,7 @@ from devicecore_tools.doctor.precedence import OwnerState
 from devicecore_tools.doctor.report import DeviceRow, NodeReport
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.browser import contrast
 from tests.doctor import nodes
 from tests.doctor.nodes import CLEAN, GPU, PLANTS, report_of
 
@@ -225,18 +226,6 @@ def test_a_file_with_evil_text_in_every_place_gives_a_page() -> None:
     text, image = drawn(of)
     assert text.count("<script>") == 1
     assert parsed(image).tag == f"{SVG}svg"
-
-
-def luminance(colour: str) -> float:
-    wide = colour if len(colour) == 7 else "#" + "".join(letter * 2 for letter in colour[1:])
-    parts = [int(wide[start : start + 2], 16) / 255 for start in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
 
 
 @pytest.mark.parametrize("is_dark", [False, True])

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -12,7 +11,7 @@ from attrs import evolve
 from devicecore_tools.conformance import Report, Result, Severity, Verdict
 from devicecore_tools.conformance.card import as_badge, as_page
 from devicecore_tools.conformance.model import Exit
-from tests.browser import Browser, a_browser
+from tests.browser import Browser, contrast, luminance
 from tests.kit.test_command import PLUGIN, conformance
 
 DAY = date(2026, 11, 21)
@@ -66,12 +65,6 @@ def test_a_card_has_the_failures_first_and_says_what_was_run() -> None:
     assert re.findall(r'<tr id="(\w+)">', page) == ["two", "three", "one", "four"]
     for text in ("./chip {dir}", '<a href="#two" class="name">', "panic: no chip", "goroutine 1"):
         assert text in page
-
-
-@pytest.fixture(name="browser", scope="module")
-def one_browser() -> Iterator[Browser]:
-    with a_browser() as browser:
-        yield browser
 
 
 def written(directory: Path, text: str, name: str = "card.html") -> Path:
@@ -197,16 +190,3 @@ def test_the_page_must_not_have_the_name_of_its_badge(tmp_path: Path) -> None:
     ran = conformance("--card", tmp_path / "card.svg", "--", "true")
     assert (ran.returncode, list(tmp_path.iterdir())) == (2, [])
     assert "expected the name of an HTML page" in ran.stderr
-
-
-def luminance(colour: str) -> float:
-    """The relative luminance of `rgb(r, g, b)`, as WCAG 2 defines it."""
-    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: str, other: str) -> float:
-    """The contrast of two colours, from 1 to 21, as WCAG 2 defines it."""
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
