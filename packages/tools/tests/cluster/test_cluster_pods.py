@@ -43,14 +43,20 @@ def is_shown(node: ClusterNode, **phases: str) -> Callable[[], bool]:
     return lambda: node.phases() == phases and node.shown_devices() == node.held()
 
 
+def bound(node: ClusterNode, *pods: Json, **phases: str) -> None:
+    """Bind pods, and wait until the server shows these phases."""
+    node.bind(*pods)
+    node.run_until(is_shown(node, **phases))
+
+
 # --- what becomes of a pod --------------------------------------------------------------------------------------------
 
 
 def test_pods_run_are_refused_end_and_go(node: ClusterNode) -> None:
-    node.bind(a_pod("runs", 2))
-    node.run_until(is_shown(node, runs="Running"))
-    node.bind(a_pod("refused", 3), a_pod("ends", 1, run_for="0.2s"))
-    node.run_until(is_shown(node, runs="Running", refused="Failed", ends="Succeeded"))
+    bound(node, a_pod("runs", 2), runs="Running")
+    bound(
+        node, a_pod("refused", 3), a_pod("ends", 1, run_for="0.2s"), runs="Running", refused="Failed", ends="Succeeded"
+    )
     status = node.status("refused")
     assert (status["reason"], status["message"]) == ("UnexpectedAdmissionError", f"Pod was rejected: {REFUSED}")
     assert node.events("refused") == [("UnexpectedAdmissionError", REFUSED)]
@@ -68,18 +74,14 @@ def test_pods_run_are_refused_end_and_go(node: ClusterNode) -> None:
 
 
 def test_a_pod_that_has_failed_gets_nothing_when_devices_become_free(node: ClusterNode) -> None:
-    node.bind(a_pod("runs", 2))
-    node.run_until(is_shown(node, runs="Running"))
-    node.bind(a_pod("refused", 3))
-    node.run_until(is_shown(node, runs="Running", refused="Failed"))
+    bound(node, a_pod("runs", 2), runs="Running")
+    bound(node, a_pod("refused", 3), runs="Running", refused="Failed")
     node.server.delete("Pod", "runs")
-    node.bind(a_pod("next", 1))
-    node.run_until(is_shown(node, refused="Failed", next="Running"))
+    bound(node, a_pod("next", 1), refused="Failed", next="Running")
 
 
 def test_a_pod_with_a_stop_time_keeps_its_devices_until_it_has_stopped(node: ClusterNode) -> None:
-    node.bind(a_pod("slow", 4, stop_after="0.4s"))
-    node.run_until(is_shown(node, slow="Running"))
+    bound(node, a_pod("slow", 4, stop_after="0.4s"), slow="Running")
     node.server.delete("Pod", "slow")
     node.bind(a_pod("other", 1))
     node.run_until(lambda: "other" in node.phases() and node.phases()["other"] == "Failed")
@@ -87,8 +89,7 @@ def test_a_pod_with_a_stop_time_keeps_its_devices_until_it_has_stopped(node: Clu
 
 
 def test_a_change_of_health_is_shown(node: ClusterNode) -> None:
-    node.bind(a_pod("a", 4))
-    node.run_until(is_shown(node, a="Running"))
+    bound(node, a_pod("a", 4), a="Running")
     assert isinstance(node.plugin, SimulatedPlugin)
     node.plugin.set_health("gpu-1", Health.UNHEALTHY)
 
@@ -100,8 +101,7 @@ def test_a_change_of_health_is_shown(node: ClusterNode) -> None:
 
 
 def test_a_status_that_another_writer_overwrites_is_repaired(node: ClusterNode) -> None:
-    node.bind(a_pod("a", 1))
-    node.run_until(is_shown(node, a="Running"))
+    bound(node, a_pod("a", 1), a="Running")
 
     def overwrite(pod: dict[str, dict[str, str]]) -> None:
         pod["status"]["phase"] = "Pending"
@@ -111,8 +111,7 @@ def test_a_status_that_another_writer_overwrites_is_repaired(node: ClusterNode) 
 
 
 def test_two_writers_that_disagree_do_not_load_the_server(node: ClusterNode) -> None:
-    node.bind(a_pod("a", 1))
-    node.run_until(is_shown(node, a="Running"))
+    bound(node, a_pod("a", 1), a="Running")
     turns = overwritten = 0
 
     def overwrite(pod: Json) -> None:
@@ -134,13 +133,11 @@ def test_two_writers_that_disagree_do_not_load_the_server(node: ClusterNode) -> 
 def test_a_pod_in_a_final_phase_is_never_admitted(node: ClusterNode) -> None:
     over = {**a_pod("over", 4), "status": {"phase": "Failed"}}
     node.server.create({**over, "spec": {**over["spec"], "nodeName": NODE}})
-    node.bind(a_pod("a", 4))
-    node.run_until(is_shown(node, over="Failed", a="Running"))
+    bound(node, a_pod("a", 4), over="Failed", a="Running")
 
 
 def test_a_pod_made_anew_under_its_name_is_another_pod(node: ClusterNode, caplog: pytest.LogCaptureFixture) -> None:
-    node.bind(a_pod("a", 4))
-    node.run_until(is_shown(node, a="Running"))
+    bound(node, a_pod("a", 4), a="Running")
     node.server.inject(Answer(500, {"message": "away"}), verb="watch", times=None)
     node.server.cut_watches()
     node.run_until(lambda: node.watch.problem)
@@ -177,8 +174,7 @@ def test_a_pod_deleted_while_it_is_admitted_leaks_nothing(server: LocalApiServer
         node.run_until(lambda: not node.pods.active_pods())
         plugin.goes_on.set()
         node.run_until(is_shown(node))
-        node.bind(a_pod("b", 4))
-        node.run_until(is_shown(node, b="Running"))
+        bound(node, a_pod("b", 4), b="Running")
 
 
 class SilentOnce(SimulatedPlugin):
@@ -236,8 +232,13 @@ def test_after_a_full_disk_the_pods_that_waited_run_although_nothing_else_change
 
 
 def test_a_pod_that_is_active_for_too_long_fails_as_on_a_kubelet(node: ClusterNode) -> None:
-    node.bind(asking("late", 1, activeDeadlineSeconds=1), asking("refused", 9, activeDeadlineSeconds=1))
-    node.run_until(is_shown(node, late="Running", refused="Failed"))
+    bound(
+        node,
+        asking("late", 1, activeDeadlineSeconds=1),
+        asking("refused", 9, activeDeadlineSeconds=1),
+        late="Running",
+        refused="Failed",
+    )
     node.run_until(is_shown(node, late="Failed", refused="Failed"))
     said = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
     assert (node.status("late")["reason"], node.status("late")["message"]) == said
@@ -270,8 +271,7 @@ def test_a_pod_that_does_not_fit_the_node_is_refused_as_by_a_kubelet(server: Loc
     """The texts of cpu and memory are a kubelet's. The test of words has a recorded one of a device."""
     capacity = {"cpu": "4", "memory": "1Gi", "pods": "3"}
     with ClusterNode(server, tmp_path, capacity=capacity) as node:
-        node.bind(asking("a", 2, requests={"cpu": "2500m", "memory": "500Mi"}, port=80, ip="10.0.0.1"))
-        node.run_until(is_shown(node, a="Running"))
+        bound(node, asking("a", 2, requests={"cpu": "2500m", "memory": "500Mi"}, port=80, ip="10.0.0.1"), a="Running")
         node.bind(
             asking("cpu", 1, requests={"cpu": "1501m"}),
             asking("memory", requests={"memory": "600Mi"}, nodeSelector={"disk": "ssd"}),
@@ -329,36 +329,30 @@ def test_a_pod_that_was_resized_leaves_the_room_that_it_does_not_need(
 ) -> None:
     monkeypatch.setattr(pod_rules, "_fixed", lambda _: None)  # the server for tests has no subresource `resize`
     with ClusterNode(server, tmp_path, capacity={"cpu": "4", "pods": "9"}) as node:
-        node.bind(asking("a", requests={"cpu": "4"}))
-        node.run_until(is_shown(node, a="Running"))
+        bound(node, asking("a", requests={"cpu": "4"}), a="Running")
 
         def resize(pod: Json) -> None:
             pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"
 
         server.change("Pod", "a", resize)
-        node.bind(asking("b", requests={"cpu": "3"}))
-        node.run_until(is_shown(node, a="Running", b="Running"))
+        bound(node, asking("b", requests={"cpu": "3"}), a="Running", b="Running")
         node.run_until(lambda: node.status("a")["allocatedResources"] == {"cpu": "1"})
 
 
 def test_pods_that_ran_before_a_restart_are_not_refused_and_count(server: LocalApiServer, tmp_path: Path) -> None:
     store = MemoryStore()
     with ClusterNode(server, tmp_path, store, capacity={"cpu": "4", "pods": "9"}) as node:
-        node.bind(asking("a", 1, requests={"cpu": "3"}))
-        node.run_until(is_shown(node, a="Running"))
+        bound(node, asking("a", 1, requests={"cpu": "3"}), a="Running")
     with ClusterNode(server, tmp_path, store, capacity={"cpu": "2", "pods": "9"}) as again:
-        again.bind(asking("b", 1, requests={"cpu": "1"}))
-        again.run_until(is_shown(again, a="Running", b="Failed"))
+        bound(again, asking("b", 1, requests={"cpu": "1"}), a="Running", b="Failed")
         assert again.status("b")["message"].endswith("requested: 1000, used: 3000, capacity: 2000")
         again.server.delete("Pod", "a")
-        again.bind(asking("c", 1, requests={"cpu": "2"}))
-        again.run_until(is_shown(again, b="Failed", c="Running"))
+        bound(again, asking("c", 1, requests={"cpu": "2"}), b="Failed", c="Running")
 
 
 def test_a_pod_that_gets_the_devices_of_another_one_finds_its_room_too(server: LocalApiServer, tmp_path: Path) -> None:
     with ClusterNode(server, tmp_path, capacity={"pods": "1"}) as node:
-        node.bind(asking("a", 4))
-        node.run_until(is_shown(node, a="Running"))
+        bound(node, asking("a", 4), a="Running")
         server.delete("Pod", "a")
         node.bind(asking("b", 4))
         end = time.monotonic() + PATIENCE
@@ -392,8 +386,7 @@ FAULTS = {
 def test_after_a_fault_every_status_is_true(server: LocalApiServer, tmp_path: Path, verb: str, fault: Fault) -> None:
     server.inject(fault, verb=verb, times=2)
     with ClusterNode(server, tmp_path) as node:
-        node.bind(a_pod("a", 2), a_pod("b", 3))
-        node.run_until(is_shown(node, a="Running", b="Failed"))
+        bound(node, a_pod("a", 2), a_pod("b", 3), a="Running", b="Failed")
         node.server.cut_watches()
         node.server.delete("Pod", "a")
         node.run_until(is_shown(node, b="Failed"))
@@ -428,8 +421,7 @@ def test_many_pods_at_once_get_true_statuses_from_a_server_with_faults(server: L
 
 
 def test_a_line_separator_in_a_text_does_not_end_an_event(node: ClusterNode) -> None:
-    node.bind(a_pod("a", 1))
-    node.run_until(is_shown(node, a="Running"))
+    bound(node, a_pod("a", 1), a="Running")
     pod = node.server.get("Pod", "a")
     pod["metadata"] |= {"name": "b", "uid": "u", "annotations": {"text": "one\x85two"}}
     event = json.dumps({"type": "ADDED", "object": pod}, ensure_ascii=False).encode()
@@ -439,8 +431,7 @@ def test_a_line_separator_in_a_text_does_not_end_an_event(node: ClusterNode) -> 
 
 
 def test_after_an_event_that_cannot_be_read_the_pods_are_listed_anew(node: ClusterNode) -> None:
-    node.bind(a_pod("a", 1))
-    node.run_until(is_shown(node, a="Running"))
+    bound(node, a_pod("a", 1), a="Running")
     asked = len(node.server.requests)
     node.server.inject(Chunks([b'{"type": "ADDED"\n']), verb="watch")
     node.server.inject(Chunks([b" " * (9 << 20)]), verb="list")
@@ -461,14 +452,12 @@ def test_while_the_server_is_away_nothing_is_released(node: ClusterNode, tmp_pat
     node.server.users = {"new": f"system:node:{NODE}"}
     node.server.start()
     node.server.kubeconfig(tmp_path / "kubeconfig", {"token": "new"})  # the other token has expired meanwhile
-    node.bind(a_pod("later", 1))
-    node.run_until(is_shown(node, a="Running", ends="Succeeded", later="Running"))
+    bound(node, a_pod("later", 1), a="Running", ends="Succeeded", later="Running")
     assert node.watch.problem is node.writer.problem is None
 
 
 def test_a_list_that_is_not_whole_releases_nothing(node: ClusterNode) -> None:
-    node.bind(a_pod("a", 1), a_pod("b", 1))
-    node.run_until(is_shown(node, a="Running", b="Running"))
+    bound(node, a_pod("a", 1), a_pod("b", 1), a="Running", b="Running")
     held = node.held()
     first = [node.server.get("Pod", "a")]
     metadata = {"resourceVersion": "9", "continue": "x"}
@@ -521,13 +510,11 @@ def test_a_kill_at_any_request_doubles_or_leaks_nothing(server: LocalApiServer, 
 def test_after_a_kill_a_deleted_pod_that_goes_on_keeps_its_devices(server: LocalApiServer, tmp_path: Path) -> None:
     store = MemoryStore()
     with ClusterNode(server, tmp_path, store) as node:
-        node.bind(a_pod("slow", 4, stop_after="100s"))
-        node.run_until(is_shown(node, slow="Running"))
+        bound(node, a_pod("slow", 4, stop_after="100s"), slow="Running")
         node.server.delete("Pod", "slow", grace=200)
         node.run_until(lambda: node.pods.objects[0]["metadata"].get("deletionTimestamp"))
     with ClusterNode(server, tmp_path, store) as again:
-        again.bind(a_pod("other", 1))
-        again.run_until(is_shown(again, slow="Running", other="Failed"))
+        bound(again, a_pod("other", 1), slow="Running", other="Failed")
         again.server.delete("Pod", "slow", grace=0)
         again.run_until(lambda: not again.held())
 
@@ -535,8 +522,7 @@ def test_after_a_kill_a_deleted_pod_that_goes_on_keeps_its_devices(server: Local
 def test_after_a_kill_a_pod_keeps_its_devices_before_its_plugin_is_back(server: LocalApiServer, tmp_path: Path) -> None:
     store = MemoryStore()
     with ClusterNode(server, tmp_path, store) as node:
-        node.bind(a_pod("a", 2), a_pod("ends", 1, run_for="0.5s"))
-        node.run_until(is_shown(node, a="Running", ends="Running"))
+        bound(node, a_pod("a", 2), a_pod("ends", 1, run_for="0.5s"), a="Running", ends="Running")
         held = node.held()
     again = ClusterNode(server, tmp_path, store)
     again.engine.start()
