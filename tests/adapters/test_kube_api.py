@@ -986,14 +986,6 @@ class TestWatching:
 
 
 class TestClosing:
-    def test_closing_twice_is_no_error_and_afterwards_nothing_is_published(self, server: Server) -> None:
-        with server.connect() as sink:
-            published(sink, status(4))
-        sink.stop()
-        with pytest.raises(SinkError, match="the sink is not started"):
-            sink.publish(status(5))
-        server.connect().stop()
-
     def test_closing_makes_a_last_attempt_without_a_pause(self, server: Server) -> None:
         server.inject(Answer(429, {}, {"Retry-After": "1000"}), verb="get")
         sink = server.failing(4, "too many requests", backoff=Backoff(1000, 1000))

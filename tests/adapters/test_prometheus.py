@@ -278,14 +278,6 @@ class TestServer:
         with pytest.raises(CannotListenError, match=f"cannot serve metrics on {host}:{port}: "):
             metrics.serve(port, host)
 
-    def test_closing_twice_is_no_error_and_frees_the_port(self, metrics: PrometheusMetrics) -> None:
-        server = metrics.serve(0)
-        server.stop()
-        server.stop()
-        with metrics.serve(server.port) as again:
-            assert again.port == server.port
-            assert scraped(again)
-
     def test_idle_connections_are_limited_and_closed(self, metrics: PrometheusMetrics, monkeypatch: Patch) -> None:
         monkeypatch.setattr(server_module, "MAX_CONNECTION_SECONDS", 0.5)
         with metrics.serve(0) as server, ExitStack() as idle:
