@@ -235,6 +235,15 @@ def source(place: Path, boot: str = "boot-1") -> ManifestPods:
     return ManifestPods(place, place.parent / "pods.json", boot_id=boot)
 
 
+def polled(place: Path, **files: str) -> ManifestPods:
+    """Return a source that has read these JSON files."""
+    for name, text in files.items():
+        (place / f"{name}.json").write_text(text)
+    pods = source(place)
+    pods.poll()
+    return pods
+
+
 def test_pods_follow_files_that_appear_change_and_disappear(place: Path) -> None:
     pods = source(place)
     assert (pods.poll(), pods.pods) == (Changes(), ())
@@ -302,19 +311,14 @@ def test_a_file_that_becomes_readable_again_is_reported(directory: Path) -> None
 
 
 def test_a_pod_that_changes_and_keeps_its_uid_is_released_and_admitted(place: Path) -> None:
-    pods = source(place)
-    (place / "a.json").write_text(manifest("a", 1, uid="u"))
-    pods.poll()
+    pods = polled(place, a=manifest("a", 1, uid="u"))
     (place / "a.json").write_text(manifest("a", 2, uid="u"))
     changes = pods.poll()
     assert [pod.uid for pod in (*changes.removed, *changes.added)] == ["u", "u"]
 
 
 def test_a_file_that_becomes_unusable_keeps_its_pods_and_affects_no_other(place: Path) -> None:
-    pods = source(place)
-    (place / "a.json").write_text(manifest("a"))
-    (place / "b.json").write_text(manifest("b"))
-    pods.poll()
+    pods = polled(place, a=manifest("a"), b=manifest("b"))
     (place / "a.json").write_text("{")
     (place / "c.json").write_text("[")
     (place / "b.json").write_text(manifest("b", 2))
@@ -391,9 +395,7 @@ def test_a_manifest_that_is_unreadable_for_a_while_keeps_its_pod(
 
 
 def test_a_file_with_a_pod_of_another_file_is_refused(place: Path) -> None:
-    pods = source(place)
-    (place / "b.json").write_text(manifest("a", uid="u"))
-    pods.poll()
+    pods = polled(place, b=manifest("a", uid="u"))
     (place / "a.json").write_text(manifest("a", 2))
     (place / "c.json").write_text(manifest("c", uid="u"))
     changes = pods.poll()
@@ -408,33 +410,25 @@ def test_a_file_with_a_pod_of_another_file_is_refused(place: Path) -> None:
 
 
 def test_two_files_can_exchange_their_pods(place: Path) -> None:
-    pods = source(place)
-    for file, name in {"a": "x", "b": "y"}.items():
-        (place / file).write_text(manifest(name))
-    pods.poll()
-    for file, name in {"a": "y", "b": "x"}.items():
-        (place / file).write_text(manifest(name))
+    pods = polled(place, a=manifest("x"), b=manifest("y"))
+    (place / "a.json").write_text(manifest("y"))
+    (place / "b.json").write_text(manifest("x"))
     changes = pods.poll()
     assert (names(changes.added), names(changes.removed), changes.problems) == (["y", "x"], ["x", "y"], ())
 
 
 def test_a_broken_file_keeps_its_pod_from_other_files(place: Path) -> None:
-    pods = source(place)
-    for file, name in {"a": "x", "b": "y"}.items():
-        (place / file).write_text(manifest(name))
-    pods.poll()
-    (place / "a").write_text(manifest("y"))
-    (place / "b").write_text("broken: {")
+    pods = polled(place, a=manifest("x"), b=manifest("y"))
+    (place / "a.json").write_text(manifest("y"))
+    (place / "b.json").write_text("broken: {")
     changes = pods.poll()
     assert (changes.added, changes.removed) == ((), ())
-    assert [problem.file for problem in changes.problems] == ["a", "b"]
+    assert [problem.file for problem in changes.problems] == ["a.json", "b.json"]
     assert names(pods.pods) == ["x", "y"]
 
 
 def test_a_directory_that_disappears_removes_no_pod(place: Path) -> None:
-    pods = source(place)
-    (place / "a.json").write_text(manifest("a"))
-    pods.poll()
+    pods = polled(place, a=manifest("a"))
     place.rename(place.parent / "elsewhere")
     changes = pods.poll()
     assert [str(problem) for problem in changes.problems] == [f"{place}: No such file or directory"]

@@ -77,8 +77,7 @@ def phases(state: KubeletState) -> dict[str, str]:
 
 
 def test_a_claim_is_prepared_once_for_its_pods_and_released_after_the_last(node: Node) -> None:
-    driver = CountingDriver()
-    node.register(driver)
+    node.register(driver := CountingDriver())
     node.put("claim", claim())
     node.put("a", pod("a"))
     node.put("b", pod("b"))
@@ -199,8 +198,7 @@ def test_a_pod_waits_for_the_claim_of_its_template(node: Node) -> None:
 
 def test_a_claim_of_the_api_server_is_looked_at_again(node: Node, monkeypatch: Patch) -> None:
     monkeypatch.setattr(engine, "_CLAIMS_LOOK", 0.0)
-    driver = CountingDriver()
-    node.register(driver)
+    node.register(driver := CountingDriver())
     node.put("a", pod("a"))
     reason = 'prepare dynamic resources: fetch ResourceClaim shared: resourceclaims.resource.k8s.io "shared" not found'
     node.wait_until(lambda state: state.pods and state.pods[0].reason == reason)
@@ -247,8 +245,7 @@ def test_an_extended_resource_of_a_claim_needs_no_plugin(node: Node) -> None:
 
 def test_a_release_that_fails_is_tried_again_and_holds_back_a_pod_of_that_uid(node: Node, monkeypatch: Patch) -> None:
     monkeypatch.setattr(claim_releases, "_RETRY", 0.0)
-    driver = CountingDriver()
-    node.register(driver)
+    node.register(driver := CountingDriver())
     node.put("claim", claim())
     node.put("a", pod("a"))
     node.wait_for_phases(a="Running")
@@ -271,8 +268,7 @@ def test_a_release_that_fails_is_tried_again_and_holds_back_a_pod_of_that_uid(no
 
 
 def test_a_claim_with_another_allocation_waits_until_the_older_one_is_released(node: Node) -> None:
-    driver = CountingDriver()
-    node.register(driver)
+    node.register(driver := CountingDriver())
     node.put("claim", claim())
     node.put("a", pod("a"))
     before = node.wait_for_phases(a="Running").dra.claims[0].uid
