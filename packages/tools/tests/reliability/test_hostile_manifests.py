@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.world import Json, Kubelet
+from tests.e2e.world import Json, KubeletWorld
 
 from tests.adapters.peers import environment
 from tests.hostile_documents import HOSTILE
@@ -20,9 +21,9 @@ MANIFESTS = scale(200, 10_000)
 LARGE_PODS = scale(8, 100)
 
 
-def manifest(name: str) -> str:
+def manifest(name: str) -> Json:
     spec = {"containers": [{"name": "main"}]}
-    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "uid": name}, "spec": spec})
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "uid": name}, "spec": spec}
 
 
 def running(state: Json) -> set[str]:
@@ -30,15 +31,9 @@ def running(state: Json) -> set[str]:
 
 
 @pytest.fixture
-def directory(directory: Path) -> Path:
-    (directory / "pods").mkdir()
-    (directory / "root").mkdir()
-    return directory
-
-
-def start(directory: Path) -> Kubelet:
-    arguments = ("--root", str(directory / "root"), "--manifests", str(directory / "pods"))
-    return Kubelet(*arguments, log=directory / "log")
+def world(directory: Path) -> Iterator[KubeletWorld]:
+    with KubeletWorld(directory) as world:
+        yield world
 
 
 def memory(process: int, name: str) -> int:
@@ -47,68 +42,57 @@ def memory(process: int, name: str) -> int:
     return int(kilobytes) * 1024
 
 
-def test_hostile_manifests_neither_end_the_process_nor_delay_another_pod(directory: Path) -> None:
-    (directory / "pods" / "z.json").write_text(manifest("first"))
-    kubelet = start(directory)
-    try:
-        kubelet.wait_for(lambda state: running(state) == {"first"}, PATIENCE)
-        before = memory(kubelet.process.pid, "VmHWM")
-        for number, text in enumerate(HOSTILE.values()):
-            (directory / "pods" / f"{number:02}.yaml").write_text(text)
-        (directory / "pods" / "\x1b[31mred.yaml").write_text("\x1b[31m")
-        os.mkfifo(directory / "pods" / "pipe.yaml")
-        (directory / "pods" / "z2.json").write_text(manifest("second"))
-        state = kubelet.wait_for(
-            lambda state: running(state) == {"first", "second"} and len(state["problems"]) == len(HOSTILE) + 2, PATIENCE
-        )
-        assert memory(kubelet.process.pid, "VmHWM") - before < 60_000_000
-        assert all(problem[part].isprintable() for problem in state["problems"] for part in ("file", "problem"))
-        shown = (directory / "log").read_text() + (directory / "root" / "state.json").read_text()
-        assert "\x1b" not in shown
-    finally:
-        status = kubelet.end(signal.SIGTERM)
-    assert status == 0
-    again = start(directory)  # a copy of the manifests is in pods_state, and does not prevent the start
-    try:
-        again.wait_for(lambda state: running(state) == {"first", "second"}, PATIENCE)
-    finally:
-        assert again.end(signal.SIGTERM) == 0
+def test_hostile_manifests_neither_end_the_process_nor_delay_another_pod(world: KubeletWorld) -> None:
+    world.put("z", manifest("first"))
+    kubelet = world.start()
+    world.wait_until_running("first")
+    before = memory(kubelet.process.pid, "VmHWM")
+    for number, text in enumerate(HOSTILE.values()):
+        (world.manifests / f"{number:02}.yaml").write_text(text)
+    (world.manifests / "\x1b[31mred.yaml").write_text("\x1b[31m")
+    os.mkfifo(world.manifests / "pipe.yaml")
+    world.put("z2", manifest("second"))
+    state = kubelet.wait_for(
+        lambda state: running(state) == {"first", "second"} and len(state["problems"]) == len(HOSTILE) + 2, PATIENCE
+    )
+    assert memory(kubelet.process.pid, "VmHWM") - before < 60_000_000
+    assert all(problem[part].isprintable() for problem in state["problems"] for part in ("file", "problem"))
+    assert "\x1b" not in world.log.read_text() + (world.root / "state.json").read_text()
+    assert world.end_kubelet() == 0
+    world.start()  # a copy of the manifests is in pods_state, and does not prevent the start
+    world.kubelet.wait_for(lambda state: running(state) == {"first", "second"}, PATIENCE)
+    assert world.end_kubelet() == 0
 
 
-def test_many_large_pods_do_not_delay_a_small_one(directory: Path) -> None:
-    (directory / "pods" / "first.json").write_text(manifest("first"))
-    kubelet = start(directory)
-    try:
-        kubelet.wait_for(lambda state: running(state) == {"first"}, PATIENCE)
-        names = {f"large{number:02}" for number in range(LARGE_PODS)}
-        containers = [{"name": f"c{number}", "image": "x" * 150} for number in range(900)]
-        kubelet.process.send_signal(signal.SIGSTOP)  # so that it finds them all at once
-        for name in sorted(names):
-            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers}}
-            (directory / "pods" / f"{name}.json").write_text(json.dumps(pod))
-        (directory / "pods" / "small.json").write_text(manifest("small"))
-        kubelet.process.send_signal(signal.SIGCONT)
-        kubelet.wait_for(lambda state: running(state) == {"first", "small", *names}, PATIENCE)
-    finally:
-        assert kubelet.end(signal.SIGTERM) == 0
-    admitted = re.findall(r"pod default/(\w+): Running", (directory / "log").read_text())
+def test_many_large_pods_do_not_delay_a_small_one(world: KubeletWorld) -> None:
+    world.put("first", manifest("first"))
+    kubelet = world.start()
+    world.wait_until_running("first")
+    names = {f"large{number:02}" for number in range(LARGE_PODS)}
+    containers = [{"name": f"c{number}", "image": "x" * 150} for number in range(900)]
+    kubelet.process.send_signal(signal.SIGSTOP)  # so that it finds them all at once
+    for name in sorted(names):
+        world.put(name, {**manifest(name), "spec": {"containers": containers}})
+    world.put("small", manifest("small"))
+    kubelet.process.send_signal(signal.SIGCONT)
+    kubelet.wait_for(lambda state: running(state) == {"first", "small", *names}, PATIENCE)
+    assert world.end_kubelet() == 0
+    admitted = re.findall(r"pod default/(\w+): Running", world.log.read_text())
     assert admitted.index("small") < LARGE_PODS // 2
 
 
-def test_many_manifests_are_admitted_and_the_process_ends_when_asked(directory: Path) -> None:
+def test_many_manifests_are_admitted_and_the_process_ends_when_asked(world: KubeletWorld) -> None:
     for number in range(MANIFESTS):
-        (directory / "pods" / f"{number:05}.json").write_text(manifest(f"p{number}"))
+        world.put(f"{number:05}", manifest(f"p{number}"))
     began = time.monotonic()
-    kubelet = start(directory)
-    try:
-        kubelet.wait_for(lambda state: len(running(state)) == MANIFESTS, PATIENCE)
-        took = time.monotonic() - began
-    finally:
-        began = time.monotonic()
-        assert kubelet.end(signal.SIGTERM) == 0
+    world.start()
+    world.kubelet.wait_for(lambda state: len(running(state)) == MANIFESTS, PATIENCE)
+    took = time.monotonic() - began
+    began = time.monotonic()
+    assert world.end_kubelet() == 0
     ended = time.monotonic() - began
     sys.stderr.write(f"{MANIFESTS} manifests: all run after {took:.1f} s, ended after {ended:.1f} s\n")
-    assert len(json.loads((directory / "root" / "pods_state").read_text().splitlines()[0])["files"]) == MANIFESTS
+    assert len(json.loads((world.root / "pods_state").read_text().splitlines()[0])["files"]) == MANIFESTS
 
 
 READ_EACH = """

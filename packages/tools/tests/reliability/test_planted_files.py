@@ -1,16 +1,14 @@
 """Links, pipes, sockets, devices and directories in the places of the files of `devicecore kubelet`."""
 
-import json
 import os
-import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.world import Kubelet
+from tests.e2e.world import KubeletWorld
 
 from tests.adapters.peers import environment, leave_socket
 from tests.reliability.scale import PATIENCE, STORM
@@ -29,33 +27,29 @@ PLANT: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.fixture
-def node(directory: Path) -> Path:
-    (directory / "pods").mkdir()
-    (directory / "root" / "device-plugins").mkdir(0o750, parents=True)
+def world(directory: Path) -> Iterator[KubeletWorld]:
     (directory / "foreign").write_text("theirs")
-    return directory
+    with KubeletWorld(directory) as world:
+        yield world
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device")
 @pytest.mark.parametrize("kind", PLANT if STORM else ["a link", "a pipe", "a full device"])
-def test_a_planted_file_neither_ends_the_kubelet_nor_is_written_through(node: Path, kind: str) -> None:
+def test_a_planted_file_neither_ends_the_kubelet_nor_is_written_through(world: KubeletWorld, kind: str) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}
-    (node / "pods" / "a.json").write_text(json.dumps(pod))
+    world.put("a", pod)
     for name in FILES:
-        PLANT[kind](node / "root" / name)
-    kubelet = Kubelet("--root", str(node / "root"), "--manifests", str(node / "pods"), log=node / "log")
-    try:
-        kubelet.wait_for(lambda state: [pod["phase"] for pod in state["pods"]] == ["Running"])
-    finally:
-        status = kubelet.end(signal.SIGTERM)
-    assert status == 0
-    assert (node / "foreign").read_text() == "theirs"
-    assert "Traceback" not in (node / "log").read_text()
+        PLANT[kind](world.root / name)
+    world.start()
+    world.wait_until_running("a")
+    assert world.end_kubelet() == 0
+    assert (world.directory / "foreign").read_text() == "theirs"
+    assert "Traceback" not in world.log.read_text()
 
 
-def test_a_directory_in_place_of_the_checkpoint_is_refused_in_a_sentence(node: Path) -> None:
-    (node / "root" / FILES[-1]).mkdir()
-    once = ("kubelet", "--root", str(node / "root"), "--once", "--wait", "0")
+def test_a_directory_in_place_of_the_checkpoint_is_refused_in_a_sentence(world: KubeletWorld) -> None:
+    (world.root / FILES[-1]).mkdir()
+    once = ("kubelet", "--root", str(world.root), "--once", "--wait", "0")
     command = [sys.executable, "-m", "devicecore_tools", *once]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment(), timeout=PATIENCE)
     assert ran.returncode == 2
