@@ -1,15 +1,15 @@
 """`doctor` beside a kubelet that is at work: pods come and go, the kubelet is killed, and nothing false is reported."""
 
 import json
-import signal
 import threading
 import time
 from pathlib import Path
 from random import Random
+from typing import Self
 
 from devicecore_tools.command.doctor import report_on
 from devicecore_tools.doctor.sources.node import NodeSources
-from tests.e2e.world import PATIENCE, Kubelet, Plugin
+from tests.e2e.world import PATIENCE, KubeletWorld
 
 from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.domain.checkpoint import decode
@@ -19,33 +19,22 @@ GPU = "example.com/gpu"
 SECONDS = scale(8, 240)
 
 
-class BusyNode:
+class BusyNode(KubeletWorld):
     """A kubelet, a plugin and pods, driven by one thread as a cluster would."""
 
     def __init__(self, directory: Path) -> None:
-        self.root, self.manifests = directory / "root", directory / "pods"
-        (self.root / "device-plugins").mkdir(0o750, parents=True)
-        (self.root / "plugins_registry").mkdir(0o750)
-        self.manifests.mkdir()
+        super().__init__(directory)
         self.listed = directory / "list.json"
-        self.log = directory / "log"
         self.pods: dict[str, object] = {}
         self.count = 0
         self.chance = Random(1)  # noqa: S311 - it is to be repeated, not to be secret
+
+    def __enter__(self) -> Self:
         self.list_pods()
-        self.kubelet = self.start()
-        arguments = ("--resource", GPU, "--count", "8", "--numa-nodes", "0,1")
-        self.plugin = Plugin("simulated", *arguments, "--socket-dir", str(self.root / "device-plugins"), log=self.log)
+        self.start()
+        self.plugin(GPU, 8, "--numa-nodes", "0,1")
         self.kubelet.wait_for(lambda state: GPU in state["resources"])
-
-    def start(self) -> Kubelet:
-        return Kubelet(
-            "--root", str(self.root), "--manifests", str(self.manifests), "--numa-nodes", "0,1", log=self.log
-        )
-
-    def close(self) -> None:
-        self.plugin.kill()
-        self.kubelet.end(signal.SIGKILL)
+        return self
 
     def list_pods(self) -> None:
         """Replace the list of pods as an API server has it."""
@@ -56,9 +45,8 @@ class BusyNode:
     def act(self) -> None:
         """Let one thing happen."""
         if self.chance.random() < 0.15:
-            self.kubelet.end(signal.SIGKILL)
-            self.kubelet = self.start()
-            self.kubelet.wait_for(lambda state: len(state["pods"]) == len(self.pods))
+            self.kill_kubelet()
+            self.start().wait_for(lambda state: len(state["pods"]) == len(self.pods))
         elif self.pods and self.chance.random() < 0.5:
             self.end_a_pod(self.chance.choice(sorted(self.pods)))
         elif len(self.pods) < 4:
@@ -78,12 +66,12 @@ class BusyNode:
         }
         self.pods[name] = {**pod, "status": {"phase": "Running"}}
         self.list_pods()
-        (self.manifests / f"{name}.json").write_text(json.dumps(pod))
+        self.put(name, pod)
         self.kubelet.wait_for(lambda state: any(one["name"] == name for one in state["pods"]))
 
     def end_a_pod(self, name: str) -> None:
         """As in a cluster, the pod is deleted from the API server when the kubelet has let go of it."""
-        (self.manifests / f"{name}.json").unlink()
+        self.remove(name)
         deadline = time.monotonic() + PATIENCE
         while f"uid-{name}" in self.holders():
             assert time.monotonic() < deadline
@@ -97,12 +85,11 @@ class BusyNode:
 
 
 def test_beside_a_busy_kubelet_that_is_killed_nothing_false_is_reported(directory: Path) -> None:
-    node = BusyNode(directory)
     ended = threading.Event()
     problems: list[str] = []
     reports = 0
 
-    def read() -> None:
+    def read(node: BusyNode) -> None:
         nonlocal reports
         root, pods, status = str(node.root), str(node.listed), str(node.root / "node.json")
         sources = NodeSources(root=root, pods=pods, node=status, plugins=True, cdi_directories=(str(directory),))
@@ -112,15 +99,15 @@ def test_beside_a_busy_kubelet_that_is_killed_nothing_false_is_reported(director
                 reports += 1
                 problems.extend(finding.sentence for finding in report.findings)
 
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end and not problems:
-            node.act()
-    finally:
-        ended.set()
-        reader.join()
-        node.close()
+    with BusyNode(directory) as node:
+        reader = threading.Thread(target=read, args=[node])
+        reader.start()
+        try:
+            end = time.monotonic() + SECONDS
+            while time.monotonic() < end and not problems:
+                node.act()
+        finally:
+            ended.set()
+            reader.join()
     assert problems == []
     assert reports > 0
