@@ -15,10 +15,10 @@ TOOLS = ROOT / "packages" / "tools"
 PURE = [LIBRARY / name for name in ("domain", "ports", "runtime", "manager", "dra_manager")]
 
 CEILINGS = {
-    "the library": (31_208, [LIBRARY]),
-    "its pure part, the runtime and the managers": (14_175, PURE),
-    "the library and the tools": (72_809, [LIBRARY, TOOLS / "src"]),
-    "the tests of both": (54_916, [ROOT / "tests", TOOLS / "tests"]),
+    "the library": (30_620, [LIBRARY]),
+    "its pure part, the runtime and the managers": (13_877, PURE),
+    "the library and the tools": (71_750, [LIBRARY, TOOLS / "src"]),
+    "the tests of both": (54_440, [ROOT / "tests", TOOLS / "tests"]),
 }
 
 
@@ -29,13 +29,16 @@ def test_a_room_has_at_most_as_many_lines_as_it_may(room: str) -> None:
 
 
 def test_the_checks_of_conformance_need_little_harness_for_each_line() -> None:
-    """Checks are the modules that make them. Harness is all else of conformance, and the API server for tests."""
+    """Checks are the modules that make them. Harness is all else of conformance, and the API server for tests.
+
+    That server has Kubernetes' own rules of server-side apply, 150 lines more than what they replaced.
+    """
     package = TOOLS / "src" / "devicecore_tools"
     conformance = package / "conformance"
     checks = [conformance / "device_plugin" / "checks.py", conformance / "dra" / "checks"]
     number = sum(map(_lines, checks))
     harness = _lines(conformance) - number + _lines(package / "testing" / "api_server")
-    assert 1 < harness / number < 1.9
+    assert 1 < harness / number < 1.93
 
 
 def _lines(path: Path) -> int:

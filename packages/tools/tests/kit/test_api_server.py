@@ -21,7 +21,7 @@ from devicecore_tools.testing.api_server import store as api_server_store
 from devicecore_tools.testing.api_server.kinds import Kind
 from devicecore_tools.testing.api_server.store import Event
 from devicecore_tools.testing.wire import api_objects
-from tests.kit.asking import JSON, Reply, ask
+from tests.kit.asking import JSON, ask
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
