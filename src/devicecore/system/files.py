@@ -213,7 +213,9 @@ def _written_at(mtime: float) -> str:
 
 
 def _write_new(path: str, blob: bytes, mode: int, *, durable: bool) -> _Identity:
-    def write(descriptor: int) -> _Identity:
+    opened: list[int] = []
+    try:
+        descriptor = open_into(opened, path, _NEW_FILE, mode)
         rest = blob
         while rest:
             rest = rest[os.write(descriptor, rest) :]
@@ -225,5 +227,6 @@ def _write_new(path: str, blob: bytes, mode: int, *, durable: bool) -> _Identity
             if durable:
                 os.fsync(descriptor)
         return _identity_of(found)
-
-    return with_open(path, _NEW_FILE, write, mode)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
