@@ -1,6 +1,7 @@
 """What is remembered gives what the plain definition gives: on everything that Hypothesis can think of."""
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from itertools import chain, combinations, product
 from operator import and_, or_
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from devicecore.domain import checkpoint
+from devicecore.domain.checkpoint import decoding as checkpoint_decoding
 from devicecore.domain.checkpoint import writer as checkpoint_writer
 from devicecore.domain.checkpoint.fnv import OFFSET, HashedText, before, fnv1a_32_pure
+from devicecore.domain.checkpoint.plain_file import read_plain
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.device_set import DeviceIndex, DeviceSet, in_natural_order, natural_key
 from devicecore.domain.events import DevicesReported, PluginRegistered
@@ -132,6 +135,102 @@ def test_a_node_that_is_saved_again_and_again(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(checkpoint_writer, "_FEW_PODS", 3)
     monkeypatch.setattr(checkpoint_writer, "_room", lambda _: 3)
     run_state_machine_as_test(SavedAgainAndAgain)
+
+
+plain_text = st.text(st.characters(min_codepoint=32, max_codepoint=126, exclude_characters='"\\<>&'), max_size=4)
+plain_lists = st.lists(plain_text, min_size=1, max_size=3).map(tuple)
+plain_data = st.builds(
+    checkpoint.CheckpointData,
+    st.lists(
+        st.builds(
+            checkpoint.PodDevicesEntry,
+            plain_text,
+            plain_text,
+            plain_text,
+            st.dictionaries(st.integers(-1, 11), plain_lists, min_size=1, max_size=3),
+            st.binary(max_size=5),
+        ),
+        min_size=1,
+        max_size=4,
+    ).map(tuple),
+    st.dictionaries(plain_text, plain_lists, max_size=3),
+)
+
+
+LOADS = (checkpoint.plain_file._loads, json.loads)  # noqa: SLF001 - the first is orjson's, if that is installed
+
+
+@given(plain_data)
+def test_plain_files_are_read_without_the_rules(data: checkpoint.CheckpointData) -> None:
+    found = read_plain(checkpoint.encode(data))
+    assert found is not None
+    assert found[0] == data == _by_the_rules(checkpoint.encode(data)).data
+
+
+@given(plain_data, st.data(), st.sampled_from(LOADS))
+def test_the_rules_would_read_just_so(
+    data: checkpoint.CheckpointData, draw: st.DataObject, loads: Callable[..., object]
+) -> None:
+    """For any damage to a file: if the fast reader accepts it, the complete reader reads the same."""
+    blob = bytearray(checkpoint.encode(data))
+    for _ in range(draw.draw(st.integers(0, 2))):
+        place = draw.draw(st.integers(0, len(blob)))
+        blob[place : place + draw.draw(st.integers(0, 3))] = draw.draw(
+            st.sampled_from([b"", b'"', b",", b"[]", b"null", b" ", b"\n", b"0", b"=", b"{}", b"\\n", b"\xff"])
+        )
+    assert_that_the_rules_agree(bytes(blob), loads)
+
+
+ENTRY = b'[{"PodUID":"p","ContainerName":"c","ResourceName":"r","DeviceIDs":{"0":["d"]},"AllocResp":"%s"}]'
+SOUND = b'{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{"a/b":["c"]}},"Checksum":1}'
+
+
+@pytest.mark.parametrize("loads", LOADS, ids=["installed", "standard"])
+@pytest.mark.parametrize(
+    "blob",
+    [
+        SOUND.replace(b":1}", b":true}"),
+        SOUND.replace(b":1}", b':1,"Checksum":2}'),
+        SOUND.replace(b":1}", b":1.0}"),
+        SOUND.replace(b":1}", b":-0}"),
+        SOUND.replace(b":1}", b":18446744073709551616}"),
+        SOUND.replace(b':["c"]', b':["c"],"a/b":[]'),
+        SOUND.replace(b'["c"]', b'["\\ud800"]'),
+        SOUND.replace(b'["c"]', b'["\\u0063"]'),
+        SOUND.replace(b'["c"]', b'["<"]'),
+        SOUND.replace(b'["c"]', b"[null]"),
+        SOUND.replace(b'["c"]', b"[" * 200_000 + b"]" * 200_000),
+        SOUND.replace(b"Checksum", b"checksum"),
+        SOUND.replace(
+            b"[]", b'[{"ContainerName":"c","PodUID":"p","ResourceName":"r","DeviceIDs":{"0":["d"]},"AllocResp":""}]'
+        ),
+        *(SOUND.replace(b"[]", ENTRY % text) for text in (b"AAAA=", b"AAAA==", b"AAAA====")),
+        b"\xef\xbb\xbf" + SOUND,
+        SOUND.decode().encode("utf-16"),
+        SOUND + b"\n",
+    ],
+    ids=lambda blob: repr(blob[:70] + blob[-60:]),
+)
+def test_what_libraries_forgive_is_left_to_the_rules(blob: bytes, loads: Callable[..., object]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint.plain_file, "_loads", loads)
+        assert read_plain(SOUND.replace(b"[]", ENTRY % b"AAAA")) is not None
+        assert read_plain(blob) is None
+
+
+def assert_that_the_rules_agree(blob: bytes, loads: Callable[..., object]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint.plain_file, "_loads", loads)
+        found = read_plain(blob)
+    if found is not None:
+        ruled = _by_the_rules(blob)
+        assert (ruled.format, ruled.data, ruled.stored) == (2, *found)
+
+
+def _by_the_rules(blob: bytes) -> checkpoint_decoding.Decoded:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint_decoding, "read_plain", lambda _: None)
+        return checkpoint.decode(blob)
 
 
 # --- topology ---------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from devicecore.domain.checkpoint import go_values as go
 from devicecore.domain.checkpoint.encoding import NEWEST, checksum
 from devicecore.domain.checkpoint.entries import MAX_RESPONSE_TEXT, CheckpointData, ExtraFields, PodDevicesEntry
 from devicecore.domain.checkpoint.go_json import Json, Object, parse, unparse
+from devicecore.domain.checkpoint.plain_file import read_plain
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 
 _UINT64 = range(2**64)
@@ -70,6 +71,11 @@ def decode(blob: bytes) -> Decoded:
 
     Raises MalformedCheckpointError if it is not a checkpoint.
     """
+    if plain := read_plain(blob):
+        data, stored = plain
+        computed = checksum(data)
+        if stored == computed or data.entries:  # only a file without entries can be one of format 1 as well
+            return Decoded(NEWEST, data, stored, computed)
     value = parse(blob)
     try:
         if isinstance(value, list):

@@ -7,7 +7,7 @@ of the data and not of the file, so layout and escapes do not change it.
 from collections.abc import Iterator
 from functools import reduce
 
-from devicecore.domain.checkpoint.entries import CheckpointData
+from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
 from devicecore.domain.checkpoint.fnv import OFFSET, fnv1a_32
 from devicecore.domain.go_text import json_text, resource_dump, utf8
 
@@ -18,6 +18,10 @@ BEFORE_ENTRIES = b"(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.Po
 BEFORE_REGISTERED = b" RegisteredDevices:(map[string][]string)"
 NIL = b"<nil>"
 AFTER_ENTRIES = b',"RegisteredDevices":'
+
+
+_PORTION = 128  # entries rendered at a time, so that intermediate texts stay in the processor's cache
+_PORTION_BYTES = 1_000_000  # of their answers; in the dump, a byte is up to four characters
 
 
 def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - the kubelet's word
@@ -31,7 +35,10 @@ def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 -
     _check(format)
     entries, registered = b"null", b"null"
     if data.entries is not None:
-        rendered = [json_text(entry.json if format == NEWEST else entry.flat_json) for entry in data.entries]
+        rendered = [
+            json_text([entry.json if format == NEWEST else entry.flat_json for entry in portion])[1:-1]
+            for portion in _portions(data.entries)
+        ]
         entries = b"[%b]" % b",".join(rendered)
     if data.registered_devices is not None:
         registered = json_text(dict(sorted(data.registered_devices.items())))
@@ -56,13 +63,26 @@ def _dump(data: CheckpointData, format: int) -> Iterator[bytes]:  # noqa: A002 -
     if data.entries is None:
         yield NIL
     else:
-        yield b"["
-        for number, entry in enumerate(data.entries):
-            yield utf8(f"{' ' * bool(number)}{entry.dump if format == NEWEST else entry.flat_dump}")
-        yield b"]"
+        before = "["
+        for portion in _portions(data.entries):
+            fragments = [entry.dump if format == NEWEST else entry.flat_dump for entry in portion]
+            yield utf8(before + " ".join(fragments))
+            before = " "
+        yield b"]" if data.entries else b"[]"
     yield BEFORE_REGISTERED
     yield _registered_dump(data)
     yield b"}"
+
+
+def _portions(entries: tuple[PodDevicesEntry, ...]) -> Iterator[tuple[PodDevicesEntry, ...]]:
+    start = size = 0
+    for end, entry in enumerate(entries):
+        if end - start == _PORTION or size > _PORTION_BYTES:
+            yield entries[start:end]
+            start, size = end, 0
+        size += len(entry.alloc_resp or b"")
+    if start < len(entries):
+        yield entries[start:]
 
 
 def _registered_dump(data: CheckpointData) -> bytes:

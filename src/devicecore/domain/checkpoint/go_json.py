@@ -7,8 +7,8 @@ first one. A number keeps its text, because its field decides which numbers are 
 
 import json
 import re
-from collections.abc import Callable
-from itertools import accumulate
+from collections.abc import Generator, Iterable
+from operator import itemgetter
 from typing import NoReturn, TypeAlias
 
 from attrs import frozen
@@ -31,10 +31,9 @@ _UNDECODABLE = re.compile("[\udc80-\udcff]")
 _LONE_SURROGATE = re.compile(
     r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|(\\.)", re.DOTALL
 )
-_PIECES = re.compile(r'[][{}]|"[^"\\]*(?:\\.[^"\\]*)*"?|[^][{}"]+', re.DOTALL)
-_OPENERS, _CLOSERS = frozenset("[{"), frozenset("]}")
-_STEPS = {**dict.fromkeys(_OPENERS, 1), **dict.fromkeys(_CLOSERS, -1)}
-_CONSTANTS = frozenset("NI")  # with which NaN and Infinity begin, and nothing in JSON
+_SPACES = re.compile(r"[ \t\n\r]*")
+_OPENERS = tuple("[{")
+_SECOND = itemgetter(1)
 
 
 @frozen
@@ -50,6 +49,9 @@ class Object(tuple[tuple[str, "Json"], ...]):
     __slots__ = ()
 
 
+_CONTAINERS = {list, Object}
+_LIST, _END_LIST, _OBJECT, _END_OBJECT, _COMMA = map(Literal, "[]{},")
+
 Json: TypeAlias = "bool | str | Literal | Object | list[Json] | None"
 
 
@@ -62,13 +64,14 @@ def parse(blob: bytes) -> Json:
     if blob.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise MalformedCheckpointError(problem="not JSON: it begins with a byte-order mark")
     text = _decoded(blob)
-    # Counting brackets is enough for all but huge files.
-    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
-        raise MalformedCheckpointError(problem="not JSON: exceeded max depth")
     try:
-        return _parsed(text)
+        value = _parsed(text)
     except ValueError as error:
         raise MalformedCheckpointError(problem=f"not JSON: {error}") from None
+    # Counting brackets is enough for all but huge files.
+    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+        raise MalformedCheckpointError(problem="not JSON: exceeded max depth")
+    return value
 
 
 def _parsed(text: str) -> Json:
@@ -79,7 +82,7 @@ def _parsed(text: str) -> Json:
         if members > MAX_DEEP_MEMBERS:
             problem = f"nested deeply, expected at most {MAX_DEEP_MEMBERS:,} values, got {members:,}"
             raise ValueError(problem) from None
-        value = _parsed_deeply(text)
+        value = _DeepParser(text).parse()
     return value
 
 
@@ -92,15 +95,17 @@ def unparse(value: Json) -> str:
             case Literal(text):
                 written.append(text)
             case Object() as pairs:
-                parts: list[Json] = []
-                for name, item in pairs:
-                    parts += [Literal(f"{',' * bool(parts)}{_quoted(name)}:"), item]
-                todo += [Literal("}"), *reversed(parts), Literal("{")]
+                todo.append(_END_OBJECT)
+                for name, item in reversed(pairs[1:]):
+                    todo += [item, Literal(f",{_quoted(name)}:")]
+                for name, item in pairs[:1]:
+                    todo += [item, Literal(f"{_quoted(name)}:")]
+                todo.append(_OBJECT)
             case list(items):
-                parts = []
-                for item in items:
-                    parts += [Literal("," * bool(parts)), item]
-                todo += [Literal("]"), *reversed(parts), Literal("[")]
+                todo.append(_END_LIST)
+                for item in reversed(items[1:]):
+                    todo += [item, _COMMA]
+                todo += [*items[:1], _LIST]
             case scalar:
                 written.append(_quoted(scalar))
     return "".join(written)
@@ -147,49 +152,105 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(problem)
 
 
-def _decoder(constant: Callable[[str], Json]) -> json.JSONDecoder:
-    return json.JSONDecoder(object_pairs_hook=Object, parse_int=Literal, parse_float=Literal, parse_constant=constant)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=Object, parse_int=Literal, parse_float=Literal, parse_constant=_refuse_constant
+)
 
 
-_DECODER = _decoder(_refuse_constant)
+def _depth(value: Json) -> int:
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        level = [item for container in level for item in _items(container) if type(item) in _CONTAINERS]
+    return depth
 
 
-def _depth(text: str) -> int:
-    return max(accumulate(_STEPS.get(found[0], 0) for found in _PIECES.finditer(text)))
+def _items(container: Json) -> Iterable[Json]:
+    if isinstance(container, Object):
+        return map(_SECOND, container)
+    # Most of a large file are lists of strings.
+    return container if isinstance(container, list) and not _CONTAINERS.isdisjoint(map(type, container)) else ()
 
 
 # --- deep nesting: the standard library's parser recurses, Go's does not ---------------------------------------------
 
+_Step: TypeAlias = "Generator[_Step, Json, Json]"
 
-def _parsed_deeply(text: str) -> Json:
-    """Parse one container after the other, the inner ones first, so that depth costs memory only.
 
-    The parser sees `NaN`, which is no JSON, in the place of each container that is inside of another one.
-    """
-    levels: list[tuple[list[str], list[Json]]] = [([], [])]  # text and inner containers of what is open
-    inside: list[Json] = []
-    decoder = _decoder(lambda _: inside.pop())
+class _DeepParser:
+    """Recursive descent whose calls are generators kept on a list, so that depth costs memory only."""
 
-    def closed() -> Json:
-        parts, inside[:] = levels.pop()
-        inside.reverse()
-        try:
-            value: Json = decoder.decode("".join(parts))
-        except json.JSONDecodeError as error:
-            raise ValueError(error.msg) from None  # its place is that in `parts`
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+
+    def parse(self) -> Json:
+        calls, value = [self.value()], None
+        while calls:
+            try:
+                calls.append(calls[-1].send(value))
+                value = None
+            except StopIteration as returned:
+                calls.pop()
+                value = returned.value
+            if len(calls) > MAX_DEPTH:
+                self.refuse("exceeded max depth")
+        if self.peek():
+            self.refuse("Extra data")
         return value
 
-    for piece in _PIECES.findall(text):
-        if piece in _OPENERS:
-            levels.append(([], []))
-        elif piece[0] != '"' and not _CONSTANTS.isdisjoint(piece):
-            _refuse_constant(piece.strip())
-        levels[-1][0].append(piece)
-        if piece in _CLOSERS and len(levels) > 1:
-            value = closed()
-            levels[-1][0].append("NaN")
-            levels[-1][1].append(value)
-    if len(levels) > 1:
-        problem = "it ends in the middle"
-        raise ValueError(problem)
-    return closed()
+    def value(self) -> _Step:
+        match self.peek():
+            case "[":
+                items: list[Json] = []
+                more = self.opened("]")
+                while more:
+                    items.append((yield self.value()) if self.peek() in _OPENERS else self.scalar())
+                    more = self.take(",]") == ","
+                return items
+            case "{":
+                pairs: list[tuple[str, Json]] = []
+                more = self.opened("}")
+                while more:
+                    name = self.name()
+                    pairs.append((name, (yield self.value()) if self.peek() in _OPENERS else self.scalar()))
+                    more = self.take(",}") == ","
+                return Object(pairs)
+            case _:
+                return self.scalar()
+
+    def peek(self) -> str:
+        """Return the next character after white space, empty at the end."""
+        if space := _SPACES.match(self.text, self.at):
+            self.at = space.end()
+        return self.text[self.at : self.at + 1]
+
+    def take(self, expected: str) -> str:
+        found = self.peek()
+        if not found or found not in expected:
+            self.refuse(f"Expecting one of {expected}")
+        self.at += 1
+        return found
+
+    def opened(self, closer: str) -> bool:
+        """Step into a container; False, and out of it again, if it is empty."""
+        self.at += 1
+        if self.peek() != closer:
+            return True
+        self.at += 1
+        return False
+
+    def scalar(self) -> Json:
+        value: Json
+        value, self.at = _DECODER.raw_decode(self.text, self.at)
+        return value
+
+    def name(self) -> str:
+        if self.peek() != '"':
+            self.refuse("Expecting property name")
+        name = self.scalar()
+        self.take(":")
+        return str(name)
+
+    def refuse(self, problem: str) -> NoReturn:
+        raise json.JSONDecodeError(problem, self.text, self.at)

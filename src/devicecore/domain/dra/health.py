@@ -9,7 +9,7 @@ from enum import Enum
 from itertools import chain
 from math import inf
 
-from attrs import frozen
+from attrs import field, frozen
 
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.devices import claim_devices
@@ -90,6 +90,7 @@ class HealthCache:
     """The health of all devices, by driver and by pool and device."""
 
     drivers: Mapping[DriverName, Mapping[str, DeviceHealth]] = {}
+    _sizes: Mapping[DriverName, int] = field(factory=dict, eq=False, repr=False)  # of drivers that have reported
 
     def health(self, driver: DriverName, pool: str, device: str, now: int) -> tuple[DraHealth, str]:
         """Return the health and the message of a device (kubelet: `getHealth`)."""
@@ -118,15 +119,24 @@ class HealthCache:
         }
         changed = [*(item for key, item in new.items() if item.differs_from(before.get(key))), *expired.values()]
         devices: Mapping[str, DeviceHealth] = {**before, **new, **expired}
-        others = sum(_size(of_driver.values()) for name, of_driver in self.drivers.items() if name != driver)
+        others = sum(size for name, size in self._all_sizes().items() if name != driver)
         room = min(MAX_SIZE_OF_DRIVER, MAX_SIZE - others)
-        kept = devices if _size(devices.values()) <= room else _fitting({**new, **before}, room)
-        after, keys = HealthCache({**self.drivers, driver: kept}), [(driver, one.pool, one.device) for one in changed]
-        return HealthUpdate(after, frozenset(keys), len(devices) - len(kept))
+        forgotten = 0
+        if (size := _size(devices.values())) > room:
+            kept, size = _fitting({**new, **before}, room)
+            forgotten, devices = len(devices) - len(kept), kept
+        after = HealthCache({**self.drivers, driver: devices}, {**self._all_sizes(), driver: size})
+        return HealthUpdate(after, frozenset((driver, item.pool, item.device) for item in changed), forgotten)
 
     def cleared(self, driver: DriverName) -> "HealthCache":
         """Return the cache without the devices of a driver, because its stream has ended."""
-        return HealthCache({name: devices for name, devices in self.drivers.items() if name != driver})
+        left = {name: devices for name, devices in self.drivers.items() if name != driver}
+        return HealthCache(left, {name: size for name, size in self._sizes.items() if name != driver})
+
+    def _all_sizes(self) -> Mapping[DriverName, int]:
+        if self._sizes.keys() == self.drivers.keys():
+            return self._sizes
+        return {name: _size(devices.values()) for name, devices in self.drivers.items()}
 
 
 @frozen
@@ -145,14 +155,16 @@ def _size(devices: Iterable[DeviceHealth]) -> int:
     return sum(_SIZE_OF_DEVICE + len(item.pool) + len(item.device) + len(item.message) for item in devices)
 
 
-def _fitting(devices: Mapping[str, DeviceHealth], room: int) -> dict[str, DeviceHealth]:
-    """Return the devices that fit into `room`. Those that come first have priority."""
+def _fitting(devices: Mapping[str, DeviceHealth], room: int) -> tuple[dict[str, DeviceHealth], int]:
+    """Return the first devices that fit into `room`, and their size."""
     fitting: dict[str, DeviceHealth] = {}
+    size = 0
     for key, item in devices.items():
-        if (size := _size([item])) <= room:
+        more = _size([item])
+        if size + more <= room:
             fitting[key] = item
-            room -= size
-    return fitting
+            size += more
+    return fitting, size
 
 
 def _stored(report: ReportedHealth, now: int) -> DeviceHealth:

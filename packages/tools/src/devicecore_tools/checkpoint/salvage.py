@@ -13,6 +13,7 @@ from devicecore.domain.checkpoint.encoding import NEWEST
 from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
 from devicecore.domain.checkpoint.go_json import Json, Object, parse
 from devicecore.domain.checkpoint.go_values import RefusedError
+from devicecore.domain.checkpoint.plain_file import read_plain
 from devicecore.domain.errors import MalformedCheckpointError
 
 MAX_UNREADABLE = 1_000
@@ -50,6 +51,8 @@ def ignored_fields(blob: bytes) -> tuple[IgnoredField, ...]:
 
     Raises MalformedCheckpointError if it is not JSON.
     """
+    if read_plain(blob):
+        return ()
     value = parse(blob)
     data = _member(value, "data")
     listed = value if isinstance(value, list) else _member(data, "poddeviceentries")
