@@ -27,7 +27,7 @@ from devicecore.adapters.kube_api import (
     PatchStrategy,
 )
 from devicecore.adapters.kube_api.client_config import load
-from devicecore.adapters.kube_api.http import MAX_ANSWER
+from devicecore.adapters.kube_api.http import MAX_ANSWER, MAX_WATCH
 from devicecore.adapters.kube_api.patches import Json, NodeObject
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
@@ -983,6 +983,14 @@ class TestWatching:
         [line] = logged(caplog)
         assert "forbidden: the permission to 'watch nodes' is missing" in line
         assert sink.problem is None
+
+    def test_a_watch_that_is_refused_with_an_endless_answer_is_still_refused(
+        self, server: Server, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server.inject(*[Answer(403, "x" * (MAX_WATCH + 1))] * 2, verb="watch")
+        published(server.connect(resync=1000), status(4))
+        server.wait_for(lambda: len(server.watches) >= 3)
+        assert "forbidden: the permission to 'watch nodes' is missing" in logged(caplog)[0]
 
 
 class TestClosing:

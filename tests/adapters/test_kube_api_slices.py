@@ -103,6 +103,15 @@ def test_changes_by_others_are_repaired(server: LocalApiServer, publisher: KubeA
     server.wait_for(shows(server, 2), PATIENCE)
 
 
+def test_an_answer_that_is_no_list_is_logged_once(
+    server: LocalApiServer, publisher: KubeApiSlicePublisher, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.inject(*[Answer(200, [])] * 3, verb="list", resource="resourceslices")
+    published(publisher, devices(1))
+    [line] = [one for one in caplog.messages if "tried again" in one]
+    assert "expected a list of objects" in line
+
+
 def test_a_wipe_is_noticed_although_watches_break(server: LocalApiServer, publisher: KubeApiSlicePublisher) -> None:
     published(publisher, devices(2))
     expired = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired"}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from devicecore import (
     Admitted,
@@ -149,6 +150,30 @@ def test_a_pod_is_not_ready_between_registration_and_first_list() -> None:
         assert isinstance(verdicts[0], NotReady)
         assert str(verdicts[0]) == "cannot allocate unregistered device example.com/gpu"
         assert isinstance(manager.admit(a_pod("p")), Admitted)
+
+
+def test_the_budget_is_for_the_whole_admission() -> None:
+    """Each call keeps its deadline, and both together take longer. The pod is refused, and nothing is in use."""
+
+    class Slow(SimulatedPlugin):
+        def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+            now[0] += 20.0
+            return super().allocate(devices)
+
+    now = [0.0]
+    plugin = Slow(GPU, simulated_devices("gpu", 4))
+    with MemoryManager(plugin, admission_budget=30.0, clock=lambda: now[0]) as manager:
+        before, blob = manager.state, manager.store.blob
+        main = Container("main", {GPU: 1})
+        verdict = manager.admit(Pod(PodUid("q"), containers=(main, evolve(main, name="helper"))))
+        assert str(verdict) == 'admission of pod "q" took longer than 30 seconds'
+        assert (manager.state.ledger, manager.store.blob) == (before.ledger, blob)
+
+
+def test_a_plugin_without_healthy_devices_is_a_refusal() -> None:
+    """A resource without a list is `NotReady`; one whose devices are all unhealthy is refused."""
+    with MemoryManager(SimulatedPlugin(GPU, simulated_devices("gpu", 1, unhealthy=[0]))) as manager:
+        assert isinstance(manager.admit(a_pod("q")), Refused)
 
 
 class FailsPreStart(DevicePlugin):

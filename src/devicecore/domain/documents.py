@@ -135,9 +135,10 @@ class Value:
         Raises DocumentError if it is no quantity, is below 0, or is a fraction where `whole` is set.
         """
         amount = self.amount()
-        expected = "an integer" if whole and not amount.is_whole else "0 or more"
-        if expected != "0 or more" or amount.nanos < 0:
-            self.refuse(f"expected {expected}, got {self.data}")
+        if whole and not amount.is_whole:
+            self.refuse(f"expected an integer, got {self.data}")
+        if amount.nanos < 0:
+            self.refuse(f"expected 0 or more, got {self.data}")
         return amount.whole
 
     def amount(self) -> Quantity:

@@ -78,7 +78,7 @@ class Quantity(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is a whole number without being rounded."""
+        """Whether it is a whole number, once it is rounded up to billionths as in Kubernetes."""
         return self.nanos % _NANO == 0
 
     def __str__(self) -> str:

@@ -69,9 +69,9 @@ async def end(task: "asyncio.Task[NoReturn]") -> None:
 
 
 class _Stopping(threading.Event):
-    """An event that can be set again after an interrupt.
+    """An event whose lock no interrupt leaves taken.
 
-    One inside `Event.set` may leave its lock taken, because the condition's own `with` is written in Python.
+    `Event.set` of Python takes its lock by the `with` of a condition, which is written in Python.
     """
 
     def __init__(self) -> None:
@@ -87,6 +87,9 @@ class _Stopping(threading.Event):
         self._is_set = True
         with self._lock:
             self._changed.notify_all()
+
+    def clear(self) -> None:
+        self._is_set = False
 
     def wait(self, timeout: float | None = None) -> bool:
         with self._lock:

@@ -42,7 +42,10 @@ def from_devices(devices: Iterable[Device]) -> deviceplugin.ListAndWatchResponse
 
 def to_options(message: deviceplugin.DevicePluginOptions) -> PluginOptions:
     """Read a plugin's options."""
-    return PluginOptions(message.pre_start_required, message.get_preferred_allocation_available)
+    return PluginOptions(
+        pre_start_required=message.pre_start_required,
+        get_preferred_allocation_available=message.get_preferred_allocation_available,
+    )
 
 
 def from_options(options: PluginOptions) -> deviceplugin.DevicePluginOptions:

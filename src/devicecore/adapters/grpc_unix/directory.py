@@ -97,16 +97,23 @@ class SocketDirectory:
         Raises InvalidEndpointError, with what the plugin calls it as `name`, if it is too long, is the kubelet's own
         socket, a symbolic link, or not a socket.
         """
-        identity = socket_identity(path)
+        if problem := self._endpoint_problem(path):
+            raise InvalidEndpointError(foreign_text(name, MAX_NAME), problem)
+
+    def _endpoint_problem(self, path: str) -> str | None:
         if len(os.fsencode(path)) > MAX_SOCKET_PATH:
-            problem = f"its path has more than {MAX_SOCKET_PATH} bytes"
-        elif identity is None and os.path.lexists(path):
-            problem = "it is a symbolic link" if Path(path).is_symlink() else "it is not a socket"
-        elif identity is not None and (path == self.socket or identity == socket_identity(self.socket)):
-            problem = "it is the kubelet's own socket"
-        else:
-            return  # if there is no file, dialling it will tell
-        raise InvalidEndpointError(foreign_text(name, MAX_NAME), problem)
+            return f"its path has more than {MAX_SOCKET_PATH} bytes"
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return None  # dialling it will tell
+        if stat.S_ISLNK(found.st_mode):
+            return "it is a symbolic link"
+        if not stat.S_ISSOCK(found.st_mode):
+            return "it is not a socket"
+        if path == self.socket or socket_identity(path) == socket_identity(self.socket):
+            return "it is the kubelet's own socket"
+        return None
 
     def _take_lock(self) -> None:
         """Lock the file of locks, and close the one that was locked before, if any."""

@@ -66,7 +66,7 @@ class RequestError(DeviceCoreError):
         reason: the API server's word for a refusal, such as `NotFound`; empty if there is none.
         pause: seconds for which the server asked not to be called.
         message: the words of the server that refuses, which are a part of the cause.
-        kind: errors of the same kind are logged once in a row; by default the status.
+        kind: errors of the same kind are logged once in a row; by default the status, or the cause if there is none.
         is_unreachable: whether another request would fail in the same way, because the server did not answer or there
             are no credentials.
     """
@@ -76,7 +76,7 @@ class RequestError(DeviceCoreError):
     reason: str = ""
     pause: float = 0.0
     message: str = ""
-    kind: object = Factory(lambda self: self.status, takes_self=True)
+    kind: object = Factory(lambda self: self.status or self.cause, takes_self=True)
     is_unreachable: bool = False
     _text = "{cause}"
 
@@ -228,8 +228,8 @@ class ApiServer:
         """Yield the changes of the objects that match a field selector since a version.
 
         A change is `ADDED`, `MODIFIED`, `DELETED` or, if they are asked for, `BOOKMARK`; and the object as `parse`
-        returns it. If `since` is empty, the first events are the objects as they are. The server ends the watch some
-        time. Raises RequestError also if the versions since then are no longer known.
+        returns it. If `since` is empty, the first events are the objects as they are. The server ends the watch after
+        some minutes. Raises RequestError also if the versions since then are no longer known.
         """
         query = {"fieldSelector": selector, "timeoutSeconds": str(_WATCH_SECONDS), "watch": "true"}
         if since:
@@ -256,7 +256,10 @@ class ApiServer:
         transport, url, headers = self._prepared(request)
         answer = transport.stream(request.method, url, headers)
         if answer.status != HTTPStatus.OK:
-            raise _RefusedError(read(answer))
+            refused = WholeAnswer(answer.status, b"")
+            with suppress(Exception):  # the body failed, and the status says more
+                refused = read(answer)
+            raise _RefusedError(refused)
         return answer
 
     def stop(self) -> None:
@@ -404,7 +407,7 @@ def _failure(error: Exception) -> str:
 
 def _refusal(answer: WholeAnswer, sentences: Mapping[int, str], request: ApiRequest) -> RequestError:
     status, said = answer.status, _status(answer.content)
-    text = said.get("message") or answer.content.decode(errors="replace") or responses.get(status)
+    text = said.get("message") or answer.content.decode(errors="replace") or responses.get(status, "")
     message, reason = foreign_text(_line(str(text)), _MAX_MESSAGE), said.get("reason")
     if status == HTTPStatus.NOT_FOUND and not isinstance(reason, str) and request.is_core:
         cause = f"HTTP status 404, but not as an API server answers: is something else at this address? ({message})"

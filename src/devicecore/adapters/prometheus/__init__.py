@@ -145,7 +145,7 @@ class PrometheusMetrics:
         # Not the library's Counter and Histogram: those show a `_created` series with each, which a kubelet does not,
         # and which can be switched off only for a whole process.
         with self._lock:
-            calls = {one: (calls.registrations, calls.durations.read()) for one, calls in sorted(self._calls.items())}
+            calls = {name: (of.registrations, of.durations.read()) for name, of in sorted(self._calls.items())}
             admissions, failed = self._admissions.read(), self._failed_admissions
             pod_resources = {series: dict(counts) for series, counts in self._pod_resources.items()}
             operations = {key: histogram.read() for key, histogram in self._operations.items()}

@@ -149,10 +149,12 @@ class DriverClient:
         """Give the connection up, without events. Calls that are under way fail. A second call does nothing."""
         self._is_removed = True
         connection, self._connection = self._connection, None
-        await self._end_tasks()
-        if connection is not None:
-            await connection.close()
-        self._closed()
+        try:
+            await self._end_tasks()
+            if connection is not None:
+                await connection.close()
+        finally:
+            self._closed()
 
     async def _end_tasks(self) -> None:
         for task in self._tasks:
