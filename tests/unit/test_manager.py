@@ -120,7 +120,7 @@ def test_a_checkpoint_that_cannot_be_read_or_set_aside_prevents_a_start(tmp_path
     ids=["a uid", "a list of pods", "a pod", "a number"],
 )
 def test_evict_says_what_is_wrong_with_its_argument(argument: Iterable[PodUid], message: str) -> None:
-    whole = f"^DeviceManager.evict: the uids of pods: {message}$"
+    whole = f"^DeviceManager.evict: the uids of pods, such as \\[pod.uid\\]: {message}$"
     with MemoryManager() as manager, pytest.raises(TypeError, match=whole):
         manager.evict(argument)
 

@@ -219,7 +219,7 @@ CALLS: list[tuple[Callable[[Any], object], str]] = [
     (lambda manager: manager.topology_hints("p"), "DeviceManager.topology_hints: expected Pod, got 'p'"),
     (
         lambda manager: manager.evict(7),
-        "DeviceManager.evict: the uids of pods: expected several values",
+        "DeviceManager.evict: the uids of pods, such as [pod.uid]: expected several values",
     ),
     (lambda manager: manager.wait_for(7, 0), "wait_for: condition: expected a function, got 7"),
     (lambda manager: manager.wait_for(bool, "1"), "wait_for: timeout: expected a number of seconds, got '1'"),

@@ -323,7 +323,7 @@ class DeviceManager(Runs):
             ManagerStoppedError: the manager is stopped. Nothing is forgotten.
             TypeError: `pods` is one uid, or has an item that is no uid.
         """
-        uids = tuple(map(PodUid, tuple_of(pods, str, "DeviceManager.evict: the uids of pods")))
+        uids = tuple(map(PodUid, tuple_of(pods, str, "DeviceManager.evict: the uids of pods, such as [pod.uid]")))
         self._lifecycle.check_started()
         self._state.current_run()
         self._turns.end_abandoned()

@@ -1,8 +1,8 @@
 """The plugin's side: serve a `DevicePlugin` to a kubelet, and register again when the kubelet restarts.
 
-Laws: each stream of lists begins with the list as it is, and sends it again after each change. The plugin is served
-before it registers. If a kubelet restarts or cleans its directory, or the directory goes and
-comes back, the plugin serves and registers again by itself.
+Laws: The plugin is served before it registers. Each stream of lists begins with the list as it is, and sends it again
+after each change. If a kubelet restarts or cleans its directory, or the directory goes and comes back, the plugin
+serves and registers again by itself.
 """
 
 import asyncio
