@@ -116,6 +116,19 @@ class TestClaims:
             with pytest.raises(ClaimSourceError, match="not started"):
                 claims.get(KEY)
 
+    def test_credentials_that_have_expired_are_read_again(self, tmp_path: Path) -> None:
+        with LocalApiServer(bearer="old") as server:
+            server.create(CLAIM)
+            config = server.kubeconfig(tmp_path / "config")
+            with KubeApiClaims(Access(config)) as claims:
+                claims.get(KEY)
+                server.bearer = "new"
+                server.kubeconfig(config)
+                assert claims.get(KEY).key == KEY
+                server.bearer = "other"
+                with pytest.raises(ClaimSourceError, match="unauthorized"):
+                    claims.get(KEY)
+
     def test_missing_credentials_are_reported_at_once(self, tmp_path: Path) -> None:
         with pytest.raises(ApiAccessError):
             KubeApiClaims(Access(tmp_path / "missing"))
