@@ -1,6 +1,7 @@
 """What happens between pods with claims and DRA drivers: `NodeClaims`, and what is shown of it."""
 
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ from devicecore.domain.dra.health import SECOND, DraHealth, HealthCache, Reporte
 from devicecore.domain.dra.model import ClaimRef, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.dra.objects import resource_claim_of
 from devicecore.domain.dra.state_file import ClaimEntry, decode, encode
+from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import DeviceId
 from devicecore.dra_manager import DraManager
 from devicecore.dra_manager.health_record import HealthRecord
@@ -354,6 +356,64 @@ def test_many_pods_that_went_before_the_start_are_released_with_a_few_writes(tmp
         node.wait_until(lambda state: not state.dra.claims)
         node.wait_until_settled()
     assert store.saves < 10
+
+
+def entries(driver: str, number: int) -> list[ClaimEntry]:
+    """Claims of a driver, or of none, each of a pod that is gone."""
+    names = (f"{driver or 'none'}-{one}" for one in range(number))
+    return [ClaimEntry(f"c-{n}", n, "default", (f"u-{n}",), {DriverName(driver): ()} if driver else {}) for n in names]
+
+
+def test_a_driver_that_hangs_delays_no_report_of_many_releases(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(claim_releases, "_LOOK", 0)
+    hung = CountingDriver()
+    hung.answers.clear()
+    gone = [*entries(DRIVER, 40), *entries(OTHER, 40), *entries("", 40)]
+    with Node(tmp_path, claim_store=MemoryStore(encode(gone))) as node:
+        node.register(hung)
+        node.register(CountingDriver(OTHER))
+        while len(waits_for := node.turn().waits_for) != 40:
+            assert len(waits_for) > 40
+        assert all(DRIVER in one for one in waits_for)
+        hung.answers.set()
+        node.wait_until_settled()
+
+
+def test_releases_that_are_tried_again_read_the_claims_once(tmp_path: Path, monkeypatch: Patch) -> None:
+    read, reads = vars(DraManager)["claims"].fget, []
+
+    def claims(manager: DraManager) -> object:
+        reads.append(threading.current_thread())
+        return read(manager)
+
+    with Node(tmp_path, claim_store=MemoryStore(encode(entries(DRIVER, 40)))) as node:
+        node.claims.start()
+        node.wait_until(lambda state: sum("not registered" in one for one in state.waits_for) == 40)
+        node.drivers.register(CountingDriver())
+        monkeypatch.setattr(DraManager, "claims", property(claims))
+        node.claims.advance()
+        assert reads.count(threading.main_thread()) < 10
+        node.wait_until_settled()
+
+
+@pytest.mark.parametrize("error", ["", "RuntimeError"])
+def test_pods_that_are_not_released_together_are_released_later(tmp_path: Path, monkeypatch: Patch, error: str) -> None:
+    def reconcile(_: DraManager) -> Mapping[None, DeviceCoreError]:
+        if error:
+            raise RuntimeError
+        return {}  # as before the sources of pods are ready
+
+    monkeypatch.setattr(DraManager, "reconcile", reconcile)
+    hung = CountingDriver()
+    hung.answers.clear()
+    with Node(tmp_path, claim_store=MemoryStore(encode([*entries(DRIVER, 1), *entries("", 40)]))) as node:
+        node.register(hung)
+        if error:
+            node.wait_until(lambda state: sum(one.endswith(f": {error}") for one in state.waits_for) == 40)
+            assert node.claims.next_due < math.inf
+        else:
+            node.wait_until(lambda state: len(state.dra.claims) == len(state.waits_for) == 1)
+        hung.answers.set()
 
 
 def test_claims_that_were_lost_are_prepared_again_before_their_pod_counts_as_running(tmp_path: Path) -> None:

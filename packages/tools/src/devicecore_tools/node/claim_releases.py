@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from devicecore.dra_manager import DraManager
 
 _MANY = 32  # releases at once; more are done together, because each write is that of the whole file
+_LOOK = 1.0  # seconds between two looks which of those have ended
 _RETRY = 10.0  # seconds between two attempts to release the claims of a pod, as in a kubelet
 
 _log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class _Leaving:
     is_queued: bool = False
     retry_at: float = 0.0
     problem: str = ""
+    is_alone: bool = False  # whether a release together with others has left it
 
 
 @define(eq=False)
@@ -49,6 +51,9 @@ class ClaimReleases:
     _leaving: dict[PodUid, _Leaving] = field(factory=dict, init=False)
     _left: "queue.SimpleQueue[tuple[PodUid, str]]" = field(factory=queue.SimpleQueue, init=False)
     _served: object = None  # which drivers there were at the last look
+    _together: dict[PodUid, None] = field(factory=dict, init=False)  # pods that are released by one call
+    _problems: Mapping[PodUid | None, str] | None = field(default=None, init=False)  # of that call once it has ended
+    _look_at: float = field(default=math.inf, init=False)
     version: object = field(factory=object)
     """Replaced when `problems` may have changed."""
 
@@ -70,7 +75,7 @@ class ClaimReleases:
     @property
     def next_due(self) -> float:
         """When a release is to be tried again (monotonic seconds)."""
-        return min((one.retry_at for one in self._leaving.values() if not one.is_queued), default=math.inf)
+        return min((one.retry_at for one in self._leaving.values() if not one.is_queued), default=self._look_at)
 
     def add(self, pod: PodUid, name: str) -> None:
         """Note a pod that has gone. `advance` begins its release."""
@@ -79,6 +84,8 @@ class ClaimReleases:
 
     def advance(self) -> None:
         """Take the results of releases, and begin those that are due."""
+        manager, now = self._manager(), self._clock()
+        self._take_together(manager, now)
         while not self._left.empty():
             uid, problem = self._left.get()
             self.version = object()
@@ -89,50 +96,69 @@ class ClaimReleases:
                 continue
             if problem != leaving.problem:
                 _log.error("the claims of pod %s are not released yet: %s", leaving.name, problem)
-            leaving.problem, leaving.retry_at = problem, self._clock() + _RETRY
-        manager = self._manager()
+            leaving.problem, leaving.retry_at = problem, now + _RETRY
         drivers = manager and manager.drivers
         served = drivers and (drivers.instances, drivers.connected)
         has_changed, self._served = served != self._served, served
-        now = self._clock()
         due = {
             uid: leaving
             for uid, leaving in self._leaving.items()
             if not leaving.is_queued and (has_changed or leaving.retry_at <= now)
         }
-        new = [uid for uid, leaving in due.items() if not leaving.problem]  # the manager would log the others again
-        if len(new) > _MANY:
-            self._threads.submit(new[0], partial(self._release_many, new))
+        if due:
+            self._begin(due, manager, now)
+
+    def _begin(self, due: Mapping[PodUid, _Leaving], manager: "DraManager | None", now: float) -> None:
+        """Begin the releases of these pods: together if one write does for many of them, and else one by one."""
+        drivers: dict[PodUid, frozenset[DriverName]] = {}
+        alone = {uid for uid, leaving in due.items() if leaving.is_alone or leaving.problem}  # would be logged again
+        for claim in manager.claims.claims.values() if manager else ():
+            pods = due.keys() & claim.pods if claim.drivers else ()
+            if len(pods) <= _MANY:
+                alone.update(pods)
+            for uid in pods:
+                drivers[uid] = drivers.get(uid, frozenset()).union(claim.drivers)
+        together = dict.fromkeys(uid for uid in due if uid not in alone)
+        if len(together) > _MANY and not self._together:
+            self._together, self._problems, self._look_at = together, None, now + _LOOK
+            self._threads.submit(next(iter(together)), partial(self._release_many, tuple(together)))
         for uid, leaving in due.items():
             leaving.is_queued = True
-            if leaving.problem or len(new) <= _MANY:
-                self._threads.submit(self._drivers_of(uid) or uid, partial(self._release, uid))
+            if uid not in self._together:
+                self._threads.submit(drivers.get(uid) or uid, partial(self._release, uid))
 
-    def _drivers_of(self, pod: PodUid) -> "frozenset[DriverName]":
-        """The drivers of the claims that a pod is in."""
-        manager = self._manager()
-        claims = manager.claims.claims.values() if manager else ()
-        return frozenset(driver for claim in claims if pod in claim.pods for driver in claim.drivers)
+    def _take_together(self, manager: "DraManager | None", now: float) -> None:
+        """Take what is known of the pods that are released together. A driver that hangs delays the end of the call."""
+        problems = self._problems  # read before the claims, which the call changes
+        if not self._together or (problems is None and now < self._look_at):
+            return
+        using = manager.claims.pods if manager else frozenset()
+        left: dict[PodUid, None] = {}
+        for uid in self._together:
+            if uid not in using:
+                self._left.put((uid, ""))
+            elif problems is None:
+                left[uid] = None
+            elif uid in problems:
+                self._left.put((uid, problems[uid]))
+            else:  # another call, or the source of pods, keeps it
+                self._leaving[uid].is_queued, self._leaving[uid].is_alone = False, True
+        self._together, self._look_at = left, now + _LOOK if left else math.inf
 
     def _release_many(self, pods: Iterable[PodUid]) -> None:
-        """Release the claims of many pods together, and one by one what another call, or the source of pods, keeps."""
-        left: dict[PodUid, None] = {}
-        problems: Mapping[PodUid | None, DeviceCoreError] = {}
+        """Release the claims of many pods together, with those of all others that have gone."""
+        problems: Mapping[PodUid | None, str] = {}
         try:
             if (manager := self._manager()) is not None:
-                problems = manager.reconcile()
-                using = manager.claims.pods
-                left = dict.fromkeys(uid for uid in pods if uid not in problems and uid in using)
+                problems = {uid: _sentence(error) for uid, error in manager.reconcile().items()}
         except DeviceCoreError as error:
-            problems = dict.fromkeys(pods, error)
-        for uid in pods:
-            if uid in problems:
-                self._left.put((uid, foreign_text(str(problems[uid])) or type(problems[uid]).__name__))
-            elif uid not in left:
-                self._left.put((uid, ""))
-        self._wake()
-        for uid in left:
-            self._release(uid)
+            problems = dict.fromkeys(pods, _sentence(error))
+        except Exception as error:
+            problems = dict.fromkeys(pods, type(error).__name__)
+            raise
+        finally:
+            self._problems = problems
+            self._wake()
 
     def _release(self, uid: PodUid) -> None:
         problem = ""
@@ -140,10 +166,14 @@ class ClaimReleases:
             if (manager := self._manager()) is not None:
                 manager.unprepare(uid)
         except DeviceCoreError as error:
-            problem = foreign_text(str(error)) or type(error).__name__
+            problem = _sentence(error)
         except Exception as error:
             problem = type(error).__name__
             raise
         finally:
             self._left.put((uid, problem))
             self._wake()
+
+
+def _sentence(error: DeviceCoreError) -> str:
+    return foreign_text(str(error)) or type(error).__name__
