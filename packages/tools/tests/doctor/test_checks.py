@@ -4,6 +4,7 @@ from itertools import permutations
 
 import pytest
 from attrs import evolve
+from devicecore_tools.doctor.checks import CHECKS
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.findings import NodeFinding
 from devicecore_tools.doctor.look import CdiSpec, CheckpointSeen, Look, PodSeen, Reading, SocketsSeen
@@ -44,6 +45,13 @@ def test_a_claim_is_said_to_be_gone_only_if_all_claims_were_read() -> None:
     assert findings(evolve(look, allocations=of_some)) == ()
     (found,) = findings(evolve(look, allocations=evolve(of_some, is_whole=True)))
     assert found.sentence.endswith("runs with ResourceClaim 'default/freed', which is not at the API server any more.")
+
+
+def test_each_check_has_a_planted_node() -> None:
+    on_look = {"look": Look, "return": Look}
+    plants = {name for name, one in vars(nodes).items() if getattr(one, "__annotations__", {}) == on_look}
+    assert {name.replace("_", "-") for name in plants - {"of_a_pod_that_is_gone"}} == {one.code for one in CHECKS}
+    assert PLANTS.keys() == {one.code for one in CHECKS}
 
 
 @pytest.mark.parametrize("code", PLANTS)
@@ -226,6 +234,10 @@ NEAR_MISSES: list[Plant] = [
     one for one in list(globals().values()) if getattr(one, "__annotations__", {}).get("return") is Look
 ]
 """The functions above that return a look."""
+
+
+def test_each_near_miss_is_tried() -> None:
+    assert len(NEAR_MISSES) == 25
 
 
 @pytest.mark.parametrize("near_miss", NEAR_MISSES, ids=lambda plant: plant.__name__)
