@@ -590,6 +590,15 @@ def test_of_all_nodes_a_list_with_an_object_of_another_form_is_not_known(tmp_pat
     )
 
 
+def test_a_name_of_a_pod_changes_nothing_else_of_the_selector(tmp_path: Path) -> None:
+    """As Kubernetes' fields.EscapeValue writes it."""
+    with LocalApiServer() as server:
+        config = server.kubeconfig(tmp_path / "config")
+        assert read_objects("", config, ["Event"], ("a,b", "c=d\\e")) == {"Event": []}
+        asked = server.requests[-1].query["fieldSelector"]
+    assert asked == r"involvedObject.namespace=a\,b,involvedObject.name=c\=d\\e"
+
+
 def test_a_list_that_the_server_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_http, "MAX_VALUES", 10_000)
     with api_server_of(_EndlessPages) as url:

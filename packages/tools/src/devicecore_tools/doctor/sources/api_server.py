@@ -3,6 +3,7 @@
 Law: the answer is what the server sent, or a `RequestError` with a sentence.
 """
 
+import re
 from collections.abc import Iterable
 from http import HTTPStatus
 from os import PathLike
@@ -91,7 +92,8 @@ def read_objects(
     if node:
         check_node_name(node)
     server = ApiServer(Access(kubeconfig, timeout=_SECONDS), node_sentences(node or "all"))
-    about = events_of and "involvedObject.namespace={},involvedObject.name={}".format(*events_of)
+    escaped = [re.sub(r"([\\,=])", r"\\\1", one) for one in events_of or ()]
+    about = events_of and "involvedObject.namespace={},involvedObject.name={}".format(*escaped)
     unreachable = ""
     answers: dict[str, Json | str] = {}
     try:
