@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from devicecore_tools.node.cluster.registration import RegisteredNode
 from devicecore_tools.node.cluster.requests import KubeApiRequests
+from devicecore_tools.node.cluster.topology import TOPOLOGIES
 from devicecore_tools.node.cluster.words.nodes import NodeDescription
 from devicecore_tools.node.cluster.writer import ApiWriter
 from devicecore_tools.node.settings import TAINT
@@ -21,8 +22,9 @@ from devicecore import NodeStatus, ResourceName
 from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.adapters.kube_api import Access
+from devicecore.adapters.kube_api.access import RequestError
 from devicecore.adapters.kube_api.http import MAX_ANSWER
-from devicecore.adapters.kube_api.requests import SLICES
+from devicecore.adapters.kube_api.requests import LEASES, NODES, SLICES
 from devicecore.domain.checkpoint import decode
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
@@ -186,6 +188,17 @@ def test_what_every_request_meets_is_logged_at_most_once_a_minute(
             passed.append(40.0)
     for line, one in zip(lines, caplog.records, strict=True):
         assert line in one.getMessage()
+
+
+def test_only_an_api_server_says_that_there_is_no_node(tmp_path: Path) -> None:
+    with LocalApiServer() as server, KubeApiRequests(Access(server.kubeconfig(tmp_path / "kubeconfig"))) as requests:
+        assert requests.find(NODES, NODE) is requests.find(LEASES, NODE, "kube-node-lease") is None
+        page = Answer(404, "404 page not found")
+        server.inject(Answer(404, {"reason": "NoRoute"}), page, page)
+        for _ in range(2):
+            with pytest.raises(RequestError):
+                requests.find(NODES, NODE)
+        assert requests.find(TOPOLOGIES, NODE) is None
 
 
 def test_the_objects_of_a_large_cluster_are_listed_in_smaller_pages(tmp_path: Path) -> None:

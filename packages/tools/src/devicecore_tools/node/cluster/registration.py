@@ -272,7 +272,7 @@ class RegisteredNode(NodeStatusSink):
             try:
                 self._take(requests.get(NODES, self.name))
             except RequestError as missing:
-                if missing.status != HTTPStatus.NOT_FOUND:
+                if missing.reason != "NotFound":
                     raise
                 self._is_gone(missing)
                 return None

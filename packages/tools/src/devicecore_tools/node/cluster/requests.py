@@ -32,11 +32,14 @@ class KubeApiRequests(ApiServers):
         return self._send(ApiRequest(f"get {resource.plural}", "GET", resource.path(namespace, name)))
 
     def find(self, resource: ApiResource, name: str, namespace: str = "") -> dict[str, Json] | None:
-        """Return an object as it is now, or None if there is none."""
+        """Return an object as it is now, or None if there is none.
+
+        Of the core group, only the server's own word says so: something else may answer 404 at its address.
+        """
         try:
             return self.get(resource, name, namespace)
         except RequestError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
+            if error.status != HTTPStatus.NOT_FOUND or not (resource.group or error.reason == "NotFound"):
                 raise
             return None
 
