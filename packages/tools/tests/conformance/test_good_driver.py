@@ -40,6 +40,7 @@ AROUND_HABITS = {
     "keeps-the-cdi-devices-of-other-claims",
     "separates-shares-of-a-device",
     "answers-valid-cdi-names",
+    "ignores-devices-of-other-drivers",
     "frees-the-device",
     "numbers-numa-nodes-from-zero",
     "spells-standard-attributes-as-others-do",

@@ -77,6 +77,12 @@ class SharesCapacity(GoodDriver):
         spec = super().slices()[0]
         return [spec | {"pool": {**spec["pool"], "resourceSliceCount": 1}}]
 
+    def results_of(self, allocation: Json) -> list[Json]:
+        for one in allocation["results"]:
+            if one["driver"] != self.name and one.keys() & {"shareID", "consumedCapacity"}:
+                raise ClaimError("the device of another driver has a share of one of this driver")
+        return super().results_of(allocation)
+
     def check_free(self, uid: str, results: list[Json]) -> None:
         held = [record["results"] for other, record in self.claims.items() if other != uid]
         amounts = [one["consumedCapacity"]["chip.example.org/cpu"] for many in (results, *held) for one in many]

@@ -307,10 +307,13 @@ def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
 
 
 def claim_with(driver: DriverUnderTest, device: SliceDevice, second: Json) -> Claim:
-    """Create a claim that is allocated a device for the request r0, and for r1 what `second` says."""
+    """Create a claim that is allocated a device for the request r0, and for r1 what `second` says.
+
+    What `second` leaves out is as for r0, unless it names a driver: another driver's device has nothing of this one's.
+    """
     allocation = driver.claims.allocation_of(device)
     results = allocation["devices"]["results"]
-    results.append({**results[0], "request": "r1", **second})
+    results.append({**({} if "driver" in second else results[0]), "request": "r1", **second})
     return driver.claims.create(driver.claims.request(1, 1), allocation)
 
 
