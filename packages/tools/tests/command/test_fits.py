@@ -1,6 +1,7 @@
 """`devicecore fits`: one pod is tried on nodes from files."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,31 @@ def test_a_pod_that_fits_gets_its_devices_named(place: Path, capsys: Capsys) -> 
     assert printed.startswith("node-1: fits\n")
     assert "example.com/gpu: gpu-2" in printed
     assert "the scheduler may still refuse the pod" in printed
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda blob: blob.replace(b"gpu-1", b"gpu-7"), lambda blob: blob[:80]],
+    ids=["a wrong checksum", "half of it"],
+)
+def test_whether_a_pod_fits_is_unknown_if_the_checkpoint_is_damaged(
+    place: Path, capsys: Capsys, damage: Callable[[bytes], bytes]
+) -> None:
+    (place / "node" / "device-plugins").mkdir(parents=True)
+    file = place / "node" / "device-plugins" / "kubelet_internal_checkpoint"
+    file.write_bytes(damage((place / "checkpoint").read_bytes()))
+    assert fits(place, "one.yaml", "node", options=("--json",)) == 2
+    (answer,) = json.loads(capsys.readouterr().out)["nodes"]
+    assert (answer["fits"], answer["changes"]) == (None, [])
+    assert "nothing in the checkpoint is believed, because it is damaged: " in answer["warnings"][0]
+    assert fits(place, "one.yaml", "node", "node.yaml") == 0
+    assert "no source that is believed names example.com/gpu" in capsys.readouterr().out
+    why = (
+        "why",
+        "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/gpu",
+    )
+    assert main([*why, "--root", str(place / "node")]) == 0
+    assert f"{file}: nothing in the checkpoint is believed, because it is damaged: " in capsys.readouterr().err
 
 
 def test_a_pod_that_does_not_fit_gets_the_reason_and_changes_that_help(place: Path, capsys: Capsys) -> None:

@@ -95,7 +95,8 @@ def fits(
 
     With --slices and --claims, the ResourceClaims of the pod are tried on the same nodes.
 
-    Exit status: 0 if the pod fits on a node, 1 if it fits on none, 2 if something cannot be read.
+    Exit status: 0 if the pod fits on a node, 1 if it fits on none, 2 if something cannot be read, or if a damaged
+    checkpoint leaves it unknown (with --json, `fits` is null then).
     """
     from devicecore_tools.doctor.trial import fit
 
@@ -129,7 +130,9 @@ def fits(
                 print_pairs(f"The claims of the pod on {claim.node.name}: {outcome}", pairs_of(claim))
         click.echo(_ONLY_DEVICES)
     pairs = zip(answers, of_claims, strict=True)
-    return 0 if any(answer.fits and (claim is None or claim.fits) for answer, claim in pairs) else _NEGATIVE
+    if any(answer.fits and (claim is None or claim.fits) for answer, claim in pairs):
+        return 0
+    return _UNUSABLE if any(answer.is_unknown for answer in answers) else _NEGATIVE
 
 
 def _node(
@@ -156,10 +159,17 @@ def _node(
     sources = node_sources(root=root, checkpoint=checkpoint, plugins=plugins and root is not None)
     look = sources.look()
     file = look.checkpoint.value
-    is_known = look.pod_resources.value or (file and file.data) or look.node.value or (look.is_enough and not file)
+    is_known = (
+        look.pod_resources.value
+        or (file and (file.data or (path.is_dir() and look.damage)))
+        or look.node.value
+        or (look.is_enough and not file)
+    )
     if not is_known:
         problem = (file.verdict.problem if file else look.checkpoint.problem) or "there is no checkpoint"
-        raise ValueError(f"{place}: expected a kubelet's directory, a checkpoint or a description, but {problem}")
+        raise ValueError(
+            f"{place}: expected a kubelet's directory, a checkpoint or a description, got none of them: {problem}"
+        )
     facts = Facts(look if pods.value is None else evolve(look, pods=pods))
     return trial_node(place, facts, topology, ClaimTrial.of_record(sources.documents))
 
@@ -192,7 +202,7 @@ def _description(path: Path, pod: Pod) -> Value | None:
 def fits_or_not(answer: "Fit") -> str:
     """Return the answer in a few words."""
     if not answer.fits:
-        return "does not fit"
+        return "unknown" if answer.is_unknown else "does not fit"
     return "fits, apart from its claims, which were not looked at" if answer.claims else "fits"
 
 
@@ -222,7 +232,7 @@ def _document(answer: "Fit") -> dict[str, object]:
     admitted = verdict if isinstance(verdict, Admitted) else None
     return {
         "node": answer.node,
-        "fits": answer.fits,
+        "fits": None if answer.is_unknown else answer.fits,
         "reason": None if admitted else str(verdict),
         "devices": [
             {"container": held.key.container, "resource": held.resource, "devices": list(held.devices)}

@@ -323,6 +323,8 @@ def _facts(options: dict[str, object], pod: Pod | None) -> tuple[Facts | None, d
         if reading.value is None and reading.place and os.devnull not in reading.place:
             problem = reading.problem.removeprefix(f"{reading.place}: ")
             complain("devicecore why", f"{source.value} at {reading.place} was not read: {problem}")
+    if facts.look.damage:
+        complain("devicecore why", f"{facts.look.checkpoint.place}: {facts.look.damage}")
     return facts, sources.documents
 
 
@@ -390,7 +392,7 @@ def _trial_document(trial: "Fit") -> dict[str, object]:
     verdict = None if trial.fits else _verdict(trial)
     changes = [{"change": change.sentence, "size": change.size} for change in trial.changes]
     return {
-        "fits": trial.fits,
+        "fits": None if trial.is_unknown else trial.fits,
         "refusal": verdict,
         "claims_not_looked_at": list(trial.claims),
         "warnings": list(trial.warnings),

@@ -14,6 +14,7 @@ from attrs import field, frozen
 from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.model import ContainerKey, PluginOptions, Pod, ResourceName
+from devicecore.domain.text import foreign_text
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -435,6 +436,16 @@ class Look:
     def is_unheard(self) -> bool:
         """Whether the API server has not heard of the kubelet, and nobody looked at the kubelet's sockets."""
         return self.sockets.value is None and self.node.value is not None and self.node.value.is_silent
+
+    @property
+    def damage(self) -> str:
+        """Why nothing in the checkpoint is believed, although there is one. Empty if it is sound or was not read."""
+        file = self.checkpoint.value
+        if file is None or file.verdict.verdict not in {FileVerdict.CHECKSUM, FileVerdict.MALFORMED}:
+            return ""
+        return (
+            f"nothing in the checkpoint is believed, because it is damaged: {foreign_text(file.verdict.problem, 300)}"
+        )
 
     @property
     def is_enough(self) -> bool:

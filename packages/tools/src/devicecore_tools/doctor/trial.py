@@ -88,6 +88,7 @@ class TrialNode:
         claims: the drivers of claims that have been allocated, by `namespace/name` of the claim.
         pod_claims: decides about the claims of a pod; None if no objects for that were read.
         why_absent: the reason for each resource in `absent`.
+        damage: why nothing in the checkpoint is believed; empty if it is sound, or the kubelet has said more.
         of_others: resources that the Node has and no plugin serves, because an administrator has added them.
         unknown: why a device that the pod gets may be in use all the same, by resource.
         topology: the NUMA nodes, the topology policy and its scope.
@@ -110,6 +111,7 @@ class TrialNode:
     unknown: Mapping[str, str] = field(factory=dict)
     why_absent: Mapping[ResourceName, WhyAbsent] = field(factory=dict)
     of_others: Collection[str] = ()
+    damage: str = ""
 
     def answer(self, pod: Pod) -> "Verdict | NotNow":
         """Return what a kubelet on the node would answer to `pod`, apart from its claims."""
@@ -241,6 +243,11 @@ class NotNow:
 
 
 @frozen
+class Unknown(NotNow):
+    """No source decides whether the pod fits."""
+
+
+@frozen
 class Change:
     """A change after which the pod fits: a sentence, and how many devices, pods, settings or requests it touches."""
 
@@ -269,16 +276,25 @@ class Fit:
         """Whether the pod is admitted with devices of every resource that it asks for."""
         return _fits(self.verdict)
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether no source decides if the pod fits."""
+        return isinstance(self.verdict, Unknown)
+
 
 def fit(node: TrialNode, pod: Pod) -> Fit:
     """Try `pod` on `node`; if it does not fit, look for the smallest changes after which it does."""
     verdict = node.answer(pod)
     claims = node.claims_of(pod).undecided
+    damage = (node.damage,) if node.damage and _wanted(node, pod) else ()
+    if damage and isinstance(verdict, Admitted) and verdict.unhandled:
+        names = ", ".join(sorted({resource for _, resource in verdict.unhandled}))
+        return Fit(node.name, Unknown(f"no source that is believed names {names}"), claims=claims, warnings=damage)
     if _fits(verdict):
-        warnings = tuple(node.unknown[name] for name in _wanted(node, pod) if name in node.unknown)
+        warnings = damage + tuple(node.unknown[name] for name in _wanted(node, pod) if name in node.unknown)
         return Fit(node.name, verdict, claims=claims, warnings=warnings)
     missing = [name for name in _wanted(node, pod) if name in node.absent]
-    warnings = tuple(_MISSING[node.why_absent.get(name, WhyAbsent.UNKNOWN)].format(name) for name in missing)
+    warnings = damage + tuple(_MISSING[node.why_absent.get(name, WhyAbsent.UNKNOWN)].format(name) for name in missing)
     for one in node.allocations:
         if one.key.pod == UNKNOWN_HOLDER and one.resource in _wanted(node, pod):
             what = f"{counted(len(one.numa_nodes), 'device')} of {one.resource}"
@@ -508,6 +524,7 @@ def trial_node(
         dict(_unknown(facts)),
         {resource: _why_absent(facts, resource) for resource in absent},
         [one for one in _published(facts) if is_of_others(facts.look, facts.lists, one)],
+        facts.look.damage if facts.lists.allocatable is None else "",
     )
 
 
