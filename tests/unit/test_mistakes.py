@@ -30,6 +30,8 @@ from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.domain.admission import Verdict
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.dra.errors import DriverCallError
+from devicecore.domain.dra.model import DriverConfig
+from devicecore.domain.dra.slices import DevicePool
 from devicecore.domain.errors import PluginStoppedError
 from devicecore.domain.objects import pod_of
 from devicecore.dra import DraManager, PreparedDevice, PrepareResult
@@ -71,7 +73,10 @@ def dra_manager(*adapters: object, **arguments: object) -> Any:  # noqa: ANN401 
 
 
 PREPARE_RESULT: Any = PrepareResult
-DEVICE: Any = PreparedDevice("pool", "gpu-0")
+PREPARED: Any = PreparedDevice
+CONFIG: Any = DriverConfig
+POOL: Any = DevicePool
+DEVICE = PREPARED("pool", "gpu-0")
 
 
 class Driver:
@@ -201,6 +206,18 @@ MANAGERS: list[tuple[Try, str]] = [
     (lambda: dra_manager().prepare("x"), "DraManager.prepare: expected Pod, got 'x'"),
     (lambda: PREPARE_RESULT(DEVICE), "PrepareResult.devices: expected several values, such as a tuple, got Prep"),
     (lambda: PREPARE_RESULT(["gpu-0"]), "PrepareResult.devices: expected PreparedDevice, got 'gpu-0'"),
+    (lambda: PREPARED("p", "d", None, "gpu"), "PreparedDevice.requests: expected several values, such as a tuple, got"),
+    (
+        lambda: PREPARED("p", "d", cdi_ids="a.com/b=c"),
+        "PreparedDevice.cdi_ids: expected several values, such as a tuple",
+    ),
+    (lambda: CONFIG("gpu.example.com", "gpu"), "DriverConfig.requests: expected several values, such as a tuple, got"),
+    (
+        lambda: POOL("gpu.example.com", "n", "n", "gpu-0"),
+        "DevicePool.devices: expected several values, such as a tuple",
+    ),
+    (lambda: POOL("gpu.example.com", "n", "n", None), "DevicePool.devices: expected several values, such as a tuple,"),
+    (lambda: POOL("gpu.example.com", "n", "n", ["gpu-0"]), "DevicePool.devices: expected PublishedDevice, got 'gpu-0'"),
     (lambda: TRANSPORT().register(Driver), "register: expected an instance of Driver, not the class, got"),
     (lambda: TRANSPORT().register(API), "register: expected a DraDriver, got <module 'devicecore'"),
     (lambda: SERVE(API), "serve_driver: expected a DraDriver, got <module 'devicecore'"),

@@ -78,6 +78,12 @@ def is_text(instance: object, field: "Attribute[str]", value: str) -> None:
     checked(value, str, _place(instance, field))
 
 
+def is_several(instance: object, field: "Attribute[T]", value: T) -> None:
+    """Refuse a text in the place of several values, such as `("gpu")` without its comma. None stands for no answer."""
+    if value is not None and (isinstance(value, str) or not isinstance(value, Iterable)):
+        raise TypeError(expected(_place(instance, field), "several values, such as a tuple", value))
+
+
 def is_name(instance: object, field: "Attribute[Text]", value: Text) -> None:
     """Refuse what is not a text of at least one character."""
     if checked(value, str, _place(instance, field)) == "":

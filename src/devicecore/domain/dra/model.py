@@ -8,6 +8,8 @@ from typing import NamedTuple, NewType
 
 from attrs import field, frozen
 
+from devicecore.domain.checks import is_several
+
 DriverName = NewType("DriverName", str)
 """The name of a DRA driver, such as `gpu.example.com`."""
 
@@ -45,8 +47,8 @@ class PreparedDevice:
     pool: str
     name: str
     share_id: str | None = None
-    requests: tuple[str, ...] | None = None
-    cdi_ids: tuple[str, ...] | None = None
+    requests: tuple[str, ...] | None = field(default=None, validator=is_several)
+    cdi_ids: tuple[str, ...] | None = field(default=None, validator=is_several)
 
     def serves(self, request: str) -> bool:
         """Return whether the device serves `request`. An empty request stands for the claim as a whole."""
@@ -70,7 +72,7 @@ class AllocatedDevice:
     request: str = ""
     share_id: str | None = None
     admin_access: bool = False
-    skips: frozenset[str] = frozenset()
+    skips: frozenset[str] = field(default=frozenset(), validator=is_several)
 
 
 @frozen
@@ -81,7 +83,7 @@ class DriverConfig:
     """
 
     driver: DriverName
-    requests: tuple[str, ...] = ()
+    requests: tuple[str, ...] = field(default=(), validator=is_several)
     parameters: object = None
 
 
@@ -97,7 +99,7 @@ class ResourceClaim:
     uid: ClaimUid
     owner: str = ""
     allocation: tuple[AllocatedDevice, ...] | None = None
-    reserved_for: frozenset[str] = frozenset()
+    reserved_for: frozenset[str] = field(default=frozenset(), validator=is_several)
     config: tuple[DriverConfig, ...] = field(default=(), hash=False)
 
     def config_of(self, device: AllocatedDevice) -> tuple[object, ...]:

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from attrs import evolve, field, frozen
 
+from devicecore.domain.checks import tuple_of
 from devicecore.domain.dra.errors import InvalidPoolError
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.errors import InvalidQuantityError
@@ -137,8 +138,8 @@ def _type_of(value: AttributeValue) -> str:
     return "version" if isinstance(value, Version) else "string"
 
 
-def _tuple(devices: Iterable[PublishedDevice]) -> tuple[PublishedDevice, ...]:
-    return tuple(devices)
+def _devices(devices: Iterable[PublishedDevice]) -> tuple[PublishedDevice, ...]:
+    return tuple_of(devices, PublishedDevice, "DevicePool.devices")
 
 
 @frozen
@@ -159,7 +160,7 @@ class DevicePool:
     driver: DriverName
     node: str
     name: str
-    devices: tuple[PublishedDevice, ...] = field(converter=_tuple)
+    devices: tuple[PublishedDevice, ...] = field(converter=_devices)
     counters: tuple[Mapping[str, object], ...] = ()
 
     def __attrs_post_init__(self) -> None:
