@@ -231,6 +231,12 @@ def test_what_is_unreadable_is_a_sentence(content: str, said: str, place: Path, 
     assert said in capsys.readouterr().err
 
 
+def test_an_object_of_another_kind_is_refused_where_it_is(place: Path, capsys: Capsys) -> None:
+    (place / "typo.yaml").write_text("kind: ResourceClam\nmetadata: {name: t}\nspec: {devices: {}}\n")
+    assert run(place, "why", "typo.yaml") == 2
+    assert ":1: kind: expected a Pod, an Event or a ResourceClaim, got 'ResourceClam'" in capsys.readouterr().err
+
+
 def test_a_claim_that_no_file_has_is_a_sentence(place: Path, capsys: Capsys) -> None:
     assert run(place, "fits", "pod.yaml", "--node", "node-1.yaml", "--slices", "slices.json") == 2
     assert "ResourceClaimTemplate ml/two, which is in no file" in capsys.readouterr().err
@@ -282,6 +288,16 @@ def test_an_api_server_gives_all_that_decides(place: Path, capsys: Capsys) -> No
     assert from_server["nodes"][:2] == from_files["nodes"]
     assert run(place, "why", "claim.json", "--kubeconfig", config) == 2
     assert "ResourceSlice: no connection" in capsys.readouterr().err
+
+
+def test_an_api_server_without_a_device_class_is_told_from_one_that_was_not_asked(place: Path, capsys: Capsys) -> None:
+    with LocalApiServer() as server:
+        config = str(server.kubeconfig(place / "config"))
+        assert run(place, "why", "claim.json", "--kubeconfig", config) == 2
+    said = capsys.readouterr().err
+    assert f"{config}: the API server has no DeviceClass" in said
+    assert "kubectl create -f FILE" in said
+    assert "add --kubeconfig" not in said
 
 
 def test_calls_that_a_driver_need_not_get_are_in_the_allocation(place: Path, capsys: Capsys) -> None:

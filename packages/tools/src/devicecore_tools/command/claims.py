@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 _MAX_DEVICES = 200  # rows for devices
 _MAX_NODES = 20  # rows for nodes without the best one
+_NO_CLASSES_THERE = (
+    "{}: the API server has no DeviceClass, and every request of a claim names one. Most drivers install theirs; or "
+    "make one: kubectl create -f FILE, with apiVersion: resource.k8s.io/v1, kind: DeviceClass, its metadata.name, and "
+    "in spec.selectors a CEL expression such as device.driver == 'gpu.example.com'"
+)
 _NO_CLASSES = (
     "no DeviceClass is known; add --kubeconfig FILE, or give --slices a file with it: "
     "kubectl get resourceslices,deviceclasses,nodes -o json"
@@ -87,12 +92,14 @@ def explain_claim(document: Value, others: Sequence[Value], sources: Mapping[str
     if (allocated := trial.allocated(document)) is not None:
         _print_devices(allocated, as_json=as_json)
     else:
-        _print_answers(claim.name, _answers(trial, [claim], node), as_json=as_json)
+        _print_answers(claim.name, _answers(trial, [claim], node, kubeconfig), as_json=as_json)
 
 
-def _answers(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], node: str | None) -> "Sequence[ClaimAnswer]":
+def _answers(
+    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], node: str | None, kubeconfig: str | None = None
+) -> "Sequence[ClaimAnswer]":
     if claims and not trial.has_classes:
-        raise ValueError(_NO_CLASSES)
+        raise ValueError(_NO_CLASSES if kubeconfig is None else _NO_CLASSES_THERE.format(kubeconfig))
     return trial.answers(claims, node)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from devicecore.domain.documents import Value
+from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
 from devicecore.domain.text import foreign_text
@@ -243,6 +243,9 @@ def _read(data: bytes, place: str) -> tuple[list[str], PodSeen | None, str]:
     refused = _refused_pods(document)
     seen = None
     if len(refused) == 1:
+        kind = refused[0]["kind"]
+        if kind.text("Pod") != "Pod":
+            kind.refuse(f"expected a Pod, an Event or a ResourceClaim, got {described(kind.data)}")
         (seen,) = pods_in(Value({"kind": "PodList", "items": [refused[0].data]}, refused[0].file))
     return list(dict.fromkeys(_messages(document))), seen, _contents(document)
 
