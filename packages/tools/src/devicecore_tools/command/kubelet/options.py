@@ -149,6 +149,10 @@ kubelet_options = option_group(
 """Gives a command the options that `node_settings` takes, and those of its loop."""
 
 
+_OF_REGISTERED = {"cpu", "memory", "max_pods", "labels", "taints", "is_tainted", "node_ip", "port"}
+_OF_SERVER = {"beside_kubelet", "patch", "keep_removed", "resync"}
+
+
 def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passes the value of each option
     """Return the settings of the node that these options describe.
 
@@ -187,6 +191,7 @@ def _server(name: str, options: Mapping[str, Any]) -> ServerSettings | None:
         message = "--beside-kubelet: the kubelet runs the pods of this node, and has registered it."
     if message:
         raise click.UsageError(message)
+    _refuse_useless(options)
     if kubeconfig is None and not in_cluster:
         return None
     from devicecore.adapters.kube_api import SERVICE_ACCOUNT, Access, Pace, PatchStrategy
@@ -205,6 +210,19 @@ def _server(name: str, options: Mapping[str, Any]) -> ServerSettings | None:
         endpoint=Endpoint(options["node_ip"], options["port"]),
         topology_objects=options["topology_objects"],
     )
+
+
+def _refuse_useless(options: Mapping[str, Any]) -> None:
+    """Refuse an option that means nothing without another one, if the user has given it. Raises click.UsageError."""
+    useless = {} if options["register"] else dict.fromkeys(_OF_REGISTERED, "--register-node")
+    if options["kubeconfig"] is None and not options["in_cluster"]:
+        useless |= dict.fromkeys(_OF_SERVER, "--kubeconfig or --in-cluster")
+    context = click.get_current_context()
+    for option in context.command.params:
+        is_given = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
+        if is_given and option.name in useless:
+            flag = option.secondary_opts[0] if options[option.name] is False else option.opts[0]
+            raise click.UsageError(f"{flag} needs {useless[option.name]}.")
 
 
 def _description(name: str, options: Mapping[str, Any]) -> NodeDescription:
