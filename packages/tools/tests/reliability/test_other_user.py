@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from devicecore_tools.command.main import main
 from tests.e2e.world import Kubelet, Plugin
 
 from tests.adapters.peers import leave_socket
@@ -77,6 +78,28 @@ def succeeded_as(user: int, tried: dict[str, Callable[[], object]]) -> list[str]
     os.waitpid(child, 0)
     found: list[str] = json.loads(told)
     return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("command", ["fits pod.yaml --root {0}", "checkpoint verify {0}"])
+def test_a_directory_that_may_not_be_entered_is_named_itself(
+    node: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    closed = node / "closed"
+    closed.mkdir(0o700)
+    (node / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n")
+    monkeypatch.chdir(node)
+    main(command.format(closed).split())  # imports what it needs, which the other user may not read
+    capsys.readouterr()
+    os.seteuid(NOBODY)
+    try:
+        assert main(command.format(closed).split()) == 2
+    finally:
+        os.seteuid(0)
+    said = capsys.readouterr().err
+    assert f"{closed}: Permission denied" in said
+    assert "kubelet_internal_checkpoint" not in said
+    assert "expected" not in said
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

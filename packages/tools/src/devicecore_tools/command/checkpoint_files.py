@@ -76,7 +76,11 @@ def load(path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreError(os.path.basename(path), "read", f"{path}: {error.strerror}") from error  # noqa: PTH119 - as typed
+        parent = os.path.dirname(path) or os.curdir  # noqa: PTH120 - as typed
+        # Who may not enter a directory cannot tell which files are in it.
+        is_closed = isinstance(error, PermissionError) and not os.path.exists(f"{parent}/.")  # noqa: PTH110 - keeps dot
+        place = parent if is_closed else path
+        raise StoreError(os.path.basename(place), "read", f"{place}: {error.strerror}") from error  # noqa: PTH119 - as typed
 
 
 def lost_fields(blob: bytes) -> list[str]:

@@ -3,6 +3,8 @@
 Law: every answer is the result of a trial (`devicecore_tools.doctor.trial`).
 """
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -166,6 +168,8 @@ def _node(
         or (look.is_enough and not file)
     )
     if not is_known:
+        if look.checkpoint.problem == os.strerror(errno.EACCES):
+            raise PermissionError(errno.EACCES, look.checkpoint.problem, place)
         problem = (file.verdict.problem if file else look.checkpoint.problem) or "there is no checkpoint"
         raise ValueError(
             f"{place}: expected a kubelet's directory, a checkpoint or a description, got none of them: {problem}"
