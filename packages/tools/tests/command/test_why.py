@@ -210,6 +210,18 @@ def test_a_source_that_cannot_be_read_is_named_and_the_rest_is_said(pod: str, tm
     assert "DM-05" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "status"), [("big", 0), ("default/big", 0), ("other", 1)], ids=["name", "with namespace", "no such pod"]
+)
+def test_a_refused_pod_of_devicecore_kubelet_is_found_by_its_name(
+    tmp_path: Path, name: str, status: int, capsys: Capsys
+) -> None:
+    refused = {"namespace": "default", "name": "big", "phase": "Failed", "reason": REFUSAL}
+    (tmp_path / "state.json").write_text(json.dumps({"pods": [refused, {**refused, "name": "small"}]}))
+    assert main(["why", name, "--root", str(tmp_path)]) == status
+    assert ("decided by" in capsys.readouterr().out) == (status == 0)
+
+
 def test_what_has_no_refusal_is_named_with_what_can_be_done(tmp_path: Path, capsys: Capsys) -> None:
     def pods(*phases: str) -> str:
         items = [

@@ -111,7 +111,7 @@ def why(*, as_json: bool, pod_file: str | None, message: str, topology: "Topolog
         complain("devicecore why", str(error))
         return _UNUSABLE
     facts, documents = _facts(sources, pod)
-    if pod is None and (item := _named(message, facts, documents)) is not None:
+    if pod is None and (item := _named(message, facts, documents) or _in_state_file(message, sources["root"])):
         texts, seen, what = _read(json.dumps({"kind": "Pod", **item}).encode(), message)
         pod = seen.pod if seen else None
     found = texts if pod is None or facts is None else [*texts, *_events_of(pod, facts)]
@@ -190,6 +190,24 @@ def _named(name: str, facts: Facts | None, documents: dict[str, Any]) -> dict[st
     items = documents.get(_PODS, {"items": []})["items"] if is_read else []
     names = ((one, one["metadata"]["name"], one["metadata"].get("namespace", "default")) for one in items or ())
     found = [one for one, of_pod, namespace in names if name in {of_pod, f"{namespace}/{of_pod}"}]
+    return found[0] if len(found) == 1 else None
+
+
+def _in_state_file(name: str, root: object) -> dict[str, Any] | None:
+    """Return a pod of this name as the `state.json` of a `devicecore kubelet` has it: without its spec."""
+    from devicecore_tools.doctor.sources.large_documents import read_document_file
+
+    if not isinstance(root, str):
+        return None
+    try:
+        document = read_document_file(str(Path(root) / "state.json"))
+        found = [
+            {"metadata": {"name": name}, "status": {"phase": one["phase"].text(), "message": one["reason"].text("")}}
+            for one in document["pods"].sequence()
+            if name in {one["name"].text(), f"{one['namespace'].text()}/{one['name'].text()}"}
+        ]
+    except DocumentError:
+        return None
     return found[0] if len(found) == 1 else None
 
 
