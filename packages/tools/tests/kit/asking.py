@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from devicecore_tools.testing.api_server import LocalApiServer
 
-JSON = "application/json"
+JSON, STRATEGIC = "application/json", "application/strategic-merge-patch+json"
 
 
 class Reply(NamedTuple):

@@ -21,7 +21,7 @@ from devicecore_tools.testing.api_server import store as api_server_store
 from devicecore_tools.testing.api_server.kinds import Kind
 from devicecore_tools.testing.api_server.store import Event
 from devicecore_tools.testing.wire import api_objects
-from tests.kit.asking import JSON, ask
+from tests.kit.asking import JSON, STRATEGIC, ask
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -543,6 +543,13 @@ NODES, TYPE = "/api/v1/nodes", {"apiVersion": "resource.k8s.io/v1", "kind": "Res
 DEPTHS, NO_NUMBERS = (150, 900, 100_000), (b"NaN", b"Infinity", b"-1e999")
 APPLIED = f"{SLICES}/s?fieldManager=m&force=true"
 ALIASES = "a0: &a0 [0]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 50}]\n" for n in range(1, 20))
+BAD_DIRECTIVES: list[Json] = [
+    *({"$setElementOrder/containers": one} for one in (5, None, {}, [5], [{}])),
+    *({"$setElementOrder/containers": [], "containers": one} for one in (5, None, ["x"])),
+    {"$setElementOrder/tolerations": [{"key": "a"}], "tolerations": [{"key": "b"}]},
+    {"$retainKeys": 5},
+    {"$patch": ["replace"]},
+]
 BAD_REQUESTS: list[tuple[str, str, object, str, int]] = [
     ("GET", "/apis/resource.k8s.io/v1/nowhere", None, JSON, 404),
     ("GET", f"{SLICES}/a/b/c", None, JSON, 404),
@@ -584,6 +591,7 @@ BAD_REQUESTS: list[tuple[str, str, object, str, int]] = [
     ("POST", NODES, {"metadata": {"name": "n"}, "status": {"capacity": {"example.com/gpu": "9" * 5_000}}}, JSON, 400),
     *(("PATCH", APPLIED, {**TYPE, "spec": {"devices": one}}, APPLY, 400) for one in (1, [1], [None], "x")),
     ("PATCH", f"{SLICES}/s", {}, JSON, 415),
+    *(("PATCH", f"{SLICES}/s", {"spec": one}, STRATEGIC, 400) for one in BAD_DIRECTIVES),
 ]
 ALL_BAD_REQUESTS = [
     *((*one, "") for one in BAD_REQUESTS),

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from devicecore_tools.testing.api_server import ApiError, Json, LocalApiServer
 from devicecore_tools.testing.api_server.patching import strategically_merged
+from tests.kit.asking import STRATEGIC
 from tests.kit.asking import ask as send
 
 PODS = "/api/v1/namespaces/default/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-STRATEGIC = "application/strategic-merge-patch+json"
 NOW = datetime(2026, 11, 22, 5, 1, 47, tzinfo=UTC)
 
 
@@ -234,6 +234,17 @@ CONDITIONS = [{"type": "A", "status": "1"}, {"type": "X", "status": "2"}, {"type
             {"containerStatuses": [{"name": "m"}]},
             {"conditions": CONDITIONS, "containerStatuses": [{"name": "m"}]},
             id="a list without a key is replaced",
+        ),
+        pytest.param(
+            {"conditions": [{"$patch": "replace"}, "x"]}, {"conditions": ["x"]}, id="replaced by something without keys"
+        ),
+        pytest.param(
+            {"$setElementOrder/tolerations": [{"key": "a"}], "$deleteFromPrimitiveList/k": 5},
+            {"conditions": CONDITIONS},
+            id="what is for no list is ignored",
+        ),
+        pytest.param(
+            {"$setElementOrder/l": [{"key": "b"}, 1], "l": [1]}, {"conditions": CONDITIONS, "l": [1]}, id="no merge key"
         ),
         pytest.param({"$patch": "replace", "k": 1}, {"k": 1}, id="a map is replaced"),
         pytest.param({"$retainKeys": ["k"], "k": 1}, {"k": 1}, id="other keys are dropped"),

@@ -12,6 +12,7 @@ import jsonpatch
 import jsonpointer
 
 from devicecore.domain.text import foreign_text
+from devicecore_tools.testing.api_server.causes import list_of
 from devicecore_tools.testing.api_server.fields import LISTS
 from devicecore_tools.testing.api_server.status import ApiError, Json, bad_request, copied
 
@@ -96,22 +97,36 @@ def strategically_merged(document: Json, change: Json) -> Json:
         return {name: _added(value) for name, value in change.items() if not name.startswith("$")}
     if change.get(_DIRECTIVE) == "delete":
         return {}
-    result = {name: value for name, value in document.items() if name in change.get(_RETAIN, document)}
+    retained = change.get(_RETAIN, list(document))
+    _refuse_unless_list(_RETAIN, retained)
+    result = {name: value for name, value in document.items() if name in retained}
     for name, value in change.items():
         if name.startswith(_DELETE):
             of = name.removeprefix(_DELETE)
-            result[of] = [one for one in result.get(of) or [] if one not in value]
+            if isinstance(value, list) and isinstance(result.get(of), list):
+                result[of] = [one for one in result[of] if one not in value]
     result |= {name: _merged(name, result.get(name), value) for name, value in change.items() if name[:1] != "$"}
     result = {name: value for name, value in result.items() if value is not None or name not in change}
     for name, order in change.items():
         if name.startswith(_ORDER):
-            of = name.removeprefix(_ORDER)
-            wanted, named = [_identity(of)(item) for item in order], _named(of, change.get(of) or [])
-            if [one for one in wanted if one in named] != named:
-                raise bad_request(f"The order in patch list: {named} doesn't match $setElementOrder list: {wanted}")
-            if of in result:
-                result[of] = _ordered(of, result[of], wanted, document.get(of) or [])
+            _put_in_order(result, document, change, name.removeprefix(_ORDER), order)
     return result
+
+
+def _refuse_unless_list(name: str, value: object) -> None:
+    if not isinstance(value, list):
+        raise bad_request(f"expected a list as {name} of the patch, got {foreign_text(json.dumps(value), 50)}")
+
+
+def _put_in_order(result: Json, document: Json, change: Json, name: str, order: Any) -> None:  # noqa: ANN401 - JSON
+    _refuse_unless_list(_ORDER + name, order)
+    items = change.get(name, [])
+    _refuse_unless_list(name, items)
+    wanted, named = [_identity(name)(item) for item in order], _named(name, items)
+    if [one for one in wanted if one in named] != named:
+        raise bad_request(f"The order in patch list: {named} doesn't match $setElementOrder list: {wanted}")
+    if isinstance(result.get(name), list):
+        result[name] = _ordered(name, result[name], wanted, list_of(document.get(name)))
 
 
 def _merged(name: str, before: Any, value: Any) -> Any:  # noqa: ANN401 - JSON
@@ -119,7 +134,7 @@ def _merged(name: str, before: Any, value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
         return strategically_merged(before if isinstance(before, dict) else {}, value)
     if isinstance(value, list) and (name in MERGE_KEYS or name in SETS):
-        return _merged_list(name, list(before or []), value)
+        return _merged_list(name, list_of(before), value)
     return _added(value)
 
 
@@ -141,8 +156,8 @@ def _added(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _identity(name: str) -> Callable[[Any], object]:
-    """Return the function that finds the key of an item of the list `name`."""
-    if name in SETS:
+    """Return the function that finds the key of an item of the list `name`. Without a merge key it is the item."""
+    if name not in MERGE_KEYS:
         return lambda item: item
 
     def identity(item: Any) -> object:  # noqa: ANN401 - JSON
@@ -156,7 +171,7 @@ def _identity(name: str) -> Callable[[Any], object]:
 def _merged_list(name: str, before: list[Any], items: list[Any]) -> list[Any]:
     key = _identity(name)
     if any(isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" for item in items):
-        return [_added(item) for item in items if item.get(_DIRECTIVE) is None]
+        return [_added(item) for item in items if not (isinstance(item, dict) and item.get(_DIRECTIVE))]
     result = list(before)
     for item in items:
         place = next((number for number, one in enumerate(result) if key(one) == key(item)), None)
@@ -175,7 +190,10 @@ def _named(name: str, items: list[Any]) -> list[object]:
 
 
 def _ordered(name: str, merged: list[Any], wanted: list[object], before: list[Any]) -> list[Any]:
-    """Return the merged list in the order of the patch, in front of others that the old list had not in front of it."""
+    """Return the merged list in the order of the patch.
+
+    Items that the patch does not name come last, unless they stood in front of a named one before.
+    """
     key = _identity(name)
     old = [key(item) for item in before]
     known = sorted((item for item in merged if key(item) in wanted), key=lambda item: wanted.index(key(item)))
