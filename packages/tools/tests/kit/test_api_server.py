@@ -322,6 +322,13 @@ def test_a_json_patch_is_carried_out_whole_or_not_at_all(server: LocalApiServer)
     assert ask(server, "PATCH", f"{SLICES}/s", operations[:1], JSON_PATCH).body["metadata"]["labels"] == {"a": "b"}
 
 
+def test_null_in_the_string_data_of_a_secret_is_an_empty_text(server: LocalApiServer) -> None:
+    made = ask(
+        server, "POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "n"}, "stringData": {"a": None}}
+    )
+    assert (made.code, made.body["data"]) == (201, {"a": ""})
+
+
 def test_kubectl_takes_over_what_it_has_applied_on_the_clients_side(server: LocalApiServer) -> None:
     """It applies, and then moves the entries of the old manager to the new one by a patch of managedFields."""
     path, name = "/api/v1/namespaces/default/configmaps/c", "kubectl.kubernetes.io/last-applied-configuration"

@@ -467,7 +467,7 @@ class ObjectStore:
         if kind.resource == "secrets":
             value.setdefault("type", "Opaque")
             for name, text in (value.pop("stringData", None) or {}).items():
-                value["data"] = {**(value.get("data") or {}), name: b64encode(text.encode()).decode()}
+                value["data"] = {**(value.get("data") or {}), name: b64encode((text or "").encode()).decode()}
         for exact in _requests(kind, value):
             exact["allocationMode"] = exact.get("allocationMode") or "ExactCount"
             if exact["allocationMode"] == "ExactCount":
