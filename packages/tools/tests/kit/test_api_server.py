@@ -551,7 +551,7 @@ DEPTHS, NO_NUMBERS = (150, 900, 100_000), (b"NaN", b"Infinity", b"-1e999")
 APPLIED = f"{SLICES}/s?fieldManager=m&force=true"
 ALIASES = "a0: &a0 [0]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 50}]\n" for n in range(1, 20))
 BAD_DIRECTIVES: list[Json] = [
-    *({"$setElementOrder/containers": one} for one in (5, None, {}, [5], [{}])),
+    *({"$setElementOrder/containers": one} for one in (5, None, "x", [5], [None])),
     *({"$setElementOrder/containers": [], "containers": one} for one in (5, None, ["x"])),
     {"$setElementOrder/tolerations": [{"key": "a"}], "tolerations": [{"key": "b"}]},
     {"$retainKeys": 5},

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devicecore_tools.testing.api_server import Json, LocalApiServer
-from tests.kit.test_api_server import APPLY, MERGE, ask
+from devicecore_tools.testing.api_server import Json, LocalApiServer, fields
+from tests.kit.asking import ask
+from tests.kit.test_api_server import APPLY, MERGE
 
 CASES = (Path(__file__).parent.parent / "data" / "applied_fields.jsonl").read_text().splitlines()
 
@@ -46,3 +47,66 @@ def test_fields_and_owners_are_those_of_the_go_library(line: str) -> None:
     shown = {"metadata": {name: one for name, one in metadata.items() if name in META}}
     shown |= {name: found[name] for name in ("spec", "status", "data") if name in found}
     assert {name: filled(one) for name, one in shown.items() if filled(one)} == case["object"]
+
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def test_a_field_may_be_called_as_an_item_is() -> None:
+    """The keys of a map are of any form. That of `managedFields` is `f:` and the key, unlike that of an item."""
+    names = ("k:", "v:x", "k:{", 'k:{"a":1}', 'v:"x"')
+    body: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}}
+    with LocalApiServer() as server:
+        for data in ({}, dict.fromkeys(names, "1")):
+            body |= {"data": data}
+            body["metadata"]["annotations"] = data
+            reply = ask(server, "PATCH", f"{CONFIG_MAPS}/n?fieldManager=a", body, APPLY)
+        (entry,) = reply.body["metadata"]["managedFields"]
+        below: Json = {f"f:{name}": {} for name in names}
+        assert entry["fieldsV1"] == {"f:data": below, "f:metadata": {"f:annotations": below}}
+
+        refused = ask(server, "PATCH", f"{CONFIG_MAPS}/n?fieldManager=b", body | {"data": {"k:": "2"}}, APPLY)
+        assert refused.body["message"] == 'Apply failed with 1 conflict: conflict with "a": .data.k:'
+        moved = {"metadata": {"managedFields": [entry | {"manager": "c"}]}}
+        reply = ask(server, "PATCH", f"{CONFIG_MAPS}/n?fieldManager=d", moved, MERGE)
+        assert [one["fieldsV1"] for one in reply.body["metadata"]["managedFields"]] == [entry["fieldsV1"]]
+        body |= {"data": {"k:": "1"}}
+        reply = ask(server, "PATCH", f"{CONFIG_MAPS}/n?fieldManager=c", body, APPLY)
+        assert reply.body["data"] == {"k:": "1"}
+
+
+@pytest.mark.parametrize(("number", "manager"), [(fields.MAX_FIELDS, "named"), (fields.MAX_FIELDS + 1, "first")])
+def test_managed_fields_that_name_too_many_fields_are_ignored(number: int, manager: str) -> None:
+    named = {"manager": "named", "operation": "Update", "fieldsV1": {f"f:{one}": {} for one in range(number)}}
+    with LocalApiServer() as server:
+        sent = {"metadata": {"name": "n"}, "data": {"a": "b"}}
+        ask(server, "POST", f"{CONFIG_MAPS}?fieldManager=first", sent)
+        reply = ask(server, "PATCH", f"{CONFIG_MAPS}/n", {"metadata": {"managedFields": [named]}}, MERGE)
+        assert [one["manager"] for one in reply.body["metadata"]["managedFields"]] == [manager]
+
+
+def test_the_fields_above_many_deep_ones_are_visited_once() -> None:
+    class Part(str):
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            hashed.append(self)
+            return super().__hash__()
+
+    hashed: list[str] = []
+    depth, width, me = 200, 100, ("a", "Apply", "")
+    deep = tuple(Part(number) for number in range(depth))
+    paths = frozenset((*deep, str(number)) for number in range(width))
+    hashed.clear()
+    assert fields.applied({}, {}, {me: paths}, me, "v1", force=True) == ({}, {})
+    assert fields.managed_fields({me: paths}, "v1", {}, [], now="", writer=me)
+    assert len(hashed) <= 20 * depth * width
+
+
+def test_the_entry_of_an_owner_with_the_same_fields_is_kept() -> None:
+    one, other = ("a", "Update", ""), ("b", "Update", "")
+    before = {one: frozenset({("x",)}), other: frozenset({("y",)})}
+    earlier = fields.managed_fields(before, "v1", {}, [], now="1", writer=one)
+    after = fields.managed_fields({**before, other: frozenset({("z",)})}, "v1", before, earlier, now="2", writer=other)
+    assert after[0]["fieldsV1"] is earlier[0]["fieldsV1"]
+    assert (after[1]["fieldsV1"], [entry["time"] for entry in after]) == ({"f:z": {}}, ["1", "2"])

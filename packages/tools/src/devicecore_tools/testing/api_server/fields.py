@@ -9,6 +9,7 @@ Law: a field belongs to the managers that wrote it last. Nothing here changes it
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from attrs import frozen
@@ -38,7 +39,10 @@ LISTS: Mapping[str, tuple[str, ...]] = {
     "volumeDevices": ("devicePath",),
     "volumeMounts": ("mountPath",),
 }
-"""The lists whose items have keys, with these: by their name, or by that of the field above, too, where it matters."""
+"""The keys of the items of each list.
+
+A list is named by its own name, or also by the field above if the name alone is ambiguous.
+"""
 
 _WHOLE: Iterable[str] = (
     *("configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef", "involvedObject", "regarding"),
@@ -53,8 +57,14 @@ _ALWAYS: Iterable[str] = (
 )
 """The maps that are always there, if empty: who fills them does not own them. `Items` of these names are no maps."""
 
-_ITEM = ("k:", "v:")
-"""What the keys of items begin with in a path. The keys of items that are texts begin with the latter."""
+MAX_FIELDS = 10_000
+"""Fields that `metadata.managedFields` of a request may name."""
+
+
+class ItemKey(str):
+    """The key of an item in a path: `k:` and a map, or `v:` and the item itself. All else in a path names a field."""
+
+    __slots__ = ()
 
 
 class Items(dict[str, Any]):
@@ -95,13 +105,14 @@ def unkeyed(value: Value) -> Value:
     return copied(value.value if isinstance(value, Whole) else value)
 
 
-def _key(item: Value, keys: tuple[str, ...]) -> str:
+def _key(item: Value, keys: tuple[str, ...]) -> ItemKey:
     if not keys or not isinstance(item, dict):
-        return "v:" + json.dumps(item)
+        return ItemKey("v:" + json.dumps(item))
     found = {"protocol": "TCP", **item} if "protocol" in keys else item
     if keys[0] not in found:
-        return ""
-    return "k:" + json.dumps({key: found[key] for key in keys if key in found}, separators=(",", ":"), sort_keys=True)
+        return ItemKey()
+    named = {key: found[key] for key in keys if key in found}
+    return ItemKey("k:" + json.dumps(named, separators=(",", ":"), sort_keys=True))
 
 
 def fields_of(value: Value, above: FieldPath = ()) -> Iterator[FieldPath]:
@@ -122,6 +133,7 @@ def _differences(old: Value, new: Value, path: FieldPath, *, inside: bool) -> It
     """
     deep = isinstance(old, dict | None) and isinstance(new, dict | None) and bool(old or new)
     is_map = type(old if new is None else new) is dict
+    # Go writes the `containers` of every pod, if need be as null: the field has no `omitempty`.
     is_always = inside and (not path or path[-1] == "containers" or (is_map and path[-1] in _ALWAYS))
     both = is_always or (old is not None and new is not None)
     for key in {**(old or {}), **(new or {})} if deep else ():
@@ -147,6 +159,8 @@ def applied(
     new = {**owners, me: frozenset(fields_of(sent))}
     after = _merged(before, sent)
     if last := _named(owners.get(me, ())):
+        # First goes all that `me` applied last, with all below it. Then what anyone owns comes back, and at last what
+        # was only below it, because `me` did not apply that.
         whole = after
         every, owned = _named(fields_of(whole)), _named(path for paths in new.values() for path in paths)
         after = _without(whole, last)
@@ -199,24 +213,31 @@ def _order(left: Json, right: Json) -> Iterable[str]:
 
 def _named(paths: Iterable[FieldPath]) -> Fields:
     """The fields, and those above them that have names."""
-    return frozenset(
-        path[:end]
-        for path in paths
-        for end in range(1, len(path) + 1)
-        if end == len(path) or path[end - 1][:2] not in _ITEM
-    )
+    own = frozenset(paths)
+    return frozenset(path for path in _with_above(own) if path in own or not isinstance(path[-1], ItemKey))
+
+
+def _with_above(paths: Iterable[FieldPath]) -> set[FieldPath]:
+    """The paths and all above them. Each is visited once, because many long paths may begin alike."""
+    found = set[FieldPath]()
+    for path in paths:
+        above = path
+        while above and above not in found:
+            found.add(above)
+            above = above[:-1]
+    return found
 
 
 def _without(value: Json, gone: Fields) -> Json:
     """Return a `keyed` object without some fields. What has no fields afterwards is gone, too."""
-    above = {path[:end] for path in gone for end in range(len(path))}
+    above = _with_above(gone)
 
     def left(value: Json, path: FieldPath) -> Json:
         kept = type(value)()
         for key, below in value.items():
             at = (*path, key)
-            remains = left(below, at) if at in above and isinstance(below, dict) else below
             if at not in gone:
+                remains = left(below, at) if at in above and isinstance(below, dict) else below
                 kept[key] = remains if remains or remains is below else Emptied()
         return kept
 
@@ -243,7 +264,7 @@ def _place(path: FieldPath) -> list[tuple[bool, str]]:
 
 
 def _shown(part: str) -> str:
-    if part[:2] not in _ITEM:
+    if not isinstance(part, ItemKey):
         return f".{part}"
     key = json.loads(part[2:])
     if part[:2] == "v:":
@@ -252,18 +273,21 @@ def _shown(part: str) -> str:
 
 
 def managed_fields(
-    owners: Owners, api_version: str, earlier: Sequence[Json], now: str, writer: Owner | None
+    owners: Owners, api_version: str, before: Owners, earlier: Sequence[Json], *, now: str, writer: Owner | None
 ) -> list[Json]:
-    """Return `metadata.managedFields`. The entry of the `writer`, and one that is new, gets the time `now`."""
-    times = {_owner(entry): entry.get("time", now) for entry in earlier}
+    """Return `metadata.managedFields`, which was `earlier` for the owners `before`.
+
+    The entry of the `writer`, and one that is new, gets the time `now`.
+    """
+    entries = {_owner(entry): entry for entry in earlier}
     return [
         {
             "manager": owner[0],
             "operation": owner[1],
             "apiVersion": api_version,
-            "time": now if owner == writer else times.get(owner, now),
+            "time": now if owner == writer else entries.get(owner, {}).get("time", now),
             "fieldsType": "FieldsV1",
-            "fieldsV1": _nested(paths),
+            "fieldsV1": entries[owner]["fieldsV1"] if before.get(owner) == paths else _nested(paths),
             **({"subresource": owner[2]} if owner[2] else {}),
         }
         for owner, paths in sorted(owners.items())
@@ -276,26 +300,33 @@ def _owner(entry: Json) -> Owner:
 
 def owners_of(entries: object) -> Owners:
     """Return the owners that `metadata.managedFields` names. Raises ValueError if it cannot be understood."""
-    named = {_owner(entry): frozenset(_paths(mapping_of(entry.get("fieldsV1")), ())) for entry in objects_in(entries)}
+    named, left = dict[Owner, Fields](), MAX_FIELDS
+    for entry in objects_in(entries):
+        named[_owner(entry)] = frozenset(islice(_paths(mapping_of(entry.get("fieldsV1")), ()), left + 1))
+        left -= len(named[_owner(entry)])
+        if left < 0:
+            raise ValueError(f"expected at most {MAX_FIELDS} fields in managedFields")
     return {owner: paths for owner, paths in named.items() if paths}
 
 
 def _paths(nested: Json, above: FieldPath) -> Iterator[FieldPath]:
     for part, below in nested.items():
-        path = above if part == "." else (*above, part.removeprefix("f:"))
-        if part[:2] in _ITEM and not isinstance(json.loads(part[2:]), dict if part[0] == "k" else str):
+        is_item = part.startswith(("k:", "v:"))
+        if is_item and not isinstance(json.loads(part[2:]), dict if part[0] == "k" else str):
             raise ValueError(f"expected the key of an item, got {part}")
+        path = above if part == "." else (*above, ItemKey(part) if is_item else part.removeprefix("f:"))
         if path and not below:
             yield path
         yield from _paths(mapping_of(below), path)
 
 
 def _nested(paths: Fields) -> Json:
-    fields: Json = {}
+    fields, ends = dict[str, Any](), list[Json]()
     for path in paths:
         level = fields
-        for end, part in enumerate(path, 1):
-            level = level.setdefault(part if part[:2] in _ITEM else f"f:{part}", {})
-            if end < len(path) and path[:end] in paths:
-                level["."] = {}
+        for part in path:
+            level = level.setdefault(part if isinstance(part, ItemKey) else f"f:{part}", {})
+        ends.append(level)
+    for level in filter(None, ends):
+        level["."] = {}
     return fields

@@ -155,7 +155,7 @@ class ObjectStore:
         """
         with self._changed:
             stored = sorted(self._objects[kind.resource].items(), key=itemgetter(0))
-            values = [one.value for (place, _), one in stored if namespace in (None, place)]
+            values = [one.value for (found_in, _), one in stored if namespace in (None, found_in)]
             return list(filter(selector, values)), self._version
 
     def events_after(self, version: int, kind: Kind) -> tuple[list[Event], int]:
@@ -422,7 +422,8 @@ class ObjectStore:
         earlier = [] if before is None else before["metadata"]["managedFields"]
         is_same = before is not None and _without_version(before) == _without_version(value)
         now = self._timestamp()
-        managed = fields.managed_fields(owners, kind.api_version, earlier, now, None if is_same else writer)
+        known, author = {} if stored is None else stored.owners, None if is_same else writer
+        managed = fields.managed_fields(owners, kind.api_version, known, earlier, now=now, writer=author)
         value["metadata"]["managedFields"] = managed
         if before is not None and is_same and managed == earlier:
             return copied(before)
