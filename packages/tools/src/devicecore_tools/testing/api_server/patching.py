@@ -5,11 +5,12 @@ own. Every other list is replaced. Nothing here changes its arguments.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-import jsonpatch
-import jsonpointer
+from jsonpatch import JsonPatch, JsonPatchException
+from jsonpointer import JsonPointerException, resolve_pointer
 
 from devicecore.domain.text import foreign_text
 from devicecore_tools.testing.api_server.causes import list_of
@@ -58,15 +59,7 @@ def json_patched(document: Json, operations: Any) -> Json:  # noqa: ANN401 - JSO
     """
     try:
         result = _with_operations(document, operations)
-    except (
-        jsonpatch.JsonPatchException,
-        jsonpatch.JsonPatchTestFailed,
-        jsonpointer.JsonPointerException,
-        KeyError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except (JsonPatchException, JsonPointerException, KeyError, RecursionError, TypeError, ValueError) as error:
         raise ApiError(422, "Invalid", foreign_text(f"the server rejected our request: {error}")) from error
     if not isinstance(result, dict):
         raise bad_request("the patch leaves no object")
@@ -75,16 +68,16 @@ def json_patched(document: Json, operations: Any) -> Json:  # noqa: ANN401 - JSO
 
 def _with_operations(document: Json, operations: Any) -> Any:  # noqa: ANN401 - JSON
     """Carry out one operation after the other, because each may copy all that those before it have copied."""
-    listed = jsonpatch.JsonPatch(operations).patch
+    listed = JsonPatch(operations).patch
     if len(listed) > MAX_OPERATIONS:
         raise ValueError(f"the allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(listed)}")
     result, size = copied(document), 0
     for operation in listed:
         if operation["op"] == "copy":
-            size += len(json.dumps(jsonpointer.resolve_pointer(result, operation["from"])))
+            size += len(json.dumps(resolve_pointer(result, operation["from"])))
             if size > MAX_COPIED:
                 raise ValueError(f"expected at most {MAX_COPIED} bytes that a JSON patch copies, got {size}")
-        result = jsonpatch.JsonPatch([operation]).apply(result, in_place=True)
+        result = JsonPatch([operation]).apply(result, in_place=True)
     return result
 
 
@@ -122,7 +115,7 @@ def _put_in_order(result: Json, document: Json, change: Json, name: str, order: 
     _refuse_unless_list(_ORDER + name, order)
     items = change.get(name, [])
     _refuse_unless_list(name, items)
-    wanted, named = [_identity(name)(item) for item in order], _named(name, items)
+    wanted, named = [_identity(name, item) for item in order], _named(name, items)
     if [one for one in wanted if one in named] != named:
         raise bad_request(f"The order in patch list: {named} doesn't match $setElementOrder list: {wanted}")
     if isinstance(result.get(name), list):
@@ -155,21 +148,18 @@ def _added(value: Any) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
-def _identity(name: str) -> Callable[[Any], object]:
-    """Return the function that finds the key of an item of the list `name`. Without a merge key it is the item."""
-    if name not in MERGE_KEYS:
-        return lambda item: item
-
-    def identity(item: Any) -> object:  # noqa: ANN401 - JSON
-        if not isinstance(item, dict) or MERGE_KEYS[name] not in item:
-            raise bad_request(f"map: {item} does not contain declared merge key: {MERGE_KEYS[name]}")
-        return item[MERGE_KEYS[name]]
-
-    return identity
+def _identity(name: str, item: Any) -> object:  # noqa: ANN401 - JSON
+    """Return the key of an item of the list `name`. In a list without a merge key, items are their own keys."""
+    key = MERGE_KEYS.get(name)
+    if key is None:
+        return item
+    if not isinstance(item, dict) or key not in item:
+        raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+    return item[key]
 
 
 def _merged_list(name: str, before: list[Any], items: list[Any]) -> list[Any]:
-    key = _identity(name)
+    key = partial(_identity, name)
     if any(isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" for item in items):
         return [_added(item) for item in items if not (isinstance(item, dict) and item.get(_DIRECTIVE))]
     result = list(before)
@@ -186,7 +176,7 @@ def _merged_list(name: str, before: list[Any], items: list[Any]) -> list[Any]:
 
 def _named(name: str, items: list[Any]) -> list[object]:
     """The keys of the items of a patch that are no directives."""
-    return [_identity(name)(item) for item in items if not (isinstance(item, dict) and item.get(_DIRECTIVE))]
+    return [_identity(name, item) for item in items if not (isinstance(item, dict) and item.get(_DIRECTIVE))]
 
 
 def _ordered(name: str, merged: list[Any], wanted: list[object], before: list[Any]) -> list[Any]:
@@ -194,7 +184,7 @@ def _ordered(name: str, merged: list[Any], wanted: list[object], before: list[An
 
     Items that the patch does not name come last, unless they stood in front of a named one before.
     """
-    key = _identity(name)
+    key = partial(_identity, name)
     old = [key(item) for item in before]
     known = sorted((item for item in merged if key(item) in wanted), key=lambda item: wanted.index(key(item)))
     others = [item for item in merged if key(item) not in wanted]
