@@ -322,7 +322,7 @@ def _paths(nested: Json, above: FieldPath) -> Iterator[FieldPath]:
 
 def _nested(paths: Fields) -> Json:
     fields, ends = dict[str, Any](), list[Json]()
-    for path in paths:
+    for path in sorted(paths):
         level = fields
         for part in path:
             level = level.setdefault(part if isinstance(part, ItemKey) else f"f:{part}", {})
