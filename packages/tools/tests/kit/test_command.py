@@ -16,7 +16,7 @@ import pytest
 from attrs import frozen
 from devicecore_tools.command.main import main
 from devicecore_tools.conformance.device_plugin import CHECKS
-from tests.kit.faults import RESTARTS
+from tests.kit.faults import HEALTH, RESTARTS
 
 PLUGIN = Path(__file__).with_name("faulty_plugin.py")
 CONFORMANCE = [sys.executable, "-m", "devicecore_tools", "conformance", "plugin"]
@@ -61,6 +61,14 @@ def test_a_failure_is_explained(tmp_path: Path) -> None:
     assert numbers == [str(len(CHECKS) - len(RESTARTS)), "1", "1"]
     (failure,) = suite.iter("failure")
     assert "expected: every node" in (failure.text or "")
+
+
+def test_a_command_that_provokes_nothing_is_wrong_usage() -> None:
+    chosen = [f"--only={name}" for name in ("serves-before-it-registers", *HEALTH)]
+    ran = conformance(*chosen, "--provoke-health", "exit 3", "--", sys.executable, PLUGIN, "{dir}")
+    problem = "--provoke-health: `exit 3` exited with status 3: it printed nothing"
+    assert (ran.returncode, problem in ran.stdout.splitlines()[-1]) == (2, True), ran.stdout
+    assert "undone" not in ran.stdout
 
 
 def test_a_failed_should_check_fails_no_run_but_shows_the_output(tmp_path: Path) -> None:

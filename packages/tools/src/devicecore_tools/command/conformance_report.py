@@ -97,7 +97,7 @@ class Reporting:
 
         Returns:
             The exit status: 0 if no check of severity must failed, 1 if one failed, if no time was left for one, or if
-            every check was skipped, 2 if the subject cannot be run.
+            every check was skipped, 2 if the subject cannot be run or the command of --provoke-health failed.
 
         Raises:
             OSError: a file cannot be written.
@@ -113,7 +113,7 @@ class Reporting:
                 skipped = f"{counted(len(self._folded), 'more check')} skipped because of the reasons above"
                 click.echo("\n" + _fold(f"{skipped}: {', '.join(self._folded)}", _width()))
             _print_end(report)
-        if report.cannot_run:
+        if report.cannot_run or report.wrong_usage:
             return _CANNOT_RUN
         return 0 if report.passed else _FAILED
 

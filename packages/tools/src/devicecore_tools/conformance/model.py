@@ -179,6 +179,7 @@ class Report:
         results: of every check, in order.
         not_made: why the checks after a failed one could not be made. The text is empty if all were made.
         cannot_run: whether the subject could not be run at all, so that the results say nothing about it.
+        wrong_usage: whether a command of the user failed, so that checks could not be made; a note names it.
         seconds: the duration of the run.
         output: the end of what the subject printed.
         exits: each time that the subject ended by itself.
@@ -194,15 +195,20 @@ class Report:
     results: tuple[Result, ...]
     not_made: str = ""
     cannot_run: bool = False
+    wrong_usage: bool = False
     seconds: float
     output: str = ""
     exits: tuple[Exit, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Whether at least one check was made, no must-check failed, and there was time for all must-checks."""
+        """Whether a check was made, no must-check failed, and time and the user's command allowed all must-checks."""
         not_passed = (*self.failures, *self.out_of_time)
-        return self.made_any and not any(result.severity is Severity.MUST for result in not_passed)
+        return (
+            self.made_any
+            and not self.wrong_usage
+            and not any(result.severity is Severity.MUST for result in not_passed)
+        )
 
     @property
     def made_any(self) -> bool:

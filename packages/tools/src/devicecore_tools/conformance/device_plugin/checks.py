@@ -812,8 +812,8 @@ def _wait_for_devices(plugin: PluginUnderTest, connection: PluginConnection) -> 
 def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Mapping[str, str]:
     """Run the command that changes a device's health. Return the changes that the plugin lists.
 
-    Raises Failure if the plugin listed no change in time, or its stream or process ended. Raises Skip if a command of
-    the user failed, for which the plugin is not to blame.
+    Raises Failure if the plugin listed no change in time, or its stream or process ended. Raises Skip if the command
+    failed, or if the plugin listed a change that could not be undone, for which the plugin is not to blame.
     """
     _wait_for_devices(plugin, connection)
     before = health_of(plugin.lists.devices)
@@ -829,16 +829,20 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
         return next(filter(None, (health_changes(before, health_of(message.devices)) for message in lists)), None)
 
     try:
-        _run_shell(plugin, plugin.settings.provoke_health)
-        plugin.process.wait(lambda: look() or len(plugin.process.exits) > exits, plugin.settings.timeout)
-        plugin.process.wait_for_exit()  # a plugin may report the change and then end
+        problem = _problem_of(plugin, plugin.settings.provoke_health)
+        if plugin.seen.provocation != "":  # a command that has worked once is no wrong one
+            plugin.seen.provocation = problem
+        if not problem:
+            plugin.process.wait(lambda: look() or len(plugin.process.exits) > exits, plugin.settings.timeout)
+            plugin.process.wait_for_exit()  # a plugin may report the change and then end
     finally:
-        if plugin.settings.undo_health:
-            _run_shell(plugin, plugin.settings.undo_health)
+        not_undone = _problem_of(plugin, plugin.settings.undo_health) if plugin.settings.undo_health else ""
+    skip_if(problem, f"--provoke-health: {problem}")
     changes = look()
     if len(plugin.process.exits) > exits:
         actual = f"the plugin ended: {plugin.process.exits[exits]}"
     elif changes:
+        skip_if(not_undone, not_undone)
         return changes
     elif connection.ended and all(one.ended for one in newer()):
         actual = f"the stream of lists ended ({connection.ended})"
@@ -849,15 +853,16 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     raise Failure(actual)
 
 
-def _run_shell(plugin: PluginUnderTest, command: str) -> None:
+def _problem_of(plugin: PluginUnderTest, command: str) -> str:
+    """Run a command of the user. Return why it failed, or an empty text."""
     process = PluginProcess(["/bin/sh", "-c", command], plugin.kubelet.directory)
     try:
         process.start()
         status = process.wait(plugin.settings.timeout)
     except PluginProcessError as error:
         process.stop(grace=0.0)
-        raise Skip(str(error)) from None
-    skip_if(status, f"`{command}` exited with status {status}: {process.last_output or 'it printed nothing'}")
+        return f"`{command}`: {error}"
+    return f"`{command}` exited with status {status}: {process.last_output or 'it printed nothing'}" if status else ""
 
 
 @check(
@@ -964,6 +969,7 @@ CHECKS: tuple[Check[PluginUnderTest], ...] = tuple(one for one in globals().valu
 
 def _require_provocation(plugin: PluginUnderTest) -> None:
     skip_if(not plugin.settings.provoke_health, "no command provokes it (--provoke-health)")
+    skip_if(plugin.seen.provocation, f"--provoke-health: {plugin.seen.provocation}")
 
 
 def _changed(changes: Mapping[str, str]) -> str:

@@ -18,7 +18,7 @@ from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet
 from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest
 from devicecore_tools.conformance.device_plugin.settings import Settings
 from devicecore_tools.conformance.device_plugin.watcher import WatchingKubelet
-from devicecore_tools.conformance.model import Check, Report, Result, some
+from devicecore_tools.conformance.model import MAX_ACTUAL, Check, Report, Result, some
 from devicecore_tools.conformance.processes import (
     adopted,
     as_environment,
@@ -130,7 +130,12 @@ def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str,
     notes = []
     if others:
         notes.append(f"not tested (name one with --resource): {some(others)}")
-    if plugin.settings.provoke_health and not plugin.settings.undo_health:
+    problem = plugin.seen.provocation
+    if problem:
+        notes.append(
+            f"a wrong command, so this run has not passed: --provoke-health: {foreign_text(problem, MAX_ACTUAL)}"
+        )
+    elif problem is not None and not plugin.settings.undo_health:
         notes.append("the provoked change of health was not undone (no --undo-health)")
     return Report(
         subject=f"{resource}, {counted(devices, 'device')}" if resource else "no resource",
@@ -139,6 +144,7 @@ def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str,
         results=results,
         not_made=not_made,
         cannot_run=bool(plugin.process.exits) and not kubelet.was_called,
+        wrong_usage=bool(problem),
         seconds=seconds,
         output=plugin.process.output,
         exits=tuple(plugin.process.exits),
