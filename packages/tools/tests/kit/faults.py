@@ -68,6 +68,7 @@ FAULTS: list[tuple[str, str, list[str]]] = [
     ("dies", "survives-a-request-for-no-devices stays-up", CALM),
     ("knows-everything", "refuses-an-unknown-device", CALM),
     ("empty-answer", "refuses-an-unknown-device", CALM),
+    ("reads-numbers", "refuses-an-unknown-device", CALM),
     ("no-answer", "", CALM),
     ("relative-path", "gives-absolute-paths", CALM),
     ("file-mode", "gives-valid-cdi-names-and-permissions", CALM),

@@ -2,7 +2,7 @@
 
 It is written with protobuf messages and gRPC, as other people's plugins are, and uses nothing of `serve_plugin`. Some
 values of FAULT are no faults but habits of correct plugins: start-second, hides-while-sick, slow-to-return,
-slow-to-start, ends-when-refused, returns-twice.
+slow-to-start, ends-when-refused, returns-twice, shares, only-variables.
 """
 
 import os
@@ -133,6 +133,8 @@ class Plugin:
                     pass
             taken.update(ids)
             known = {device.ID for device in devices()}.issuperset(ids)
+            if FAULT in {"reads-numbers", "shares"} and not known and all(id_[1:].isdigit() for id_ in ids):
+                known, ids = True, ids if FAULT == "reads-numbers" else ["c0"]
             if not known and FAULT not in UNKNOWN_ANSWERS:
                 refuse(context, f"unknown device in {ids}")
             if not known and FAULT != "knows-everything":
@@ -156,6 +158,8 @@ class Plugin:
                 nodes = ["0" if node == "1" else node for node in nodes]
             case _:
                 pass
+        if FAULT == "only-variables":
+            return api.ContainerAllocateResponse(envs={"CHIPS": ",".join(ids)})
         paths = ["/dev/chipctl", *(f"/dev/chip{node}" for node in nodes)]
         if FAULT == "relative-path":
             paths[0] = "dev/chipctl"

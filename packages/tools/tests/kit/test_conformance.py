@@ -40,6 +40,26 @@ def test_an_empty_answer_for_an_unknown_device_is_not_called_a_device(directory:
     assert "succeeded with an empty answer, so the container starts without it" in report.results[-1].actual
 
 
+def test_a_share_of_a_listed_device_is_no_unknown_device(directory: Path) -> None:
+    report = faults.run_checks_on("shares", ["refuses-an-unknown-device"], faults.QUICK, directory)
+    assert report.passed
+    assert "'c3': the answer has what a listed device gets" in report.results[-1].actual
+
+
+def test_where_nothing_can_be_compared_no_answer_is_called_the_same(directory: Path) -> None:
+    name = "allocates-again-in-the-same-way"
+    report = faults.run_checks_on("only-variables", [name], faults.QUICK, directory)
+    assert not report.result(name).applies
+    assert report.result(name).actual == "the plugin gives no device nodes and no CDI devices"
+
+
+@pytest.mark.parametrize(("fault", "subject"), [("", ", 3 devices"), ("silent", "")])
+def test_the_devices_are_counted_if_there_was_a_list(fault: str, subject: str, directory: Path) -> None:
+    names = ["keeps-its-stream-open"] if not fault else []
+    report = faults.run_checks_on(fault, names, faults.QUICK, directory)
+    assert report.subject == f"example.com/chip{subject}"
+
+
 def test_without_a_registration_the_other_checks_are_not_made(directory: Path) -> None:
     report = faults.run_checks_on("never-registers", faults.NAMES, faults.SHORT["never-registers"], directory)
     first, *others = report.results

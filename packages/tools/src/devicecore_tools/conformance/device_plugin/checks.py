@@ -3,10 +3,11 @@
 Law: a check tests one thing. To add a check, write a function in its place below.
 """
 
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.dra.answers import is_cdi_name
@@ -37,6 +38,7 @@ from devicecore_tools.testing.process import PluginProcess, PluginProcessError
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 """Bytes of the largest message that a kubelet's gRPC connection accepts."""
 UNKNOWN_DEVICE = "no-such-device-of-devicecore"
+_LAST_NUMBER = re.compile(r"[0-9]{1,18}(?=[^0-9]*$)")
 MAX_CPU = 0.1  # of one processor, while the kubelet is away
 MAX_RATE = 10.0  # registrations a second, after the first ones
 MAX_BURST = 10  # registrations at once
@@ -338,20 +340,46 @@ def survives_a_request_for_no_devices(plugin: PluginUnderTest) -> str:
     "refuse it.",
 )
 def refuses_an_unknown_device(plugin: PluginUnderTest) -> str:
-    """Allocate is called for an id that was never listed."""
+    """Allocate is called for an id that was never listed, and for one like a listed id but with another number."""
     plugin.registration.connected()
+    texts = [_refusal(plugin, UNKNOWN_DEVICE)]
+    listed, before = "", None
+    with suppress(Skip):  # there is no device, or it is refused: the first id has to do
+        listed = next((id_ for id_ in plugin.lists.healthy if _LAST_NUMBER.search(id_)), "")
+        before = plugin.lists.alone(listed) if listed else None
+    if before is not None:
+        texts.append(_refusal(plugin, _unlisted(plugin, listed), before))
+    return "; ".join(texts)
+
+
+def _refusal(
+    plugin: PluginUnderTest, device: str, share_of: deviceplugin.ContainerAllocateResponse | None = None
+) -> str:
+    """Return how the plugin refuses a device. Raises Failure if it does not."""
     try:
-        answers = plugin.lists.allocate([UNKNOWN_DEVICE])
+        answers = plugin.lists.allocate([device])
     except CallFailedError as error:
-        require(error.code not in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}, f"not a refusal: {error}")
-        return str(error)
+        refuses = error.code not in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
+        require(refuses, f"Allocate of {device!r} was not refused: {error}")
+        return f"{device!r}: {error}"
     if not answers:
-        return "the answer is for no container, which a kubelet treats as an error"
+        return f"{device!r}: the answer is for no container, which a kubelet treats as an error"
+    # Shares of one device have ids with numbers, too, and no share can go while the device is there.
+    if share_of is not None and _hardware(share_of) == _hardware(answers[0]) != (frozenset(), frozenset()):
+        return f"{device!r}: the answer has what a listed device gets, so it is a share of that"
     given = ", ".join(filter(None, map(_given, answers)))
     result = (
         f", and the container gets {given}" if given else " with an empty answer, so the container starts without it"
     )
-    raise Failure(f"Allocate of {UNKNOWN_DEVICE!r} succeeded{result}")
+    raise Failure(f"Allocate of {device!r} succeeded{result}")
+
+
+def _unlisted(plugin: PluginUnderTest, listed: str) -> str:
+    """Return an id like a listed one, whose last number is raised until the id is not listed."""
+    ids = {device.ID for device in plugin.lists.devices} | {listed}
+    while listed in ids:
+        listed = _LAST_NUMBER.sub(lambda found: f"{int(found[0]) + 1:0{len(found[0])}}", listed)
+    return listed
 
 
 @check(
@@ -448,6 +476,8 @@ def allocates_again_in_the_same_way(plugin: PluginUnderTest) -> str:
         again = plugin.lists.allocate([device])
         require(again, "the answer is for no container")
     _require_same(device, before, again[0], "devices", "cdi_devices")
+    given = [*before.devices, *before.cdi_devices]
+    does_not_apply_if(not given, "the plugin gives no device nodes and no CDI devices")
     return "the same"
 
 
@@ -1040,6 +1070,10 @@ def _unless_taken(plugin: PluginUnderTest, *devices: str) -> Iterator[None]:
 
 def _nodes(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:
     return frozenset(node.host_path for node in answer.devices)
+
+
+def _hardware(answer: deviceplugin.ContainerAllocateResponse) -> tuple[frozenset[str], frozenset[str]]:
+    return _nodes(answer), frozenset(one.name for one in answer.cdi_devices)
 
 
 def _listed(answer: deviceplugin.ContainerAllocateResponse, name: str) -> list[str]:

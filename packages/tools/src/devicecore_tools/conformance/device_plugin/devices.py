@@ -63,6 +63,13 @@ class ListedDevices:
         return devices
 
     @property
+    def known(self) -> Sequence[deviceplugin.Device] | None:
+        """The devices before any change of health, or the last ones. It is None if there was no list."""
+        connections = (one.connection for one in reversed(self.registration.kubelet.registrations))
+        lists = (one.last_list.devices for one in connections if one and one.list_count)
+        return self.first or next(lists, None)
+
+    @property
     def healthy(self) -> list[str]:
         """The ids of healthy devices. Of more than 64, 64 from the whole list. Raises Skip if there is none."""
         ids = self._healthy_ids(self.require_list()) if self.devices else []

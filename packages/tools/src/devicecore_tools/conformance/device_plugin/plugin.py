@@ -37,8 +37,8 @@ class PluginObservations:
     Attributes:
         absence: what the plugin did while the kubelet was away. It is None if that was not tried.
         returned: the connection after the last restart of the kubelet that deleted all sockets.
-        provocation: why the command that changes a device's health has always failed. The text is empty if it has not, and
-            it is None if the command was not run.
+        provocation: why the command that changes a device's health has always failed. The text is empty if it has not,
+            and it is None if the command was not run.
         health_changes: the change that was seen after a kubelet restart. It is None if none was seen.
         refused: how often the process ended because the kubelet had refused it.
     """

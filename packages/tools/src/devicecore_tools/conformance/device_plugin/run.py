@@ -124,7 +124,8 @@ def _running(
 def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str, seconds: float) -> Report:
     kubelet = plugin.kubelet
     resource = foreign_text(kubelet.resource)
-    devices = len(plugin.lists.first or ())
+    devices = plugin.lists.known
+    subject = resource or "no resource"
     others = sorted(kubelet.others)
     version = next((foreign_text(each.request.version) for each in kubelet.registrations), "")
     notes = []
@@ -138,8 +139,8 @@ def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str,
     elif problem is not None and not plugin.settings.undo_health:
         notes.append("the provoked change of health was not undone (no --undo-health)")
     return Report(
-        subject=f"{resource}, {counted(devices, 'device')}" if resource else "no resource",
-        facts={"resource": resource, "api_version": version, "devices": devices, "others": others},
+        subject=subject if devices is None else f"{subject}, {counted(len(devices), 'device')}",
+        facts={"resource": resource, "api_version": version, "devices": len(devices or ()), "others": others},
         notes=tuple(notes),
         results=results,
         not_made=not_made,
