@@ -58,6 +58,7 @@ class Claims:
 
     Attributes:
         held: the keys of devices of claims that the driver did not unprepare, so that no other claim gets them.
+        broken: the keys of devices that could not be prepared alone while others could, so that one check reports it.
     """
 
     environment: Environment
@@ -65,6 +66,7 @@ class Claims:
     slices: PublishedSlices
     settings: DriverTestSettings
     held: set[tuple[str, str]] = field(factory=set)
+    broken: set[tuple[str, str]] = field(factory=set)
     _own: list[Claim] = field(factory=list)  # of the present check
     _all: list[Claim] = field(factory=list)
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1))
@@ -85,7 +87,7 @@ class Claims:
             found = tuple(
                 device
                 for device in self.slices.devices
-                if device.key not in self.held
+                if device.key not in self.held | self.broken
                 and not device.is_tainted
                 and not device.body.get("bindingConditions")
                 and self._is_selected(device, expressions)
@@ -181,7 +183,7 @@ class Claims:
         Raises:
             Skip: the published devices do not allow it.
         """
-        published = [device for device in self.slices.devices if device.key not in self.held]
+        published = [device for device in self.slices.devices if device.key not in self.held | self.broken]
         if spec is None:
             spec = self._spec(count if devices is None else len(devices))
         chosen = published if self._takes_all else devices or published
