@@ -75,7 +75,7 @@ class ClaimReleases:
     @property
     def next_due(self) -> float:
         """When a release is to be tried again (monotonic seconds)."""
-        return min((one.retry_at for one in self._leaving.values() if not one.is_queued), default=self._look_at)
+        return min([one.retry_at for one in self._leaving.values() if not one.is_queued] + [self._look_at])
 
     def add(self, pod: PodUid, name: str) -> None:
         """Note a pod that has gone. `advance` begins its release."""
