@@ -271,7 +271,7 @@ class Pod:
 
     @init_containers.validator
     def _have_different_names(self, _: object, __: object) -> None:
-        if len(self.init_containers) + len(self.containers) < 2:  # noqa: PLR2004 - one container has no other
+        if len(self.init_containers) + len(self.containers) < 2:
             return
         if twice := repeated(container.name for container in self.in_start_order):
             raise ValueError(expected("Pod.containers", "different names", twice) + " twice")

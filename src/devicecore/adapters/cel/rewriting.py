@@ -56,7 +56,7 @@ def written_out(tokens: list[str]) -> list[str]:
             found[index : index + 4] = ["optional", ".", "of", "(", "device", ".", one[3], ")"]
         elif one[:4] == ["has", "(", "device", "."] and one[5:] == [")"] and one[4] in _FIELDS:
             found[index : index + 6] = ["true"]
-        elif one[:2] == ["exists_one", "("] and len(_arguments(found, index + 1)) == len(("i", "x", "condition")):
+        elif one[:2] == ["exists_one", "("] and len(_arguments(found, index + 1)) == 3:
             found[index] = "existsOne"
         elif one[:4] == [".", "unwrapOpt", "(", ")"]:
             found[index : index + 4] = tokens_of(_UNWRAP)
@@ -74,7 +74,7 @@ def _with_bound_names(tokens: list[str]) -> list[str]:
     found, index = list(tokens), 0
     while index < len(found):
         arguments = _arguments(found, index + 3) if found[index : index + 4] == _BIND else []
-        if len(arguments) == len(("name", "value", "body")) and _DEVICE_PATH.fullmatch("".join(arguments[1])):
+        if len(arguments) == 3 and _DEVICE_PATH.fullmatch("".join(arguments[1])):
             (name, *_), value, body = arguments
             end = index + 3 + sum(map(len, arguments)) + len(arguments)
             uses = [at for at, token in enumerate(body) if token == name and body[at - 1 : at] != ["."]]

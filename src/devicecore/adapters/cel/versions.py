@@ -52,6 +52,6 @@ class SemanticVersion:
 
 def _normalized(text: str) -> str:
     parts = [re.sub(r"^0+(?=[0-9])", "", part) for part in text.removeprefix("v").split(".", 2)]
-    if len(parts) < len(("major", "minor", "patch")) and re.search("[+-]", parts[-1]):
+    if len(parts) < 3 and re.search("[+-]", parts[-1]):
         return ""  # Kubernetes adds missing numbers only to versions that end with a number
     return ".".join([*parts, "0", "0"][: max(3, len(parts))])

@@ -151,7 +151,7 @@ def _full_cell(cell: Cell) -> str:
     room = width - x - _INSET
     badges, left = [], float(width)
     for place, number in enumerate(cell.findings[:2]):
-        text = str(number) if len(cell.findings) <= 2 or not place else "+"  # noqa: PLR2004 - as many as shown
+        text = str(number) if len(cell.findings) <= 2 or not place else "+"
         left -= _badge_width(text) + 3
         badges.append(_badge(left + _badge_width(text) / 2, 12, text))
     style = "w" if _is_sick(cell) else "m"

@@ -158,5 +158,5 @@ def release(server: LocalApiServer, claim: ClaimKey, uid: str) -> None:
     try:
         server.change("ResourceClaim", claim.name, remove, claim.namespace)
     except ApiError as error:
-        if error.code != 404:  # noqa: PLR2004 - not found
+        if error.code != 404:
             raise

@@ -309,7 +309,7 @@ def answers_each_of_two_containers(plugin: PluginUnderTest) -> str:
     one, other = plugin.lists.alone(first), plugin.lists.alone(second)
     with _unless_taken(plugin, first, second):
         answers = plugin.lists.allocate([first], [second])
-        require(len(answers) == 2, f"{counted(len(answers), 'answer')} for 2 containers")  # noqa: PLR2004 - as its name says
+        require(len(answers) == 2, f"{counted(len(answers), 'answer')} for 2 containers")
     require(one == other or answers[1] != one, f"the second answer, for {second}, repeats the first one, for {first}")
     return "two answers, each for its own container"
 
@@ -645,7 +645,7 @@ def registers_once(plugin: PluginUnderTest) -> str:
     skip_if(bool(ended), "the stream of lists has ended")
     later = sum(one.at > first.at + TWICE for one in plugin.kubelet.registrations)
     text = f"{later} more in {time.monotonic() - first.at:.1f} seconds"
-    require(later < 2, text)  # noqa: PLR2004 - more than twice, a plugin makes it a habit
+    require(later < 2, text)
     return text
 
 

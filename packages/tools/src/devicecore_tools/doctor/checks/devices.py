@@ -226,7 +226,7 @@ def many_numa_nodes(look: Look, holders: Holders, lists: Lists) -> Iterator[Foun
     """Devices name more NUMA nodes than the topology manager accepts."""
     found = sorted(all_numa_nodes(look, holders, lists))
     if len(found) > MAX_NUMA_NODES:
-        named = ", ".join(map(str, found[:20])) + (", ..." if len(found) > 20 else "")  # noqa: PLR2004 - fits into a line
+        named = ", ".join(map(str, found[:20])) + (", ..." if len(found) > 20 else "")
         api = Source.POD_RESOURCES if look.pod_resources.value else Source.PLUGINS
         source = Source.CHECKPOINT if believed_file(look) else api
         sentence = (

@@ -46,7 +46,7 @@ def two_owners(look: Look, holders: Holders, dra: DraDevices) -> Iterator[Found]
         for device, owners in of_device.items()
     )
     for (resource, owners), devices in shared.items():
-        if len(owners) < 2 or not _share_a_source(owners) or not _exclude_each_other(owners):  # noqa: PLR2004 - two
+        if len(owners) < 2 or not _share_a_source(owners) or not _exclude_each_other(owners):
             continue
         belong = by_number(devices, "belongs", "belong")
         sentence = f"{devices_of(devices, resource)} {belong} to {' and to '.join(map(described, owners))}."

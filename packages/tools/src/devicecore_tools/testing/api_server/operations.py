@@ -81,7 +81,7 @@ def target_of(path: str, kinds: Kinds) -> Target:
     namespace = None
     if rest[:1] == ["namespaces"] and rest[2:] not in ([], ["status"]):
         namespace, rest = rest[1], rest[2:]
-    if not 1 <= len(rest) <= len(("plural", "name", "subresource")):
+    if not 1 <= len(rest) <= 3:
         raise status.unknown_path()
     plural, name, subresource = rest[0], rest[1] if len(rest) > 1 else None, "".join(rest[2:])
     kind = kinds.of(plural, group, version)

@@ -253,7 +253,7 @@ def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
 
 def require_two_devices(driver: DriverUnderTest) -> None:
     """Skip a check for which the driver has too few devices. Raises Skip if fewer than two devices can be allocated."""
-    skip_if(len(driver.claims.allocatable) < 2, "it needs two devices")  # noqa: PLR2004 - as its name says
+    skip_if(len(driver.claims.allocatable) < 2, "it needs two devices")
 
 
 @check(
@@ -656,7 +656,7 @@ def prepares_many_devices_in_one_claim(driver: DriverUnderTest) -> str:
     claim, began = driver.claims.new(devices=driver.claims.allocatable[:count]), time.monotonic()
     driver.calls.prepared(claim)
     took = time.monotonic() - began
-    require(took < 10, f"it took {took:.1f} seconds")  # noqa: PLR2004 - as the sentence above says
+    require(took < 10, f"it took {took:.1f} seconds")
     return f"{counted(count, 'device')} in {took:.1f} seconds"
 
 
