@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint mypy types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos conformance cards clean FORCE
+.PHONY: help test quick lint mypy types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos cards clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -132,7 +132,8 @@ zipapp: $(VENV)/.runtime ## devicecore.pyz: doctor, why, fits and checkpoint in 
 dist: $(VENV)/.dev ## dist/: wheels and source distributions, tried in empty environments of each Python on this machine
 	@$(BIN)/python -m tools.make_dist
 
-docs: $(VENV)/.docs ## build/site/: the guides, and the reference from the docstrings; a warning is an error; a minute
+docs: $(VENV)/.docs ## build/site/: the guides, the conformance checks, and the reference from the docstrings; a warning is an error; a minute
+	@$(BIN)/python tools/make_conformance.py
 	@$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going -d build/doctrees docs build/site
 	@echo "== the site is in build/site/index.html"
 
@@ -142,9 +143,6 @@ format: $(VENV)/.dev ## let ruff write what it can
 
 protos: $(VENV)/.dev ## compile the .proto files again
 	@$(BIN)/python tools/make_protos.py
-
-conformance: $(VENV)/.dev ## write docs/conformance.md, which lists the conformance checks, again
-	@$(BIN)/python tools/make_conformance.py
 
 cards: $(VENV)/.dev ## write docs/cards.md: the conformance checks over plugins and drivers of others; up to 20 minutes
 	@$(BIN)/python -m tools.make_cards

@@ -1,4 +1,4 @@
-"""Draw `results.json` as `docs/performance.svg`, and print the tables of `docs/performance.md`.
+"""Draw `results.json` as `docs/performance.svg`, and print the tables of `docs/maintain/measurements.md`.
 
 The picture has time against size, devicecore and the kubelet, one panel a row.
 """

@@ -37,7 +37,7 @@ def lead_to_the_reference(
 ) -> Element | None:
     """Find what a signature names after the module that defines it at the public module that has it.
 
-    No two public classes have one name, so the name is enough.
+    Nothing is linked if two public modules document a class of that name.
     """
     if node.get("refdomain") != "py":
         return None

@@ -15,11 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from devicecore_tools.conformance.device_plugin import CHECKS
-from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
-
 from devicecore.domain.text import foreign_text
-from tools.make_conformance import page_of
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "cards.md"
@@ -77,7 +73,8 @@ project.
    [test-your-plugin.md](test-your-plugin.md) or [test-your-dra-driver.md](test-your-dra-driver.md). A plugin in another
    language needs a command that is on the machine; `make cards` leaves out what it cannot install, and says so.
 2. Run `make cards`, and look at each failure by hand: is the rule that the check cites right, and does it concern this
-   subject? If not, the check is what has to change. [findings.md](findings.md) says how to report what remains.
+   subject? If not, the check is what has to change. [findings.md](maintain/findings.md) says how to
+   report what remains.
 3. Commit `docs/cards.md`. The HTML cards are in `.cards/`.
 """
 
@@ -132,10 +129,8 @@ def page(reports: Mapping[Subject, dict[str, Any] | None]) -> Iterator[str]:
         if failed:
             yield f"\n### {subject.name}\n\n| check | severity | what happened |\n|---|---|---|"
             for one in failed:
-                known = CHECKS if subject.kind == "plugin" else DRA_CHECKS
-                (check,) = (each for each in known if each.name == one["name"])
                 actual = re.sub(r"/\w+/dc-\w+/", "", foreign_text(one["actual"], 300)).replace("|", "\\|")
-                yield f"| [{check.name}](conformance/{page_of(check)}.md#{check.name}) | {one['severity']} | {actual} |"
+                yield f"| `{one['name']}` | {one['severity']} | {actual} |"
     yield ""
 
 

@@ -1,4 +1,4 @@
-"""The texts of docs/findings.md: what they say of Kubernetes' allocator follows from one fault each."""
+"""The texts of docs/maintain/findings.md: what they say of Kubernetes' allocator follows from one fault each."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.allocation.causes import outcome
 from tests.recorded import Json
 from tests.recorded_allocations import allocation_of, devices_of, results_of, situation_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "findings.md"
+PAGE = Path(__file__).parents[2] / "docs" / "maintain" / "findings.md"
 TEXTS = re.findall(r"<!-- cause: ([a-z-]+) -->\n```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 GATES = ("AdminAccess", "ConsumableCapacity", "DeviceBindingAndStatus", "DeviceTaints", "PartitionableDevices")
 

@@ -1,4 +1,4 @@
-"""The size of tests: small in `make test`, and in `make storm` as large as docs/reliability.md promises."""
+"""The size of tests: small in `make test`, and in `make storm` as large as docs/maintain/promises.md promises."""
 
 import os
 
