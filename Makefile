@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint mypy types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos cards clean FORCE
+.PHONY: help test quick lint mypy types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos cards peers clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -146,6 +146,11 @@ protos: $(VENV)/.dev ## compile the .proto files again
 
 cards: $(VENV)/.dev ## write docs/cards.md: the conformance checks over plugins and drivers of others; up to 20 minutes
 	@$(BIN)/python -m tools.make_cards
+
+KUBERNETES ?= $(shell sed -n 's|^\tk8s.io/kubernetes v\([0-9.]*\).*|\1|p' peers/go.mod)
+
+peers: ## build Kubernetes' programs and ours around its code, of KUBERNETES (1.37.2), into a cache outside the tree; needs Go 1.26; 20 minutes the first time
+	@$(PYTHON) tools/make_peers.py --kubernetes $(KUBERNETES)
 
 clean: ## remove the environment that make has made, and everything else that can be made again
 	@if [ -f $(VENV)/.made ] && ! grep -qx adopted $(VENV)/.made; then rm -rf $(VENV); fi

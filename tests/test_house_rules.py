@@ -33,13 +33,14 @@ TESTS = (ROOT / "tests", ROOT / "packages" / "tools" / "tests")
 GUIDES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "conformance")  # see `make docs`
 PROJECTS = (ROOT, ROOT / "packages" / "tools")
 READMES = [folder / "README.md" for folder in PROJECTS]
-PAGES = [*ROOT.glob("*.md"), READMES[1]]
+PAGES = [*ROOT.glob("*.md"), READMES[1], *(ROOT / "peers").rglob("*.md")]
 SOURCE_URL = loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
 PUBLISHED = re.compile(
     f"^{SOURCE_URL}/(blob|tree)/main/|^https://raw.githubusercontent.com{urlsplit(SOURCE_URL).path}/main/"
 )
 GLOSSARY = ROOT / "docs" / "glossary.md"
-TEXTS = sorted([*SOURCES, *GUIDES, *ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"])
+PEERS = [path for pattern in ("*.go", "*.md") for path in (ROOT / "peers").rglob(pattern)]
+TEXTS = sorted([*SOURCES, *GUIDES, *PEERS, *ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"])
 
 # A comment that switches a check off, and what it must look like: which check, then why.
 EXCUSES = {

@@ -1,0 +1,100 @@
+// Command oracle answers questions with Kubernetes' own code: one JSON object a line on standard input, one on standard
+// output, in the same order.
+//
+//	{"kind": "quantity", "text": "1Ki"}
+//	{"answer": {...}}    or    {"error": "..."} if the question cannot be asked
+//
+// README.md beside this file lists the kinds.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"k8s.io/klog/v2"
+)
+
+// An answerer answers the questions of one kind. A question is JSON, and an answer becomes JSON.
+type answerer func(ctx context.Context, question []byte) (any, error)
+
+var kinds = map[string]answerer{
+	"allocate": allocate,
+	"cel":      evaluate,
+}
+
+func main() {
+	klog.SetLogger(klog.New(nil)) // what Kubernetes logs is no answer
+	if err := serve(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "oracle:", err)
+		os.Exit(1)
+	}
+}
+
+// serve answers each line of in until it ends.
+func serve(in io.Reader, out io.Writer) error {
+	reader := bufio.NewReaderSize(in, 1<<20)
+	writer := bufio.NewWriter(out)
+	for {
+		line, err := reader.ReadBytes('\n')
+		if len(line) > 0 {
+			if err := json.NewEncoder(writer).Encode(reply(line)); err != nil {
+				return err
+			}
+			if err := writer.Flush(); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// reply answers one question. A panic of Kubernetes is an answer too.
+func reply(line []byte) (result map[string]any) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			result = map[string]any{"panic": fmt.Sprint(cause)}
+		}
+	}()
+	var question struct{ Kind string }
+	if err := json.Unmarshal(line, &question); err != nil {
+		return map[string]any{"error": "expected a JSON object on one line: " + err.Error()}
+	}
+	answer, ok := kinds[question.Kind]
+	if !ok {
+		return map[string]any{"error": fmt.Sprintf("expected one of the kinds %s, got %q", strings.Join(names(), ", "), question.Kind)}
+	}
+	value, err := answer(context.Background(), line)
+	if err != nil {
+		return map[string]any{"error": err.Error()}
+	}
+	return map[string]any{"answer": value}
+}
+
+func names() []string {
+	var all []string
+	for name := range kinds {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// textOf returns the text of an error, or nil if there is none.
+func textOf(err error) any {
+	if err == nil {
+		return nil
+	}
+	return err.Error()
+}

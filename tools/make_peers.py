@@ -1,0 +1,220 @@
+"""Build the programs of `peers/` for one version of Kubernetes, into a cache outside the tree: `make peers`.
+
+The cache is `${XDG_CACHE_HOME:-~/.cache}/devicecore-peers/<version>/`: the module file of that version, and `bin/`.
+`peers/go.mod` is for the version that devicecore follows; the module file of another version is derived from that
+version's own. Files below `peers/_inside/` become part of Kubernetes' packages (`go build -overlay`), so that a program
+of ours can call what these do not export.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PEERS = ROOT / "peers"
+INSIDE = PEERS / "_inside"
+KUBERNETES = "k8s.io/kubernetes"
+OURS = ("oracle",)  # the programs whose source is in `peers/`
+TOOLS = {
+    "etcd": "go.etcd.io/etcd/server/v3",
+    **{
+        name: f"{KUBERNETES}/cmd/{name}"
+        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet")
+    },
+}
+ENVIRONMENT = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": os.environ.get("GOFLAGS", "")}
+
+
+class PeersError(Exception):
+    """What cannot be built, in a sentence."""
+
+
+def default_version() -> str:
+    """The version of Kubernetes in `peers/go.mod`."""
+    found = re.search(rf"^\t{KUBERNETES} v(\S+)", (PEERS / "go.mod").read_text("utf-8"), re.MULTILINE)
+    if not found:
+        raise PeersError(f"peers/go.mod does not name the version of {KUBERNETES}")
+    return found[1]
+
+
+def cache_of(version: str) -> Path:
+    """The directory that has what is built for a version of Kubernetes."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "devicecore-peers" / version
+
+
+def program(name: str, version: str | None = None) -> Path:
+    """The path of a program of `peers/` after `build` has built it."""
+    return cache_of(version or default_version()) / "bin" / name
+
+
+def go(*arguments: str) -> str:
+    """Run the go command in `peers/` and return what it prints; PeersError has the first lines of its errors."""
+    if not shutil.which("go"):
+        raise PeersError("Go is not installed: install Go 1.26 or newer from https://go.dev/dl/, and put it on PATH")
+    run = subprocess.run(
+        ["go", *arguments],
+        cwd=PEERS,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode:
+        lines = [line for line in (run.stderr or run.stdout).splitlines() if not line.startswith("go: downloading")]
+        raise PeersError("\n".join([f"go {arguments[0]} failed:", *lines[:20]]))
+    return run.stdout
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file unless it has this text: what is made from it stays up to date."""
+    if not path.is_file() or path.read_text("utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+def sources_of(version: str) -> Path:
+    """The directory with the sources of Kubernetes, which are downloaded if they are not in Go's module cache."""
+    return Path(json.loads(go("mod", "download", "-json", f"{KUBERNETES}@v{version}"))["Dir"])
+
+
+def derived(version: str, sources: Path) -> str:
+    """A module file like `peers/go.mod`, for another version: Kubernetes decides on the versions of all other modules.
+
+    Kubernetes publishes the modules below `staging/` of 1.N.P as 0.N.P.
+    """
+    module = re.search(r"^module (\S+)", (PEERS / "go.mod").read_text("utf-8"), re.MULTILINE)
+    theirs = (sources / "go.mod").read_text("utf-8")
+    language = re.search(r"^go .*", theirs, re.MULTILINE)
+    if not module or not language:
+        raise PeersError(f"the module file of {KUBERNETES} {version} has no line that begins with `go`")
+    staging = re.findall(r"^\s*(\S+) => \./staging", theirs, re.MULTILINE)
+    published = "v0." + version.partition(".")[2]
+    return "\n".join(
+        [
+            f"module {module[1]}\n\n{language[0]}\n\nrequire {KUBERNETES} v{version}\n\nreplace (",
+            *(f"\t{name} => {name} {published}" for name in staging),
+            ")\n\ntool (",
+            *(f"\t{path}" for path in sorted(TOOLS.values())),
+            ")\n",
+        ]
+    )
+
+
+def module_file(version: str, sources: Path) -> Path:
+    """The module file for Kubernetes' own programs, with its `go.sum` beside it."""
+    path = cache_of(version) / "go.mod"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if version == default_version():
+        for name in ("go.mod", "go.sum"):
+            write(path.with_name(name), (PEERS / name).read_text("utf-8"))
+        return path
+    text = derived(version, sources)
+    origin = path.with_name("derived.mod")  # from what go.mod was made, because `go mod tidy` changes it
+    imported = sorted(
+        {
+            line
+            for file in PEERS.rglob("*.go")
+            for line in re.findall(r'"([\w./-]+\.[\w./-]+)"', file.read_text("utf-8"))
+        }
+    )
+    text += "".join(f"// {name}\n" for name in imported)
+    if not path.is_file() or not origin.is_file() or origin.read_text("utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+        shutil.copyfile(PEERS / "go.sum", path.with_name("go.sum"))
+        go("mod", "tidy", f"-modfile={path}")
+        origin.write_text(text, encoding="utf-8")
+    return path
+
+
+def overlay(version: str, sources: Path, modules: Path) -> list[str]:
+    """The options of the go command that put the files of `peers/_inside/` into Kubernetes' packages.
+
+    Go replaces no file of its module cache. Kubernetes is therefore named by a symbolic link to its place there.
+    """
+    cache = cache_of(version)
+    link = cache / "kubernetes"
+    if not link.is_symlink() or link.readlink() != sources:
+        link.unlink(missing_ok=True)
+        link.symlink_to(sources)
+    files = {str(link / file.relative_to(INSIDE / KUBERNETES)): str(file) for file in sorted(INSIDE.rglob("*.go"))}
+    write(cache / "overlay.json", json.dumps({"Replace": files}, indent=1))
+    text = modules.read_text("utf-8") + f"\nreplace {KUBERNETES} => {link}\n"
+    write(cache / "oracle.mod", text)
+    write(cache / "oracle.sum", modules.with_suffix(".sum").read_text("utf-8"))
+    return [f"-modfile={cache / 'oracle.mod'}", f"-overlay={cache / 'overlay.json'}"]
+
+
+def link_flags(version: str) -> str:
+    """What Kubernetes' own build says to its programs of their version."""
+    major, minor, _ = version.split(".", 2)
+    values: Mapping[str, str] = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
+    return " ".join(["-s -w", *(f"-X k8s.io/component-base/version.{name}={text}" for name, text in values.items())])
+
+
+def build(version: str, names: Iterable[str]) -> None:
+    """Build programs; a program of Kubernetes only if its module file or Go has changed since. Raises PeersError."""
+    sources = sources_of(version)
+    modules = module_file(version, sources)
+    target = cache_of(version) / "bin"
+    target.mkdir(exist_ok=True)
+    pinned = hashlib.sha256(
+        "".join([modules.read_text("utf-8"), link_flags(version), go("version")]).encode()
+    ).hexdigest()
+    for name in names:
+        path = target / name
+        if name in OURS:
+            options = overlay(version, sources, modules)
+            go("build", *options, "-o", str(path), f"./{name}")
+            continue
+        stamp = target / f".{name}.made"
+        if path.is_file() and stamp.is_file() and stamp.read_text("utf-8") == pinned:
+            continue
+        print(f"== building {name} of Kubernetes {version}", flush=True)
+        go("build", f"-modfile={modules}", f"-ldflags={link_flags(version)}", "-o", str(path), TOOLS[name])
+        stamp.write_text(pinned, encoding="utf-8")
+
+
+def check(version: str) -> None:
+    """Format, vet and test the programs of ours. Raises PeersError."""
+    unformatted = subprocess.run(
+        ["gofmt", "-l", str(PEERS)], capture_output=True, text=True, check=False, env=ENVIRONMENT
+    ).stdout.split()
+    if unformatted:
+        raise PeersError("gofmt would change " + ", ".join(os.path.relpath(path, ROOT) for path in unformatted))
+    sources = sources_of(version)
+    options = overlay(version, sources, module_file(version, sources))
+    packages = [f"./{name}/..." for name in OURS]
+    go("vet", *options, *packages)
+    go("test", *options, *packages)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build or check what the command line names; the exit status."""
+    parser = argparse.ArgumentParser(prog="make_peers.py", description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", help=f"programs to build (all): {', '.join([*OURS, *TOOLS])}")
+    parser.add_argument("--kubernetes", default=default_version(), metavar="VERSION", help="(%(default)s)")
+    parser.add_argument("--check", action="store_true", help="gofmt, go vet and go test over our own programs instead")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.names) - {*OURS, *TOOLS}:
+        parser.error(f"unknown program: {', '.join(sorted(unknown))}")
+    try:
+        if options.check:
+            check(options.kubernetes)
+        else:
+            build(options.kubernetes, options.names or [*OURS, *TOOLS])
+            print(f"== the programs are in {cache_of(options.kubernetes) / 'bin'}")
+    except PeersError as error:
+        print(f"make peers: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
