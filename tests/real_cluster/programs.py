@@ -1,0 +1,200 @@
+"""Kubernetes' own programs as `make peers` has built them, and processes of them.
+
+Law: after `Program.stop` no process of the program is left, and its output can still be read.
+"""
+
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Self, TypeVar
+
+from attrs import define, field, frozen
+
+T = TypeVar("T")
+
+DEFAULT_VERSION = "1.37.2"
+"""The version of Kubernetes that is compared with, unless the variable KUBERNETES names another."""
+
+_GRACE = 10.0  # seconds to end after SIGTERM
+_LOOK_AGAIN = 0.1  # seconds between two looks at something that sends no event
+
+
+class RealClusterError(Exception):
+    """Something of a real cluster is missing or does not do what it should."""
+
+
+class EndedError(RealClusterError):
+    """A program has ended by itself."""
+
+
+@frozen
+class Programs:
+    """The built programs of one version of Kubernetes.
+
+    Attributes:
+        version: such as `1.37.2`.
+        directory: where the programs are.
+    """
+
+    version: str
+    directory: Path
+
+    @classmethod
+    def built(cls) -> Self:
+        """Find what `make peers` has built. PEERS names another directory, and KUBERNETES another version."""
+        version = os.environ.get("KUBERNETES") or DEFAULT_VERSION
+        named = os.environ.get("PEERS")
+        return cls(version, Path(named) if named else cache() / version)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raise RealClusterError if one of the programs is missing."""
+        missing = [name for name in names if not (self.directory / name).is_file()]
+        if missing:
+            go = "" if shutil.which("go") else " It needs Go, which is not on the PATH."
+            raise RealClusterError(f"not in {self.directory}: {', '.join(missing)}. Run `make peers` first.{go}")
+
+    def path(self, name: str) -> str:
+        """Return the path of a program. Raise RealClusterError if it is missing."""
+        self.check([name])
+        return str(self.directory / name)
+
+
+def cache() -> Path:
+    """Return the directory of `make peers`, which has a folder for each version."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "devicecore" / "peers"
+
+
+def free_port() -> int:
+    """Return a port of the loopback address that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(expected: str, look: Callable[[], T | None], timeout: float = 60.0) -> T:
+    """Call `look` until it returns something true, and return that.
+
+    Raises RealClusterError after `timeout` seconds. Its text has `expected`, and the last exception of `look`.
+    """
+    end, problem = time.monotonic() + timeout, ""
+    while True:
+        try:
+            if found := look():
+                return found
+            problem = ""
+        except OSError as error:
+            problem = f": {error}"
+        if time.monotonic() > end:
+            raise RealClusterError(f"expected {expected} within {timeout:g} s{problem}")
+        time.sleep(_LOOK_AGAIN)
+
+
+@define
+class Program:
+    """A process that is started, stopped, killed, paused and started again. Its output is appended to a file.
+
+    Attributes:
+        name: what errors and the log call it.
+        command: the program and its arguments.
+        directory: of its output, and its working directory.
+        environment: further environment variables.
+    """
+
+    name: str
+    command: Sequence[str]
+    directory: Path
+    environment: Mapping[str, str] = field(factory=dict)
+    _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
+
+    @property
+    def log(self) -> Path:
+        """The file with everything that the program has printed."""
+        return self.directory / f"{self.name}.log"
+
+    @property
+    def pid(self) -> int:
+        """The process id. Raises RealClusterError if it was not started."""
+        if self._process is None:
+            raise RealClusterError(f"{self.name} was not started")
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process exists, paused or not."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the program. If it runs, do nothing."""
+        if self.is_running:
+            return
+        work = self.directory / f"{self.name}.work"  # a kubelet removes files of its working directory
+        work.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as output:
+            output.write(f"$ {shlex.join(self.command)}\n".encode())
+            output.flush()
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=work,
+                env={**os.environ, **self.environment},
+                start_new_session=True,  # so that Ctrl-C reaches it only through us, and what it starts ends with it
+            )
+
+    def stop(self, grace: float = _GRACE) -> None:
+        """End the program with SIGTERM, after `grace` seconds with SIGKILL. If it does not run, do nothing."""
+        if self._process is None:
+            return
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(grace)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the program, and what it has started, with SIGKILL."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def pause(self) -> None:
+        """Freeze the program. Its connections stay open."""
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Continue the program after `pause`."""
+        self.signal(signal.SIGCONT)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the program and to what it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def last_output(self, lines: int = 15) -> str:
+        """Return the last lines that the program has printed."""
+        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def wait_for(self, expected: str, look: Callable[[], T | None], timeout: float = 60.0) -> T:
+        """Wait as `wait_for` does. Raise RealClusterError at once if the program has ended."""
+
+        def still() -> T | None:
+            if not self.is_running:
+                raise EndedError(f"{self.name} has ended; expected {expected}:\n{self.last_output()}")
+            return look()
+
+        try:
+            return wait_for(expected, still, timeout)
+        except EndedError:
+            raise
+        except RealClusterError as error:
+            raise RealClusterError(f"{error}; {self.name} printed:\n{self.last_output()}") from error
