@@ -17,7 +17,7 @@ from devicecore.adapters.grpc_unix import GrpcUnixTransport, rpc
 from devicecore.adapters.grpc_unix.connection import PeerConnection
 from devicecore.adapters.grpc_unix.loop import LoopThread
 from devicecore.domain.model import DeviceId, PluginId
-from devicecore.system import in_time
+from devicecore.runtime import in_time
 from devicecore.system.sockets import socket_identity
 from devicecore.wire import deviceplugin
 from tests.adapters.peers import PATIENCE, RawPlugin, Recorder, register, running, wait_until

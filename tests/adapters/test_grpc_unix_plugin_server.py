@@ -36,7 +36,7 @@ from devicecore.domain.errors import (
 )
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import Device, DeviceId, Health, PluginOptions, resource_name
-from devicecore.system.in_time import in_time
+from devicecore.runtime.in_time import in_time
 from devicecore.testing.interrupts import Interrupts
 from devicecore.wire import deviceplugin
 from tests.adapters.peers import PATIENCE, Gpus, RawKubelet, RawPlugin, Recorder, environment, running, wait_until

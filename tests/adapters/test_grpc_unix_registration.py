@@ -234,7 +234,7 @@ CALLS_WITH_MUCH = """
 import gc, sys
 from pathlib import Path
 from devicecore.domain.errors import PluginCallError
-from devicecore.system import in_time
+from devicecore.runtime import in_time
 from tests.adapters.peers import Recorder, plugin_that_reads_no_more, register, running
 
 directory, recorder, start, started = Path(sys.argv[1]), Recorder(), in_time.start_new_thread, []

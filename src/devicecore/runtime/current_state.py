@@ -7,30 +7,27 @@ a caller is called while the lock is held.
 import threading
 import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from devicecore.domain.checks import check_callable, check_seconds
 from devicecore.domain.errors import DeviceCoreError, ManagerStoppedError
 from devicecore.runtime.run import Run
+from devicecore.runtime.wake_up import LOOK_AGAIN, WakeUp
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
-
-# Seconds after which a waiting caller reads the value again, because an interrupt may lose its wake-up.
-_LOOK_AGAIN = 1.0
 
 
 class CurrentState(Generic[Value]):
     """The value, the run it belongs to, and the callers that wait for another value.
 
-    `stopped` makes the error for a call of a run that is over. Every lock and queue here is implemented in C, because
-    an interrupt cannot leave such an object half acquired.
+    `stopped` makes the error for a call of a run that is over. The lock is written in C, because an interrupt cannot
+    leave it half acquired.
     """
 
     def __init__(self, value: Value, stopped: Callable[[], DeviceCoreError] = ManagerStoppedError) -> None:
         self._lock = threading.Lock()
-        self._waiting: set[SimpleQueue[None]] = set()
+        self._waiting: set[WakeUp] = set()
         self.stopped: Callable[[], DeviceCoreError] = stopped
         self.value: Value = value
         """The current value. Only the methods of this class write it."""
@@ -101,7 +98,7 @@ class CurrentState(Generic[Value]):
         check_callable("wait_for: condition", condition)
         check_seconds("wait_for: timeout", timeout)
         until = time.monotonic() + timeout
-        changed = SimpleQueue[None]()
+        changed = WakeUp()
         self._waiting.add(changed)
         try:
             while not condition(value := self.value):
@@ -110,14 +107,11 @@ class CurrentState(Generic[Value]):
                     if left <= 0:
                         message = f"condition not met within {timeout:g} s; the last state was {value!r}"
                         raise TimeoutError(message)
-                    try:
-                        changed.get(timeout=min(left, _LOOK_AGAIN))
-                    except Empty:
-                        continue
+                    changed.wait(min(left, LOOK_AGAIN))
             return value
         finally:
             self._waiting.discard(changed)
 
     def _wake(self) -> None:
         for changed in tuple(self._waiting):
-            changed.put(None)
+            changed.wake()

@@ -4,12 +4,9 @@ Law: nothing of one run is used in another run or in another process.
 """
 
 import os
-from contextlib import suppress
-from queue import Empty, SimpleQueue
 
 from devicecore.domain.errors import ForkedError
-
-_LOOK_AGAIN = 1.0  # seconds after which a waiting thread looks again, because an interrupt may lose its wake-up
+from devicecore.runtime.wake_up import LOOK_AGAIN, WakeUp
 
 # The number of this process. Every call checks it, and asking the kernel would make each 4 microseconds slower. A fork
 # that Python is not told of is not noticed, but the interpreter does not work in such a process either.
@@ -24,26 +21,22 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class Latch:
-    """Something that happens once, and for which threads wait.
-
-    An interrupt inside `threading.Event` may leave its lock taken, because that is written in Python. Then each later
-    call would hang.
-    """
+    """Something that happens once, and for which threads wait."""
 
     def __init__(self) -> None:
         self._is_set = False
-        self._wake_ups = SimpleQueue[None]()
+        self._wake_up = WakeUp()
 
     def set(self) -> None:
         """Let all threads go on that wait, now or later."""
         self._is_set = True
-        self._wake_ups.put(None)
+        self._wake_up.wake()
 
     def wait(self) -> None:
         """Wait until it is set."""
         while not self._is_set:
-            with suppress(Empty):
-                self._wake_ups.put(self._wake_ups.get(timeout=_LOOK_AGAIN))  # for the next thread that waits
+            self._wake_up.wait(LOOK_AGAIN)
+        self._wake_up.wake()  # the next thread that waits
 
 
 class Run:

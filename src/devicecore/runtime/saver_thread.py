@@ -10,16 +10,17 @@ a disk that hangs delays the saves of all of them.
 import logging
 import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from weakref import WeakMethod, finalize
+
+from devicecore.runtime.wake_up import WakeUp
 
 _log = logging.getLogger(__name__)
 
 Save = WeakMethod[Callable[[], None]]
 """The method that saves. The thread keeps only a weak reference to its object."""
 
-_Done = SimpleQueue[None]
-_Requests = SimpleQueue[tuple[Save, _Done] | None]  # None ends the thread
+_Requests = SimpleQueue[tuple[Save, WakeUp] | None]  # None ends the thread
 
 
 class SaverThread:
@@ -37,15 +38,11 @@ class SaverThread:
 
         Without a patience, and in the thread itself, this does not wait.
         """
-        done = _Done()
+        done = WakeUp()
         self._requests.put((save, done))
         if patience is None or threading.current_thread() is self._thread:
             return True
-        try:
-            done.get(timeout=patience)
-        except Empty:
-            return False
-        return True
+        return done.wait(patience)
 
     def end(self) -> None:
         """Wait for the requests made so far, and end the thread."""
@@ -57,16 +54,16 @@ def _serve(requests: _Requests) -> None:
     """Serve requests until a request is None. An error does not end the thread."""
     is_last = False
     while not is_last:
-        served: list[_Done] = []
+        served: list[WakeUp] = []
         try:
             is_last = _serve_some(requests, served)
         except BaseException:  # noqa: BLE001 - an interrupt from outside; without this thread nothing would be saved
             _log.exception("the thread that saves the checkpoint was interrupted and goes on")
         for done in served:
-            done.put(None)
+            done.wake()
 
 
-def _serve_some(requests: _Requests, served: list[_Done]) -> bool:
+def _serve_some(requests: _Requests, served: list[WakeUp]) -> bool:
     """Wait for a request, and save once for all requests that are waiting. Return whether None was among them."""
     taken = [requests.get()]
     while not requests.empty():

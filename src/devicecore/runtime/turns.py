@@ -20,25 +20,21 @@ Why it is built like this:
   call is still under way count: a thread that was interrupted, and goes on, is not inside anything.
 * Waiting has an end, because what a turn waits for may be a driver that never answers. A waiting call also looks again
   each second: an interrupt may have kept the call before it from waking it.
-* The lock and the queues are implemented in C, because an interrupt cannot leave such an object half acquired. The lock
-  is held for dictionary work only. `threading.Condition` is not used: it is written in Python, and an interrupt inside
-  it loses its lock or its waiters.
+* The lock is written in C, because an interrupt cannot leave it half acquired. It is held for dictionary work only.
 """
 
 import threading
 import time
 from collections.abc import Iterable
-from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from attrs import define
 
 from devicecore.domain.errors import CalledFromInsideError
 from devicecore.runtime.open_call import OpenCall
+from devicecore.runtime.wake_up import LOOK_AGAIN, WakeUp
 
 Key = TypeVar("Key")
-
-_LOOK_AGAIN = 1.0  # seconds after which a waiting call checks whether the turn before it was abandoned
 
 
 @define(eq=False)
@@ -47,7 +43,7 @@ class Turn(Generic[Key]):
 
     keys: tuple[Key, ...]
     call: OpenCall
-    ended: SimpleQueue[None] | None = None
+    ended: WakeUp | None = None
 
 
 class Turns(Generic[Key]):
@@ -76,7 +72,7 @@ class Turns(Generic[Key]):
         if self._obstacle(turn) is None:
             return turn
         until = time.monotonic() + patience
-        turn.ended = SimpleQueue()
+        turn.ended = WakeUp()
         self._waiting[turn] = None
         try:
             while (obstacle := self._obstacle(turn)) is not None:
@@ -85,9 +81,7 @@ class Turns(Generic[Key]):
                 left = until - time.monotonic()
                 if left <= 0:
                     return None
-                try:
-                    turn.ended.get(timeout=min(left, _LOOK_AGAIN))
-                except Empty:
+                if not turn.ended.wait(min(left, LOOK_AGAIN)):
                     self.end_abandoned()
             return turn
         finally:
@@ -114,7 +108,7 @@ class Turns(Generic[Key]):
         if self._waiting:
             for other in tuple(self._waiting):
                 if other.ended is not None:
-                    other.ended.put(None)
+                    other.ended.wake()
 
     def end_abandoned(self) -> None:
         """End every turn whose call was interrupted so early or so late that it could not end it."""

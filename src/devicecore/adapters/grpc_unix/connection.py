@@ -20,8 +20,8 @@ import grpc.aio
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.loop import LoopThread
 from devicecore.adapters.grpc_unix.rpc import Request, Response
+from devicecore.runtime.in_time import NOTICED, NoThreadError, WaitingThreads, in_time
 from devicecore.system.grpc_settings import channel_options, target
-from devicecore.system.in_time import NOTICED, NoThreadError, WaitingThreads, in_time
 from devicecore.system.sockets import SocketIdentity, socket_identity
 
 

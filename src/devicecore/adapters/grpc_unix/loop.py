@@ -14,7 +14,7 @@ from contextvars import Context
 from typing import Any, ClassVar, TypeVar, TypeVarTuple
 
 from devicecore.domain.errors import ForkedError
-from devicecore.system.in_time import WaitingThreads
+from devicecore.runtime.in_time import WaitingThreads
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")

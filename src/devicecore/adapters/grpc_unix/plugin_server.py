@@ -12,11 +12,9 @@ import os
 import re
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
 
 import grpc
 from attrs import evolve, frozen
@@ -36,6 +34,7 @@ from devicecore.adapters.grpc_unix.served import (
 from devicecore.domain.model import DeviceId, ResourceName
 from devicecore.domain.text import foreign_text
 from devicecore.ports.plugin import DevicePlugin, allocated, check_plugin, listed, preferred
+from devicecore.runtime.wake_up import LOOK_AGAIN, WakeUp
 from devicecore.system.background import bounded_backoff
 from devicecore.system.sockets import OwnedSocket, SocketIdentity, SocketState, check_socket_path, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
@@ -118,17 +117,19 @@ def run_plugin(
 
     Only the main thread can call this.
     """
-    received: SimpleQueue[int] = SimpleQueue()  # an Event has a lock, which a handler cannot take from the main thread
+    received: list[int] = []
+    wake_up = WakeUp()  # an Event has a lock, which a handler cannot take from the main thread
 
     def end(number: int, _: object) -> None:
-        received.put(number)
+        received.append(number)
+        wake_up.wake()
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         with serve_plugin(plugin, directory, registry=registry, endpoint=endpoint):
-            while True:
-                with suppress(Empty):  # not longer: a signal may have come to another thread, which cannot wake us
-                    return signal.Signals(received.get(timeout=1))
+            while not received:
+                wake_up.wait(LOOK_AGAIN)  # not longer: a signal may have come to another thread, which cannot wake us
+            return signal.Signals(received[0])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -18,8 +18,8 @@ from google.protobuf.message import DecodeError, Message
 from devicecore.adapters.grpc_unix.limits import MAX_ERROR
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.text import foreign_text
+from devicecore.runtime.in_time import NOTICED
 from devicecore.system.grpc_settings import channel_options, own_details, target
-from devicecore.system.in_time import NOTICED
 from devicecore.system.sockets import OwnedSocket
 from devicecore.wire import deviceplugin, pluginregistration
 

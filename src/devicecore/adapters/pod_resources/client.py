@@ -18,9 +18,9 @@ from google.protobuf.message import DecodeError, Message
 from devicecore.adapters.pod_resources.api import SERVICE_V1, SERVICE_V1ALPHA1
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import foreign_text
+from devicecore.runtime.in_time import NOTICED, in_time
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.grpc_settings import channel_options, target
-from devicecore.system.in_time import NOTICED, in_time
 from devicecore.wire import podresources, podresources_v1alpha1
 
 _MAX_ANSWER = 64 * 1024 * 1024  # bytes: 50,000 devices are more than gRPC's 4 MiB

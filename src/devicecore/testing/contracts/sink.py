@@ -13,7 +13,7 @@ from typing import Protocol
 
 from devicecore.domain.capacity import NodeStatus
 from devicecore.ports.sink import NodeStatusSink
-from devicecore.system.in_time import in_time
+from devicecore.runtime.in_time import in_time
 from devicecore.testing.contracts.expect import EVENT_TIMEOUT, GPU, RDMA, Suite, expect
 from devicecore.testing.interrupts import Interrupts
 

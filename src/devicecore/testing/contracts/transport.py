@@ -24,7 +24,7 @@ from devicecore.domain.errors import (
 )
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import Device, DeviceId, PluginOptions, Receipt
-from devicecore.system.in_time import in_time
+from devicecore.runtime.in_time import in_time
 from devicecore.testing.contracts.connected import (
     ANSWER,
     BOTH_OPTIONS,

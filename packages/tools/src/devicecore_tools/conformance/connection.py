@@ -16,8 +16,8 @@ from google.protobuf.message import DecodeError, Message
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.text import foreign_text
+from devicecore.runtime.in_time import NOTICED, in_time
 from devicecore.system.grpc_settings import channel_options, target
-from devicecore.system.in_time import NOTICED, in_time
 from devicecore.system.sockets import MAX_SOCKET_PATH, is_served
 from devicecore_tools.conformance.model import Failure
 

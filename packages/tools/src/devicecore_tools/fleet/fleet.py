@@ -9,7 +9,7 @@ import heapq
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 from attrs import frozen
@@ -17,6 +17,7 @@ from attrs import frozen
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import counted, foreign_text
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
+from devicecore.runtime.wake_up import WakeUp
 from devicecore_tools.fleet.commands import check_command, places_of
 from devicecore_tools.fleet.description import FleetDescription, GroupDescription
 from devicecore_tools.fleet.schedule import Schedule
@@ -210,13 +211,16 @@ class Fleet(HasLifecycle):
 
     def _ask(self, what: Callable[[], _T], patience: float) -> _T | None:
         """Have the thread that calls `step` do something. Return its result, or None if there is none in time."""
-        answer = SimpleQueue[_T]()
-        self._asked.put(lambda: answer.put(what()))
+        answers: list[_T] = []
+        wake_up = WakeUp()
+
+        def answer() -> None:
+            answers.append(what())
+            wake_up.wake()
+
+        self._asked.put(answer)
         self._wake()
-        try:
-            return answer.get(timeout=patience)
-        except Empty:
-            return None
+        return answers[0] if wake_up.wait(patience) else None
 
     def command_now(self, pattern: str, command: tuple[str, ...]) -> FleetAnswer:
         """Do what `command` does, in the thread that calls `step`."""

@@ -20,8 +20,8 @@ from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.errors import InvalidEndpointError, InvalidResourceNameError, UnsupportedVersionError
 from devicecore.domain.model import is_extended_resource
 from devicecore.domain.text import counted, foreign_text
+from devicecore.runtime.in_time import NOTICED
 from devicecore.system.grpc_settings import target
-from devicecore.system.in_time import NOTICED
 from devicecore.system.sockets import MAX_SOCKET_PATH, OwnedSocket
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError, SocketConnection

@@ -17,8 +17,8 @@ from google.protobuf.message import DecodeError
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.text import foreign_text
+from devicecore.runtime.in_time import NOTICED, in_time
 from devicecore.system.grpc_settings import channel_options, target
-from devicecore.system.in_time import NOTICED, in_time
 from devicecore.system.sockets import is_served, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import to_options

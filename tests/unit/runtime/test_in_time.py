@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from devicecore.system.in_time import NoThreadError, WaitingThreads, in_time
+from devicecore.runtime.in_time import NoThreadError, WaitingThreads, in_time
 from tests.adapters.peers import wait_until
 
 

@@ -10,9 +10,10 @@ Law: `in_time` returns or raises within its seconds, whatever the work does.
 import threading
 from _thread import start_new_thread
 from collections.abc import Callable
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TypeVar
+
+from devicecore.runtime.wake_up import WakeUp
 
 Result = TypeVar("Result")
 Job = Callable[[], None]
@@ -33,18 +34,17 @@ def in_time(work: Callable[[], Result], seconds: float, begin: Callable[[Job], N
     """
     results: list[Result] = []
     errors: list[BaseException] = []
-    done = threading.Lock()
-    done.acquire()
+    done = WakeUp()
 
     def job() -> None:
         try:
             results.append(work())
         except BaseException as error:  # noqa: BLE001 - the caller gets it
             errors.append(error)
-        done.release()
+        done.wake()
 
     begin(job)
-    if not done.acquire(timeout=max(seconds, 0.0)):
+    if not done.wait(seconds):
         raise TimeoutError
     if results:
         return results[0]
@@ -65,7 +65,8 @@ class WaitingThreads:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._waiting: list[None] = []  # an entry for each thread that waits and was not promised any work
-        self._ended: SimpleQueue[None] = SimpleQueue()
+        self._ended: list[None] = []  # an entry for each thread that has ended
+        self._one_has_ended = WakeUp()
         self._is_ending = False
 
     def begin(self, job: Job) -> None:
@@ -86,9 +87,8 @@ class WaitingThreads:
         self._is_ending = True
         waiting = len(self._waiting)
         self._jobs.put(None)
-        with suppress(Empty):
-            for _ in range(waiting):
-                self._ended.get(timeout=NOTICED)
+        while len(self._ended) < waiting and self._one_has_ended.wait(NOTICED):
+            pass
 
     def _work(self) -> None:
         while not self._is_ending and (job := self._jobs.get()) is not None:
@@ -96,4 +96,5 @@ class WaitingThreads:
             del job  # it has the answer to a call
             self._waiting.append(None)
         self._jobs.put(None)  # for the other threads
-        self._ended.put(None)
+        self._ended.append(None)
+        self._one_has_ended.wake()

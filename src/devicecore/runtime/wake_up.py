@@ -1,0 +1,39 @@
+"""Wait until another thread, or a signal handler, says that something may have changed.
+
+Law: a wait ends when it is woken or when its seconds are over, whatever signal handlers run meanwhile. Each wait with a
+timeout in the runtime and the managers is one of these.
+
+Why it is built like this:
+
+* `SimpleQueue.get` with a timeout may never end in CPython 3.11 and 3.12: if a signal handler returns after the timeout
+  is over, it goes on without one. `Lock.acquire` checks this.
+* `threading.Event` and `Condition` are written in Python, and an interrupt (Ctrl-C) inside them may leave their lock
+  taken for ever. A lock is written in C, so an interrupt leaves it free or taken, and each of these is a valid state
+  here: the worst that an interrupt does is to lose a wake-up. So whoever waits looks again after `LOOK_AGAIN` seconds.
+"""
+
+import threading
+
+LOOK_AGAIN = 1.0
+"""Seconds after which a thread that waits looks again, because an interrupt may lose its wake-up."""
+
+
+class WakeUp:
+    """Wakes one thread. If none waits yet, the next wait ends at once. Several wake-ups before a wait count as one."""
+
+    __slots__ = ("_asleep",)
+
+    def __init__(self) -> None:
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
+
+    def wake(self) -> None:
+        """Wake the thread that waits, now or later. A signal handler may call this."""
+        try:
+            self._asleep.release()
+        except RuntimeError:  # it is awake, and an earlier check of that could be outdated
+            return
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until `wake` is called, or until `seconds` are over. Return whether it was called."""
+        return self._asleep.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
