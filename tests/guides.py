@@ -52,7 +52,8 @@ def _import(
         names = public().get(name, frozenset())
         private = [one for one in fromlist or () if one not in names and f"{name}.{one}" not in public()]
         if private or not (fromlist or name in public()):
-            message = f"a guide imports {', '.join(private) or 'what is not public'} of {name}; README.md says what is"
+            what = ", ".join(private) or "what is not public"
+            message = f"a guide imports {what} of {name}; docs/reference/public.md says what is public"
             raise ImportError(message)
     return __import__(name, globals, locals, fromlist or (), level)
 

@@ -261,9 +261,17 @@ def test_every_link_between_guides_leads_to_a_file_and_a_heading() -> None:
     )
 
 
-def test_links_that_an_index_shows_have_an_address() -> None:
-    """A package index shows both README files, and has no other file of this repository."""
-    report(lines_with(re.compile(r"\]\((?!https://)|^\[[^]]*\]: (?!https://)"), READMES))
+def test_links_of_a_readme_are_relative_and_get_addresses_in_its_distribution() -> None:
+    """A package index shows README.md and has no other file of this repository; `make dist` looks at the wheels."""
+    report(lines_with(re.compile(re.escape(SOURCE_URL)), READMES))
+    for readme in READMES:
+        project = loads((readme.parent / "pyproject.toml").read_text(encoding="utf-8"))
+        text = readme.read_text(encoding="utf-8")
+        for one in project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+            text = re.sub(one["pattern"], one["replacement"], text)
+        links = re.findall(r"\]\(([^)]*)\)", text)
+        assert links
+        report(link for link in links if not (ROOT / PUBLISHED.sub("", link)).exists() or not PUBLISHED.match(link))
 
 
 def test_the_address_of_the_repository_is_that_of_the_project() -> None:

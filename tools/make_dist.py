@@ -12,6 +12,7 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from zipfile import ZipFile
 
 from tools.matrix import EXTRAS, PROJECTS, lowest, pythons
 
@@ -32,6 +33,11 @@ def main() -> int:
     for project in PROJECTS:
         run(sys.executable, "-m", "build", "--outdir", str(DIST), str(project))
     run(sys.executable, "-m", "twine", "check", "--strict", *map(str, sorted(DIST.iterdir())))
+    for wheel in sorted(DIST.glob("*.whl")):
+        relative = relative_links(wheel)
+        if relative:
+            print(f"== {wheel.name}: expected links with an address, got {', '.join(relative)}")
+            return 1
     if "--no-try" in sys.argv[1:]:
         return 0
     at_hand = pythons()
@@ -73,6 +79,13 @@ def is_good(python: str, version: str) -> bool:
             == 0
             for step in steps
         )
+
+
+def relative_links(wheel: Path) -> list[str]:
+    """Return the links of the description of a wheel that lead nowhere on a package index."""
+    with ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return re.findall(r"\]\((?!https://)([^)]*)\)", archive.read(metadata).decode())
 
 
 def supported() -> list[str]:

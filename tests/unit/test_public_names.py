@@ -1,7 +1,7 @@
 """What is public: `tests/data/public_names.txt` lists each public name of the library and the tools with its signature.
 
-README.md says which modules are public. After a wanted change, `python -m tests.unit.test_public_names` writes the list
-anew.
+docs/reference/public.md says which modules are public. After a wanted change, `python -m tests.unit.test_public_names`
+writes the list anew.
 """
 
 import ast
@@ -41,9 +41,8 @@ class _Default:
 
 @cache
 def public_modules() -> Mapping[str, Mapping[str, object]]:
-    """The modules that README.md calls public, each with its public names and what they are."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = readme.partition("## What is public\n")[2].partition("\n## ")[0]
+    """The modules that docs/reference/public.md calls public, each with its public names and what they are."""
+    section = (ROOT / "docs" / "reference" / "public.md").read_text(encoding="utf-8")
     found: dict[str, Mapping[str, object]] = {}
     for name in re.findall(r"`(devicecore(?:_tools)?(?:\.[\w.*]+)?)`", section):
         package = import_module(name.removesuffix(".*"))
@@ -160,7 +159,7 @@ def test_a_guide_cannot_import_what_is_not_public(private: str) -> None:
     namespace: dict[str, object] = {}
     forbid_private_modules(namespace)
     exec("from devicecore import Pod\nfrom devicecore.plugins import simulated\nimport devicecore.dra", namespace)  # noqa: S102 - as a guide
-    with pytest.raises(ImportError, match=r"README\.md says what is"):
+    with pytest.raises(ImportError, match=r"public\.md says what is"):
         exec(private, namespace)  # noqa: S102 - as above
 
 
