@@ -12,17 +12,17 @@ FROM python:3.12-slim AS wheel
 COPY pyproject.toml README.md LICENSE /source/
 COPY src /source/src
 COPY packages /source/packages
-RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source /source/packages/tools
+RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source /source/packages/tools /source/packages/fleet
 
 FROM python:3.12-slim AS base
 COPY --from=wheel /wheels /wheels
-RUN python -m pip install --no-cache-dir /wheels/*.whl
+RUN python -m pip install --no-cache-dir --find-links /wheels devicecore-tools
 WORKDIR /workspace
 ENTRYPOINT ["devicecore", "conformance"]
 
 # Nodes in one process. It needs no rights on its machine, and those of docs/fleet/fleet.yaml on the API server.
 FROM base AS fleet
-RUN python -m pip install --no-cache-dir --find-links /wheels "devicecore-tools[kubernetes,prometheus]" \
+RUN python -m pip install --no-cache-dir --find-links /wheels "devicecore-fleet[prometheus]" \
     && mkdir -m 700 /run/fleet && chown 65534:65534 /run/fleet
 USER 65534:65534
 ENV DEVICECORE_FLEET=/run/fleet/fleet.sock

@@ -107,7 +107,7 @@ simulate: $(VENV)/.dev ## a node from a seed, 120,000 steps of SEEDS (0-119) and
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --steps $(STEPS)
 
 storm: $(VENV)/.dev ## the tests of reliability in full: 10,000 registrations, 1,000 plugins, many crashes; some minutes
-	@STORM=1 $(BIN)/pytest --quiet --override-ini=faulthandler_timeout=3600 tests/reliability packages/tools/tests/reliability packages/tools/tests/cluster/test_cluster_pods.py
+	@STORM=1 $(BIN)/pytest --quiet --override-ini=faulthandler_timeout=3600 tests/reliability packages/tools/tests/reliability packages/fleet/tests/cluster/test_cluster_pods.py
 
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?= checkpoint wire manifest pods_file kubeconfig api_answer
@@ -159,10 +159,12 @@ clean: ## remove the environment that make has made, and everything else that ca
 
 # --- the environment --------------------------------------------------------------------------------------------------
 
-$(VENV)/.dev: pyproject.toml packages/tools/pyproject.toml $(VENV)/.made
-	@echo "== installing devicecore and its tools into $(VENV)"
+PROJECTS := pyproject.toml packages/tools/pyproject.toml packages/fleet/pyproject.toml
+
+$(VENV)/.dev: $(PROJECTS) $(VENV)/.made
+	@echo "== installing devicecore, its tools and its fleet into $(VENV)"
 	@$(PIP) install --upgrade "pip>=25.1" # the first that knows dependency groups
-	@$(PIP) install --editable ".[cel,kubernetes,manifests,prometheus,testing]" --editable packages/tools --group dev
+	@$(PIP) install --editable ".[cel,kubernetes,manifests,prometheus,testing]" --editable packages/tools --editable packages/fleet --group dev
 	@touch $(VENV)/.runtime $@
 
 $(VENV)/.docs: $(VENV)/.dev
@@ -170,9 +172,9 @@ $(VENV)/.docs: $(VENV)/.dev
 	@$(PIP) install --group docs
 	@touch $@
 
-$(VENV)/.runtime: pyproject.toml packages/tools/pyproject.toml $(VENV)/.made
+$(VENV)/.runtime: $(PROJECTS) $(VENV)/.made
 	@echo "== installing devicecore into $(VENV)"
-	@$(PIP) install --editable . --editable packages/tools
+	@$(PIP) install --editable . --editable packages/tools --editable packages/fleet
 	@touch $@
 
 # Asked for by name, it has to be this interpreter: an environment that make has made with another one is made again. One

@@ -26,7 +26,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 from tests.guides import forbid_private_modules
 
-# Both folders `tests` are parts of this namespace package. If pytest imported it first, it would know only one of them.
+# All folders `tests` are parts of this namespace package. If pytest imported it first, it would know only one of them.
 import_module("tests")
 
 pytest_plugins = ["devicecore_tools.testing.pytest_plugin", "tests.workers"]

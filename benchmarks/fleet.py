@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, field, frozen
-from devicecore_tools.node.cluster.pod_watch import KubeApiPods
-from devicecore_tools.node.cluster.requests import KubeApiRequests
+from devicecore_fleet.cluster.pod_watch import KubeApiPods
+from devicecore_fleet.cluster.requests import KubeApiRequests
 
 from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiResource, RequestError
 from devicecore.adapters.kube_api.requests import CLAIMS, NODES, PODS, SLICES

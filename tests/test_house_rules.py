@@ -28,12 +28,16 @@ SOURCES = sorted(
         ),
     ]
 )
-PACKAGES = (ROOT / "src" / "devicecore", ROOT / "packages" / "tools" / "src" / "devicecore_tools")
-TESTS = (ROOT / "tests", ROOT / "packages" / "tools" / "tests")
+FOLDERS = ("tools", "fleet")
+PACKAGES = (
+    ROOT / "src" / "devicecore",
+    *(ROOT / "packages" / name / "src" / f"devicecore_{name}" for name in FOLDERS),
+)
+TESTS = (ROOT / "tests", *(ROOT / "packages" / name / "tests" for name in FOLDERS))
 GUIDES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "conformance")  # see `make docs`
-PROJECTS = (ROOT, ROOT / "packages" / "tools")
+PROJECTS = (ROOT, *(ROOT / "packages" / name for name in FOLDERS))
 READMES = [folder / "README.md" for folder in PROJECTS]
-PAGES = [*ROOT.glob("*.md"), READMES[1], *(ROOT / "peers").rglob("*.md")]
+PAGES = [*ROOT.glob("*.md"), *READMES[1:], *(ROOT / "peers").rglob("*.md")]
 SOURCE_URL = loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
 PUBLISHED = re.compile(
     f"^{SOURCE_URL}/(blob|tree)/main/|^https://raw.githubusercontent.com{urlsplit(SOURCE_URL).path}/main/"
@@ -305,7 +309,7 @@ def test_each_page_of_the_site_is_in_its_contents_once() -> None:
 
 
 def test_the_files_that_the_guides_name_exist() -> None:
-    tops = (ROOT, ROOT / "src" / "devicecore", ROOT / "packages" / "tools" / "src" / "devicecore_tools", *TESTS)
+    tops = (ROOT, *PACKAGES, *TESTS)
     named = [
         (guide.name, file)
         for guide in (*GUIDES, ROOT / "README.md", ROOT / "CONTRIBUTING.md")
@@ -320,7 +324,7 @@ def test_the_tests_that_the_guides_name_exist() -> None:
         (guide, file, name)
         for guide in GUIDES
         for file, name in re.findall(
-            r"`(?:packages/tools/)?(?:tests/)?((?:\w+/)*test_\w+\.py)(?:::(\w+))?`", guide.read_text(encoding="utf-8")
+            r"`(?:packages/\w+/)?(?:tests/)?((?:\w+/)*test_\w+\.py)(?:::(\w+))?`", guide.read_text(encoding="utf-8")
         )
     ]
     assert len(named) > 50
@@ -339,6 +343,7 @@ def test_the_tests_that_the_guides_name_exist() -> None:
         ("ports", ""),
         ("adapters", "adapters."),
         ("../../packages/tools/src/devicecore_tools", ""),
+        ("../../packages/fleet/src/devicecore_fleet", ""),
     ],
 )
 def test_the_design_says_where_everything_is(folder: str, prefix: str) -> None:

@@ -16,16 +16,15 @@ from attrs import frozen
 ROOT = Path(__file__).parent.parent
 MODULES = {
     ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__"): path
-    for source in (ROOT / "src", ROOT / "packages" / "tools" / "src")
+    for source in (ROOT / "src", ROOT / "packages" / "tools" / "src", ROOT / "packages" / "fleet" / "src")
     for path in sorted(source.rglob("*.py"))
 }
 
 
 def names(text: str) -> frozenset[str]:
-    """The words of `text`; a leading dot stands for `devicecore`, a leading slash for `devicecore_tools.`."""
-    return frozenset(
-        f"devicecore{word}" if word.startswith(".") else word.replace("/", "devicecore_tools.") for word in text.split()
-    )
+    """The words of `text`; a leading dot, slash or plus stands for `devicecore.`, `devicecore_tools.`, the fleet."""
+    places = {".": "devicecore.", "/": "devicecore_tools.", "+": "devicecore_fleet."}
+    return frozenset(places[word[0]] + word[1:] if word[0] in places else word for word in text.split())
 
 
 # Modules of the standard library that compute and do nothing else.
@@ -86,12 +85,12 @@ LAYERS = {
         ANY | names("attrs .adapters .domain .manager .ports .system .wire"), names(".dra_manager")
     ),
     "devicecore_tools.node.dra": Layer(ANY | names("attrs .adapters .domain .dra_manager .ports")),
-    "devicecore_tools.node.cluster": Layer(ANY | names("attrs .adapters .domain .ports .runtime .system")),
-    "devicecore_tools.node.cluster.endpoint": Layer(ANY | names("attrs .domain .runtime"), names("cryptography")),
-    "devicecore_tools.fleet": Layer(
-        ANY | names("attrs .adapters .domain .dra_manager .manager .plugins .ports .runtime .system /node")
+    "devicecore_fleet": Layer(frozenset()),
+    "devicecore_fleet.cluster": Layer(ANY | names("attrs .adapters .domain .ports .runtime .system /node")),
+    "devicecore_fleet.fleet": Layer(
+        ANY | names("attrs .adapters .domain .dra_manager .manager .plugins .ports .runtime .system /node +cluster")
     ),
-    "devicecore_tools.fleet.metrics": Layer(ANY | names("prometheus_client")),
+    "devicecore_fleet.fleet.metrics": Layer(ANY | names("prometheus_client")),
     "devicecore_tools.testing": Layer(TESTING | names(".testing"), names("grpc .adapters")),
     "devicecore_tools.testing.dra_kubelet": Layer(DRA_TESTING | names(".testing"), names(".adapters")),
     "devicecore_tools.testing.api_server": Layer(TESTING | names("jsonpatch jsonpointer"), names("yaml")),
@@ -105,11 +104,12 @@ LAYERS = {
     "devicecore_tools.command.demo.cluster": Layer(
         ANY | names(".adapters .domain .dra_manager .manager .plugins .system /testing.temporary")
     ),
-    "devicecore_tools.command.fleet.control": Layer(ANY | names("attrs .domain .ports .runtime .system")),
+    "devicecore_fleet.command": Layer(ANY | names("attrs click rich .domain .system /command +fleet")),
+    "devicecore_fleet.command.control": Layer(ANY | names("attrs .domain .ports .runtime .system")),
     "devicecore_tools.command": Layer(
         ANY
         | names("attrs click rich yaml .domain .ports .manager .plugins .system .wire .adapters")
-        | names("/conformance /checkpoint /doctor /fleet /node /testing"),
+        | names("/conformance /checkpoint /doctor /node /testing"),
         names(".dra_manager"),
     ),
 }
@@ -205,6 +205,8 @@ def test_a_module_imports_only_what_its_layer_may() -> None:
         ("devicecore.plugins.directory", "from devicecore.system.rate import TokenBucket"),
         ("devicecore_tools.testing.kubelet", "from devicecore.adapters.grpc_unix import server"),
         ("devicecore_tools.command.main", "import grpc"),
+        ("devicecore_tools.command.kubelet.command", "def run():\n    from devicecore_fleet.cluster import assembly"),
+        ("devicecore_fleet.cluster.pods", "from devicecore_fleet.fleet.fleet import Fleet"),
     ],
 )
 def test_the_table_refuses(module: str, source: str) -> None:

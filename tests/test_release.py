@@ -6,6 +6,7 @@ from pathlib import Path
 from tomllib import loads
 from typing import Any
 
+import devicecore_fleet
 import devicecore_tools
 import pytest
 import yaml
@@ -29,12 +30,22 @@ def jobs() -> dict[str, Any]:
     return found
 
 
-def test_both_distributions_and_the_citation_have_one_version() -> None:
-    tools = loads((ROOT / "packages" / "tools" / "pyproject.toml").read_text(encoding="utf-8"))
-    (required,) = (one for one in tools["project"]["dependencies"] if one.startswith("devicecore"))
+def test_all_distributions_and_the_citation_have_one_version() -> None:
+    others = [loads(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "packages").glob("*/pyproject.toml"))]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    version = devicecore.__version__
-    assert (devicecore_tools.__version__, required, citation["version"]) == (version, f"devicecore=={version}", version)
+    versions = {
+        devicecore.__version__,
+        devicecore_fleet.__version__,
+        devicecore_tools.__version__,
+        citation["version"],
+        *(
+            required.partition("==")[2]
+            for other in others
+            for required in other["project"]["dependencies"]
+            if required.startswith("devicecore")
+        ),
+    }
+    assert (len(others), versions) == (2, {devicecore.__version__})
 
 
 def test_the_changelog_has_the_changes_of_the_version_for_its_tag_only() -> None:

@@ -1,4 +1,4 @@
-"""Build both distributions and try them: `python -m tools.make_dist [--no-try]`; `make dist` calls it.
+"""Build all distributions and try them: `python -m tools.make_dist [--no-try]`; `make dist` calls it.
 
 Wheels and source distributions are written to `dist/`. Then each Python on this machine installs the library alone, and
 the library with the tools, into empty environments outside the clone, and uses them as a user would. It takes all
@@ -51,7 +51,7 @@ def main() -> int:
 
 def is_good(python: str, version: str) -> bool:
     """Return whether the distributions can be installed and used with an interpreter."""
-    library, tools = (min(DIST.glob(f"{name}-[0-9]*.whl")) for name in ("devicecore", "devicecore_tools"))
+    library, tools, fleet = wheels()
     sources = [str(path) for path in sorted(DIST.glob("*.tar.gz"))]
     program = readme_program() + _NO_TOOLS
     with tempfile.TemporaryDirectory(prefix="dc-dist-") as place:
@@ -62,7 +62,8 @@ def is_good(python: str, version: str) -> bool:
         both = environment(python, Path(place) / "both", *WHEELS, str(library), str(tools))
         (Path(place) / "lowest.txt").write_text("\n".join(lowest()), encoding="utf-8")
         bounded = ("--constraint", str(Path(place) / "lowest.txt"))
-        old = environment(python, Path(place) / "old", *WHEELS, *bounded, f"{library}[{EXTRAS}]", str(tools))
+        everything = (f"{library}[{EXTRAS}]", str(tools), str(fleet))
+        old = environment(python, Path(place) / "old", *WHEELS, *bounded, *everything)
         built = environment(python, Path(place) / "sources", *sources)
         steps = [
             (alone / "python", "program.py"),
@@ -71,7 +72,10 @@ def is_good(python: str, version: str) -> bool:
             (both / "devicecore", "--version"),
             (both / "devicecore", "demo", "--json"),
             (old / "python", "program.py"),
+            (both / "python", "-c", "import importlib.util as u; assert u.find_spec('devicecore_fleet') is None"),
             (old / "devicecore", "demo", "--json"),
+            (old / "devicecore", "fleet", "shapes"),
+            (built / "devicecore", "fleet", "shapes"),
             (built / "devicecore", "--version"),
         ]
         return all(
@@ -88,6 +92,11 @@ def relative_links(wheel: Path) -> list[str]:
         return re.findall(r"\]\((?!https://)([^)]*)\)", archive.read(metadata).decode())
 
 
+def wheels() -> list[Path]:
+    """Return the wheels of the library, the tools and the fleet."""
+    return [min(DIST.glob(f"{name}-[0-9]*.whl")) for name in ("devicecore", "devicecore_tools", "devicecore_fleet")]
+
+
 def supported() -> list[str]:
     """Return the versions of Python that the project names."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -96,12 +105,12 @@ def supported() -> list[str]:
 
 def has_wheels(minor: str) -> bool:
     """Return whether all dependencies, the lowest and the newest, have wheels for a version of Python."""
-    library, tools = (str(min(DIST.glob(f"{name}-[0-9]*.whl"))) for name in ("devicecore", "devicecore_tools"))
+    library, tools, fleet = wheels()
     with tempfile.TemporaryDirectory(prefix="dc-dist-") as place:
         bounds = Path(place) / "lowest.txt"
         bounds.write_text("\n".join(lowest()), encoding="utf-8")
         look = [sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check", "install", "--dry-run", *WHEELS]
-        look += ["--python-version", minor, "--target", place, f"{library}[{EXTRAS}]", tools]
+        look += ["--python-version", minor, "--target", place, f"{library}[{EXTRAS}]", str(tools), str(fleet)]
         return all(
             subprocess.run([*look, *bounded], cwd=place, check=False).returncode == 0
             for bounded in ((), ("--constraint", str(bounds)))

@@ -17,7 +17,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
-PROJECTS = (ROOT, ROOT / "packages" / "tools")
+PROJECTS = (ROOT, ROOT / "packages" / "tools", ROOT / "packages" / "fleet")
 MINORS = range(11, 20)
 EXTRAS = "kubernetes,manifests,prometheus,testing"
 TOOLS = ("pytest", "sybil")  # the tools that these tests import, and no type checker
@@ -50,7 +50,7 @@ def version_of(python: str) -> str | None:
 
 
 def lowest() -> Iterator[str]:
-    """Each dependency of both projects and their extras, pinned to its lower bound."""
+    """Each dependency of all projects and their extras, pinned to its lower bound."""
     projects = [
         tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"] for folder in PROJECTS
     ]
@@ -86,6 +86,8 @@ def check(python: str, version: str, dependencies: str) -> bool:
             f"{ROOT}[{EXTRAS}]",
             "--editable",
             f"{ROOT / 'packages' / 'tools'}[kubernetes,prometheus]",
+            "--editable",
+            f"{ROOT / 'packages' / 'fleet'}[prometheus]",
             *TOOLS,
         ],
         [executable, "-m", "pytest", "-qq", "--numprocesses=2", "-p", "no:cacheprovider", *TESTS],

@@ -14,9 +14,9 @@ from typing import IO, ClassVar
 import httpx2
 import pytest
 from attrs import define
-from devicecore_tools.node.cluster import endpoint, pod_watch, writer
-from devicecore_tools.node.cluster.pods import NodePods
-from devicecore_tools.node.cluster.requests import KubeApiRequests
+from devicecore_fleet.cluster import pod_watch, writer
+from devicecore_fleet.cluster.pods import NodePods
+from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_tools.testing import process
 from devicecore_tools.testing.api_server import LocalApiServer, http, server
 from devicecore_tools.testing.process import PluginProcess
@@ -295,21 +295,6 @@ def metrics_servers() -> Iterator[LifecycleHarness]:
     yield Harness(new, [prometheus], scrape, failing=new, called_back=call_back)
 
 
-@contextmanager
-def refusal_servers() -> Iterator[LifecycleHarness]:
-    place = "127.0.0.1"
-    with endpoint.RefusalServer(place) as first:
-        port = first.port
-
-    def new() -> endpoint.RefusalServer:
-        return endpoint.RefusalServer(place, port)
-
-    def ask(subject: endpoint.RefusalServer) -> bool:
-        return answers(f"https://{place}:{subject.port}/pods", 404)
-
-    yield Harness(new, [endpoint], ask, failing=new)
-
-
 # --- processes --------------------------------------------------------------------------------------------------------
 
 
@@ -414,7 +399,6 @@ RUNNING: dict[str, MakeLifecycle] = {
     "pod resources server": pod_resources_servers,
     "pod resources client": pod_resources_clients,
     "metrics server": metrics_servers,
-    "server that refuses logs": refusal_servers,
     "plugin process": processes,
     "API server": api_servers,
 }

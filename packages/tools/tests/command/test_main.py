@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from click.shell_completion import ShellComplete
-from devicecore_tools.command.commands import COMMANDS
+from devicecore_tools.command.commands import COMMANDS, FLEET
 from devicecore_tools.command.commands import devicecore as tree
 from devicecore_tools.command.main import main
 
@@ -164,7 +164,7 @@ def test_a_command_is_completed_with_its_subcommands_and_options() -> None:
         complete = ShellComplete(tree, {}, "devicecore", "_DEVICECORE_COMPLETE")
         return {item.value for item in complete.get_completions(list(words[:-1]), words[-1])}
 
-    assert completions("") == set(COMMANDS)
+    assert completions("") == {*COMMANDS, *FLEET}
     assert completions("plugin", "") == {"directory", "simulated"}
     assert "--checkpoint" in completions("doctor", "--c")
 

@@ -8,6 +8,8 @@ from importlib import import_module
 
 import click
 
+from devicecore_tools.command.distributions import entry_point, fleet_entry_point, names_of
+
 COMMANDS = {
     "api-server": ("api_server:api_server", "Serve an API server for tests, without a cluster."),
     "checkpoint": ("checkpoint:checkpoint", "Examine, repair and compare a kubelet's checkpoints."),
@@ -16,7 +18,6 @@ COMMANDS = {
     "doctor": ("doctor:doctor", "Read a node, and say what is wrong with its devices."),
     "dra-driver": ("dra_driver:dra_driver", "Run a DRA driver that needs no hardware."),
     "fits": ("fits:fits", "Say whether POD fits on a node, and on which devices."),
-    "fleet": ("fleet.command:fleet", "Run many nodes in one process, without machines."),
     "kubelet": ("kubelet.command:kubelet", "Run a device manager in the place of a kubelet."),
     # Its module adds a command to the group that it imports.
     "plugin": ("plugin_directory:plugin", "Run a device plugin that needs no hardware."),
@@ -25,22 +26,41 @@ COMMANDS = {
 """The module and the name of each command, and what it says of itself, in a sentence that fits into 80 columns."""
 
 
+FLEET = {"fleet": "Run many nodes in one process, without machines."}
+"""The commands of devicecore-fleet, and what they say of themselves. They are listed also where it is not installed."""
+
+GROUP = "devicecore.commands"
+"""The group of entry points by which a distribution adds commands: the name of each, and its click command."""
+
+
 class _CommandTree(click.Group):
     """A group that knows the names and summaries of its commands, and imports a command when it is used."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name, imported. Return None if there is none."""
         del ctx
+        command: click.Command | None
+        if cmd_name in FLEET:
+            command = fleet_entry_point(GROUP, cmd_name, f"devicecore {cmd_name}")
+            return command
         if cmd_name not in COMMANDS:
-            return None
+            command = entry_point(GROUP, cmd_name)
+            return command
         module, _, name = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(f"devicecore_tools.command.{module}"), name)
+        command = getattr(import_module(f"devicecore_tools.command.{module}"), name)
         return command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, also of those of other distributions."""
+        del ctx
+        return sorted({*COMMANDS, *FLEET, *names_of(GROUP)})
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line for each command, as click does, but without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+            said = {name: f"A command of {other}." for name, other in names_of(GROUP).items()} | FLEET
+            said |= {name: summary for name, (_, summary) in COMMANDS.items()}
+            formatter.write_dl([(name, said[name]) for name in self.list_commands(ctx)])
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - how click calls it
@@ -56,7 +76,6 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
 
 @click.group(
     cls=_CommandTree,
-    commands=[click.Command(name) for name in COMMANDS],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(

@@ -21,7 +21,6 @@ _EXTRAS = {  # the extra that installs a library, by the name under which it is 
     "jsonpatch": "",
     "rich": "",
     "yaml": "",
-    "cryptography": "[kubernetes]",
     "httpcore2": "[kubernetes]",
     "httpx2": "[kubernetes]",
     "prometheus_client": "[prometheus]",

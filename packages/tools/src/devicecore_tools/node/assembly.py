@@ -22,14 +22,13 @@ from devicecore.manager import DeviceManager
 from devicecore.system.directories import check_directory
 from devicecore_tools.node.claims import DraParts, NodeClaims
 from devicecore_tools.node.engine import NodeEngine
-from devicecore_tools.node.feed import ManifestFeed, PodFeed
+from devicecore_tools.node.feed import ManifestFeed, Outside, PodFeed
 from devicecore_tools.node.settings import NodeSettings
 from devicecore_tools.node.status_log import LoggedSink
 
 if TYPE_CHECKING:
     from devicecore.adapters.prometheus import PrometheusMetrics
     from devicecore.ports.dra_observer import DraObserver
-    from devicecore_tools.node.cluster.assembly import InCluster
 
 NODE_NAME = "node.json"
 """The file in `--root` with the node's status, if there is no API server."""
@@ -68,33 +67,20 @@ def sink(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitSta
     return LoggedSink(published, wake, lambda: published.problem, published.wait_until_published)
 
 
-def cluster(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitStack) -> "InCluster | None":
-    """Start what writes to the API server, and register the node. Return None if the options ask for neither.
-
-    Raises SetUpError if the kubeconfig cannot be used.
-    """
-    server = options.server
-    if server is None or not (server.runs_pods or server.topology_objects):
-        return None
-    from devicecore_tools.node.cluster import assembly
-
-    return assembly.begin(options, server, wake, last_to_first)
-
-
 def start(
     options: NodeSettings,
     sink: LoggedSink,
-    cluster: "InCluster | None",
+    outside: Outside | None,
     wake: Callable[[], None],
     last_to_first: ExitStack,
 ) -> NodeEngine:
     """Start the manager, and then the pod-resources API, which lists its allocations.
 
-    Raises SetUpError and StoreError.
+    Pods come from `outside` if it has any, else from manifests. Raises SetUpError and StoreError.
     """
     root, metrics = options.root, serve_metrics(options.metrics_port, last_to_first)
     check_directory(root, allow_shared=options.allow_shared_directory)
-    reporter = cluster.pods if cluster else None
+    reporter = outside.pods if outside else None
     pods: PodFeed | None = reporter
     if options.manifests is not None:
         pods = ManifestFeed(options.manifests, root / PODS_NAME)
@@ -106,12 +92,12 @@ def start(
 
     claims = NodeClaims(make_dra, wake)
     manager = _manager(options, sink, pods, metrics, claims)
-    observe = cluster.publish if cluster else None
+    observe = outside.publish if outside else None
     engine = NodeEngine(manager, pods, claims, wake, reporter=reporter, observe=observe)
     last_to_first.callback(engine.stop)
     engine.start()
-    if cluster is not None:
-        cluster.start()
+    if outside is not None:
+        outside.start()
     if (root / CLAIMS_NAME).exists() or options.deletes_slices:
         claims.start()
     server = PodResourcesServer(

@@ -14,6 +14,7 @@ from attrs import frozen
 from devicecore.adapters.manifests import Changes, ManifestError, ManifestPods
 from devicecore.domain.health import ResourceHealth
 from devicecore.domain.model import Pod, PodUid
+from devicecore.domain.node_state import NodeState
 from devicecore.ports.pods import PodSource
 from devicecore_tools.node.outcome import Outcome, PodRefusal
 
@@ -79,6 +80,24 @@ class PodReporter(Protocol):
 
     def released(self, pod: PodUid) -> None:
         """Note that a pod that was removed holds no device and no claim any more."""
+
+
+class ReportedPods(PodFeed, PodReporter, Protocol):
+    """Pods that come from where what became of them is reported."""
+
+
+class Outside(Protocol):
+    """What a node has from outside, as of a cluster."""
+
+    @property
+    def pods(self) -> ReportedPods | None:
+        """Its pods; None if it has none from there."""
+
+    def start(self) -> None:
+        """Begin to deliver pods. The engine runs, so it knows which pods had devices."""
+
+    def publish(self, state: NodeState) -> None:
+        """Take a state of the device manager."""
 
 
 class ManifestFeed(ManifestPods, PodFeed):

@@ -15,8 +15,6 @@ from devicecore.ports.policy import AllocationPolicy
 
 if TYPE_CHECKING:
     from devicecore.adapters.kube_api import Access, Pace, PatchStrategy
-    from devicecore_tools.node.cluster.endpoint import Endpoint
-    from devicecore_tools.node.cluster.words.nodes import NodeDescription
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 """What a taint of a Node may do to pods that do not tolerate it."""
@@ -54,10 +52,6 @@ class ServerSettings:
         keep_removed: whether a resource without a plugin stays on the Node with 0.
         beside_kubelet: whether a kubelet also writes the Node, runs its pods and deletes its ResourceSlices.
         pace: how often the Node is compared and written.
-        runs_pods: whether the node runs the pods that the API server has bound to it.
-        registered: what the Node says that is made; None to make none.
-        endpoint: the address of that Node, and the port of its server; 0 for any free one.
-        topology_objects: whether a NodeResourceTopology is published.
     """
 
     access: "Access"
@@ -65,9 +59,39 @@ class ServerSettings:
     keep_removed: bool
     beside_kubelet: bool
     pace: "Pace"
+
+
+@frozen(kw_only=True)
+class NewNode:
+    """What the Node says that is made.
+
+    Attributes:
+        capacity: what it has besides devices, such as `cpu`, `memory` and `pods`, as quantities.
+        labels: its labels.
+        taints: its taints.
+        address: its address; None for that of this machine.
+    """
+
+    capacity: Mapping[str, str]
+    labels: Mapping[str, str]
+    taints: tuple[Mapping[str, str], ...]
+    address: str | None
+
+
+@frozen(kw_only=True)
+class ClusterSettings:
+    """What a node has from an API server, and reports there, besides the counts of its devices.
+
+    Attributes:
+        access: where the server and the credentials are.
+        runs_pods: whether the node runs the pods that the API server has bound to it.
+        registered: the Node that is made; None to make none.
+        topology_objects: whether a NodeResourceTopology is published.
+    """
+
+    access: "Access"
     runs_pods: bool
-    registered: "NodeDescription | None"
-    endpoint: "Endpoint"
+    registered: NewNode | None
     topology_objects: bool
 
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import define, field, frozen
 
+from devicecore_tools.command.distributions import fleet_entry_point
 from devicecore_tools.command.kubelet import screen as screens
-from devicecore_tools.command.kubelet.options import kubelet_options, node_settings
+from devicecore_tools.command.kubelet.options import cluster_settings, kubelet_options, node_settings
 from devicecore_tools.command.output import complain, console_on, print_json
 from devicecore_tools.command.signals import Signals
-from devicecore_tools.node.settings import NodeSettings
+from devicecore_tools.node.settings import ClusterSettings, NodeSettings
 from devicecore_tools.node.status_log import LoggedSink
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ STATE_NAME = "state.json"
 
 END_WITHIN = 5.0
 """Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
+
+IN_CLUSTER = "devicecore.kubelet"
+"""The group of the entry point `cluster`, which puts a node into a cluster: it begins what `Outside` describes."""
 
 _INTERVAL = 1.0  # seconds between two looks at the manifests if nothing says that they have changed
 _QUIET = 3.0  # seconds without a change after which the state is settled: plugins look for the kubelet once a second
@@ -84,19 +88,21 @@ def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **n
     or a plugin did not register. Plugins look for a kubelet about once a second, so the state counts as settled when
     nothing has changed for three seconds. --wait 0 waits for no plugin.
     """
-    return _run(node_settings(**node), _Options(once, wait, as_json, status_period))
+    settings, cluster = node_settings(**node), cluster_settings(**node)
+    return _run(settings, cluster, _Options(once, wait, as_json, status_period))
 
 
-def _run(settings: NodeSettings, options: _Options) -> int:
+def _run(settings: NodeSettings, chosen: ClusterSettings | None, options: _Options) -> int:
     from devicecore_tools.node import assembly
     from devicecore_tools.node.state import PodTexts
 
+    begin = None if chosen is None else fleet_entry_point(IN_CLUSTER, "cluster", "a node of a cluster")
     live = not options.once and not options.as_json and screens.is_live_terminal()
     kind = screens.LiveScreen if live else screens.JsonLines if options.as_json and not options.once else screens.Screen
     # Signals first: every thread has to inherit that they are blocked.
     with Signals(MANIFEST_CHANGED, *kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         log_lines = last_to_first.enter_context(screens.logged(live=live))
-        cluster = assembly.cluster(settings, signals.wake, last_to_first)
+        cluster = None if begin is None else begin(settings, chosen, signals.wake, last_to_first)
         sink = assembly.sink(settings, signals.wake, last_to_first)
         engine = assembly.start(settings, sink, cluster, signals.wake, last_to_first)
         if settings.manifests is not None:

@@ -23,8 +23,16 @@ from devicecore_tools.command.options import (
     option_group,
     seconds_option,
 )
-from devicecore_tools.node.cluster.words.nodes import NodeDescription
-from devicecore_tools.node.settings import TAINT_EFFECTS, NodeSettings, ServerSettings, all_taints, taint, this_machine
+from devicecore_tools.node.settings import (
+    TAINT_EFFECTS,
+    ClusterSettings,
+    NewNode,
+    NodeSettings,
+    ServerSettings,
+    all_taints,
+    taint,
+    this_machine,
+)
 
 _directory = ExistingDirectory()
 
@@ -129,12 +137,6 @@ kubelet_options = option_group(
         help="With --register-node: the address of the Node; by default this machine's, on its default route.",
     ),
     click.option(
-        "--port",
-        type=click.IntRange(0, 65535),
-        default=0,
-        help="With --register-node: where kubectl logs and exec are refused; by default any free port.",
-    ),
-    click.option(
         "--topology-objects",
         is_flag=True,
         help="Publish a NodeResourceTopology of this node, for schedulers that know NUMA nodes.",
@@ -149,7 +151,7 @@ kubelet_options = option_group(
 """Gives a command the options that `node_settings` takes, and those of its loop."""
 
 
-_OF_REGISTERED = {"cpu", "memory", "max_pods", "labels", "taints", "is_tainted", "node_ip", "port"}
+_OF_REGISTERED = {"cpu", "memory", "max_pods", "labels", "taints", "is_tainted", "node_ip"}
 _OF_SERVER = {"beside_kubelet", "patch", "keep_removed", "resync"}
 
 
@@ -159,8 +161,8 @@ def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passe
     Raises click.UsageError if they contradict each other or the machine, or have not the form that they need.
     """
     name, manifests, numa_nodes = options["node_name"] or this_machine(), options["manifests"], options["numa_nodes"]
-    server = _server(name, options)
-    if server is not None and server.runs_pods and manifests is not None:
+    server = _server(options)
+    if (options["from_server"] or options["register"]) and manifests is not None:
         raise click.UsageError("pods come from --manifests or from the API server, not from both.")
     if manifests is not None and manifests.samefile(options["root"]):
         raise click.UsageError("--manifests: name another directory than --root, which has files of this command.")
@@ -178,7 +180,7 @@ def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passe
     )
 
 
-def _server(name: str, options: Mapping[str, Any]) -> ServerSettings | None:
+def _server(options: Mapping[str, Any]) -> ServerSettings | None:
     kubeconfig, in_cluster, registers = options["kubeconfig"], options["in_cluster"], options["register"]
     message = ""
     if kubeconfig is not None and in_cluster:
@@ -195,7 +197,6 @@ def _server(name: str, options: Mapping[str, Any]) -> ServerSettings | None:
     if kubeconfig is None and not in_cluster:
         return None
     from devicecore.adapters.kube_api import SERVICE_ACCOUNT, Access, Pace, PatchStrategy
-    from devicecore_tools.node.cluster.endpoint import Endpoint
 
     if in_cluster and not Path(SERVICE_ACCOUNT).is_dir():  # the library would go on to look for a kubeconfig
         raise click.UsageError(f"--in-cluster: there is no service account in {SERVICE_ACCOUNT}.")
@@ -205,9 +206,24 @@ def _server(name: str, options: Mapping[str, Any]) -> ServerSettings | None:
         keep_removed=options["keep_removed"],
         beside_kubelet=options["beside_kubelet"],
         pace=Pace(resync=options["resync"]),
-        runs_pods=options["from_server"] or registers,
-        registered=_description(name, options) if registers else None,
-        endpoint=Endpoint(options["node_ip"], options["port"]),
+    )
+
+
+def cluster_settings(**options: Any) -> ClusterSettings | None:  # noqa: ANN401 - as above
+    """Return what the node has from the API server besides, or None for nothing. `node_settings` took these options.
+
+    Raises click.UsageError if one has not the form that it needs.
+    """
+    registers = options["register"]
+    runs_pods = options["from_server"] or registers
+    if not runs_pods and not options["topology_objects"]:
+        return None
+    from devicecore.adapters.kube_api import Access
+
+    return ClusterSettings(
+        access=Access(options["kubeconfig"], options["context"]),
+        runs_pods=runs_pods,
+        registered=_new_node(options) if registers else None,
         topology_objects=options["topology_objects"],
     )
 
@@ -225,7 +241,8 @@ def _refuse_useless(options: Mapping[str, Any]) -> None:
             raise click.UsageError(f"{flag} needs {useless[option.name]}.")
 
 
-def _description(name: str, options: Mapping[str, Any]) -> NodeDescription:
+def _new_node(options: Mapping[str, Any]) -> NewNode:
+    name = options["node_name"] or this_machine()
     if not is_label_value(name):
         raise click.UsageError(
             f"--node-name: expected at most 63 letters, digits, '-' and '.', got {foreign_text(name)!r}"
@@ -234,11 +251,11 @@ def _description(name: str, options: Mapping[str, Any]) -> NodeDescription:
     if len(all_taints(own, is_tainted=False)) < len(own):
         raise click.UsageError("--taint: name each key once for each effect.")
     capacity = {size: _quantity(f"--{size}", options[size]) for size in ("cpu", "memory")}
-    return NodeDescription(
-        name,
-        {**capacity, "pods": str(options["max_pods"])},
+    return NewNode(
+        capacity={**capacity, "pods": str(options["max_pods"])},
         labels=dict(map(_label, options["labels"])),
         taints=all_taints(own, is_tainted=options["is_tainted"]),
+        address=options["node_ip"],
     )
 
 

@@ -180,7 +180,7 @@ class StateFile:
 def logged(*, live: bool) -> Iterator[deque[str]]:
     """Write the log to standard error; with `live`, only keep its last lines. The context gives these lines."""
     log_lines: deque[str] = deque(maxlen=_LOG_LINES)
-    loggers = [logging.getLogger(name) for name in ("devicecore", "devicecore_tools")]
+    loggers = [logging.getLogger(name) for name in ("devicecore", "devicecore_fleet", "devicecore_tools")]
     before = [logger.level for logger in loggers]
     with nullcontext(log_lines.append) if live else _standard_error() as write:
         handler = LineHandler(write, "%H:%M:%S" if live else None)

@@ -1,0 +1,438 @@
+"""The pods of one node of a cluster: from the API server to the engine, and what became of them back to the server.
+
+Laws: A pod in a final phase is never admitted, and holds nothing. Nothing is released because the server is away: a pod
+is gone only if the server has said so. A pod is shown as over, and removed, only when its devices and claims are
+released. What the server shows is compared after every change of either side, so it becomes true in the end. Two pods
+of one name are two pods, because a pod is its UID.
+
+`records` says how a pod of which no container runs begins and ends.
+"""
+
+import heapq
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from devicecore_tools.node.feed import PodFeed, PodReport, PodReporter
+from devicecore_tools.node.outcome import Outcome, OutcomeKind, PodRefusal
+
+from devicecore.adapters.kube_api.access import RequestError
+from devicecore.adapters.kube_api.requests import EVENTS, PODS
+from devicecore.adapters.manifests import Changes, ManifestError
+from devicecore.domain.model import ContainerKey, Pod, PodUid
+from devicecore_fleet.cluster.pod_watch import PodHandler
+from devicecore_fleet.cluster.predicates import NodeRoom, unsuited
+from devicecore_fleet.cluster.records import MIRROR, PodRecord, Step, reduced, uid_of
+from devicecore_fleet.cluster.registration import RegisteredNode, utc_now
+from devicecore_fleet.cluster.requests import KubeApiRequests
+from devicecore_fleet.cluster.words import events as words_of_events
+from devicecore_fleet.cluster.words.events import Said
+from devicecore_fleet.cluster.words.patches import Json, version_of
+from devicecore_fleet.cluster.words.pods import FINAL, pod_status, status_patch
+from devicecore_fleet.cluster.writer import Writer
+
+if TYPE_CHECKING:
+    from devicecore.domain.dra.model import ClaimKey, ResourceClaim
+
+_MAX_EVENTS = 20  # events of one pod that wait for the server
+_MAX_REPEATS = 5  # of a patch that another writer undoes
+_CONFLICT_LOOK = 1.0  # seconds; a busy server also answers Conflict
+_LOOK_AGAIN = 30.0  # seconds; for a pod that the server did not know, or whose status others keep changing
+_log = logging.getLogger(__name__)
+
+
+class ClusterPods(PodFeed, PodReporter):
+    """The pods of one node. The watch, the engine and the writer may call it from different threads.
+
+    Args:
+        node_name: the name of the node.
+        writer: takes what is to be sent to the API server.
+        wake: called when there is something to do for the engine.
+        host_ips: the addresses of the node.
+        node: returns the Node, which pods must fit; None if it is not known.
+        clock: monotonic seconds.
+        wall: returns the time that the server is told.
+    """
+
+    def __init__(
+        self,
+        node_name: str,
+        writer: Writer,
+        wake: Callable[[], None] = lambda: None,
+        *,
+        host_ips: Sequence[str] = (),
+        node: Callable[[], RegisteredNode | None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._node_name = node_name
+        self._writer = writer
+        self._wake = wake
+        self._host_ips = tuple(host_ips)
+        self._registered = node
+        self._clock = clock
+        self._wall = wall
+        self._lock = threading.Lock()  # held while records change, never during a request
+        self._records: dict[PodUid, PodRecord] = {}
+        self._changed: dict[PodUid, None] = {}  # in the order of their changes
+        self._ends: list[tuple[float, PodUid]] = []
+        self._ran: set[PodUid] = set()
+        self._room = NodeRoom()
+        self._active: frozenset[PodUid] | None = frozenset()  # None if it is to be made anew
+        self._is_listed = self._is_polled = self._is_ready = False
+
+    # --- what the watch calls -----------------------------------------------------------------------------------------
+
+    def listed(self, pods: Sequence[Json]) -> None:
+        """Take all pods of this node. Those that are not among them are gone."""
+        with self._lock:
+            uids = {uid_of(pod) for pod in pods}
+            for uid, record in self._records.items():
+                if uid not in uids:
+                    record.is_gone = True
+                    self._changed[uid] = None
+            for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):  # as a kubelet does
+                self._take(pod)
+            self._is_listed = True
+        self._wake()
+
+    def seen(self, kind: str, pod: Json) -> None:
+        """Take one change: `ADDED`, `MODIFIED` or `DELETED`, and the pod."""
+        with self._lock:
+            if kind == "DELETED":
+                record = self._records.get(uid_of(pod))
+                if record is not None:
+                    record.is_gone = True
+                    self._changed[uid_of(pod)] = None
+            else:
+                self._take(pod)
+            is_for_engine = bool(self._changed)
+        if is_for_engine:
+            self._wake()
+
+    @property
+    def objects(self) -> list[Json]:
+        """The pods as the server has shown them last, without what nothing here uses."""
+        with self._lock:
+            return [record.object for record in self._records.values() if not record.is_gone]
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the server has listed the pods of this node once."""
+        return self._is_listed
+
+    def _take(self, pod: Json) -> None:
+        """Take a pod as the server has it, unless a newer version of it is known."""
+        uid = uid_of(pod)
+        record = self._records.get(uid)
+        if MIRROR in (pod["metadata"].get("annotations") or {}):
+            return
+        if record is None:
+            record = self._records[uid] = PodRecord(reduced(pod))
+            self._changed[uid] = None
+            record.recall()
+            if record.has_run:
+                self._ran.add(uid)
+                self._room.take(uid, record.object)
+            elif record.phase not in FINAL and (node := self._node) is not None and unsuited(record.object, node):
+                record.awaits_node = True  # somebody may have changed the Node since
+                self._writer.put(("node of pod", self._node_name, uid), partial(self._read_node, uid), urgent=True)
+        elif version_of(pod) <= version_of(record.object):
+            return
+        else:
+            self._learn(uid, record, pod)
+        if (record.report is not None or record.ended is not None) and not record.is_patching:
+            self._put(uid)
+
+    def _learn(self, uid: PodUid, record: PodRecord, pod: Json) -> bool:
+        """Take a newer version of a pod. Return whether the engine has to look at it."""
+        is_decisive = record.take(pod)
+        if is_decisive:
+            self._changed[uid] = None
+            self._room.recount(uid, record.object)
+        return is_decisive
+
+    # --- what the engine calls ----------------------------------------------------------------------------------------
+
+    @property
+    def problems(self) -> tuple[ManifestError, ...]:
+        """The pods that cannot be read, by name."""
+        with self._lock:
+            found = [record.problem for record in self._records.values() if record.problem]
+        return tuple(sorted(found, key=lambda problem: problem.file))
+
+    @property
+    def claims(self) -> "Mapping[ClaimKey, ResourceClaim]":
+        """None: the claims of these pods are on the API server."""
+        return {}
+
+    @property
+    def keeps_refused(self) -> bool:
+        """Whether a refused pod waits: it does not, because a controller makes another one elsewhere."""
+        return False
+
+    @property
+    def next_poll(self) -> float:
+        """When the next containers end, or now if pods have changed (monotonic seconds)."""
+        with self._lock:
+            if self._changed:
+                return 0.0
+            return self._ends[0][0] if self._ends else math.inf
+
+    def active_pods(self) -> frozenset[PodUid]:
+        """Return the UIDs of the pods that the engine has to run."""
+        with self._lock:
+            if self._active is None:
+                records = self._records.items()
+                self._active = frozenset(uid for uid, record in records if record.is_given and not record.is_leaving)
+            return self._active
+
+    def sources_ready(self) -> bool:
+        """Return whether the server has listed all pods once, and those that ran before were tried."""
+        return self._is_ready
+
+    def running_containers(self) -> Collection[ContainerKey]:
+        """Return none: the engine knows from the checkpoint which pods have devices."""
+        return ()
+
+    def has_run(self, pod: PodUid) -> bool:
+        """Whether the server showed running containers of a pod when the pod was seen first."""
+        return pod in self._ran
+
+    def refusal(self, pod: Pod, devices: Mapping[str, int]) -> PodRefusal | None:
+        """Return why a pod that has its devices may not run on this node. If it may, count it and return None."""
+        with self._lock:
+            record, node = self._records.get(pod.uid), self._node
+            if record is None:
+                return None  # it has gone
+            refusal = None if node is None else self._room.refusal(pod.uid, record.object, node, devices)
+            if refusal is None:
+                self._room.take(pod.uid, record.object)
+            return refusal
+
+    @property
+    def _node(self) -> Json | None:
+        registered = self._registered()
+        return None if registered is None else registered.node
+
+    def mark_running(self, pod: PodUid) -> None:
+        """Do nothing: the status of the pod says so."""
+
+    def mark_ready(self) -> None:
+        """Take it that the pods of the first list were tried."""
+        self._is_ready = self._is_polled
+
+    def poll(self) -> Changes:
+        """Return what has changed for the engine: which pods to run, and which to release."""
+        added: list[Pod] = []
+        removed: list[Pod] = []
+        problems: list[ManifestError] = []
+        with self._lock:
+            now = self._clock()
+            while self._ends and self._ends[0][0] <= now:
+                self._changed[heapq.heappop(self._ends)[1]] = None
+            changed, self._changed = self._changed, {}
+            for uid in changed:
+                record = self._records.get(uid)
+                if record is not None:
+                    before, problem = record.pod, record.problem
+                    step = self._take_step(uid, record, now)
+                    if step in (Step.RELEASE, Step.REPLACE) and (gone := before or record.pod) is not None:
+                        removed.append(gone)
+                    if step in (Step.RUN, Step.REPLACE) and record.pod is not None:
+                        added.append(record.pod)
+                    if record.problem is not None and record.problem is not problem:
+                        problems.append(record.problem)
+            if changed:
+                self._active = None
+            self._is_polled = self._is_listed
+        return Changes(tuple(added), tuple(removed), tuple(problems))
+
+    def _take_step(self, uid: PodUid, record: PodRecord, now: float) -> Step:
+        """Do what a pod needs now. Return what the engine has to do."""
+        planned = record.end_at
+        step = record.next_step(now, self._wall())
+        self._await_end(uid, record, planned)
+        if record.is_gone:
+            del self._records[uid]
+            self._ran.discard(uid)
+            self._room.free(uid)
+        elif step is Step.RELEASE:
+            self._room.free(uid)  # before its devices are: the next pod to have them must find room
+            self._say(record, *record.leave(self._wall()))
+            self._put(uid)
+        elif step is Step.COMPARE:
+            self._put(uid)
+        return step
+
+    def _await_end(self, uid: PodUid, record: PodRecord, planned: float) -> None:
+        """Have the pod looked at when its containers end, if that is not planned yet."""
+        if record.end_at != planned and record.end_at < math.inf:
+            heapq.heappush(self._ends, (record.end_at, uid))
+
+    def report(self, pod: Pod, report: PodReport) -> None:
+        """Take what became of a pod."""
+        with self._lock:
+            record = self._records.get(pod.uid)
+            if record is None or record.is_leaving or report == record.report:
+                return
+            before, record.report, outcome = record.report, report, report.outcome
+            record.start_time = record.start_time or self._wall()
+            if outcome.kind is OutcomeKind.RUNS:
+                record.started = record.started or self._wall()
+            if (before is None or outcome.kind is OutcomeKind.RUNS) and record.ended is None:
+                planned = record.end_at
+                record.plan_end(self._clock(), self._wall())
+                self._await_end(pod.uid, record, planned)
+            if before is None or _told(before.outcome) != _told(outcome):
+                self._say(record, *_said(outcome, record.containers))
+            self._put(pod.uid)
+
+    def released(self, pod: PodUid) -> None:
+        """Show that a pod that was removed holds nothing any more."""
+        with self._lock:
+            self._room.free(pod)
+            record = self._records.get(pod)
+            if record is not None and record.is_leaving:
+                record.is_released = True
+                self._put(pod)
+
+    def _say(self, record: PodRecord, *said: Said) -> None:
+        now, places = self._wall(), max(0, _MAX_EVENTS - len(record.events))
+        # The name of an event is its time, so no two have the same.
+        record.events += [(one, now + timedelta(microseconds=number)) for number, one in enumerate(said)][:places]
+
+    # --- what the writer calls ----------------------------------------------------------------------------------------
+
+    def _read_node(self, uid: PodUid, requests: KubeApiRequests) -> None:
+        """Read the Node, so that no pod is refused because of what somebody has changed."""
+        if (registered := self._registered()) is not None:
+            registered.read(requests)
+        with self._lock:
+            if (record := self._records.get(uid)) is not None:
+                record.awaits_node = False
+                self._changed[uid] = None
+        self._wake()
+
+    def _put(self, uid: PodUid) -> None:
+        self._writer.put(("pod", self._node_name, uid), partial(self._write, uid))
+
+    def _write(self, uid: PodUid, requests: KubeApiRequests) -> float | None:
+        """Send what the server does not show yet. Return the seconds after which to compare again."""
+        with self._lock:
+            record = self._records.get(uid)
+            if record is None or record.is_gone:
+                return None
+            shown, facts = record.object, record.facts(self._wall(), self._host_ips)
+            events, record.events = record.events, []
+            removes = record.is_deleting and record.is_released and not record.is_deleted
+        place = {"name": record.name, "namespace": record.namespace}
+        wanted = pod_status(shown, facts) if facts is not None else None
+        patch = status_patch(shown, wanted, self._wall()) if wanted is not None else None
+        try:
+            if patch is not None:
+                is_repeated = wanted == record.last_wanted
+                if is_repeated and record.repeats == _MAX_REPEATS:  # so that two writers do not load the server
+                    record.repeats, record.events[:0] = 0, events
+                    return _LOOK_AGAIN
+                self._patch(uid, record, patch, requests)
+                record.repeats, record.last_wanted = record.repeats + 1 if is_repeated else 0, wanted
+            while events:
+                said, then = events[0]
+                self._send(requests, words_of_events.event(shown, self._node_name, said, then), is_last=removes)
+                events.pop(0)
+            if removes:
+                requests.delete(PODS, uid=uid, grace=0, **place)
+                record.is_deleted = True
+        except RequestError as error:
+            with self._lock:
+                record.events[:0] = events
+            # Others are changing it, or another pod has its name: the watch will say.
+            if error.reason == "Conflict" or (error.reason == "Invalid" and "metadata.uid" in error.message):
+                record.conflicts += 1
+                return _CONFLICT_LOOK if record.conflicts <= _MAX_REPEATS else _LOOK_AGAIN
+            if error.reason == "NotFound":
+                return _LOOK_AGAIN
+            raise
+        record.conflicts = 0
+        return None
+
+    def _send(self, requests: KubeApiRequests, event: Json, *, is_last: bool) -> None:
+        """Send an event. One that the server refuses is not sent again; nor one that delays the end of a pod."""
+        try:
+            requests.create(EVENTS, event, event["metadata"]["namespace"])
+        except RequestError as error:
+            if error.status is None or (error.is_passing and not is_last):
+                raise
+            _log.debug("an event was refused: %s", error)
+
+    def _patch(self, uid: PodUid, record: PodRecord, patch: Json, requests: KubeApiRequests) -> None:
+        """Send a patch, and take its answer: the watch may be late. It may also be early, and then nothing is new."""
+        with self._lock:
+            record.is_patching, answer, version = True, None, version_of(record.object)
+        try:
+            answer = requests.patch(PODS, record.name, patch, record.namespace, subresource="status")
+        finally:
+            with self._lock:
+                record.is_patching, is_for_engine = False, False
+                if answer is not None and uid_of(answer) == uid:
+                    version = version_of(answer)
+                if version_of(record.object) > version:  # something else has changed meanwhile
+                    self._put(uid)
+                elif answer is not None and version > version_of(record.object):
+                    is_for_engine = self._learn(uid, record, answer)
+        if is_for_engine:
+            self._wake()
+
+
+class PodReceiver(Protocol):
+    """Takes the pods of one node: `ClusterPods`, or what stands before it."""
+
+    def listed(self, pods: Sequence[Json]) -> None:
+        """Take all pods of the node."""
+
+    def seen(self, kind: str, pod: Json) -> None:
+        """Take one change: `ADDED`, `MODIFIED` or `DELETED`, and the pod."""
+
+
+class NodePods(PodHandler):
+    """Hands the pods of a watch to the nodes that they are bound to. `nodes` may change while the watch runs."""
+
+    def __init__(self, nodes: Mapping[str, PodReceiver]) -> None:
+        self._nodes = nodes
+
+    def wants(self, node: str) -> bool:
+        """Whether this is one of the nodes."""
+        return node in self._nodes
+
+    def listed(self, pods: Sequence[Json]) -> None:
+        """Tell each node all of its pods."""
+        of_node: dict[str, list[Json]] = {node: [] for node in self._nodes}
+        for pod in pods:
+            of_node[pod["spec"]["nodeName"]].append(pod)
+        for node, found in of_node.items():
+            self._nodes[node].listed(found)
+
+    def seen(self, kind: str, pod: Json) -> None:
+        """Tell the node of a pod what has changed."""
+        self._nodes[pod["spec"]["nodeName"]].seen(kind, pod)
+
+
+def _told(outcome: Outcome) -> tuple[OutcomeKind, str]:
+    return outcome.kind, outcome.kubelet_message
+
+
+def _said(outcome: Outcome, containers: Sequence[str]) -> Iterator[Said]:
+    """The events that a kubelet sends when this becomes of a pod."""
+    if outcome.refusal is not None:
+        yield words_of_events.refused(outcome.refusal.reason, outcome.kubelet_message)
+    elif outcome.kind in (OutcomeKind.CLAIMS_FAILED, OutcomeKind.CLAIM_UNUSABLE):
+        yield words_of_events.not_prepared(outcome.kubelet_message)
+    elif outcome.is_start_failure:
+        error = f"Error: {outcome.kubelet_message}"
+        yield from (Said("Failed", error, is_warning=True, container=name) for name in containers[:1])

@@ -1,0 +1,170 @@
+"""What a kubelet asks of a pod after its devices: whether the Node has room for it, and is one that it may run on.
+
+Laws: The checks come in the order of a kubelet, and the first that fails is the answer. A pod counts from its admission
+until its containers have ended, so pods that are admitted together do not get more than the Node has.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from devicecore_tools.node.outcome import PodRefusal
+
+from devicecore.domain.allocation.model import DeviceToleration, Taint, TargetNode
+from devicecore.domain.allocation.node_selectors import node_selector
+from devicecore.domain.documents import Value
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.model import PodUid
+from devicecore.domain.quantity import Quantity
+from devicecore_fleet.cluster.words.patches import Json
+from devicecore_fleet.cluster.words.pods import asked_of
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+"""The field of an affinity that decides whether a pod may run on a node."""
+
+_Port = tuple[str, int, str]  # protocol, number and address
+_EVERY = "0.0.0.0"  # noqa: S104 - nothing listens there
+_LINUX = "linux"
+_TOLERATION = ("key", "operator", "value", "effect")
+_FIRST = ("pods", "cpu", "memory", "ephemeral-storage")
+_NOT_SELECTED = PodRefusal(
+    "NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+)
+_NO_PORTS = PodRefusal(
+    "NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
+)
+_OS = "kubernetes.io/os"
+_OTHER_OS_LABEL = PodRefusal(
+    "PodOSSelectorNodeLabelDoesNotMatch", f"Failed to admit pod as the `{_OS}` label doesn't match node label"
+)
+_OTHER_OS = PodRefusal("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
+_NOT_TOLERATED = PodRefusal(
+    "TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"
+)
+
+
+class NodeRoom:
+    """Counts what the pods of one node have asked for. Its owner holds a lock."""
+
+    def __init__(self) -> None:
+        self._pods: dict[PodUid, Mapping[str, int]] = {}
+        self._used: Counter[str] = Counter()
+        self._ports: dict[PodUid, frozenset[_Port]] = {}  # of those that have some
+
+    def take(self, uid: PodUid, pod: Json) -> None:
+        """Count a pod. One that is counted already is counted once."""
+        if uid not in self._pods:
+            self._pods[uid] = asked = _asked(pod)
+            self._used.update(asked)
+            if ports := _ports(pod):
+                self._ports[uid] = ports
+
+    def recount(self, uid: PodUid, pod: Json) -> None:
+        """Count what a pod asks for now, after a resize, if it is counted."""
+        if uid in self._pods:
+            self.free(uid)
+            self.take(uid, pod)
+
+    def free(self, uid: PodUid) -> None:
+        """Count a pod no more."""
+        self._used.subtract(self._pods.pop(uid, {}))
+        self._ports.pop(uid, None)
+
+    def refusal(self, uid: PodUid, pod: Json, node: Json, devices: Mapping[str, int]) -> PodRefusal | None:
+        """Return why a kubelet would refuse a pod. Return None if it would not, or if the pod is counted already.
+
+        Args:
+            uid: the UID of the pod.
+            pod: the pod as the API server has it.
+            node: the Node as the API server has it.
+            devices: how many of each resource are healthy or in use, if the pod has any. The Node may not show yet that
+                there are so many.
+        """
+        if uid in self._pods:
+            return None
+        system = (pod["metadata"].get("labels") or {}).get(_OS), (pod["spec"].get("os") or {}).get("name")
+        for mine, refusal in zip(system, (_OTHER_OS_LABEL, _OTHER_OS), strict=True):
+            if mine is not None and mine != _LINUX:
+                return refusal
+        shown = (node.get("status") or {}).get("allocatable") or {}
+        capacity = {name: _whole(name, size) for name, size in shown.items()}
+        capacity |= {name: max(capacity.get(name, 0), count) for name, count in devices.items()}
+        asked, claimed = _asked(pod), set(_claimed(pod))
+        for name in (*_FIRST, *sorted(asked.keys() - {*_FIRST})):
+            wanted, free = asked.get(name, 0), capacity.get(name, 0) - self._used[name]
+            is_unknown = "/" in name and (name not in capacity or name in claimed)  # a kubelet does not count these
+            if wanted > max(free, 0) and not is_unknown:
+                numbers = f"requested: {wanted}, used: {self._used[name]}, capacity: {capacity.get(name, 0)}"
+                return PodRefusal(f"OutOf{name}", f"Node didn't have enough resource: {name}, {numbers}")
+        if not _is_selected(pod, node):
+            return _NOT_SELECTED
+        if any(_clash(mine, other) for mine in _ports(pod) for ports in self._ports.values() for other in ports):
+            return _NO_PORTS
+        return unsuited(pod, node)
+
+
+def unsuited(pod: Json, node: Json) -> PodRefusal | None:
+    """Return why a kubelet would refuse a pod whatever else runs on the Node. Return None if it would not."""
+    if not _is_selected(pod, node):
+        return _NOT_SELECTED
+    tolerations = [
+        DeviceToleration(**{name: one[name] for name in _TOLERATION if one.get(name)})
+        for one in pod["spec"].get("tolerations") or ()
+    ]
+    for one in (node.get("spec") or {}).get("taints") or ():
+        taint = Taint(one["key"], one.get("value") or "", one["effect"])
+        if taint.effect == "NoExecute" and not any(toleration.tolerates(taint) for toleration in tolerations):
+            return _NOT_TOLERATED
+    return None
+
+
+def _is_selected(pod: Json, node: Json) -> bool:
+    spec, metadata = pod["spec"], node["metadata"]
+    target = TargetNode(metadata["name"], metadata.get("labels") or {})
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED)
+    selector = (spec.get("nodeSelector") or {}).items()
+    return all(target.labels.get(key) == value for key, value in selector) and _accepts(affinity, target)
+
+
+def _accepts(selector: Json | None, target: TargetNode) -> bool:
+    try:
+        return selector is None or node_selector(Value.of(selector, "NodeSelector"))(target)
+    except DocumentError:
+        return False
+
+
+def _asked(pod: Json) -> Mapping[str, int]:
+    """What a pod asks for in whole numbers, as a kubelet counts it: cpu in thousandths, and the pod itself as one."""
+    spec = pod["spec"]
+    sizes = {**asked_of(spec, "requests"), "pods": Quantity.of(1, binary=False)}
+    of_pod = (spec.get("resources") or {}).get("requests") or {}
+    sizes |= {name: Quantity.parse(str(text)) for name, text in of_pod.items()}
+    for name, text in (spec.get("overhead") or {}).items():
+        before, more = sizes.get(name, Quantity(0)), Quantity.parse(str(text))
+        sizes[name] = Quantity(before.nanos + more.nanos, more.binary)
+    return {name: _whole(name, size) for name, size in sizes.items()}
+
+
+def _whole(name: str, size: Quantity | str) -> int:
+    found = size if isinstance(size, Quantity) else Quantity.parse(size)
+    return Quantity(found.nanos * 1000).whole if name == "cpu" else found.whole
+
+
+def _ports(pod: Json) -> frozenset[_Port]:
+    """The ports of the node that the containers of a pod ask for, which run at the same time."""
+    sidecars = [one for one in pod["spec"].get("initContainers") or () if one.get("restartPolicy") == "Always"]
+    return frozenset(
+        (port.get("protocol") or "TCP", port["hostPort"], port.get("hostIP") or _EVERY)
+        for one in (*pod["spec"]["containers"], *sidecars)
+        for port in one.get("ports") or ()
+        if port.get("hostPort")
+    )
+
+
+def _clash(one: _Port, other: _Port) -> bool:
+    return one[:2] == other[:2] and (one[2] == other[2] or _EVERY in (one[2], other[2]))
+
+
+def _claimed(pod: Json) -> Iterator[str]:
+    """The extended resources that a claim serves."""
+    claim = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    return (str(one.get("resourceName")) for one in claim.get("requestMappings") or ())

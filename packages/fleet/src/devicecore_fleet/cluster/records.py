@@ -1,0 +1,298 @@
+"""One pod of a cluster on its node: how it begins and ends, although no container runs.
+
+Laws: The containers of a pod that is admitted count as started at once. They end when the pod is deleted or, if an
+annotation says so, after some time, as those of a Job do. The pod is shown as over only when its devices and claims are
+released, because then the scheduler gives them to another pod.
+"""
+
+import math
+import re
+from datetime import UTC, datetime
+from enum import Enum
+
+from attrs import define, field
+from devicecore_tools.node.feed import PodReport
+from devicecore_tools.node.outcome import OutcomeKind
+
+from devicecore.adapters.manifests import ManifestError
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.model import Pod, PodUid
+from devicecore.domain.objects import pod_of
+from devicecore_fleet.cluster.predicates import REQUIRED
+from devicecore_fleet.cluster.words.events import PAST_DEADLINE, Said, killing
+from devicecore_fleet.cluster.words.patches import Json
+from devicecore_fleet.cluster.words.pods import FAILED, FINAL, PENDING, RUNNING, SUCCEEDED, PodFacts
+
+RUN_FOR = "devicecore.io/run-for"
+"""The annotation that says after how long the containers of a pod end by themselves, such as `90s` or `1h30m`."""
+
+STOP_AFTER = "devicecore.io/stop-after"
+"""The annotation that says how long the containers of a deleted pod go on, at most its grace period; by default not."""
+
+MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of a pod that only shows a static pod of a kubelet. A kubelet never runs it."""
+
+_COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: by itself, by SIGTERM, by SIGKILL
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(h|ms|m|s)", re.ASCII)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy", "ports")
+_UNUSED = ("volumes", "affinity", "topologySpreadConstraints", "ephemeralContainers")
+
+
+class Step(Enum):
+    """What the engine has to do for a pod."""
+
+    NOTHING = "nothing"
+    RUN = "run the pod"
+    REPLACE = "run the pod as it is now, because more of it is known"
+    RELEASE = "release the pod"
+    COMPARE = "nothing, but the server may not show yet what is so"
+
+
+@define(eq=False)
+class PodRecord:
+    """One pod: what the server says of it, what the engine says of it, and how far its end has come."""
+
+    object: Json
+    pod: Pod | None = None
+    problem: ManifestError | None = None
+    report: PodReport | None = None
+    start_time: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+    exit_code: int = 0
+    end_at: float = math.inf
+    """When its containers end (monotonic seconds)."""
+    deleted_at: float = math.inf
+    """When its deletion was seen (monotonic seconds)."""
+    _stop_code: int = _TERMINATED
+    awaits_node: bool = False  # it may not run on the Node as it is known, so the Node is read again
+    is_given: bool = False  # to the engine
+    is_leaving: bool = False  # the engine was told to release it
+    is_released: bool = False
+    is_gone: bool = False  # from the server
+    is_deleted: bool = False  # the server was told that nothing is left of it
+    events: list[tuple[Said, datetime]] = field(factory=list)
+    last_wanted: Json | None = None
+    repeats: int = 0
+    """How often `last_wanted`, the status that was sent last, was sent again, because another writer had undone it."""
+    conflicts: int = 0  # in a row
+    is_patching: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the pod."""
+        return str(self.object["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return str(self.object["metadata"].get("namespace") or "default")
+
+    @property
+    def phase(self) -> str:
+        """The phase that the server shows."""
+        return str((self.object.get("status") or {}).get("phase") or PENDING)
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether somebody has asked the server to delete it."""
+        return bool(self.object["metadata"].get("deletionTimestamp"))
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the engine has refused it."""
+        return self.report is not None and self.report.outcome.is_refusal
+
+    @property
+    def containers(self) -> list[str]:
+        """The names of its containers."""
+        return [str(one.get("name")) for one in self.object["spec"].get("containers") or []]
+
+    def take(self, pod: Json) -> bool:
+        """Take the pod as the server has it now. Return whether `next_step` may have another answer."""
+        before, self.object = self.object, reduced(pod)
+        return _decisive(before) != _decisive(self.object)
+
+    def next_step(self, now: float, wall: datetime) -> Step:
+        """Return what the engine has to do; `now` are monotonic seconds, and `wall` is the time."""
+        if self.is_gone:
+            return Step.NOTHING if self.is_leaving else Step.RELEASE
+        if self.is_leaving:
+            return Step.COMPARE if self.is_released else Step.NOTHING
+        if self.pod is None:
+            self._read()
+        if self.is_given or self.is_deleting or self.ended is not None:
+            step = self._next_of_given(now, wall)
+            if step is Step.RELEASE or self.is_given or not self.has_run or self.pod is None:
+                return step
+            self.is_given = True  # it ran before a restart, and has not stopped yet, so it keeps its devices
+            return Step.RUN
+        if self.pod is None or self.phase in FINAL or self.awaits_node:
+            return Step.NOTHING
+        self.is_given = True
+        return Step.RUN
+
+    def _next_of_given(self, now: float, wall: datetime) -> Step:
+        if self.ended is None:
+            self.plan_end(now, wall)
+        is_over = self.ended is not None or (self.phase in FINAL and not self.is_refused)
+        if is_over or self.end_at <= now:
+            return Step.RELEASE
+        before = self.pod
+        if self.started is None and not self.is_refused:
+            self._read()
+        return Step.NOTHING if self.pod == before else Step.REPLACE  # the names of its claims may have become known
+
+    def recall(self) -> None:
+        """Take from the server how far a process before this one has come with the pod."""
+        status = self.object.get("status") or {}
+        states = [one.get("state") or {} for one in status.get("containerStatuses") or []]
+        self.start_time = _parsed(status.get("startTime"))
+        self.started = min((time for state in states if (time := _time(state, "startedAt"))), default=None)
+        if states and all("terminated" in state for state in states):
+            self.ended = max((time for state in states if (time := _time(state, "finishedAt"))), default=self.started)
+            self.exit_code = max(int(state["terminated"].get("exitCode") or 0) for state in states)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether its containers are known to run."""
+        return self.started is not None and self.ended is None
+
+    def leave(self, wall: datetime) -> list[Said]:
+        """Begin to release the pod. Return the events that a kubelet sends then."""
+        self.is_leaving = True
+        self.is_released = self.pod is None  # the engine has never seen it
+        if self.ended is not None or self.phase in FINAL:
+            return []
+        self.ended = wall
+        killed = self.containers if self.started is not None and (self.is_deleting or self.is_late) else []
+        return [*([PAST_DEADLINE] if self.is_late else []), *map(killing, killed)]
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the pod was ended because it had been active for longer than its `activeDeadlineSeconds`."""
+        allowed = self.object["spec"].get("activeDeadlineSeconds")
+        if allowed is None or self.ended is None or self.start_time is None or self.exit_code == _COMPLETED:
+            return False
+        return (self.ended - self.start_time).total_seconds() >= float(allowed)
+
+    def _read(self) -> None:
+        """Read the pod. If it cannot be read, what was read before stays."""
+        try:
+            self.pod, self.problem = pod_of(self.object), None
+        except DocumentError as error:
+            if self.problem is None or self.problem.problem != error.problem:
+                self.problem = ManifestError(f"pod {self.namespace}/{self.name}", None, error.field, error.problem)
+
+    def plan_end(self, now: float, wall: datetime) -> None:
+        """Decide when the containers end, and with which exit code."""
+        annotations = self.object["metadata"].get("annotations") or {}
+        end, code = math.inf, _COMPLETED
+        # A kubelet starts the containers of such a pod again, so the pod never ends by itself.
+        is_endless = self.object["spec"].get("restartPolicy", "Always") == "Always"
+        lasts = None if is_endless else seconds_of(annotations.get(RUN_FOR))
+        if self.started is not None and lasts is not None:
+            end = now + lasts - (wall - self.started).total_seconds()
+        allowed = self.object["spec"].get("activeDeadlineSeconds")
+        if allowed is not None and self.start_time is not None and not self.is_refused:
+            late = now + allowed - (wall - self.start_time).total_seconds()
+            end, code = min((end, code), (late, _TERMINATED))
+        if (
+            self.is_deleting
+            and (stop := self._stop_at(now, wall, seconds_of(annotations.get(STOP_AFTER)) or 0.0)) < end
+        ):
+            end, code = stop, self._stop_code
+        self.end_at, self.exit_code = end, code
+
+    def _stop_at(self, now: float, wall: datetime, goes_on: float) -> float:
+        """When the containers of the deleted pod stop. A second deletion may shorten the grace period."""
+        if self.started is None:
+            return now
+        grace = float(self.object["metadata"].get("deletionGracePeriodSeconds") or 0)
+        ends = None if self.is_given else _parsed(self.object["metadata"].get("deletionTimestamp"))
+        age = 0.0 if ends is None else max(0.0, grace + (wall - ends).total_seconds())  # of a deletion before a restart
+        self.deleted_at = min(self.deleted_at, now - age)
+        self._stop_code = _KILLED if goes_on > grace else _TERMINATED
+        return max(now, self.deleted_at + min(goes_on, grace)) if goes_on else now
+
+    def facts(self, now: datetime, host_ips: tuple[str, ...]) -> PodFacts | None:
+        """Return what is known of a pod here. Return None if nothing is to be said about it."""
+        report = self.report
+        if self.phase in FINAL or (report is None and self.ended is None):
+            return None
+        outcome = report.outcome if report is not None else None
+        is_over = self.ended is not None
+        phase, refusal, waiting = PENDING, None, {}
+        if outcome is not None and outcome.refusal is not None:
+            phase, refusal = FAILED, (outcome.refusal.reason, outcome.kubelet_message)
+        elif is_over:
+            phase = SUCCEEDED if self.exit_code == _COMPLETED and self.started is not None else FAILED
+        elif self.started is not None:
+            phase = RUNNING
+        elif outcome is not None and outcome.is_start_failure:
+            waiting = dict.fromkeys(self.containers, ("CreateContainerConfigError", outcome.kubelet_message))
+        prepared = outcome is not None and (outcome.kind is OutcomeKind.RUNS or outcome.is_start_failure)
+        return PodFacts(
+            phase=phase,
+            start_time=self.start_time or self.ended or now,
+            # A pod is shown as over when nothing is left of it, because then its devices can be given to another one.
+            has_sandbox=not self.is_released if is_over else prepared,
+            started=self.started,
+            ended=self.ended,
+            exit_code=self.exit_code,
+            health=report.health if report is not None else {},
+            waiting=waiting,
+            refusal=refusal,
+            why_ended=(PAST_DEADLINE.reason, PAST_DEADLINE.message) if self.is_late else None,
+            host_ips=host_ips,
+        )
+
+
+def uid_of(pod: Json) -> PodUid:
+    """Return the UID of a pod."""
+    return PodUid(str(pod["metadata"].get("uid") or ""))
+
+
+def _decisive(pod: Json) -> tuple[object, ...]:
+    """Return what `next_step` depends on, which the answer to a status patch seldom changes."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    fields = ("deletionTimestamp", "deletionGracePeriodSeconds", "annotations", "labels")
+    claims = (status.get("resourceClaimStatuses"), status.get("extendedResourceClaimStatus"))
+    return (*map(metadata.get, fields), pod["spec"], *claims, status.get("phase") in FINAL)
+
+
+def _time(state: Json, name: str) -> datetime | None:
+    """Return a time in the state of a container. Return None if it has none, or no text that is a time."""
+    return _parsed(next((found.get(name) for key in ("running", "terminated") if (found := state.get(key))), None))
+
+
+def _parsed(text: object) -> datetime | None:
+    """Return the time that a text says. Return None for another text."""
+    try:
+        time = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return time.replace(tzinfo=UTC) if time and not time.tzinfo else time
+
+
+def seconds_of(text: object) -> float | None:
+    """Return the seconds of a duration such as `1h30m`, `500ms` or `90`. Return None for another text."""
+    whole = text.strip() if isinstance(text, str) else ""
+    whole += "s" if whole[-1:].isdecimal() else ""
+    parts = _DURATION.findall(whole)
+    if not parts or "".join(map("".join, parts)) != whole:
+        return None
+    return float(sum(float(number) * _UNITS[unit] for number, unit in parts))
+
+
+def reduced(pod: Json) -> Json:
+    """Return a pod with what is used here: ten thousand pods with all their volumes and probes take much memory."""
+    spec = {key: value for key, value in pod["spec"].items() if key not in _UNUSED}
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    if REQUIRED in affinity:
+        spec["affinity"] = {"nodeAffinity": {REQUIRED: affinity[REQUIRED]}}
+    for part in ("containers", "initContainers"):
+        if part in spec:
+            spec[part] = [{key: one[key] for key in _CONTAINER_FIELDS if key in one} for one in spec[part] or []]
+    return {**pod, "kind": "Pod", "apiVersion": "v1", "spec": spec}

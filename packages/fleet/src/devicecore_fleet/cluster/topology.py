@@ -1,0 +1,74 @@
+"""Keeps the NodeResourceTopology of a node as its devices are.
+
+Law: the object is read before it is written, and written only if it differs. A server without the kind is asked again
+after a while, because somebody may install the CustomResourceDefinition later.
+"""
+
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+
+from devicecore.adapters.kube_api.access import ApiResource, RequestError
+from devicecore.domain.node_state import NodeState
+from devicecore.domain.topology import Topology
+from devicecore_fleet.cluster.requests import KubeApiRequests
+from devicecore_fleet.cluster.words.patches import Json
+from devicecore_fleet.cluster.words.topology import topology_object
+from devicecore_fleet.cluster.writer import Writer
+
+TOPOLOGIES = ApiResource("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies")
+
+KIND_RETRY = 300.0
+"""Seconds after which a server that does not have the kind is asked again."""
+
+_log = logging.getLogger(__name__)
+
+
+class TopologyPublisher:
+    """Publishes the NodeResourceTopology of one node.
+
+    Args:
+        node: the name of the node.
+        topology: the NUMA nodes of the machine, and how the topology manager uses them.
+        writer: takes what is to be sent to the API server.
+        uid: returns the UID of the Node, or None while it is not known.
+    """
+
+    def __init__(
+        self, node: str, topology: Topology, writer: Writer, uid: Callable[[], str | None] = lambda: None
+    ) -> None:
+        self._node = node
+        self._topology = topology
+        self._writer = writer
+        self._uid = uid
+        self._seen: tuple[NodeState, str | None] | None = None
+        self._wanted: Json = {}
+
+    def publish(self, state: NodeState) -> None:
+        """Publish a state of the device manager, if it changes anything. Return at once."""
+        uid = self._uid()
+        if self._seen is not None and state is self._seen[0] and uid == self._seen[1]:
+            return
+        self._seen = state, uid
+        wanted = topology_object(self._node, state, self._topology, uid)
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._writer.put(("topology", self._node), lambda requests: self._write(requests, wanted))
+
+    def _write(self, requests: KubeApiRequests, wanted: Json) -> float | None:
+        if (before := requests.find(TOPOLOGIES, self._node)) is None:
+            try:
+                requests.create(TOPOLOGIES, wanted)
+            except RequestError as refused:
+                if refused.status != HTTPStatus.NOT_FOUND:
+                    raise
+                _log.warning("the API server has no NodeResourceTopologies: install their CustomResourceDefinition")
+                return KIND_RETRY
+            return None
+        owners = before["metadata"].get("ownerReferences") or []
+        missing = [one for one in wanted["metadata"].get("ownerReferences") or [] if one not in owners]
+        metadata = {**before["metadata"], "ownerReferences": [*owners, *missing]}
+        changed = {name: wanted[name] for name in ("attributes", "zones")}
+        if missing or {name: before.get(name) for name in changed} != changed:
+            requests.update(TOPOLOGIES, {**before, **changed, "metadata": metadata})
+        return None

@@ -1,0 +1,83 @@
+"""Events of a node and of its pods, in the words of a kubelet.
+
+Law: an event is named after its object and the nanosecond at which it was first seen, so two events of an object at
+different times have different names. An API server takes every name.
+"""
+
+from datetime import UTC, datetime
+from uuid import NAMESPACE_DNS, uuid5
+
+from attrs import frozen
+
+from devicecore.domain.names import is_dns_subdomain
+from devicecore_fleet.cluster.words.patches import Json, written
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@frozen
+class Said:
+    """What an event says: the reason, the message, whether it is a warning, and the container that it is about."""
+
+    reason: str
+    message: str
+    is_warning: bool = False
+    container: str = ""
+
+
+STARTING = Said("Starting", "Starting kubelet.")
+PAST_DEADLINE = Said("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+
+
+def refused(reason: str, message: str) -> Said:
+    """The pod was not admitted. The message is that of the pod's status without its beginning."""
+    return Said(reason, message, is_warning=True)
+
+
+def not_prepared(problem: str) -> Said:
+    """The claims of the pod could not be prepared. The problem begins with `prepare dynamic resources`."""
+    return Said("FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {problem}", is_warning=True)
+
+
+def killing(container: str) -> Said:
+    """A container is stopped because its pod is deleted."""
+    return Said("Killing", f"Stopping container {container}", container=container)
+
+
+def event(about: Json, node: str, said: Said, now: datetime, nanoseconds: int | None = None) -> Json:
+    """Return a new event about a Node or a pod, as an API object.
+
+    Args:
+        about: the object.
+        node: the node, which is the host of the kubelet.
+        said: what the event says.
+        now: when it happened.
+        nanoseconds: the same since 1970, for the name, if it is known more exactly.
+    """
+    metadata = about["metadata"]
+    since = now - _EPOCH
+    exact = nanoseconds or (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
+    name = f"{metadata['name']}.{exact:x}"
+    if not is_dns_subdomain(name):  # too long; a kubelet takes a UUID, too (GenerateEventName)
+        name = str(uuid5(NAMESPACE_DNS, name))
+    involved = {"kind": about["kind"], "name": metadata["name"], "apiVersion": "v1"}
+    if about["kind"] == "Pod":
+        involved |= {name: metadata[name] for name in ("namespace", "uid", "resourceVersion") if name in metadata}
+    if said.container:
+        involved["fieldPath"] = f"spec.containers{{{said.container}}}"
+    return {
+        "kind": "Event",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": metadata.get("namespace", "default")},
+        "involvedObject": involved,
+        "reason": said.reason,
+        "message": said.message,
+        "source": {"component": "kubelet", "host": node},
+        "firstTimestamp": written(now),
+        "lastTimestamp": written(now),
+        "count": 1,
+        "type": "Warning" if said.is_warning else "Normal",
+        "eventTime": None,
+        "reportingComponent": "kubelet",
+        "reportingInstance": node,
+    }

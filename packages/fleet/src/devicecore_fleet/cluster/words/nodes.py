@@ -1,0 +1,199 @@
+"""The Node and its Lease, as a kubelet makes and changes them.
+
+Law: a Node that shows what is wanted is patched only when five minutes have passed since its conditions were reported.
+What others have written, such as taints, labels and conditions, stays.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from attrs import field, frozen
+
+from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.quantity import Quantity
+from devicecore_fleet.cluster.words.patches import Json, difference, with_transitions, written
+
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_SECONDS = 40
+RENEW_SECONDS = 10
+
+CLOSED_PORT = 1
+"""Where a Node says that its kubelet serves: nobody does. 0 would be 10250, where that of this machine may serve."""
+
+HEARTBEAT = timedelta(minutes=5)
+"""How often the conditions are reported if nothing changes."""
+
+NEVER = datetime.max.replace(tzinfo=UTC)
+"""When the conditions of a node without a heartbeat are reported again."""
+
+ANNOTATION = ("devicecore.io/containers", "none")
+"""What a Node says to tools: no container runs on it."""
+
+_WELL = {
+    "MemoryPressure": ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    "DiskPressure": ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    "PIDPressure": ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+}
+_NO_DEVICES = NodeStatus()
+_NO_CONTAINERS = "devicecore allocates devices on this node and reports pods, but no container runs"
+_INFO: Mapping[str, str] = {
+    **dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion", "kubeProxyVersion"), ""),
+    "osImage": "devicecore",
+    "containerRuntimeVersion": "none://0",
+    "kubeletVersion": "v1.36.2-devicecore",  # clients parse it
+    "operatingSystem": "linux",
+    "architecture": "amd64",
+}
+
+
+@frozen
+class NodeDescription:
+    """What a node is made of.
+
+    Attributes:
+        name: the name of the Node.
+        capacity: what the node has besides devices, such as `cpu`, `memory` and `pods`, as quantities.
+        allocatable: what pods may use of it, if that is less.
+        labels: further labels.
+        annotations: further annotations.
+        host_ips: its addresses.
+        taints: taints of a new Node.
+        info: fields of `nodeInfo`.
+        problem: why the node is not ready; empty if it is.
+    """
+
+    name: str
+    capacity: Mapping[str, str]
+    allocatable: Mapping[str, str] = field(factory=dict)
+    labels: Mapping[str, str] = field(factory=dict)
+    annotations: Mapping[str, str] = field(factory=dict)
+    host_ips: tuple[str, ...] = ()
+    taints: tuple[Mapping[str, str], ...] = ()
+    info: Mapping[str, str] = field(factory=dict)
+    problem: str = ""
+
+
+def node_object(node: NodeDescription, now: datetime) -> Json:
+    """Return the Node to create."""
+    arch, system = node.info.get("architecture", "amd64"), node.info.get("operatingSystem", "linux")
+    labels = {
+        f"{prefix}kubernetes.io/{name}": value
+        for prefix in ("", "beta.")
+        for name, value in (("arch", arch), ("os", system))
+    }
+    wanted = node_status(node)
+    return {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": node.name,
+            "labels": {**labels, "kubernetes.io/hostname": node.name, **node.labels},
+            "annotations": dict([ANNOTATION]) | dict(node.annotations),
+        },
+        "spec": {"taints": [dict(taint) for taint in node.taints]} if node.taints else {},
+        "status": {**wanted, "conditions": _at(with_transitions((), wanted["conditions"], now), now)},
+    }
+
+
+def node_status(node: NodeDescription, devices: NodeStatus = _NO_DEVICES) -> Json:
+    """Return the fields of the Node's status that a kubelet owns, without the times of conditions."""
+    pages = {"hugepages-1Gi": "0", "hugepages-2Mi": "0"}
+    counts = devices.capacity, devices.allocatable
+    capacity, allocatable = ({str(name): str(count) for name, count in one.items()} for one in counts)
+    status: Json = {
+        "capacity": _canonical({**pages, **node.capacity, **capacity}),
+        "allocatable": _canonical({**pages, **node.capacity, **node.allocatable, **allocatable}),
+        "conditions": _conditions(node),
+        "nodeInfo": {**_INFO, **node.info},
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": CLOSED_PORT}},
+        "addresses": [
+            *({"type": "InternalIP", "address": address} for address in node.host_ips),
+            {"type": "Hostname", "address": node.name},
+        ],
+    }
+    return status
+
+
+def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta | None = HEARTBEAT) -> Json | None:
+    """Return the patch of `nodes/status` that makes `wanted` of the Node's status. Return None if none is due.
+
+    If anything else changes, the heartbeats of all conditions are renewed, as by a kubelet. Otherwise they are when the
+    oldest is older than `heartbeat`; if that is None, they are not. Addresses of types that are not ours stay.
+    """
+    before = node.get("status") or {}
+    sizes = {part: {**(before.get(part) or {}), **wanted[part]} for part in ("capacity", "allocatable")}
+    wanted = {**wanted, **sizes}  # other writers have resources of their own
+    kinds = {one["type"] for one in wanted["addresses"]}
+    kept = [one for one in before.get("addresses") or () if one["type"] not in kinds]
+    wanted["addresses"] = [*wanted["addresses"], *kept]
+    old = before.get("conditions") or []
+    ours = {one["type"] for one in wanted["conditions"]}
+    others = [one for one in old if one["type"] not in ours]
+    conditions = with_transitions(old, wanted["conditions"], now)
+    beats = {one["type"]: one.get("lastHeartbeatTime") for one in old}
+    same = [{**one, "lastHeartbeatTime": beats.get(one["type"])} for one in conditions]
+    is_same = not difference(before, {**wanted, "conditions": [*others, *same]})
+    oldest = min((beats.get(kind) or "" for kind in ours), default="")
+    if is_same and (heartbeat is None or oldest > written(now - heartbeat)):
+        return None
+    patch = difference(before, {**wanted, "conditions": [*others, *_at(conditions, now)]})
+    if patch.pop("$setElementOrder/addresses", None):  # a Node may have two of a type, so they are replaced together
+        patch["addresses"] = [*wanted["addresses"], {"$patch": "replace"}]
+    return {"status": patch} if patch else None
+
+
+def next_report(node: Json, wanted: Json, heartbeat: timedelta | None) -> datetime | None:
+    """Return when `node_patch` has something to do even if nothing changes. Return None if that is not known."""
+    if heartbeat is None:
+        return NEVER
+    beats = {one["type"]: one.get("lastHeartbeatTime") for one in (node.get("status") or {}).get("conditions") or []}
+    try:
+        return min(datetime.fromisoformat(beats[one["type"]]) for one in wanted["conditions"]) + heartbeat
+    except (KeyError, TypeError, ValueError):  # a condition or its time is missing
+        return None
+
+
+def _canonical(sizes: Mapping[str, str]) -> dict[str, str]:
+    """The quantities as an API server writes them, so that they can be compared with what it has."""
+    return {name: str(Quantity.parse(size)) for name, size in sizes.items()}
+
+
+def _conditions(node: NodeDescription) -> list[Json]:
+    found = [_condition(kind, "False", *words) for kind, words in _WELL.items()]
+    if node.problem:
+        found.append(_condition("Ready", "False", "KubeletNotReady", node.problem))
+    else:
+        found.append(_condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
+    return [*found, _condition("ContainersRun", "False", "NoContainerRuntime", _NO_CONTAINERS)]
+
+
+def _condition(kind: str, status: str, reason: str, message: str) -> Json:
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def _at(conditions: list[Json], now: datetime) -> list[Json]:
+    return [{**one, "lastHeartbeatTime": written(now)} for one in conditions]
+
+
+# --- the Lease --------------------------------------------------------------------------------------------------------
+
+
+def lease(node: str, uid: str | None, now: datetime, before: Json | None = None) -> Json:
+    """Return the Lease to create, or `before` with a new time, to replace it.
+
+    Args:
+        node: the name of the node.
+        uid: the UID of the Node, which owns the Lease; None if it does not exist yet.
+        now: when the Lease is renewed.
+        before: the Lease as the API server has it.
+    """
+    renewed: Json = before or {
+        "kind": "Lease",
+        "apiVersion": "coordination.k8s.io/v1",
+        "metadata": {"name": node, "namespace": LEASE_NAMESPACE},
+    }
+    metadata, time = dict(renewed["metadata"]), now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if uid is not None and not metadata.get("ownerReferences"):
+        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]
+    spec = {**(renewed.get("spec") or {}), "holderIdentity": node, "leaseDurationSeconds": LEASE_SECONDS}
+    return {**renewed, "metadata": metadata, "spec": {**spec, "renewTime": time}}

@@ -1,0 +1,299 @@
+"""The status of a pod, as a kubelet reports it.
+
+Law: the status is a function of the pod and of what the node knows about it. Fields that a kubelet does not own, such
+as the conditions of other writers, stay as they are. docs/kube-api.md lists what is left out because no container runs.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from attrs import field, frozen
+
+from devicecore.domain.health import ResourceHealth
+from devicecore.domain.quantity import Quantity
+from devicecore_fleet.cluster.words.patches import Json, difference, with_transitions, written
+
+if TYPE_CHECKING:
+    from devicecore.domain.dra.health import ClaimHealth
+
+PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
+FINAL = (SUCCEEDED, FAILED)
+
+REJECTED = "Pod was rejected: "
+"""What the message of a refused pod begins with; the event has it without this."""
+
+_OURS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+_CREATING, _INITIALIZING = ("ContainerCreating", ""), ("PodInitializing", "")
+_LOST: Json = {
+    "terminated": {
+        "exitCode": 137,
+        "reason": "ContainerStatusUnknown",
+        "message": "The container could not be located when the pod was terminated",
+    }
+}
+
+
+@frozen
+class PodFacts:
+    """What a node knows about a pod of its own.
+
+    Attributes:
+        phase: what the containers amount to. A final phase is shown as soon as there is no sandbox, as by a kubelet.
+        start_time: when the node took the pod.
+        has_sandbox: whether containers can be started: the claims are prepared, and the pod is not over.
+        started: when the containers started, or None.
+        ended: when they ended, or None.
+        exit_code: that of each container.
+        health: the devices and claims of each container, as the managers' `allocated_resources_status` has them.
+        waiting: why a container waits, with a message, if it is not that containers are being created.
+        refusal: the reason and the message of a pod that was not admitted, or None.
+        why_ended: the reason and the message of a pod that its node has ended, or None.
+        host_ips: the addresses of the node.
+    """
+
+    phase: str
+    start_time: datetime
+    has_sandbox: bool = False
+    started: datetime | None = None
+    ended: datetime | None = None
+    exit_code: int = 0
+    health: "Mapping[str, Sequence[ResourceHealth | ClaimHealth]]" = field(factory=dict)
+    waiting: Mapping[str, tuple[str, str]] = field(factory=dict)
+    refusal: tuple[str, str] | None = None
+    why_ended: tuple[str, str] | None = None
+    host_ips: tuple[str, ...] = ()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing is left of the pod, and no container has started."""
+        return self.phase in FINAL and not self.has_sandbox and self.started is None
+
+
+def pod_status(pod: Json, facts: PodFacts) -> Json:
+    """Return the fields of the status that a kubelet owns. Null stands for a field that has to go.
+
+    Conditions have no `lastTransitionTime`, which `status_patch` adds.
+    """
+    spec, before = pod["spec"], pod.get("status") or {}
+    ends = facts.phase in FINAL and facts.has_sandbox
+    reason, message = (None, None) if facts.why_ended is None or ends else facts.why_ended
+    status: Json = {
+        "observedGeneration": pod["metadata"].get("generation"),
+        "phase": (RUNNING if facts.started is not None else PENDING) if ends else facts.phase,
+        "reason": reason,
+        "message": message,
+        "startTime": before.get("startTime") or written(facts.start_time),
+        **_addresses(spec, facts),
+    }
+    if facts.refusal is not None:
+        reason, message = facts.refusal
+        status |= {"phase": FAILED, "reason": reason, "message": REJECTED + message}
+        return status | (_lost(pod) if before.get("containerStatuses") else {})
+    is_over = facts.phase in FINAL or "deletionTimestamp" in pod["metadata"]
+    requests, limits = (
+        {name: str(size) for name, size in asked_of(spec, part).items()} for part in ("requests", "limits")
+    )
+    sizes = {"limits": limits, "requests": requests}
+    main, init = spec["containers"], spec.get("initContainers") or []
+    return status | {
+        "allocatedResources": requests or None,
+        "resources": {} if is_over else {name: size for name, size in sizes.items() if size},
+        "conditions": _conditions(pod, facts),
+        "containerStatuses": [_container(one, facts, has_init=bool(init)) for one in main],
+        **({"initContainerStatuses": [_init_container(one, facts, one is init[0]) for one in init]} if init else {}),
+    }
+
+
+def status_patch(pod: Json, wanted: Json, now: datetime) -> Json | None:
+    """Return the patch of `pods/status` that makes `wanted` of the pod's status. Return None if nothing has to change.
+
+    Args:
+        pod: the pod as the API server has it.
+        wanted: what `pod_status` has returned.
+        now: the time at which conditions change.
+    """
+    before = pod.get("status") or {}
+    if "conditions" in wanted:
+        old = before.get("conditions") or []
+        others = [one for one in old if one["type"] not in _OURS]
+        wanted = {**wanted, "conditions": [*others, *with_transitions(old, wanted["conditions"], now)]}
+    patch = difference(before, wanted)
+    return {"metadata": {"uid": pod["metadata"]["uid"]}, "status": patch} if patch else None
+
+
+def _addresses(spec: Json, facts: PodFacts) -> Json:
+    if not facts.host_ips:
+        return {}
+    listed = [{"ip": ip} for ip in facts.host_ips]
+    found: Json = {"hostIP": facts.host_ips[0], "hostIPs": listed}
+    if spec.get("hostNetwork") and facts.started is not None:
+        found |= {"podIP": facts.host_ips[0], "podIPs": listed}
+    return found
+
+
+# --- conditions -------------------------------------------------------------------------------------------------------
+
+
+def _conditions(pod: Json, facts: PodFacts) -> list[Json]:
+    names = [one["name"] for one in pod["spec"]["containers"]]
+    init = [one["name"] for one in pod["spec"].get("initContainers") or []]
+    initialized = _verdict("ContainersNotInitialized", "containers with incomplete status", init)
+    if facts.phase == SUCCEEDED:
+        initialized, ready = _condition(is_true=True, reason="PodCompleted"), _condition(reason="PodCompleted")
+    elif facts.phase == FAILED:
+        initialized, ready = _condition(is_true=True), _condition(reason="PodFailed")
+    elif facts.phase == RUNNING:
+        initialized = ready = _condition(is_true=True)
+    else:
+        ready = _verdict("ContainersNotReady", "containers with unready status", [*names, *_sidecars(pod["spec"])])
+    is_gated = ready["status"] == "True" and (problem := _gate(pod))
+    shown = {
+        "PodReadyToStartContainers": _condition(is_true=facts.has_sandbox),
+        "Initialized": initialized,
+        "Ready": _condition(reason="ReadinessGatesNotReady", message=problem) if is_gated else ready,
+        "ContainersReady": ready,
+        "PodScheduled": _condition(is_true=True),
+    }
+    same = {"lastProbeTime": None, "observedGeneration": pod["metadata"].get("generation")}
+    return [{**same, **condition, "type": name} for name, condition in shown.items()]
+
+
+def _condition(*, is_true: bool = False, reason: str = "", message: str = "") -> Json:
+    told = {"reason": reason, "message": message}
+    return {"status": "True" if is_true else "False"} | {name: text for name, text in told.items() if text}
+
+
+def _verdict(reason: str, message: str, names: Iterable[str]) -> Json:
+    shown = " ".join(names)
+    return _condition(reason=reason, message=f"{message}: [{shown}]") if shown else _condition(is_true=True)
+
+
+def _gate(pod: Json) -> str:
+    """Why a pod whose containers are ready is not: a readiness gate whose condition another writer has not set."""
+    known = {one["type"]: one["status"] for one in (pod.get("status") or {}).get("conditions") or []}
+    for gate in (one["conditionType"] for one in pod["spec"].get("readinessGates") or []):
+        if gate not in known:
+            return f'corresponding condition of pod readiness gate "{gate}" does not exist.'
+        if known[gate] != "True":
+            return f'the status of pod readiness gate "{gate}" is not "True", but {known[gate]}'
+    return ""
+
+
+# --- containers -------------------------------------------------------------------------------------------------------
+
+
+def _container(container: Json, facts: PodFacts, *, has_init: bool = False) -> Json:
+    name, resources = container["name"], container.get("resources") or {}
+    runs = facts.started is not None and facts.ended is None
+    status: Json = {
+        "name": name,
+        "image": container.get("image", ""),
+        "imageID": "",
+        "lastState": {},
+        "ready": runs,
+        "restartCount": 0,
+        "started": runs,
+        "state": _state(name, facts, _INITIALIZING if has_init else _CREATING),
+    }
+    if facts.started is not None:
+        shown = {part: resources[part] for part in ("limits", "requests", "claims") if resources.get(part)}
+        status["resources"] = shown
+        if resources.get("requests"):
+            status["allocatedResources"] = resources["requests"]
+    if health := [shown for one in facts.health.get(name, ()) if (shown := _health(one))["resources"]]:
+        status["allocatedResourcesStatus"] = health
+    return status
+
+
+def _state(name: str, facts: PodFacts, default: tuple[str, str]) -> Json:
+    if facts.is_lost and default is _CREATING:
+        return _LOST
+    if facts.started is None:
+        reason, message = facts.waiting.get(name, default)
+        return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
+    started = written(facts.started)
+    if facts.ended is None:
+        return {"running": {"startedAt": started}}
+    reason = "Error" if facts.exit_code else "Completed"
+    times = {"startedAt": started, "finishedAt": written(facts.ended)}
+    return {"terminated": {"exitCode": facts.exit_code, "reason": reason, **times}}
+
+
+def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  # noqa: FBT001 - one line each
+    """The status of an init container: it ends at the moment in which it starts, unless it is a sidecar.
+
+    If the pod is over and nothing has started, a kubelet has lost the first one; the others were never tried.
+    """
+    if container.get("restartPolicy") == "Always" or facts.started is None:
+        status = _container(container, facts, has_init=True)
+        return {**status, "state": _LOST} if is_first and facts.is_lost else status
+    status = _container(container, facts)
+    times = dict.fromkeys(("startedAt", "finishedAt"), written(facts.started))
+    state = {"terminated": {"exitCode": 0, "reason": "Completed", **times}}
+    return {**status, "ready": True, "started": False, "state": state}
+
+
+def _sidecars(spec: Json) -> Iterator[str]:
+    return (one["name"] for one in spec.get("initContainers") or [] if one.get("restartPolicy") == "Always")
+
+
+def _health(one: "ResourceHealth | ClaimHealth") -> Json:
+    if isinstance(one, ResourceHealth):
+        return {
+            "name": one.resource,
+            "resources": [{"health": health.value, "resourceID": id_} for id_, health in one.devices.items()],
+        }
+    return {
+        "name": one.name,
+        "resources": [
+            {
+                "health": str(device.health.value),
+                "resourceID": device.resource_id,
+                **({"message": device.message} if device.message else {}),
+            }
+            for device in one.resources
+        ],
+    }
+
+
+def _lost(pod: Json) -> Json:
+    """The containers and conditions of a pod that ran before a restart of the node, after which it was refused."""
+    status = pod["status"]
+    failed = {"Ready": "PodFailed", "ContainersReady": "PodFailed", "PodReadyToStartContainers": None}
+    statuses = [
+        one if "terminated" in one["state"] else {**one, "ready": False, "started": False, "state": _LOST}
+        for one in status["containerStatuses"]
+    ]
+    conditions = [
+        {**one, "status": "False", "reason": failed[one["type"]], "message": None} if one["type"] in failed else one
+        for one in status.get("conditions") or []
+        if one["type"] in _OURS
+    ]
+    return {"containerStatuses": statuses, "conditions": conditions}
+
+
+# --- resources --------------------------------------------------------------------------------------------------------
+
+
+def asked_of(spec: Json, part: str) -> dict[str, Quantity]:
+    """Return the sums of the `requests` or `limits` of all containers.
+
+    Containers that run at the same time count together, and an init container counts if it needs more alone.
+    """
+    alone: dict[str, Quantity] = {}
+    together: dict[str, Quantity] = {}
+    for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
+        sizes = {
+            name: Quantity.parse(str(text))
+            for name, text in ((container.get("resources") or {}).get(part) or {}).items()
+        }
+        is_init = container not in spec["containers"]
+        for name, size in sizes.items():
+            before = together.get(name, Quantity(0, size.binary))
+            total = Quantity(before.nanos + size.nanos, before.binary)
+            if is_init and container.get("restartPolicy") != "Always":
+                alone[name] = max(alone.get(name, total), total)
+            else:
+                together[name] = total
+    return {name: max(alone.get(name, size), together.get(name, size)) for name, size in (alone | together).items()}

@@ -1,0 +1,57 @@
+"""A NodeResourceTopology: which devices of a node belong to which NUMA node, for schedulers that look at that.
+
+Law: the object is a function of the manager's state. A device of several NUMA nodes counts in each of them, and one
+without NUMA nodes counts in none.
+"""
+
+from collections.abc import Iterator
+
+from devicecore.domain.model import NumaNode
+from devicecore.domain.node_state import NodeState
+from devicecore.domain.quantity import Quantity
+from devicecore.domain.topology import Topology
+from devicecore_fleet.cluster.words.patches import Json
+
+LOCAL, REMOTE = 10, 20
+"""The cost of the memory of the same NUMA node, and of another one. The firmware of most machines names these."""
+
+
+def topology_object(node: str, state: NodeState, topology: Topology, uid: str | None = None) -> Json:
+    """Return the object of a node.
+
+    Args:
+        node: the name of the node.
+        state: the state of the device manager.
+        topology: the NUMA nodes of the machine, and how the topology manager uses them.
+        uid: the UID of the Node, which then owns the object, or None.
+    """
+    policy = {"topologyManagerPolicy": topology.policy.value, "topologyManagerScope": topology.scope.value}
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+    zones = [
+        {
+            "name": f"node-{here}",
+            "type": "Node",
+            "costs": [
+                {"name": f"node-{there}", "value": LOCAL if here == there else REMOTE} for there in topology.numa_nodes
+            ],
+            "resources": list(_resources(state, here)),
+        }
+        for here in topology.numa_nodes
+    ]
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": node, **({"ownerReferences": [owner]} if uid is not None else {})},
+        "attributes": [{"name": name, "value": value} for name, value in policy.items()],
+        "zones": zones,
+    }
+
+
+def _resources(state: NodeState, numa_node: NumaNode) -> Iterator[Json]:
+    for name, resource in sorted(state.inventory.resources.items()):
+        listed = resource.report.by_numa_node.get(numa_node) if resource.report else None
+        if resource.report is None or listed is None:
+            continue
+        healthy = listed & resource.report.healthy
+        sizes = {"capacity": listed, "allocatable": healthy, "available": healthy - state.ledger.in_use(name)}
+        yield {"name": name, **{part: str(Quantity.of(len(ids), binary=False)) for part, ids in sizes.items()}}

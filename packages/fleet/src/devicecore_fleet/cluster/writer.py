@@ -1,0 +1,244 @@
+"""Writes to an API server: many keys, few threads.
+
+Laws: Of each key one job runs at a time, and only the newest that was put waits. A job that fails is tried again until
+it succeeds or is replaced. If the server does not answer or asks for a pause, nothing is sent for a while; only the
+answer to a job that was begun later and has asked the server ends that.
+"""
+
+import heapq
+import itertools
+import logging
+import math
+import random
+import threading
+import time
+from collections.abc import Callable, Hashable
+from http import HTTPStatus
+from typing import Protocol
+
+from attrs import define
+
+from devicecore.adapters.kube_api import Backoff
+from devicecore.adapters.kube_api.access import RequestError
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
+from devicecore.system.background import SupervisedThread
+from devicecore_fleet.cluster.requests import KubeApiRequests
+
+Job = Callable[[KubeApiRequests], float | None]
+"""Sends requests. Returns the seconds after which it wants to run again; None if it is done."""
+
+THREADS = 4
+"""Threads, each with a connection of its own: 50 pods a second need one or two."""
+
+_BACKOFF = Backoff(0.5, 10.0)
+_DENIED = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
+_DENIED_SECONDS = 60.0  # after a second denial: only a change of the object or of a policy helps
+_SAY_AGAIN = 60.0  # seconds after which another job of a kind is named that fails for the same reason
+_LAST_SECONDS = 2.0  # for the threads to end after their requests were ended
+
+_log = logging.getLogger(__name__)
+
+
+class Writer(Protocol):
+    """Who takes jobs."""
+
+    def put(self, key: Hashable, job: Job, *, urgent: bool = False) -> None:
+        """Run a job soon, in the place of any other of this key that has not begun. Any thread may call this.
+
+        `urgent` jobs run before all others that are due: a Lease must not wait for ten thousand pods.
+        """
+
+
+@define(eq=False)
+class _Entry:
+    key: Hashable
+    job: Job
+    urgent: bool
+    due: float
+    failures: int = 0
+    is_running: bool = False
+    is_replaced: bool = False  # while it runs
+    problem: object = None
+
+
+class ApiWriter(HasLifecycle, Writer):
+    """Runs jobs in a few threads. Use it as a context manager.
+
+    Args:
+        requests: sends the requests. This starts and stops it.
+        threads: how many jobs run at once.
+        backoff: how long to wait after a failure.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        requests: KubeApiRequests,
+        *,
+        threads: int = THREADS,
+        backoff: Backoff = _BACKOFF,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._requests = requests
+        self._backoff = backoff
+        self._clock = clock
+        self._count = threads
+        self._condition = threading.Condition()  # held while the jobs change, never during a request
+        self._entries: dict[Hashable, _Entry] = {}
+        self._queues: tuple[list[tuple[float, int, _Entry]], ...] = ([], [])  # urgent, others
+        self._order = itertools.count()
+        self._outages = 0
+        self._not_before = 0.0
+        self._failed_at = float("-inf")
+        self._problem: str | None = None
+        self._said: dict[tuple[object, ...], float] = {}
+        self._lifecycle = Lifecycle("the writer to the API server")
+        self._threads: tuple[SupervisedThread, ...] = ()
+
+    def _begin(self) -> None:
+        self._requests.start()
+        with self._condition:
+            for entry in self._entries.values():
+                if entry.is_running:  # when the last run ended
+                    entry.is_running = False
+                    self._push(entry)
+        self._threads = tuple(
+            SupervisedThread(f"devicecore-writer-{number}", self._work) for number in range(self._count)
+        )
+        for thread in self._threads:
+            thread.start()
+
+    def _end(self) -> None:
+        for thread in self._threads:
+            thread.stop(0.0)
+        with self._condition:
+            self._condition.notify_all()
+        self._requests.stop()
+        end = time.monotonic() + _LAST_SECONDS
+        for thread in self._threads:
+            thread.stop(max(0.0, end - time.monotonic()))
+
+    @property
+    def problem(self) -> str | None:
+        """Why the API server cannot be written to; None if no problem is known."""
+        return self._problem
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs are not done."""
+        return len(self._entries)
+
+    def put(self, key: Hashable, job: Job, *, urgent: bool = False) -> None:
+        """Run a job soon, in the place of any other of this key that has not begun."""
+        with self._condition:
+            entry = self._entries.get(key)
+            if entry is None:
+                entry = self._entries[key] = _Entry(key, job, urgent, self._clock())
+                self._push(entry)
+                return
+            entry.job = job
+            if entry.is_running:
+                entry.is_replaced = True
+            elif not entry.failures and entry.due > self._clock():  # it waits because it has asked for that
+                entry.due = self._clock()
+                self._push(entry)
+
+    def _push(self, entry: _Entry) -> None:
+        heapq.heappush(self._queues[0 if entry.urgent else 1], (entry.due, next(self._order), entry))
+        self._condition.notify()
+
+    def _work(self, stopping: threading.Event) -> None:
+        while not stopping.is_set():
+            with self._condition:
+                entry, seconds = self._next()
+                if entry is None:
+                    self._condition.wait(seconds)
+                    continue
+                entry.is_running, entry.is_replaced = True, False
+                job = entry.job
+            again, error = self._run(job, self._requests)
+            if stopping.is_set():
+                return
+            with self._condition:
+                self._ended(entry, again, error)
+
+    def _next(self) -> tuple[_Entry | None, float | None]:
+        """Return the next job that is due, or after how many seconds one is."""
+        now = self._clock()
+        if now < self._not_before and any(self._queues):
+            return None, self._not_before - now
+        soonest: float | None = None
+        for queue in self._queues:
+            while queue and (queue[0][2].due != queue[0][0] or queue[0][2].is_running):
+                heapq.heappop(queue)  # it was put again, with another time
+            if queue and queue[0][0] <= now:
+                return heapq.heappop(queue)[2], None
+            if queue:
+                soonest = queue[0][0] - now if soonest is None else min(soonest, queue[0][0] - now)
+        return None, soonest
+
+    def _run(self, job: Job, requests: KubeApiRequests) -> tuple[float | None, Exception | None]:
+        try:
+            return job(requests), None
+        except Exception as error:  # noqa: BLE001 - no caller would notice the end of this thread
+            return None, error
+
+    def _ended(self, entry: _Entry, again: float | None, error: Exception | None) -> None:
+        """Take the end of a job: what it has returned, or its error."""
+        now = self._clock()
+        entry.is_running = False
+        if self._requests.answered > self._failed_at:
+            self._is_well()
+        if error is None:
+            entry.failures, entry.problem = 0, None
+            if entry.is_replaced:
+                again = 0.0
+            if again is None:
+                del self._entries[entry.key]
+                return
+        else:
+            entry.failures += 1
+            delay = self._backoff.delay(entry.failures, random.random())  # noqa: S311 - no secret
+            again = max(delay, self._failed(entry, error, now))
+        entry.due = now + again
+        self._push(entry)
+
+    def _failed(self, entry: _Entry, error: Exception, now: float) -> float:
+        """Note why a job has failed. Return the seconds for which the server asked not to be called."""
+        if not isinstance(error, RequestError):
+            if entry.problem is not type(error):
+                _log.error("a request for %s failed: a bug in devicecore: %r", entry.key, error, exc_info=error)
+            entry.problem = type(error)
+            return self._backoff.maximum
+        if error.is_outage:
+            self._failed_at = time.monotonic()
+            if now >= self._not_before:
+                self._outages += 1
+                delay = self._backoff.delay(self._outages, random.random())  # noqa: S311 - no secret
+                self._not_before = now + max(delay, error.pause)
+            if self._problem is None:
+                _log.error("cannot write to the API server: %s; it is tried again until it succeeds", error)
+            self._problem = str(error)
+        else:
+            kind = error.status, error.reason
+            if entry.problem != kind and entry.failures > 1:  # the first may be a permission that is about to come
+                self._say(entry.key, error, now)
+                entry.problem = kind
+            if error.status in _DENIED and entry.failures > 1:
+                return max(error.pause, _DENIED_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - no secret
+        return error.pause
+
+    def _say(self, key: Hashable, error: RequestError, now: float) -> None:
+        """Log why a job fails. If others of its kind fail in the same way, one of them is logged a minute."""
+        what, *_ = parts = key if isinstance(key, tuple) else (key,)
+        if error.is_passing or error.status == HTTPStatus.FORBIDDEN:
+            common = what, error.status, error.reason
+            if now - self._said.get(common, -math.inf) < _SAY_AGAIN:
+                return
+            self._said[common] = now
+        _log.error("%s: %s; it is tried again until it succeeds", " ".join(map(str, parts)), error)
+
+    def _is_well(self) -> None:
+        if self._problem is not None:
+            _log.warning("the API server is written to again")
+        self._outages, self._not_before, self._problem = 0, 0.0, None

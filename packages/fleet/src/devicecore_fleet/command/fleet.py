@@ -1,0 +1,261 @@
+"""The command `devicecore fleet`, and the loop of its main thread.
+
+Law: SIGTERM or SIGINT ends the process within `END_WITHIN` seconds. Nodes and pods stay as they are on the API server.
+"""
+
+import fnmatch
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from attrs import define, field
+from devicecore_tools.command.kubelet import screen as screens
+from devicecore_tools.command.options import ExistingDirectory, address, json_option
+from devicecore_tools.command.output import print_json
+from devicecore_tools.command.signals import Signals
+
+from devicecore_fleet.command.control import FleetSocket, Order, send_command
+from devicecore_fleet.fleet.views import NodeView, Totals
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from devicecore_fleet.fleet.fleet import Fleet
+
+END_WITHIN = 10.0
+"""Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
+
+CONTROL = "DEVICECORE_FLEET"
+"""The environment variable with the path of the socket for commands."""
+
+_REST_FACTOR = 10  # with 1,000 nodes, drawing is long: the view then rests this many times as long
+_LEAST_REST = 0.2  # seconds between two pictures
+_MOST_REST = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class _RunsByDefault(click.Group):
+    """A group in which `fleet FILE` is `fleet run FILE`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert the command that is meant if the first word is none."""
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_RunsByDefault)
+def fleet() -> None:
+    """Run many nodes in one process, without machines.
+
+    Each node has the real device managers, so pods get devices, are refused, and fail as on a machine. No container
+    runs.
+
+    \b
+    $ devicecore fleet shapes dgx-h100 > fleet.yaml
+    $ devicecore fleet fleet.yaml --kubeconfig ~/.kube/config
+    $ devicecore fleet do --control fleet.sock dgx-003 unhealthy gpu-3
+    """
+
+
+_file = click.Path(path_type=Path)
+_existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@fleet.command()
+@click.argument("file", type=_existing_file)
+@click.option("--kubeconfig", type=_existing_file, help="The API server, and the rights of the fleet.")
+@click.option("--context", metavar="NAME", help="With --kubeconfig: the context, if not the current one.")
+@click.option("--in-cluster", is_flag=True, help="Use the API server and the service account of this pod.")
+@click.option(
+    "--root", type=ExistingDirectory(), help="Keep checkpoints here. Without it, a restart allocates devices anew."
+)
+@click.option("--control", type=_file, metavar="SOCKET", envvar=CONTROL, help=f"Take commands here, or at ${CONTROL}.")
+@click.option("--nodes", metavar="PATTERN", default="*", help="Show only nodes such as 'dgx-00*'.")
+@click.option(
+    "--taint/--no-taint",
+    "taints",
+    default=True,
+    show_default=True,
+    help="Keep ordinary pods away, of which nobody would see that they do not run.",
+)
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics there, for Prometheus.")
+@click.option("--metrics-host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to serve them.")
+@click.option(
+    "--node-ip", metavar="ADDRESS", callback=address, help="The address of all nodes; by default that of this machine."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each change of a node.")
+def run(
+    *,
+    file: Path,
+    control: Path | None,
+    nodes: str,
+    as_json: bool,
+    in_cluster: bool,
+    **settings: Any,  # noqa: ANN401 - the fields of FleetSettings
+) -> int:
+    """Run the nodes that FILE describes.
+
+    The nodes register at the API server, take the pods that a scheduler sends them, and report what a kubelet would.
+    On a terminal, a live view shows nodes as rows and devices as cells. SIGTERM or Ctrl-C ends the fleet: Nodes and
+    pods stay, and a fleet that starts again goes on with them.
+
+    \b
+    $ devicecore fleet run fleet.yaml --kubeconfig ~/.kube/config --root /var/lib/fleet
+    """
+    if in_cluster == (settings["kubeconfig"] is not None):
+        raise click.UsageError("name the API server by either --kubeconfig or --in-cluster.")
+    if settings["context"] is not None and settings["kubeconfig"] is None:
+        raise click.UsageError("--context needs --kubeconfig.")
+    return _run(file, control, nodes, settings, as_json=as_json)
+
+
+@fleet.command()
+@click.option(
+    "--control", type=_file, metavar="SOCKET", envvar=CONTROL, show_envvar=True, required=True, help="The fleet's."
+)
+@click.argument("nodes")
+@click.argument("words", metavar="COMMAND...", nargs=-1, required=True)
+def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
+    """Order a fault, or its end, on nodes of a fleet.
+
+    NODES is a name or a pattern such as 'dgx-*'.
+
+    \b
+    unhealthy DEVICE   healthy DEVICE        the health of a device
+    plugin-gone RESOURCE   plugin-back RESOURCE
+    driver-gone NAME   driver-back NAME
+    partition   heal                         separate the node from the API server
+    down   up   reboot                       stop and start the node
+
+    The exit status is 1 if no node can obey.
+
+    \b
+    $ devicecore fleet do --control fleet.sock 'dgx-*' plugin-gone nvidia.com/gpu
+    """
+    sentences, obeyed = send_command(control, nodes, words)
+    for sentence in sentences:
+        click.echo(sentence)
+    return 0 if obeyed else 1
+
+
+@fleet.command()
+@click.argument("name", required=False)
+@json_option
+def shapes(name: str | None, *, as_json: bool) -> int:
+    """Print a file to start from, or the names of those that there are.
+
+    \b
+    $ devicecore fleet shapes dgx-h100 > fleet.yaml
+    """
+    from devicecore_fleet.fleet.reading import shapes as known_shapes
+
+    known = known_shapes()
+    if name is not None and name not in known:
+        raise click.BadParameter(f"expected one of {', '.join(known)}, got {name!r}.", param_hint="NAME")
+    if name is not None and as_json:
+        raise click.UsageError("--json is for the names: a file is YAML.")
+    if as_json:
+        print_json(list(known))
+    else:
+        click.echo(known[name] if name is not None else "\n".join(known), nl=name is None)
+    return 0
+
+
+def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, Any], *, as_json: bool) -> int:
+    from devicecore_fleet.fleet.reading import read_fleet
+
+    description = read_fleet(file)
+    from devicecore_fleet.fleet import assembly  # not before: it needs the extra, and a mistake in the file comes first
+
+    live = not as_json and screens.is_live_terminal()
+    kind = screens.LiveScreen if live else screens.JsonLines if as_json else screens.Screen
+    # Signals first: every thread has to inherit that they are blocked.
+    with Signals(*kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
+        log_lines = last_to_first.enter_context(screens.logged(live=live))
+        running: list[Fleet] = []
+        if control is not None:  # first, so that a second fleet ends before it registers nodes
+            last_to_first.enter_context(FleetSocket(control, _ordered(running)))
+        chosen = assembly.FleetSettings(**settings)
+        started = assembly.start(description, chosen, signals.wake, last_to_first)
+        running.append(started)
+        last_to_first.callback(running.clear)
+        shown = kind()
+        last_to_first.callback(shown.close)
+        _Loop(signals, started, shown, nodes, as_json, log_lines).run()
+        _log.info("%s", signals.ended_by)
+        if shown.is_broken:
+            raise BrokenPipeError
+    return 0
+
+
+def _ordered(running: "Sequence[Fleet]") -> Order:
+    """Return what gives orders to the fleet, if one is running."""
+
+    def order(nodes: str, words: Sequence[str]) -> tuple[Sequence[str], int]:
+        for one in tuple(running):
+            answer = one.command(nodes, words)
+            return answer.sentences, answer.obeyed
+        return ["the fleet is starting or ending"], 0
+
+    return order
+
+
+@define(eq=False)
+class _Loop:
+    """What the main thread does until a signal ends the process."""
+
+    signals: Signals
+    fleet: "Fleet"
+    screen: screens.Screen
+    nodes: str
+    as_json: bool
+    log_lines: Sequence[str]
+    _shown: object = None
+    _next_show: float = 0.0
+    _printed: dict[str, NodeView] = field(factory=dict)
+
+    def run(self) -> None:
+        """Go on until a signal ends it."""
+        while not self.signals.ended_by:
+            due = self.fleet.step()
+            self._show_if_due()
+            if (self.fleet.version, tuple(self.log_lines)) != self._shown and type(self.screen) is not screens.Screen:
+                due = min(due, self._next_show)
+            arrived = self.signals.wait(max(0.0, min(due - time.monotonic(), _MOST_REST)))
+            if self.screen.handle(arrived):
+                self._shown, self._next_show = None, 0.0
+
+    def _show_if_due(self) -> None:
+        wanted = self.fleet.version, tuple(self.log_lines)
+        began = time.monotonic()
+        if type(self.screen) is screens.Screen or wanted == self._shown or began < self._next_show:
+            return
+        pictures = self._pictures(list(self.fleet.views()))
+        for picture in pictures:
+            self.screen.show(picture)
+        ended = time.monotonic()
+        rest = min(max(_LEAST_REST, _REST_FACTOR * (ended - began)), _MOST_REST)
+        self._shown, self._next_show = wanted, ended + rest
+
+    def _pictures(self, views: list[NodeView]) -> list[screens.Picture]:
+        """Return a picture of the fleet, or with --json one of each node that has changed."""
+        log_lines = tuple(self.log_lines)
+        shown = [view for view in views if fnmatch.fnmatchcase(view.name, self.nodes)]
+
+        def draw(width: int, height: int) -> "Text":
+            from devicecore_fleet.command.view import render_fleet
+
+            return render_fleet(Totals.of(views), shown, log_lines, width, height)
+
+        if not self.as_json:
+            return [screens.Picture("", draw)]
+        before, self._printed = self._printed, {view.name: view for view in shown}
+        changed = [view for view in shown if before.get(view.name) != view]
+        return [screens.Picture(json.dumps(view.as_json()), draw) for view in changed]

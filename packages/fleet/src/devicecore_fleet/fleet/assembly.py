@@ -1,0 +1,133 @@
+"""What a fleet shares: one watch, one writer, one saver, a few threads; made from settings, and started.
+
+Law: everything that is started is stopped in the reverse order, even if a later start fails.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from attrs import frozen
+from devicecore_tools.node.assembly import serve_metrics
+from devicecore_tools.node.lanes import Workers
+
+from devicecore.adapters.kube_api import SERVICE_ACCOUNT, Access
+from devicecore.adapters.kube_api.dra import KubeApiClaims
+from devicecore.domain.errors import SetUpError
+from devicecore.domain.text import foreign_text
+from devicecore.runtime.saver_thread import SaverThread
+from devicecore_fleet.cluster.addresses import addresses_of
+from devicecore_fleet.cluster.pod_watch import KubeApiPods
+from devicecore_fleet.cluster.pods import NodePods
+from devicecore_fleet.cluster.requests import KubeApiRequests
+from devicecore_fleet.cluster.writer import ApiWriter
+from devicecore_fleet.fleet.connection import ServerConnection, SharedConnection
+from devicecore_fleet.fleet.description import FleetDescription, GroupDescription
+from devicecore_fleet.fleet.fleet import Fleet
+from devicecore_fleet.fleet.slices import StoredSlices
+from devicecore_fleet.fleet.virtual_node import SharedParts
+
+WORKERS = 16
+"""Threads that read claims, and as many that wait for the disk and the sockets of nodes that have some. They end when
+idle. A server that does not answer keeps only the first busy.
+"""
+
+LOCK_NAME = ".lock"
+"""The file in the root that a fleet locks. No node has such a name."""
+
+
+@frozen
+class RootInUseError(SetUpError):
+    """Another fleet keeps its files in the directory."""
+
+    root: str
+    _text = "another fleet runs already and keeps its files in {root}: stop it, or choose another --root"
+
+
+@frozen
+class NoServiceAccountError(SetUpError):
+    """This process is in no pod, so it has no service account."""
+
+    directory: str
+    _text = "expected the service account of a pod in {directory}: outside of a pod, name a --kubeconfig"
+
+
+@frozen
+class FleetSettings:
+    """What the user of a fleet has chosen.
+
+    Attributes:
+        kubeconfig: the API server; None for the service account of this pod.
+        context: the context of the kubeconfig, if not its current one.
+        root: where nodes keep their files; None to keep them in memory.
+        taints: whether Nodes keep pods away that do not tolerate the fleet.
+        metrics_port: where to serve metrics; None for nowhere.
+        metrics_host: the address of this port.
+        node_ip: the address of all nodes; None for that of this machine.
+    """
+
+    kubeconfig: Path | None
+    context: str | None = None
+    root: Path | None = None
+    taints: bool = True
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+    node_ip: str | None = None
+
+
+def start(
+    description: FleetDescription, settings: FleetSettings, wake: Callable[[], None], last_to_first: ExitStack
+) -> Fleet:
+    """Start a fleet, and then the watch of its pods.
+
+    Raises:
+        RootInUseError: another fleet keeps its files in the root.
+        NoServiceAccountError: no kubeconfig is named, and this is no pod.
+        SetUpError: the kubeconfig cannot be used, or a directory or a socket of a node.
+        StoreError: there is an unusable checkpoint, and it cannot be set aside.
+    """
+    if settings.kubeconfig is None and not Path(SERVICE_ACCOUNT).is_dir():
+        # Else the adapter would take ~/.kube/config, perhaps of another cluster.
+        raise NoServiceAccountError(SERVICE_ACCOUNT)
+    if settings.root is not None:
+        _lock(settings.root, last_to_first)
+    access = Access(settings.kubeconfig, settings.context)
+    claims = last_to_first.enter_context(KubeApiClaims(access))
+    writer = ApiWriter(KubeApiRequests(access))
+    metrics = serve_metrics(settings.metrics_port, last_to_first, settings.metrics_host)
+    saver = SaverThread()
+    last_to_first.callback(saver.end)
+    shared = SharedParts(saver, Workers(WORKERS), Workers(WORKERS), time.monotonic, settings.root, metrics)
+    connections: dict[str, ServerConnection] = {}
+    host_ips = addresses_of(settings.node_ip)
+    stored = StoredSlices(lambda node: node in connections)
+    connection = SharedConnection(writer, claims, stored, host_ips, settings.taints)
+
+    def connect(name: str, group: GroupDescription, wake_node: Callable[[], None]) -> ServerConnection:
+        connections[name] = ServerConnection(name, group, connection, wake_node)
+        return connections[name]
+
+    fleet = Fleet(description, shared, connect, wake)
+    if metrics is not None:
+        from devicecore_fleet.fleet.metrics import FleetCollector
+
+        metrics.registry.register(FleetCollector(fleet.totals))
+    last_to_first.enter_context(writer)
+    last_to_first.enter_context(fleet)
+    gates = NodePods({name: one.gate for name, one in connections.items()})
+    pods = KubeApiPods(gates, access)
+    last_to_first.enter_context(pods)
+    return fleet
+
+
+def _lock(root: Path, last_to_first: ExitStack) -> None:
+    """Keep other fleets out of the root until the process ends, or until the stack closes."""
+    lock = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    last_to_first.callback(os.close, lock)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RootInUseError(foreign_text(str(root))) from None

@@ -1,0 +1,303 @@
+"""A fleet: the loop that runs the nodes, and what a user does to them.
+
+Laws: A node is looked at when something woke it or when a time that it named has come, and ticks once in 10 seconds.
+Ticks are spread evenly, so a fleet sends its Leases one after the other and never all at once. Nothing is polled.
+"""
+
+import fnmatch
+import heapq
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
+from typing import Protocol, TypeVar
+
+from attrs import frozen
+
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.text import counted, foreign_text
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
+from devicecore.runtime.wake_up import WakeUp
+from devicecore_fleet.fleet.commands import check_command, places_of
+from devicecore_fleet.fleet.description import FleetDescription, GroupDescription
+from devicecore_fleet.fleet.schedule import Schedule
+from devicecore_fleet.fleet.views import NodeView, Totals
+from devicecore_fleet.fleet.virtual_node import NodeLink, SharedParts, VirtualNode
+
+PERIOD = 10.0
+"""Seconds in which each node ticks once, as a kubelet renews its Lease."""
+
+REBOOT = 30.0
+"""Seconds for which a node is down that reboots."""
+
+_TOGETHER = 0.05  # seconds in which ticks are done together, so that a large fleet sleeps between them
+_MAX_ANSWERS = 20  # sentences of a command that many nodes obey
+_MAX_TIMES = 4  # times of each node in the queue, of which one counts
+
+_T = TypeVar("_T")
+
+_log = logging.getLogger(__name__)
+
+
+class NodeConnection(Protocol):
+    """What connects one node with its cluster, as long as the fleet runs."""
+
+    def link(self) -> NodeLink:
+        """Begin anew, as a kubelet does that starts."""
+
+    def tick(self) -> None:
+        """Do what is due to do for the Node and its Lease, without waiting. It is called while the node runs."""
+
+    def publish(self, driver: str, unhealthy: frozenset[str]) -> None:
+        """Show the devices of a driver, but for those that are unhealthy, in ResourceSlices."""
+
+    def cut(self, *, is_cut: bool) -> None:
+        """Separate the node from the API server, or connect it again."""
+
+
+Connect = Callable[[str, GroupDescription, Callable[[], None]], NodeConnection]
+"""Makes the connection of a node, which calls the function when there is something to do."""
+
+
+@frozen
+class FleetAnswer:
+    """What nodes say to a command, and how many obeyed."""
+
+    sentences: tuple[str, ...]
+    obeyed: int = 0
+
+
+class Fleet(HasLifecycle):
+    """Runs nodes in the thread that calls `step`. `wake`, `command` and `totals` may be called from any thread.
+
+    Args:
+        description: the nodes and the commands.
+        shared: what the nodes share.
+        connect: connects each node with the cluster.
+        wake: called from other threads when `step` has something to do.
+    """
+
+    def __init__(
+        self,
+        description: FleetDescription,
+        shared: SharedParts,
+        connect: Connect,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._clock = shared.clock
+        self._wake = wake
+        self._ready = SimpleQueue[str]()
+        self._is_ready: set[str] = set()
+        self._asked = SimpleQueue[Callable[[], None]]()
+        self._due: list[tuple[float, str]] = []
+        self._due_of: dict[str, float] = {}
+        self._cut: set[str] = set()
+        self._down: set[str] = set()
+        self._rebooting: dict[str, float] = {}  # when each comes up, unless it is told something else before
+        self._commands = description.commands
+        self._schedule = Schedule((), 0.0)
+        self._ticks = 0
+        self._began = 0.0
+        self._thread = 0  # that calls `step`
+        self._lifecycle = Lifecycle("the fleet")
+        self.connections: dict[str, NodeConnection] = {}
+        """What connects each node with the cluster, by the node's name."""
+        self.nodes: dict[str, VirtualNode] = {}
+        """The nodes by name, in the order of the file."""
+        for name, group in description.nodes():
+            self.connections[name] = connection = connect(name, group, self._waker(name))
+            self.nodes[name] = VirtualNode(name, group, shared, connection.link, self._waker(name))
+        self._order_of_ticks = tuple(self.nodes)
+        self.version: int = 0
+        """Another number than before if a view may have changed."""
+
+    def _begin(self) -> None:
+        self._began = self._clock()
+        self._schedule = Schedule(self._commands, self._began)
+        for name in self.nodes:
+            self._start(name)
+        _log.info("%s started", counted(len(self.nodes), "node"))
+
+    def _start(self, name: str) -> None:
+        connection = self.connections[name]
+        self.nodes[name].start()
+        connection.cut(is_cut=name in self._cut)
+        connection.tick()
+        for driver in self.nodes[name].group.drivers:
+            self._publish(name, str(driver.name))
+
+    def _end(self) -> None:
+        for node in self.nodes.values():
+            node.stop()
+
+    def _waker(self, name: str) -> Callable[[], None]:
+        def wake() -> None:
+            if name not in self._is_ready:
+                self._is_ready.add(name)
+                self._ready.put(name)
+                if threading.get_ident() != self._thread:  # `step` itself sees the node before it returns
+                    self._wake()
+
+        return wake
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def step(self) -> float:
+        """Do all that is due. Return when to call this again even if nothing wakes it (monotonic seconds)."""
+        self._thread = threading.get_ident()
+        while not self._asked.empty():
+            self._asked.get()()
+        for nodes, command in self._schedule.due(self._clock()):
+            self.command_now(nodes, command)
+        for name in [name for name, at in self._rebooting.items() if at <= self._clock()]:
+            self.command_now(name, ("up",))
+        for name in self._woken():
+            self._advance(name)
+        while self._due and self._due[0][0] <= self._clock():
+            at, name = heapq.heappop(self._due)
+            if self._due_of.get(name) == at:
+                self._advance(name)
+        self._tick()
+        now = self._clock()
+        if not self._ready.empty() or not self._asked.empty():
+            return now
+        due = self._due[0][0] if self._due else float("inf")
+        return min(due, self._schedule.next_due, *self._rebooting.values(), max(self._next_tick, now + _TOGETHER))
+
+    def _woken(self) -> Iterator[str]:
+        """Yield the nodes that were woken before this call."""
+        for _ in range(self._ready.qsize()):
+            name = self._ready.get()
+            self._is_ready.discard(name)  # before it is looked at, so that whatever wakes it meanwhile counts
+            yield name
+
+    def _advance(self, name: str) -> None:
+        self._due_of[name] = due = self.nodes[name].advance()
+        if due < float("inf"):
+            heapq.heappush(self._due, (due, name))
+        if len(self._due) > _MAX_TIMES * len(self.nodes):  # most are of an earlier look, and may be days ahead
+            self._due = [(at, one) for one, at in self._due_of.items() if at < float("inf")]
+            heapq.heapify(self._due)
+        self.version += 1
+
+    @property
+    def _next_tick(self) -> float:
+        return self._began + self._ticks * PERIOD / len(self._order_of_ticks)
+
+    def _tick(self) -> None:
+        now = self._clock()
+        missed = int((now - self._next_tick) / PERIOD) * len(self._order_of_ticks)
+        self._ticks += max(0, missed)  # after a pause of the machine, each node ticks once and not for each period
+        while self._next_tick <= now:
+            name = self._order_of_ticks[self._ticks % len(self._order_of_ticks)]
+            self._ticks += 1
+            if name not in self._down:
+                self.nodes[name].tick()
+                self.connections[name].tick()
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def command(self, nodes: str, command: Sequence[str], patience: float = 10.0) -> FleetAnswer:
+        """Have nodes obey, and return what they say.
+
+        Args:
+            nodes: a name, or a pattern with `*`, `?` and `[...]`.
+            command: the command.
+            patience: seconds to wait for the answers.
+        """
+        answer = self._ask(lambda: self.command_now(nodes, tuple(command)), patience)
+        late = f"the fleet has not answered within {patience:g} s; it obeys as soon as it comes to it"
+        return answer or FleetAnswer((late,))
+
+    def _ask(self, what: Callable[[], _T], patience: float) -> _T | None:
+        """Have the thread that calls `step` do something. Return its result, or None if there is none in time."""
+        answers: list[_T] = []
+        wake_up = WakeUp()
+
+        def answer() -> None:
+            answers.append(what())
+            wake_up.wake()
+
+        self._asked.put(answer)
+        self._wake()
+        return answers[0] if wake_up.wait(patience) else None
+
+    def command_now(self, pattern: str, command: tuple[str, ...]) -> FleetAnswer:
+        """Do what `command` does, in the thread that calls `step`."""
+        names = [name for name in self.nodes if fnmatch.fnmatchcase(name, pattern)]
+        if not names:
+            return FleetAnswer((f"there is no node {foreign_text(pattern, 100)}",))
+        said, obeyed = [], 0
+        for name in names:
+            problem = check_command(command, self.nodes[name].group)
+            sentence = f"node {name}: {problem or self._obey_one(name, command)}"
+            obeyed += not problem
+            said.append(sentence)
+            if not problem:
+                _log.info("%s", sentence)
+        more = [f"... and {counted(len(said) - _MAX_ANSWERS, 'more node')}"] if len(said) > _MAX_ANSWERS else []
+        self.version += 1
+        return FleetAnswer((*said[:_MAX_ANSWERS], *more), obeyed)
+
+    def _obey_one(self, name: str, command: tuple[str, ...]) -> str:
+        node = self.nodes[name]
+        match command:
+            case ["partition" | "heal"]:
+                return self._set_cut(name, is_cut=command[0] == "partition")
+            case ["down" | "reboot"]:
+                self._down.add(name)
+                self._rebooting.pop(name, None)
+                self.connections[name].cut(is_cut=True)
+                node.stop()
+                if command[0] == "reboot":
+                    self._rebooting[name] = self._clock() + REBOOT
+                return "is down" if command[0] == "down" else f"is down, and comes up in {REBOOT:g} s"
+            case ["up"]:
+                return self._come_up(name)
+            case _:
+                sentence, what = node.obey(command), command[-1]
+                changed = {what, *(provider for provider, _ in places_of(what, node.group))}
+                for driver in node.group.drivers:
+                    if driver.name in changed:
+                        self._publish(name, str(driver.name))
+                return sentence
+
+    def _come_up(self, name: str) -> str:
+        if name not in self._down:
+            return "is up"
+        self._rebooting.pop(name, None)
+        try:
+            self._start(name)
+        except DeviceCoreError as error:
+            return f"cannot start: {error}"
+        self._down.discard(name)
+        return "is up"
+
+    def _set_cut(self, name: str, *, is_cut: bool) -> str:
+        (self._cut.add if is_cut else self._cut.discard)(name)
+        if name not in self._down:
+            self.connections[name].cut(is_cut=is_cut)
+        return "is separated from the API server" if is_cut else "is connected with the API server"
+
+    def _publish(self, name: str, driver: str) -> None:
+        unhealthy = self.nodes[name].unhealthy_of(driver)
+        if unhealthy is not None:
+            self.connections[name].publish(driver, unhealthy)
+
+    # --- views --------------------------------------------------------------------------------------------------------
+
+    def views(self) -> Iterator[NodeView]:
+        """Yield the nodes as they are now. Only the thread that calls `step` may ask."""
+        for name, node in self.nodes.items():
+            yield node.view(is_cut=name in self._cut)
+
+    def totals(self, patience: float = 5.0) -> Totals | None:
+        """Have the thread that calls `step` count nodes, pods and devices.
+
+        Args:
+            patience: seconds to wait for it.
+
+        Returns:
+            The counts; None if there are none in time.
+        """
+        return self._ask(lambda: Totals.of(self.views()), patience)

@@ -1,0 +1,102 @@
+"""A gate between a node and its API server: a partition of one node, and a node that is down.
+
+Law: while the gate is closed, no request of the node is begun and no event reaches it. What the node wanted to send
+last, and what the server has said last, passes when the gate opens.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from threading import Lock
+
+from devicecore.adapters.kube_api.patches import Json
+from devicecore.domain.dra.errors import ClaimSourceError
+from devicecore.domain.dra.model import ClaimKey, ResourceClaim
+from devicecore.ports.claims import ClaimSource
+from devicecore_fleet.cluster.pods import PodReceiver
+from devicecore_fleet.cluster.requests import KubeApiRequests
+from devicecore_fleet.cluster.writer import Job, Writer
+
+
+class NodeGate(Writer, PodReceiver, ClaimSource):
+    """Stands between a node and what connects all nodes with the API server. Thread-safe.
+
+    Args:
+        writer: sends the requests of all nodes.
+        claims: reads claims for all nodes.
+        receiver: returns who takes the pods of the node.
+    """
+
+    def __init__(self, writer: Writer, claims: ClaimSource, receiver: Callable[[], PodReceiver]) -> None:
+        self._writer = writer
+        self._claims = claims
+        self._receiver = receiver
+        # Two locks, in this order: the receiver has a lock of its own, which it holds while it calls `put`.
+        self._passing = Lock()  # held while an event is handed on
+        self._lock = Lock()  # held while the jobs that wait change
+        self._is_closed = False
+        self._jobs: dict[Hashable, tuple[Job, bool]] = {}
+        self._list: Sequence[Json] | None = None
+        self._changes: dict[str, tuple[str, Json]] = {}  # the last of each pod, by UID
+
+    def close(self) -> None:
+        """Let nothing pass from now on. A request that is under way ends."""
+        with self._passing, self._lock:
+            self._is_closed = True
+
+    def open(self) -> None:
+        """Let everything pass, and first what has waited."""
+        with self._passing:
+            with self._lock:
+                self._is_closed = False
+                jobs, self._jobs = self._jobs, {}
+            listed, self._list = self._list, None
+            changes, self._changes = self._changes, {}
+            receiver = self._receiver()
+            if listed is not None:
+                receiver.listed(listed)
+            for kind, pod in changes.values():
+                receiver.seen(kind, pod)
+        for key, (job, urgent) in jobs.items():
+            self.put(key, job, urgent=urgent)
+
+    def forget_jobs(self) -> None:
+        """Forget what the node wanted to send: it begins anew."""
+        with self._lock:
+            self._jobs.clear()
+
+    def put(self, key: Hashable, job: Job, *, urgent: bool = False) -> None:
+        """Hand a job on, or keep it while the gate is closed."""
+        with self._lock:
+            if self._is_closed:
+                self._jobs[key] = job, urgent
+                return
+
+        def run(requests: KubeApiRequests) -> float | None:
+            with self._lock:
+                if self._is_closed:
+                    self._jobs.setdefault(key, (job, urgent))
+                    return None
+            return job(requests)
+
+        self._writer.put(key, run, urgent=urgent)
+
+    def listed(self, pods: Sequence[Json]) -> None:
+        """Hand a list on, or keep it in the place of all that was kept before."""
+        with self._passing:
+            if self._is_closed:
+                self._list, self._changes = pods, {}
+            else:
+                self._receiver().listed(pods)
+
+    def seen(self, kind: str, pod: Json) -> None:
+        """Hand a change on, or keep it in the place of an earlier one of the pod."""
+        with self._passing:
+            if self._is_closed:
+                self._changes[str(pod["metadata"].get("uid"))] = kind, pod
+            else:
+                self._receiver().seen(kind, pod)
+
+    def get(self, key: ClaimKey) -> ResourceClaim:
+        """Read a claim. Raises ClaimSourceError if the gate is closed, there is no such claim, or it cannot be read."""
+        if self._is_closed:
+            raise ClaimSourceError("no connection: the node is separated from the API server")
+        return self._claims.get(key)

@@ -1,0 +1,82 @@
+"""How the plugins and drivers of a virtual node reach its managers: as objects of this process, or by real sockets.
+
+Law: a plugin or driver that is connected can be disconnected by the function that `connect` returned, once.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from devicecore_tools.node.claims import NodeClaims
+
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
+from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport, serve_driver
+from devicecore.adapters.grpc_unix.watcher import PluginHandler
+from devicecore.adapters.memory import MemoryTransport
+from devicecore.adapters.memory_dra import MemoryDriverTransport
+from devicecore.domain.dra.health import ReportedHealth
+from devicecore.ports.dra_driver import DraDriver
+from devicecore.ports.drivers import DriverTransport
+from devicecore.ports.plugin import DevicePlugin
+from devicecore.ports.transport import PluginTransport
+
+Disconnect = Callable[[], object]
+Report = Callable[[Sequence[ReportedHealth]], object]
+
+
+class Machine(Protocol):
+    """Connects plugins and drivers. Its transports belong to one start of a node."""
+
+    transport: PluginTransport
+    drivers: DriverTransport
+    handler: PluginHandler | None
+
+    def connect(self, plugin: DevicePlugin) -> Disconnect:
+        """Register a plugin with the device manager, which runs."""
+
+    def connect_driver(self, driver: DraDriver) -> tuple[Disconnect, Report]:
+        """Register a driver with the DRA manager, which runs. The second function reports the health of devices."""
+
+
+class MemoryMachine(Machine):
+    """Plugins and drivers are objects, so nothing needs a thread."""
+
+    handler: PluginHandler | None = None
+
+    def __init__(self) -> None:
+        self.transport: MemoryTransport = MemoryTransport()
+        self.drivers: MemoryDriverTransport = MemoryDriverTransport()
+
+    def connect(self, plugin: DevicePlugin) -> Disconnect:
+        """Register a plugin."""
+        return self.transport.connect(plugin).disconnect
+
+    def connect_driver(self, driver: DraDriver) -> tuple[Disconnect, Report]:
+        """Register a driver."""
+        instance = self.drivers.register(driver)
+        return instance.remove, lambda devices: instance.report(*devices)
+
+
+class SocketMachine(Machine):
+    """Plugins and drivers have sockets in a directory, where those of others are found too."""
+
+    def __init__(self, root: Path, claims: NodeClaims) -> None:
+        self._plugins, self._registry, self._own = root / "device-plugins", root / "plugins_registry", root / "plugins"
+        drivers = GrpcDriverTransport()
+        self.drivers: DriverTransport = drivers
+        self.handler: PluginHandler | None = drivers.handler
+        self.transport: PluginTransport = GrpcUnixTransport(
+            self._plugins, plugins_registry=self._registry, handlers=[claims.handler]
+        )
+
+    def connect(self, plugin: DevicePlugin) -> Disconnect:
+        """Serve a plugin, which registers within a moment."""
+        return serve_plugin(plugin, self._plugins).stop
+
+    def connect_driver(self, driver: DraDriver) -> tuple[Disconnect, Report]:
+        """Serve a driver, which is found within a moment."""
+        (self._own / driver.name).mkdir(parents=True, exist_ok=True)
+        served = serve_driver(
+            driver, self._registry, endpoint=self._own / driver.name / "dra.sock", wait_for_registry=True
+        )
+        return served.stop, served.report

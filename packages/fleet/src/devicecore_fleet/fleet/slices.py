@@ -1,0 +1,204 @@
+"""The ResourceSlices of one node's drivers.
+
+Laws: what the API server shows already is not written again, as after a restart. Slices of drivers that the node does
+not have are deleted once at its start, and those of a driver that is gone when the DRA manager says so.
+"""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from threading import Lock
+
+from attrs import define, field
+
+from devicecore.adapters.kube_api.access import RequestError
+from devicecore.adapters.kube_api.patches import Json
+from devicecore.adapters.kube_api.requests import SLICES
+from devicecore.domain.dra.model import DriverName
+from devicecore.domain.dra.objects import slice_of
+from devicecore.domain.dra.slices import DevicePool, StoredSlice, canonical, changes
+from devicecore.domain.errors import DocumentError
+from devicecore.ports.slices import ResourceSlices
+from devicecore_fleet.cluster.requests import KubeApiRequests
+from devicecore_fleet.cluster.writer import Writer
+from devicecore_fleet.fleet.description import DriverDescription, GroupDescription
+
+_MAX_ATTEMPTS = 5  # in a row, if other clients write at the same time
+_AGAIN = 1.0  # seconds until the next look if the Node does not exist yet, or others keep writing
+_OVERTAKEN = (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND)
+
+
+@define(eq=False)
+class _Driver:
+    """What of a driver is to be shown; None for nothing. `attempted` is what was written last."""
+
+    description: DriverDescription
+    wanted: DevicePool | None = None
+    attempted: DevicePool | None = None
+    generation: int = 1
+    returned: dict[str, str] = field(factory=dict)
+
+
+class StoredSlices:
+    """The slices of all nodes as the API server has them when the fleet starts: one list for a thousand nodes.
+
+    Args:
+        wants: whether a node is one of the fleet.
+    """
+
+    def __init__(self, wants: Callable[[str], bool]) -> None:
+        self._wants = wants
+        self._lock = Lock()  # held during the list, so that there is only one
+        self._of_node: dict[str, list[StoredSlice]] | None = None
+        self._taken: set[str] = set()
+
+    def take(self, node: str, requests: KubeApiRequests) -> list[StoredSlice]:
+        """Return the slices of a node, and forget them here. Later calls for the node ask the server.
+
+        Raises RequestError if the server refuses or does not answer.
+        """
+        with self._lock:
+            if self._of_node is None:
+                found: dict[str, list[StoredSlice]] = {}
+                for one in map(_stored, requests.list(SLICES)):
+                    if self._wants(one.node):
+                        found.setdefault(one.node, []).append(one)
+                self._of_node = found
+            if node not in self._taken:
+                self._taken.add(node)
+                return self._of_node.pop(node, [])
+        return [_stored(one) for one in requests.list(SLICES, f"spec.nodeName={node}")]
+
+
+def _stored(body: Json) -> StoredSlice:
+    try:
+        return slice_of(body)
+    except DocumentError as error:
+        raise RequestError(f"a ResourceSlice cannot be read: {error}") from error
+
+
+class NodeSlices(ResourceSlices):
+    """Publishes and deletes the slices of a node, as a job of a writer. Thread-safe.
+
+    Args:
+        node: the node's name.
+        group: what it has.
+        jobs: sends the requests.
+        stored: what the API server has at the start.
+        uid: returns the UID of the Node; None before it exists.
+    """
+
+    def __init__(
+        self, node: str, group: GroupDescription, jobs: Writer, stored: StoredSlices, uid: Callable[[], str | None]
+    ) -> None:
+        self._node = node
+        self._jobs = jobs
+        self._stored = stored
+        self._known: dict[str, StoredSlice] | None = None  # as the server has shown them last; None to ask it
+        self._uid = uid
+        self._lock = Lock()  # held while what is wanted changes
+        self._drivers = {one.name: _Driver(one) for one in group.drivers}
+        self._wipes_others = False
+
+    def publish(self, driver: DriverName, unhealthy: frozenset[str]) -> None:
+        """Show the devices of a driver, but for those that are unhealthy."""
+        known = self._drivers[driver]
+        devices = [one for one in known.description.published(self._node) if one.name not in unhealthy]
+        self._want(driver, DevicePool(driver, self._node, self._node, devices, known.description.counters))
+
+    def delete(self, driver: DriverName | None) -> None:
+        """Delete the slices of a driver; None means the drivers that the node does not have.
+
+        Unlike after the restart of a kubelet, the slices of its own drivers stay: these publish at once.
+        """
+        if driver in self._drivers and driver is not None:
+            self._want(driver, None)
+            return
+        self._wipes_others = True
+        self._submit()
+
+    def _want(self, driver: DriverName, pool: DevicePool | None) -> None:
+        with self._lock:
+            if self._drivers[driver].wanted == pool and self._drivers[driver].attempted == pool:
+                return
+            self._drivers[driver].wanted = pool
+        self._submit()
+
+    def _submit(self) -> None:
+        self._jobs.put(("slices", self._node), self._write)
+
+    # --- the job, which one thread does at a time ---------------------------------------------------------------------
+
+    def _write(self, requests: KubeApiRequests) -> float | None:
+        """Write until the API server shows what is wanted. Return the seconds until the next attempt, if one is due."""
+        uid = self._uid()
+        if uid is None:
+            return _AGAIN
+        for _ in range(_MAX_ATTEMPTS):
+            if self._known is None:
+                self._known = {one.name: one for one in self._stored.take(self._node, requests)}
+            if not self._write_others(requests) | self._write_own(requests, uid):
+                self._wipes_others = False
+                return None
+        return _AGAIN
+
+    def _write_others(self, requests: KubeApiRequests) -> bool:
+        others = [one for one in self._shown() if one.driver not in self._drivers] if self._wipes_others else []
+        for one in others:
+            self._delete(requests, one)
+        return bool(others)
+
+    def _write_own(self, requests: KubeApiRequests, uid: str) -> bool:
+        has_written = False
+        for name, driver in self._drivers.items():
+            with self._lock:
+                wanted = driver.wanted
+            if wanted is None and driver.attempted is not None:
+                own = [one for one in self._shown() if one.driver == name]
+                for one in own:
+                    self._delete(requests, one)
+                has_written |= bool(own)
+                driver.attempted = driver.attempted if own else None
+            elif wanted is not None:
+                if driver.attempted is not None and driver.attempted != wanted:
+                    driver.generation += 1
+                    driver.returned.clear()
+                driver.attempted = wanted
+                has_written |= self._write_driver(requests, driver, wanted, uid)
+        return has_written
+
+    def _shown(self) -> list[StoredSlice]:
+        return list(self._known.values()) if self._known is not None else []
+
+    def _write_driver(self, requests: KubeApiRequests, driver: _Driver, wanted: DevicePool, uid: str) -> bool:
+        stored = self._shown()
+        needed = changes(wanted, uid, stored, least_generation=driver.generation, returned=driver.returned)
+        driver.generation = needed.generation
+        for write, bodies in ((requests.create, needed.create), (requests.update, needed.update)):
+            for body in bodies:
+                try:
+                    written = _stored(write(SLICES, dict(body)))
+                except RequestError as error:
+                    self._overtaken(error)
+                    continue
+                if self._known is not None:
+                    self._known[written.name] = written
+                sent, kept = canonical(slice_of(body).devices), canonical(written.devices)
+                if sent != kept:  # the server adds defaults, and drops fields that it does not know
+                    driver.returned[sent] = kept
+        for one in needed.delete:
+            self._delete(requests, one)
+        return bool(needed)
+
+    def _delete(self, requests: KubeApiRequests, one: StoredSlice) -> None:
+        try:
+            requests.delete(SLICES, one.name, uid=one.uid)
+        except RequestError as error:
+            self._overtaken(error)
+        if self._known is not None:
+            self._known.pop(one.name, None)
+
+    def _overtaken(self, error: RequestError) -> None:
+        """Ask the server what it has if another client was faster. Other errors are the writer's."""
+        self._known = None
+        if error.status not in _OVERTAKEN:
+            raise error

@@ -1,0 +1,321 @@
+"""One node of a fleet: the real managers, an engine, and devices that obey commands.
+
+Law: what a node has promised survives a stop: its stores are those of the next start. One thread uses a node at a time.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attrs import evolve, frozen
+from devicecore_tools.node.claims import DraParts, NodeClaims
+from devicecore_tools.node.engine import NodeEngine
+from devicecore_tools.node.feed import PodFeed, PodReporter
+from devicecore_tools.node.lanes import Workers
+
+from devicecore.adapters.file import FileStore
+from devicecore.adapters.memory import MemoryStore
+from devicecore.adapters.pod_resources import PodResourcesServer
+from devicecore.domain.dra.claims import ClaimCache
+from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
+from devicecore.domain.ledger import Ledger
+from devicecore.domain.model import Health
+from devicecore.domain.node_state import NodeState
+from devicecore.dra_manager import DraManager
+from devicecore.manager import DeviceManager
+from devicecore.plugins.simulated import SimulatedPlugin
+from devicecore.ports.claims import ClaimSource
+from devicecore.ports.dra_observer import DraObserver
+from devicecore.ports.sink import NodeStatusSink
+from devicecore.ports.slices import ResourceSlices
+from devicecore.ports.store import CheckpointStore
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
+from devicecore.runtime.saver_thread import SaverThread
+from devicecore.system.directories import make_directory
+from devicecore_fleet.fleet.commands import check_command, places_of
+from devicecore_fleet.fleet.description import GroupDescription
+from devicecore_fleet.fleet.driver import RememberedClaims, VirtualDriver
+from devicecore_fleet.fleet.machine import Disconnect, Machine, MemoryMachine, Report, SocketMachine
+from devicecore_fleet.fleet.views import NodeView, ProviderView, cell_of
+
+if TYPE_CHECKING:
+    from devicecore.adapters.prometheus import PrometheusMetrics
+
+_log = logging.getLogger(__name__)
+
+
+@frozen
+class NodeLink:
+    """What connects a node with its cluster: pods in, reports and the node's status out, claims and ResourceSlices.
+
+    `observe` is called with the state of devices when it may have changed.
+    """
+
+    feed: PodFeed
+    reporter: PodReporter
+    sink: NodeStatusSink
+    claims: ClaimSource
+    slices: ResourceSlices
+    observe: Callable[[NodeState], None] = lambda _: None
+
+
+@frozen
+class SharedParts:
+    """What the nodes of a fleet share.
+
+    Attributes:
+        saver: saves what no call waits for.
+        readers: threads that wait for the API server.
+        workers: threads that wait for a disk or a socket.
+        clock: monotonic seconds.
+        root: where nodes keep their files, each in a directory of its name; None to keep them in memory.
+        metrics: measures the managers of all nodes together; None to measure nothing.
+    """
+
+    saver: SaverThread
+    readers: Workers
+    workers: Workers
+    clock: Callable[[], float]
+    root: Path | None = None
+    metrics: "PrometheusMetrics | None" = None
+
+
+class VirtualNode(HasLifecycle):
+    """A node that is not a machine. After a stop, a start continues with what was saved.
+
+    Args:
+        name: the node's name.
+        group: what it has.
+        shared: what all nodes of the fleet share.
+        link: connects it with the cluster, once for each start.
+        wake: called from any thread when the node has something to do.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        group: GroupDescription,
+        shared: SharedParts,
+        link: Callable[[], NodeLink],
+        wake: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.group = group
+        self._shared = shared
+        self._link = link
+        self._wake = wake
+        self._directory = None if group.directory is None else Path(str(group.directory).replace("{node}", name))
+        self._checkpoint, self._claims_file = _stores(self._directory or (shared.root and shared.root / name))
+        self._plugins = {str(one.resource): SimulatedPlugin(one.resource, one.devices) for one in group.plugins}
+        self._unhealthy: dict[str, frozenset[str]] = {str(one.name): frozenset() for one in group.drivers}
+        self._away: set[str] = set()  # resources and drivers that are gone until they are told to come back
+        self._connected: dict[str, Disconnect] = {}
+        self._report_health_of: dict[str, Report] = {}
+        self._machine: Machine = MemoryMachine()
+        self._drivers: dict[str, VirtualDriver] = {}
+        self._closing = ExitStack()
+        self._lifecycle = Lifecycle(f"node {name}")
+        self._manager: DeviceManager | None = None
+        self._observe: Callable[[NodeState], None] = lambda _: None
+        self._looked_at: NodeState | None = None  # by `advance`
+        self._claims: NodeClaims | None = None
+        self._viewed, self._viewed_version = NodeView(name, is_up=False, is_cut=False, providers=()), object()
+        self.engine: NodeEngine | None = None
+        """The engine while the node runs."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started, and not been stopped since."""
+        return self._lifecycle.is_running
+
+    def _begin(self) -> None:
+        link = self._link()
+        self._observe = link.observe
+        known = RememberedClaims(link.claims)
+        engine = self._start_managers(link, known)
+        self._drivers = {str(one.name): VirtualDriver(one, self.name, known, self._cache) for one in self.group.drivers}
+        for provider in (*self._plugins, *self._drivers):
+            if provider not in self._away:
+                self._connect(provider)
+        self.engine = engine
+        self._wake()
+
+    def _start_managers(self, link: NodeLink, known: RememberedClaims) -> NodeEngine:
+        shared = self._shared
+        # Plugins in memory answer at once. Only what waits for a disk, a socket or a server needs a thread.
+        in_memory = self._directory is None and shared.root is None
+        quick = Workers(0) if in_memory else shared.workers
+        self._claims = claims = NodeClaims(
+            partial(self._dra, known, link),
+            self._wake,
+            workers=shared.readers,  # a claim is read from the server
+            release_workers=quick,
+            clock=shared.clock,
+        )
+        if self._directory is None:
+            self._machine = MemoryMachine()
+        else:
+            self._directory.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self._directory)
+            self._machine = SocketMachine(self._directory, claims)
+        self._manager = manager = DeviceManager(
+            self._machine.transport,
+            self._checkpoint,
+            link.sink,
+            pods=link.feed,
+            metrics=shared.metrics,
+            topology=self.group.topology,
+            clock=shared.clock,
+            saver=shared.saver,
+        )
+        engine = NodeEngine(
+            manager, link.feed, claims, self._wake, reporter=link.reporter, workers=quick, clock=shared.clock
+        )
+        self._closing.callback(engine.stop)
+        engine.start()
+        if self.group.drivers or self._directory is not None:
+            claims.start()
+        if self._directory is not None:
+            socket = self._directory / "pod-resources" / "kubelet.sock"
+            server = PodResourcesServer(socket, engine.snapshot, sweep=manager.update_allocated_devices)
+            server.start()
+            self._closing.callback(server.stop)
+        return engine
+
+    def _cache(self) -> ClaimCache:
+        manager = self._claims.manager if self._claims is not None else None
+        return manager.claims if manager is not None else ClaimCache()
+
+    def _end(self) -> None:
+        self.engine = None
+        closing, self._closing = self._closing, ExitStack()
+        for provider in tuple(self._connected):
+            closing.callback(self._disconnect, provider)
+        closing.close()
+
+    def _dra(self, known: RememberedClaims, link: NodeLink, observer: DraObserver) -> DraParts:
+        manager = DraManager(
+            self._machine.drivers,
+            known,
+            self._claims_file,
+            pods=link.feed,
+            slices=link.slices,
+            metrics=self._shared.metrics,
+            observers=(observer,),
+            clock=self._shared.clock,
+            saver=self._shared.saver,
+        )
+        return DraParts(manager, self._machine.handler, ExitStack(), deletes_slices=True)
+
+    # --- what the fleet's loop calls ----------------------------------------------------------------------------------
+
+    def advance(self) -> float:
+        """Do what there is to do. Return when to call this again even if nothing wakes the node (monotonic seconds)."""
+        engine = self.engine
+        if engine is None:
+            return float("inf")
+        is_complete = engine.poll()
+        engine.advance()
+        if self._manager is not None:
+            self._looked_at = self._manager.state
+            self._observe(self._looked_at)
+        return engine.next_due if is_complete else self._shared.clock()
+
+    def tick(self) -> None:
+        """See that time has passed. Call it every 10 seconds."""
+        if self.engine is None or self._manager is None:
+            return
+        self.engine.tick()
+        if self._manager.state is not self._looked_at:  # a plugin of somebody else has reported other devices
+            self._wake()
+
+    def view(self, *, is_cut: bool = False) -> NodeView:
+        """Return what is shown of the node. Of a node that does not run, this is what it had before."""
+        engine = self.engine
+        version = (engine and engine.version, frozenset(self._away), tuple(self._unhealthy.values()))
+        if version != self._viewed_version:
+            self._viewed_version = version
+            providers = tuple(chain(self._plugin_views(), self._driver_views()))
+            pods = engine.phases if engine is not None else self._viewed.pods
+            self._viewed = NodeView(self.name, self.is_running, is_cut, providers, pods)
+        return evolve(self._viewed, is_up=self.is_running, is_cut=is_cut)
+
+    def _plugin_views(self) -> Iterator[ProviderView]:
+        ledger = self._manager.state.ledger if self._manager is not None else Ledger()
+        for provider, plugin in self._plugins.items():
+            held = ledger.in_use(plugin.resource)
+            devices = [
+                (device.id, cell_of(is_healthy=device.health is Health.HEALTHY, is_held=device.id in held))
+                for device in plugin.devices()
+            ]
+            yield ProviderView(provider, provider not in self._away, tuple(devices))
+
+    def _driver_views(self) -> Iterator[ProviderView]:
+        claims = self._cache().claims.values()
+        for driver in self.group.drivers:
+            provider, unhealthy = str(driver.name), self._unhealthy[str(driver.name)]
+            held = {one.name for claim in claims for one in claim.drivers.get(driver.name) or ()}
+            devices = [(name, cell_of(is_healthy=name not in unhealthy, is_held=name in held)) for name in driver.names]
+            yield ProviderView(provider, provider not in self._away, tuple(devices))
+
+    def obey(self, command: tuple[str, ...]) -> str:
+        """Change devices, plugins or drivers. Return a sentence that says what was done, or why nothing was."""
+        if problem := check_command(command, self.group):
+            return problem
+        self._wake()
+        word, what = command[0], command[-1]
+        if word in ("unhealthy", "healthy"):
+            self._set_health(what, is_healthy=word == "healthy")
+            return f"{what} is {word}"
+        self._away = self._away | {what} if word.endswith("-gone") else self._away - {what}
+        if what in self._away:
+            self._disconnect(what)
+        elif self.engine is not None and what not in self._connected:
+            self._connect(what)
+        return f"{what} is {'gone' if what in self._away else 'back'}"
+
+    def unhealthy_of(self, driver: str) -> frozenset[str] | None:
+        """Return the unhealthy devices of a driver, which it does not offer. Return None if the driver is gone."""
+        return None if driver in self._away else self._unhealthy[driver]
+
+    # --- devices ------------------------------------------------------------------------------------------------------
+
+    def _connect(self, provider: str) -> None:
+        if provider in self._plugins:
+            self._connected[provider] = self._machine.connect(self._plugins[provider])
+            return
+        driver = self._drivers[provider]
+        self._connected[provider], self._report_health_of[provider] = self._machine.connect_driver(driver)
+        self._report_health(provider)
+
+    def _disconnect(self, provider: str) -> None:
+        self._report_health_of.pop(provider, None)
+        disconnect = self._connected.pop(provider, None)
+        if disconnect is not None:
+            disconnect()
+
+    def _set_health(self, device: str, *, is_healthy: bool) -> None:
+        for provider, name in places_of(device, self.group):
+            if provider in self._plugins:
+                self._plugins[provider].set_health(name, Health.HEALTHY if is_healthy else Health.UNHEALTHY)
+            else:
+                before = self._unhealthy[provider]
+                self._unhealthy[provider] = before - {name} if is_healthy else before | {name}
+                self._report_health(provider)
+
+    def _report_health(self, provider: str) -> None:
+        if provider in self._report_health_of:
+            self._report_health_of[provider](self._drivers[provider].health(self._unhealthy[provider]))
+
+
+def _stores(directory: Path | None) -> tuple[CheckpointStore, CheckpointStore]:
+    """Return the stores of the two managers: files in a directory, or memory if there is none."""
+    if directory is None:
+        return MemoryStore(), MemoryStore()
+    plugins = directory / "device-plugins"
+    plugins.mkdir(parents=True, exist_ok=True)
+    return FileStore.in_directory(plugins), FileStore(directory / CLAIMS_NAME)

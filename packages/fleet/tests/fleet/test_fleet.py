@@ -1,0 +1,190 @@
+"""A fleet on the API server for tests: pods, faults, and what a restart keeps."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from devicecore_fleet.fleet.metrics import FleetCollector
+from devicecore_tools.testing.api_server import LocalApiServer
+from tests.fleet.world import FILE, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with LocalApiServer() as server:
+        made = World(server, tmp_path)
+        yield made
+        made.close()
+
+
+def test_at_rest_a_node_sends_its_lease_and_nothing_else(world: World) -> None:
+    fleet = world.start()
+    world.until(world.is_settled)
+    node = world.server.get("Node", "n-1")
+    assert node["metadata"]["labels"]["devicecore.io/fleet"] == "true"
+    assert "devicecore.io/virtual" in [taint["key"] for taint in node["spec"]["taints"]]
+    world.until(lambda: Counter(one.verb for one in world.server.requests)["watch"] == 1)
+    before = len(world.server.requests)
+    for connection in world.fleet.connections.values():
+        connection.tick()
+    world.until(lambda: len(world.server.requests) == before + 2)
+    for virtual in world.fleet.nodes.values():
+        virtual.tick()
+    world.until(lambda: all(view.is_up for view in world.fleet.views()))
+    assert Counter(f"{one.verb} {one.resource}" for one in world.server.requests[before:]) == {"update leases": 2}
+    assert threading.active_count() < 30
+    assert list(FleetCollector(lambda: fleet.totals(0)).collect()) == [], "only the loop may count"
+    with ThreadPoolExecutor(1) as scrape:
+        counted = scrape.submit(lambda: list(FleetCollector(fleet.totals).collect()))
+        world.until(counted.done)
+    samples = {(one.name, *one.labels.values()): one.value for metric in counted.result() for one in metric.samples}
+    assert samples["devicecore_fleet_nodes", "up"] == 2
+    assert samples["devicecore_fleet_devices", "example.com/gpu", "free"] == 8
+
+
+def test_pods_get_devices_are_refused_and_go(world: World) -> None:
+    world.start()
+    world.pod("three", gpus=3)
+    world.until(lambda: world.phase("three") == "Running")
+    assert world.devices("three") == dict.fromkeys(["gpu-0", "gpu-1", "gpu-2"], "Healthy")
+    world.pod("two", gpus=2)
+    world.until(lambda: world.phase("two") == "Failed")
+    assert world.server.get("Pod", "two")["status"]["reason"] == "UnexpectedAdmissionError"
+    world.server.delete("Pod", "three")
+    world.until(lambda: world.names() == ["two"])
+    world.pod("four", gpus=4)
+    world.until(lambda: world.phase("four") == "Running")
+
+
+@pytest.mark.parametrize("has_sockets", [False, True])
+def test_a_claim_gets_its_device_once_and_its_health_is_shown(world: World, directory: Path, has_sockets: bool) -> None:
+    world.start(file=FILE + (f"  directory: {directory}/{{node}}" if has_sockets else ""))
+    world.until(world.is_settled)
+    assert world.offered("n-0") == ["nic-0", "nic-1"]
+    world.give("first", "nic-1")
+    world.until(lambda: world.phase("first") == "Running")
+    world.give("second", "nic-1")
+    world.until(lambda: [one for one in world.server.objects("Event") if "is prepared for" in one["message"]])
+    assert world.phase("second") == "Pending"
+    world.fleet.command_now("n-0", ("unhealthy", "nic-1"))
+    world.until(lambda: "Unhealthy" in world.devices("first").values() and world.offered("n-0") == ["nic-0"])
+
+
+def test_faults_change_what_the_cluster_sees(world: World) -> None:
+    fleet = world.start()
+    world.until(world.is_settled)
+    world.pod("a", gpus=1)
+    world.until(lambda: world.phase("a") == "Running")
+    assert fleet.command_now("n-*", ("unhealthy", "gpu-0")).obeyed == 2
+    world.until(lambda: world.allocatable() == "3" and world.devices("a") == {"gpu-0": "Unhealthy"})
+    fleet.command_now("n-0", ("plugin-gone", "example.com/gpu"))
+    world.until(lambda: world.allocatable() == "0")
+    fleet.command_now("n-0", ("plugin-back", "example.com/gpu"))
+    world.until(lambda: world.allocatable() == "3")
+    fleet.command_now("n-0", ("partition",))
+    world.pod("b", gpus=1)
+    world.pod("c", "n-1", gpus=1)
+    world.until(lambda: world.phase("c") == "Running")
+    before = world.server.get("Lease", "n-0", "kube-node-lease")
+    fleet.connections["n-0"].tick()
+    fleet.connections["n-1"].tick()
+    last = len(world.server.requests)
+    world.until(lambda: [one for one in world.server.requests[last - 1 :] if one.resource == "leases"])
+    assert world.server.get("Lease", "n-0", "kube-node-lease") == before
+    assert world.phase("b") == "Pending"
+    fleet.command_now("n-0", ("heal",))
+    world.until(lambda: world.phase("b") == "Running")
+    assert fleet.command_now("n-7", ("heal",)).sentences == ("there is no node n-7",)
+    assert fleet.command_now("n-0", ("unhealthy", "gpu-9")).obeyed == 0
+
+
+def test_a_node_comes_up_after_a_reboot_unless_told_to_stay_down(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devicecore_fleet.fleet.fleet.REBOOT", 0.01)
+    fleet = world.start()
+    assert fleet.command_now("n-*", ("reboot",)).obeyed == 2
+    fleet.command_now("n-0", ("down",))
+    world.until(lambda: [view.state for view in fleet.views()] == ["down", "up"])
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_a_node_that_was_down_keeps_the_devices_of_its_pods(world: World, tmp_path: Path, on_disk: bool) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    fleet = world.start(root if on_disk else None)
+    for number in range(3):
+        world.pod(f"p{number}")
+        world.until(lambda number=number: world.phase(f"p{number}") == "Running")  # type: ignore[misc]  # mypy: a default for a captured loop variable
+    world.server.delete("Pod", "p1")
+    world.until(lambda: world.names() == ["p0", "p2"])
+    fleet.command_now("n-0", ("down",))
+    world.server.delete("Pod", "p0")
+    world.pod("p3")
+    world.until(lambda: [view.state for view in fleet.views()] == ["down", "up"])
+    fleet.command_now("n-0", ("up",))
+    world.until(lambda: world.names() == ["p2", "p3"] and world.phase("p3") == "Running")
+    assert world.devices("p2") == {"gpu-2": "Healthy"}
+    held = [cell.value for view in fleet.views() for _, cell in view.providers[0].devices if view.name == "n-0"]
+    assert sorted(held) == ["free", "free", "held", "held"]
+
+
+def test_a_fleet_that_starts_again_writes_nothing_that_is_there(world: World, tmp_path: Path) -> None:
+    world.start(tmp_path)
+    world.until(world.is_settled)
+    for number in range(3):
+        world.pod(f"p{number}")
+    world.until(lambda: all(world.phase(f"p{number}") == "Running" for number in range(3)))
+    before = {name: world.devices(name) for name in world.names()}
+    world.closing.close()
+    last = len(world.server.requests)
+    fleet = world.start(tmp_path)
+    world.until(
+        lambda: all(node.view().pods.get("Running") == 3 for name, node in fleet.nodes.items() if name == "n-0")
+    )
+    world.until(lambda: len([one for one in world.server.requests[last:] if one.resource == "leases"]) >= 4)
+    world.pod("p3")
+    world.until(lambda: world.phase("p3") == "Running")
+    assert {name: world.devices(name) for name in before} == before
+    assert {id_ for name in world.names() for id_ in world.devices(name)} == {"gpu-0", "gpu-1", "gpu-2", "gpu-3"}
+    written = {f"{one.verb} {one.resource}" for one in world.server.requests[last:]}
+    assert not {"create resourceslices", "update resourceslices", "delete pods"} & written
+
+
+def test_what_happens_while_the_server_is_away_is_told_afterwards(world: World) -> None:
+    fleet = world.start()
+    world.until(world.is_settled)
+    world.pod("before")
+    world.until(lambda: world.phase("before") == "Running")
+    world.server.stop()
+    fleet.command_now("n-0", ("unhealthy", "gpu-0"))
+    world.until(lambda: fleet.nodes["n-0"].view().providers[0].devices[0][1].value == "held and unhealthy")
+    world.pod("meanwhile")
+    world.server.delete("Pod", "before")
+    world.server.start()
+    world.until(lambda: world.names() == ["meanwhile"] and world.phase("meanwhile") == "Running")
+    assert world.devices("meanwhile") == {"gpu-1": "Healthy"}
+    world.until(lambda: world.allocatable() == "3")
+
+
+def test_a_node_forgets_claims_that_are_released_and_times_of_earlier_looks(world: World) -> None:
+    fleet = world.start()
+    world.until(world.is_settled)
+    world.give("claims", "nic-1")
+    world.until(lambda: world.phase("claims") == "Running")
+    node = fleet.nodes["n-0"]
+    remembered = node._drivers["nic.example.com"].claims._read  # noqa: SLF001 - memory is shown nowhere else
+    assert len(remembered) == 1
+    world.server.delete("Pod", "claims")
+    world.until(lambda: not remembered)
+    metadata = {"name": "long", "annotations": {"devicecore.io/run-for": "24h"}}
+    spec = {"nodeName": "n-0", "restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
+    world.server.create({"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec})
+    world.until(lambda: world.phase("long") == "Running")
+    for _ in range(50):
+        node._wake()  # noqa: SLF001 - as a pod or a plugin does
+        fleet.step()
+    times = fleet._due  # noqa: SLF001 - as above
+    assert max(times) == (max(at for at, _ in times), "n-0")
+    assert len(times) <= 4 * len(fleet.nodes)

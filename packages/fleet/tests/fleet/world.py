@@ -1,0 +1,119 @@
+"""A fleet on the API server for tests, whose loop is the thread of the test."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import yaml
+from devicecore_fleet.fleet import assembly
+from devicecore_fleet.fleet.fleet import Fleet
+from devicecore_fleet.fleet.reading import parse_fleet
+from devicecore_tools.testing.api_server import LocalApiServer
+
+FILE = """
+nodes:
+- name: n-{number}
+  count: 2
+  numaNodes: 2
+  plugins:
+  - {resource: example.com/gpu, devices: 4}
+  drivers:
+  - name: nic.example.com
+    sharedCounters: [{name: lanes, counters: {lanes: 4}}]
+    devices:
+    - {name: "nic-{number}", count: 2, numa: [0, 1], consumesCounters: [{counterSet: lanes, counters: {lanes: 2}}]}
+"""
+PATIENCE = 30.0
+
+
+MANIFEST = Path(__file__).parents[4] / "docs" / "fleet" / "fleet.yaml"
+
+
+def permitted() -> set[tuple[str, str]]:
+    """The verbs and resources that the role of the manifest has."""
+    roles = [one for one in yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8")) if one["kind"] == "ClusterRole"]
+    rules = [rule for role in roles for rule in role["rules"]]
+    return {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
+
+
+class World:
+    """A fleet whose loop is the thread of the test."""
+
+    def __init__(self, server: LocalApiServer, directory: Path) -> None:
+        self.server = server
+        self.kubeconfig = server.kubeconfig(directory / "kubeconfig")
+        self.woken = threading.Event()
+        self.closing = ExitStack()
+
+    def close(self) -> None:
+        """Stop the fleet, and check that it asked for nothing that the role of the manifest does not allow."""
+        self.closing.close()
+        asked = {(one.verb, one.resource) for one in self.server.requests}
+        assert asked <= permitted(), asked - permitted()
+
+    def start(self, root: Path | None = None, file: str = FILE) -> Fleet:
+        settings = assembly.FleetSettings(self.kubeconfig, root=root)
+        self.fleet = assembly.start(parse_fleet(file, "fleet.yaml"), settings, self.woken.set, self.closing)
+        return self.fleet
+
+    def until(self, condition: Callable[[], object], *, but: Callable[[], object] = lambda: "") -> None:
+        """Run the fleet until something is true."""
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end, but()
+            self.woken.clear()
+            due = self.fleet.step()
+            self.woken.wait(max(0.0, min(due - time.monotonic(), 0.05)))
+
+    def pod(self, name: str, node: str = "n-0", gpus: int = 1, claim: str = "") -> str:
+        container: dict[str, Any] = {"name": "main", "image": "none"}
+        spec: dict[str, Any] = {"nodeName": node, "containers": [container]}
+        if claim:
+            spec["resourceClaims"] = [{"name": "nic", "resourceClaimName": claim}]
+            container["resources"] = {"claims": [{"name": "nic"}]}
+        else:
+            container["resources"] = {"limits": {"example.com/gpu": str(gpus)}}
+        made = self.server.create({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name}, "spec": spec})
+        return str(made["metadata"]["uid"])
+
+    def phase(self, name: str) -> str:
+        return str(self.server.get("Pod", name)["status"].get("phase"))
+
+    def devices(self, name: str) -> dict[str, str]:
+        """The devices that the status of a pod shows, with their health."""
+        (container,) = self.server.get("Pod", name)["status"].get("containerStatuses") or [{}]
+        rows = container.get("allocatedResourcesStatus") or []
+        return {one["resourceID"]: one["health"] for row in rows for one in row.get("resources", ())}
+
+    def allocatable(self, node: str = "n-0") -> str | None:
+        found = (self.server.get("Node", node).get("status") or {}).get("allocatable") or {}
+        return found.get("example.com/gpu")
+
+    def is_settled(self) -> bool:
+        nodes = {node["metadata"]["name"]: node for node in self.server.objects("Node")}
+        slices = self.server.objects("ResourceSlice")
+        leases = self.server.objects("Lease", "kube-node-lease")
+        has_devices = all(self.allocatable(name) == "4" for name in nodes)
+        return len(slices) == 4 and len(leases) == len(nodes) == 2 and has_devices
+
+    def offered(self, node: str) -> list[str]:
+        """The devices in the slices of a node."""
+        slices = [one["spec"] for one in self.server.objects("ResourceSlice") if one["spec"]["nodeName"] == node]
+        return sorted(device["name"] for one in slices for device in one.get("devices", ()))
+
+    def give(self, name: str, device: str) -> None:
+        """Create a pod and its claim, which has a device of n-0."""
+        spec = {"devices": {"requests": [{"name": "nic", "exactly": {"deviceClassName": "nic"}}]}}
+        version = {"kind": "ResourceClaim", "apiVersion": "resource.k8s.io/v1"}
+        self.server.create({**version, "metadata": {"name": name}, "spec": spec})
+        uid = self.pod(name, claim=name)
+        result = {"request": "nic", "driver": "nic.example.com", "pool": "n-0", "device": device}
+        users = [{"resource": "pods", "name": name, "uid": uid}]
+        status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": users}
+        self.server.change("ResourceClaim", name, lambda one: one.update(status=status))
+
+    def names(self, node: str = "n-0") -> list[str]:
+        return sorted(one["metadata"]["name"] for one in self.server.objects("Pod") if one["spec"]["nodeName"] == node)
