@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 PEERS = ROOT / "peers"
 INSIDE = PEERS / "_inside"
 KUBERNETES = "k8s.io/kubernetes"
-OURS = ("oracle",)  # the programs whose source is in `peers/`
+OURS = ("oracle", "cri")  # the programs whose source is in `peers/`
 TOOLS = {
     "etcd": "go.etcd.io/etcd/server/v3",
     **{
@@ -155,7 +155,9 @@ def link_flags(version: str) -> str:
     """What Kubernetes' own build says to its programs of their version."""
     major, minor, _ = version.split(".", 2)
     values: Mapping[str, str] = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
-    return " ".join(["-s -w", *(f"-X k8s.io/component-base/version.{name}={text}" for name, text in values.items())])
+    packages = ("k8s.io/client-go/pkg/version", "k8s.io/component-base/version")
+    flags = [f"-X {package}.{name}={text}" for package in packages for name, text in values.items()]
+    return " ".join(["-s -w", *flags])
 
 
 def build(version: str, names: Iterable[str]) -> None:

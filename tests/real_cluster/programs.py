@@ -17,10 +17,9 @@ from typing import Self, TypeVar
 
 from attrs import define, field, frozen
 
-T = TypeVar("T")
+from tools.make_peers import default_version, program
 
-DEFAULT_VERSION = "1.37.2"
-"""The version of Kubernetes that is compared with, unless the variable KUBERNETES names another."""
+T = TypeVar("T")
 
 _GRACE = 10.0  # seconds to end after SIGTERM
 _LOOK_AGAIN = 0.1  # seconds between two looks at something that sends no event
@@ -48,27 +47,21 @@ class Programs:
 
     @classmethod
     def built(cls) -> Self:
-        """Find what `make peers` has built. PEERS names another directory, and KUBERNETES another version."""
-        version = os.environ.get("KUBERNETES") or DEFAULT_VERSION
-        named = os.environ.get("PEERS")
-        return cls(version, Path(named) if named else cache() / version)
+        """Find what `make peers` has built. The variable KUBERNETES names another version."""
+        version = os.environ.get("KUBERNETES") or default_version()
+        return cls(version, program("kubelet", version).parent)
 
     def check(self, names: Iterable[str]) -> None:
         """Raise RealClusterError if one of the programs is missing."""
         missing = [name for name in names if not (self.directory / name).is_file()]
         if missing:
-            go = "" if shutil.which("go") else " It needs Go, which is not on the PATH."
+            go = "" if shutil.which("go") else " It needs Go, which is not on PATH: https://go.dev/dl/"
             raise RealClusterError(f"not in {self.directory}: {', '.join(missing)}. Run `make peers` first.{go}")
 
     def path(self, name: str) -> str:
         """Return the path of a program. Raise RealClusterError if it is missing."""
         self.check([name])
         return str(self.directory / name)
-
-
-def cache() -> Path:
-    """Return the directory of `make peers`, which has a folder for each version."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "devicecore" / "peers"
 
 
 def free_port() -> int:
