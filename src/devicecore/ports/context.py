@@ -2,7 +2,7 @@
 
 Law: leaving the context stops it, even if the block has failed; the failure of the block is not suppressed.
 
-`docs/design.md` has the rule ("Starting and stopping"), `devicecore.testing.contracts.lifecycle` the checks, and
+`docs/maintain/managers.md` has the rule ("Starting and stopping"), `devicecore.testing.contracts.lifecycle` the checks, and
 `devicecore.runtime.lifecycle` what implements it once.
 """
 

@@ -2,7 +2,7 @@
 
 A call through the event loop is handed from thread to thread four times. A direct call has a socket of its own and is
 handed over twice: to a thread that waits for the answer, and back. That saves half as much as a bare call costs
-(docs/design.md).
+(docs/maintain/decisions.md).
 
 Laws: a direct call reaches the process that serves the socket file at which the connection was made, or nothing is
 sent and the call goes through the event loop. No caller's thread calls gRPC, because an interrupt may leave the lock of

@@ -1,4 +1,4 @@
-"""The contract of everything that starts and stops (docs/design.md, "Starting and stopping").
+"""The contract of everything that starts and stops (docs/maintain/managers.md, "Starting and stopping").
 
 Law: what runs takes threads, descriptors, processes and files between its start and its stop, and at no other time.
 """
