@@ -18,7 +18,7 @@ _LIST = Path(__file__).parent / "data" / "public_names.txt"
 _DOCS = Path(__file__).parents[1] / "docs"
 
 GUIDES = (
-    *("test-your-plugin", "dra-fixtures", "faults", "kube-api", "policies", "maintain/simulation"),
+    *("test-your-plugin", "dra-fixtures", "faults", "kube-api", "policies"),
     *("write-an-adapter", "write-a-driver", "write-a-plugin"),
 )
 """The guides whose blocks make one program each."""
@@ -61,4 +61,4 @@ def _import(
 if __name__ == "__main__":
     for name in GUIDES:
         blocks = PYTHON.findall((_DOCS / f"{name}.md").read_text(encoding="utf-8"))
-        Path(sys.argv[1], f"{Path(name).name.replace('-', '_')}.py").write_text("\n".join(blocks), encoding="utf-8")
+        Path(sys.argv[1], f"{name.replace('-', '_')}.py").write_text("\n".join(blocks), encoding="utf-8")
