@@ -2,8 +2,8 @@
 
 Law: leaving the context stops it, even if the block has failed; the failure of the block is not suppressed.
 
-`docs/maintain/managers.md` has the rule ("Starting and stopping"), `devicecore.testing.contracts.lifecycle` the checks, and
-`devicecore.runtime.lifecycle` what implements it once.
+`docs/maintain/managers.md` has the rule ("Starting and stopping"), `devicecore.testing.contracts.lifecycle` the checks,
+and `devicecore.runtime.lifecycle` what implements it once.
 """
 
 from abc import ABC, abstractmethod
