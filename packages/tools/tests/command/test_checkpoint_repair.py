@@ -186,6 +186,26 @@ def test_repair_drops_entries_of_pods_that_are_gone_or_ended(devicecore: Run, tw
     ]
 
 
+@pytest.mark.parametrize(
+    ("uids", "why"),
+    [
+        ((), "it is empty"),
+        (("uid-2",), "it has the pods of one namespace only"),
+        (("uid-8", "kube-system"), "has none of"),
+    ],
+)
+def test_repair_takes_no_pod_for_gone_because_a_part_of_the_list_lacks_it(
+    devicecore: Run, two_owners: str, tmp_path: Path, uids: tuple[str, ...], why: str
+) -> None:
+    new, items = tmp_path / "new", json.loads(pods(*((uid, "Running") for uid in uids)))
+    for item in items["items"]:
+        item["metadata"]["namespace"] = "kube-system" if item["metadata"]["uid"] == "kube-system" else "default"
+    ran = devicecore("checkpoint", "repair", "--pods", "-", two_owners, str(new), stdin=json.dumps(items))
+    assert (ran.returncode, why in ran.stderr, "--force" in ran.stderr, new.exists()) == (1, True, True, False)
+    forced = ("checkpoint", "repair", "--force", "--pods", "-", two_owners, str(new))
+    assert devicecore(*forced, stdin=json.dumps(items)).returncode == 0
+
+
 def test_repair_writes_nothing_if_the_pods_cannot_be_read(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
     new = tmp_path / "new"
     for text in ("", "{", '{"kind":"Node"}', "[]"):

@@ -230,7 +230,12 @@ def test_text_from_outside_plays_no_tricks_on_a_terminal(file: Path, capsys: Cap
 
 
 def test_pods_may_come_from_standard_input(devicecore: Run, file: Path) -> None:
-    pods = {"kind": "PodList", "items": [{"metadata": {"uid": "u-9", "name": "x"}}]}
+    named = (("u-1", "default", "Failed"), ("u-9", "kube-system", "Running"))
+    items = [
+        {"metadata": {"uid": uid, "name": "x", "namespace": namespace}, "status": {"phase": phase}}
+        for uid, namespace, phase in named
+    ]
+    pods = {"kind": "PodList", "items": items}
     ran = devicecore("doctor", "--checkpoint", str(file), "--pods", "-", "--json", stdin=json.dumps(pods))
     assert {row["state"] for row in json.loads(ran.stdout)["devices"] if row["container"]} == {"stale"}
 
@@ -306,6 +311,13 @@ def test_the_guide_lists_each_finding_with_its_title_its_patience_and_its_issue(
     guide = (ROOT / "docs" / "read-a-node.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([\w-]+)` \| (.*) \| (\S+) s \| \[.*\]\((.*)\) \|$", guide, re.MULTILINE)
     assert rows == [(one.code, one.title, f"{one.patience:g}", one.issue) for one in CHECKS]
+
+
+def test_each_finding_and_a_source_that_is_not_read_have_a_rule() -> None:
+    rules = (ROOT / "docs" / "doctor" / "alerts.yaml").read_text(encoding="utf-8")
+    codes = [code for found in re.findall(r'findings\{code=~"([^"]+)"\}', rules) for code in found.split("|")]
+    assert sorted(codes) == sorted(one.code for one in CHECKS)
+    assert set(re.findall(r'source_read\{source=~"([^"]+)"\}', rules)[0].split("|")) <= {one.value for one in Source}
 
 
 def test_help_says_what_is_read_and_what_the_exit_status_means(devicecore: Run) -> None:

@@ -110,10 +110,20 @@ def test_the_output_of_doctor_is_a_description(place: Path, capsys: Capsys) -> N
 
 def test_devices_of_pods_that_are_gone_are_free(place: Path, capsys: Capsys) -> None:
     (place / "three.yaml").write_text(POD % 3)
-    (place / "pods.json").write_text('{"kind": "List", "items": []}')
+    ended = {
+        "metadata": {"name": "a", "namespace": "default", "uid": "u-1"},
+        "spec": {"containers": []},
+        "status": {"phase": "Failed"},
+    }
+    proxy = {"metadata": {"name": "proxy", "namespace": "kube-system", "uid": "u-2"}, "status": {"phase": "Running"}}
+    (place / "pods.json").write_text(json.dumps({"kind": "List", "items": [ended, proxy]}))
     assert fits(place, "three.yaml", "checkpoint") == 1
-    assert fits(place, "three.yaml", "checkpoint", options=("--pods", str(place / "pods.json"))) == 0
-    capsys.readouterr()
+    options = ("--pods", str(place / "pods.json"))
+    assert fits(place, "three.yaml", "checkpoint", options=options) == 0
+    for items, why in (([], "it is empty"), ([ended], "it has the pods of one namespace only")):
+        (place / "pods.json").write_text(json.dumps({"kind": "List", "items": items}))
+        fits(place, "three.yaml", "checkpoint", options=options)
+        assert f"the list of pods is not complete: {why}" in capsys.readouterr().err
     assert fits(place, "three.yaml", "checkpoint", options=("--pods", str(place))) == 2
     assert f"--pods: {place}: Is a directory" in capsys.readouterr().err
 

@@ -140,7 +140,7 @@ CLEAN = Look(
             {GPU: {device: numa_nodes_of(device) for device in GPUS}, NIC: dict.fromkeys(NICS, ())},
         ),
     ),
-    Reading.of("pods.json", PODS),
+    Reading[tuple[PodSeen, ...]]("pods.json", PODS, "", is_whole=True),
     Reading.of("node.json", NodeSeen("n1", "v1.36.2", {GPU: 8, NIC: 4}, {GPU: 8, NIC: 4})),
     Reading.of("plugins", (plugin("gpu.sock", GPUS), plugin("nic.sock", NICS))),
     Reading.of("/etc/cdi", CdiSeen((CdiSpec("/etc/cdi", "nic.json", "example.com/nic", ("0", "1")),))),
@@ -207,7 +207,7 @@ def with_prepared(look: Look, device: PreparedDeviceSeen, uid: str) -> Look:
 
 
 def with_pods(look: Look, *pods: PodSeen) -> Look:
-    return evolve(look, pods=Reading.of("pods.json", pods))
+    return evolve(look, pods=evolve(Reading.of("pods.json", pods), is_whole=True))
 
 
 def with_entries(look: Look, *more: Entry) -> Look:
@@ -352,6 +352,19 @@ def slices_missing(look: Look) -> Look:
     look = evolve(look, sockets=Reading.of("plugins", sockets("gpu.sock", "nic.sock", registry=registry)))
     allocated = AllocatedClaimSeen("default/tpu", (key,), ("uid-serve",), is_local=True)
     return evolve(look, allocations=Reading.of("resourceclaims.json", (*(look.allocations.value or ()), allocated)))
+
+
+def node_not_ready(look: Look) -> Look:
+    """The container runtime is down, so the kubelet says that the Node is not Ready."""
+    return with_node(look, evolve(node_of(look), ready="False", why_not_ready="KubeletNotReady: runtime is down"))
+
+
+def held_not_published(look: Look) -> Look:
+    """The driver publishes its device under another name, and a pod holds the old one."""
+    assert look.slices.value is not None
+    kept = tuple(one for one in look.slices.value if one.key != RDMA)
+    look = with_prepared(look, PreparedDeviceSeen("default/link", *RDMA), "uid-serve")
+    return evolve(look, slices=Reading.of("slices.json", (*kept, PublishedDeviceSeen(RDMA[0], RDMA[1], "rdma-1"))))
 
 
 def plugin_gone(look: Look) -> Look:

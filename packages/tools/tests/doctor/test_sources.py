@@ -908,8 +908,8 @@ def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest
         nodes, shared = document["nodes"], document["devices_of_several_nodes"]
         assert main(arguments) == 1
     findings = [(one["name"], [found["code"] for found in one["findings"]]) for one in nodes]
-    assert findings == [("n1", ["plugin-gone"]), ("n2", []), ("n3", ["kubelet-gone"])]
-    assert "n2: 0 findings" in capsys.readouterr().out
+    assert findings == [("n1", ["plugin-gone"]), ("n2", ["node-not-ready"]), ("n3", ["kubelet-gone"])]
+    assert "The Node is not Ready: none: none." in capsys.readouterr().out
     # Each device is listed once, so that the report does not become as large as nodes times slices.
     published = [[row["device"] for row in one["devices"] if row["pool"]] for one in nodes]
     assert published == [["gpu-0", "gpu-n1"], ["gpu-n2"], []]

@@ -84,7 +84,7 @@ class CleanSteps(Steps):
             read_checkpoint(str(file)),
             looks.Reading.of("", looks.SocketsSeen(kubelet=True, plugins=tuple(str(one) for one in world.instances))),
             looks.Reading.of("", self._api(Snapshot(world.node, active))),
-            looks.Reading.of("", pods),
+            evolve(looks.Reading.of("", pods), is_whole=True),
             looks.Reading.of("", looks.NodeSeen("n", "v1.36.2", counts(status.capacity), counts(status.allocatable))),
             looks.Reading.of("", tuple(self._plugins())),
             claims=looks.Reading.of("", looks.ClaimsSeen(pods={"default/extended": tuple(map(str, world.specs))})),

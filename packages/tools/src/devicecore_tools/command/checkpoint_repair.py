@@ -5,6 +5,7 @@ written.
 """
 
 import codecs
+from collections.abc import Sequence
 
 import click
 
@@ -12,16 +13,19 @@ from devicecore.domain.checkpoint import decode, encode, judge
 from devicecore.domain.errors import MalformedCheckpointError, UnreadableReceiptError
 from devicecore.domain.model import Receipt
 from devicecore.domain.text import foreign_text
-from devicecore_tools.checkpoint.repair import Repaired, repaired
+from devicecore_tools.checkpoint.repair import DropReason, Repaired, repaired
 from devicecore_tools.checkpoint.salvage import Salvaged, salvage
 from devicecore_tools.command.checkpoint_claims import is_claims_file
 from devicecore_tools.command.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
 from devicecore_tools.command.node_sources import given_pods
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import MAX_VALUE, complain, print_json
+from devicecore_tools.doctor.look import PodSeen
+from devicecore_tools.doctor.precedence import why_incomplete
 
 _COMMAND = "devicecore checkpoint repair"
 _UNDECIDED = 1
+_OR = "Name all pods of the node, with those of kube-system, or add --force"
 
 
 @click.command()
@@ -41,7 +45,12 @@ _UNDECIDED = 1
     help="All pods of the node: a file of what the kubelet's /pods or `kubectl get pods -A -o json` prints. Entries of "
     "other pods, and of pods that have ended, are dropped. - is standard input.",
 )
-@click.option("--force", is_flag=True, help="Overwrite NEWFILE if it exists. FILE itself is never overwritten.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Overwrite NEWFILE if it exists; FILE itself is never overwritten. Drop entries also if PODS may not have all "
+    "pods of the node.",
+)
 @click.argument("file", type=PLACE)
 @click.argument("new_file", metavar="NEWFILE", type=PLACE)
 def repair(
@@ -64,6 +73,9 @@ def repair(
     both are listed, nothing is written, and the exit status is 1. Find out which pod really has the device, then name
     it with --keep. The other pod keeps its other devices. Delete it before the kubelet starts, because its containers
     may still use the device.
+
+    A list of pods that is empty, of one namespace only, or has none of the pods of FILE shows of no pod that it is
+    gone. Nothing is written then, and the exit status is 1, unless you add --force.
 
     The exit status is also 1 if nothing of FILE can be read. If the checksum was wrong, somebody or something changed
     the data after the kubelet wrote it: compare it with what runs on the node before you use it.
@@ -92,13 +104,16 @@ def repair(
     if not found.unreadable and not decode(blob).valid and not (found.data.entries or found.data.registered_devices):
         problem = "it has no entries, no registered devices and no right checksum, so it may not be a checkpoint at all"
         return _refused(file, problem, as_json=as_json)
-    pods = None if pods_file is None else _uids(pods_file)
+    listed = None if pods_file is None else given_pods(pods_file).value or ()
+    pods = None if listed is None else _living(listed)
     known = {entry.pod_uid for entry in found.data.entries or () if pods is None or entry.pod_uid in pods}
     if unknown := sorted(set(keep) - known):
         given = "" if pods is None else ", or the pod is not in --pods or has ended"
         raise click.UsageError(f"--keep {unknown[0]}: no entry of {file} is of a pod with this UID{given}.")
     lost = ["a byte-order mark, with which a kubelet reads nothing"] * (blob != marked) + lost_fields(blob)
     result = repaired(found.data, _is_readable, pods=pods, keep=keep)
+    if listed is not None and not force and (why := _why_not_gone(listed, found, result)):
+        return _refused(file, f"{pods_file} does not show that pods are gone, because {why}. {_OR}", as_json=as_json)
     if not result.undecided:
         write_new(new_file, encode(result.data, max(found.format, 1)))
     if as_json:
@@ -116,14 +131,16 @@ def _refused(file: str, problem: str, *, as_json: bool) -> int:
     return _UNDECIDED
 
 
-def _uids(pods_file: str) -> set[str]:
-    """Return the UIDs under which a kubelet may know the pods in a file. Pods that have ended are left out."""
-    return {
-        uid
-        for seen in given_pods(pods_file).value or ()
-        if not seen.has_ended
-        for uid in (seen.pod.uid, *seen.other_uids)
-    }
+def _living(pods: Sequence[PodSeen]) -> set[str]:
+    """Return the UIDs under which a kubelet may know pods. Pods that have ended are left out."""
+    return {uid for seen in pods if not seen.has_ended for uid in (seen.pod.uid, *seen.other_uids)}
+
+
+def _why_not_gone(pods: Sequence[PodSeen], found: Salvaged, result: Repaired) -> str:
+    """Return why a list does not show that the pods are gone whose entries would be dropped; empty if it does."""
+    ended = {uid for seen in pods if seen.has_ended for uid in (seen.pod.uid, *seen.other_uids)}
+    dropped = {one.pod for one in result.dropped if one.reason is DropReason.POD_GONE}
+    return why_incomplete(pods, {one.pod_uid for one in found.data.entries or ()}) if dropped - ended else ""
 
 
 def _is_readable(answer: bytes) -> bool:

@@ -175,6 +175,9 @@ def _node(
             f"{place}: expected a kubelet's directory, a checkpoint or a description, got none of them: {problem}"
         )
     facts = Facts(look if pods.value is None else evolve(look, pods=pods))
+    if pods.value is not None and facts.pods.why_incomplete:
+        why = f"the list of pods is not complete: {facts.pods.why_incomplete}. Holders that it lacks keep their devices"
+        complain("devicecore fits", f"warning: {why}")
     return trial_node(place, facts, topology, ClaimTrial.of_record(sources.documents))
 
 

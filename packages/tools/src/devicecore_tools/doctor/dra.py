@@ -26,8 +26,8 @@ from devicecore_tools.doctor.precedence import CLAIM, KubeletNow, Owner, OwnerSt
 Left = Mapping[tuple[str, str], int]
 """What is left of each counter of a pool."""
 
-_REGISTRATION = "-reg.sock"
-_SHORT_NAME = re.compile(r"dra-[0-9a-z]+-reg\.sock")  # kubelets' helpers from 1.37 on leave out the driver's name
+_DRIVER = "DRAPlugin"  # the type that a driver answers
+_OF_STORAGE = re.compile(r"(^|[.-])csi[.-]")  # sockets of CSI drivers, which are on each node
 
 
 class DriverPresence(Enum):
@@ -152,7 +152,7 @@ def _why_not_free(look: Look, kubelet: KubeletNow, pods: Pods) -> str:
         if reading.value is None:
             return f"the {what} were not read: {reading.problem}"
     if not pods.is_complete:
-        return "the pods were not read, or the list lacks pods that the kubelet lists"
+        return f"the list of pods is not complete: {pods.why_incomplete}"
     known = {one.claim for one in look.allocations.value or () if one.devices}
     lost = sorted({f"{one.namespace}/{one.claim}" for one in look.pod_resources.value.claimed} - known)
     return (
@@ -256,7 +256,9 @@ def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims:
 def _driver_states(look: Look, drivers: Iterable[str]) -> tuple[Mapping[str, DriverPresence], frozenset[str]]:
     """Return the state of each driver, and those that have ended and left a socket.
 
-    A socket is a driver's if its name begins with the driver's.
+    A socket is a driver's if its process says so. If it was not asked, it is a driver's if its name begins with the
+    driver's, and any driver's otherwise, because a kubelet takes a socket of any name. A kubelet forgets the health of
+    the devices of a driver that ends.
     """
     known = sorted(drivers)
     sockets = look.sockets.value
@@ -265,13 +267,18 @@ def _driver_states(look: Look, drivers: Iterable[str]) -> tuple[Mapping[str, Dri
     own: dict[str, list[bool | None]] = {driver: [] for driver in known}
     anybodys = False
     for name in sockets.registry:
-        served = sockets.served.get(f"plugins_registry/{name}")
+        path = f"plugins_registry/{name}"
+        served = sockets.served.get(path)
+        kind, said = sockets.named.get(path, ("", ""))
         base = name.rpartition("/")[2]
-        driver = next((one for one in _prefixes(base) if one in own), None)
-        if driver is not None:
+        driver = said if kind else next((one for one in _prefixes(base) if one in own), None)
+        if driver in own and kind in {"", _DRIVER}:
             own[driver].append(served)
-        elif _SHORT_NAME.fullmatch(base) or not base.endswith(_REGISTRATION):
+        elif not kind and not _OF_STORAGE.search(base):
             anybodys = anybodys or served is not False
+    for driver, _, _ in (key for key, told in (look.health.value or {}).items() if told not in {"", "unknown"}):
+        if not own.get(driver, [True]):
+            own[driver].append(True)
     states = {driver: _state(served, anybodys=anybodys) for driver, served in own.items()}
     return states, frozenset(one for one, state in states.items() if state is DriverPresence.GONE and own[one])
 

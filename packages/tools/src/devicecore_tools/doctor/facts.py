@@ -14,7 +14,7 @@ from devicecore.domain.model import NO_TOPOLOGY
 from devicecore_tools.doctor.claims import ClaimedHardware
 from devicecore_tools.doctor.dra import DraDevices
 from devicecore_tools.doctor.look import Look
-from devicecore_tools.doctor.plugins import PluginSockets
+from devicecore_tools.doctor.plugins import Absence, PluginSockets, absences
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, Pods, kubelet_state, why_not_free
 
 Answer = TypeVar("Answer")
@@ -51,7 +51,10 @@ def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[str, Mapping[str, tup
 
 @frozen
 class Facts:
-    """The values, each made of the look and of those above it. `not_free` says why no device of a resource is free."""
+    """The values, each made of the look and of those above it. `not_free` says why no device of a resource is free.
+
+    `absent` says why the kubelet has nothing of a resource.
+    """
 
     look: Look
     pods: Pods = _asked(Pods.of)
@@ -60,6 +63,7 @@ class Facts:
     lists: Lists = _asked(Lists.of)
     numa_nodes: Mapping[str, Mapping[str, tuple[int, ...]]] = _asked(_numa_nodes)
     sockets: PluginSockets = _asked(PluginSockets.of)
+    absent: Mapping[str, Absence] = _asked(absences)
     claimed: ClaimedHardware = _asked(ClaimedHardware)
     dra: DraDevices = _asked(DraDevices.of)
     not_free: Mapping[str, str] = _asked(why_not_free)

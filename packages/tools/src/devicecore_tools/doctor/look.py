@@ -60,6 +60,7 @@ class Reading(Generic[Value]):
         problem: why there is no value; empty if there is one.
         notes: what could not be read of a source that was read otherwise, one sentence each.
         is_whole: whether it has the objects of all namespaces. This is not known of a file.
+        is_recorded: whether it is a record's, so that it was whole unless the record says otherwise.
     """
 
     place: str = ""
@@ -67,6 +68,7 @@ class Reading(Generic[Value]):
     problem: str = NOT_GIVEN
     notes: tuple[str, ...] = ()
     is_whole: bool = False
+    is_recorded: bool = False
 
     @classmethod
     def of(cls, place: str, value: Value, notes: tuple[str, ...] = ()) -> "Reading[Value]":
@@ -105,13 +107,16 @@ class SocketsSeen:
 
     `registry` also has the sockets of CSI and DRA drivers. Paths are relative to the directory that was read.
     `served` says whether a process listens, by the path relative to the kubelet's root; a socket that could not be
-    tried is not in it.
+    tried is not in it. `named` has what a process answered that was asked who it is: the type of plugin and its name,
+    which is empty of a device plugin in the kubelet's own directory. `silent` has why one has not answered.
     """
 
     kubelet: bool = False
     plugins: tuple[str, ...] = ()
     registry: tuple[str, ...] = ()
     served: Mapping[str, bool] = field(factory=dict)
+    named: Mapping[str, tuple[str, str]] = field(factory=dict)
+    silent: Mapping[str, str] = field(factory=dict)
 
 
 @frozen
@@ -353,14 +358,29 @@ class PodSeen:
 class NodeSeen:
     """The parts of a Node object that concern devices: extended resources only.
 
-    `is_silent` says that the API server has not heard of its kubelet for some 40 s or more.
+    Attributes:
+        name: its name.
+        kubelet_version: of the kubelet that wrote it.
+        capacity: how many devices of each resource the kubelet knows.
+        allocatable: how many of them are healthy.
+        ready: the status of the condition Ready; empty if there is none. `Unknown` means that the API server has not
+            heard of the kubelet for some 40 s or more.
+        why_not_ready: reason and message of that condition.
+        machine: machineID and bootID of the machine; empty if not known.
     """
 
     name: str = ""
     kubelet_version: str = ""
     capacity: Mapping[str, int] = field(factory=dict)
     allocatable: Mapping[str, int] = field(factory=dict)
-    is_silent: bool = False
+    ready: str = ""
+    why_not_ready: str = ""
+    machine: tuple[str, str] = ("", "")
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the API server has not heard of the kubelet."""
+        return self.ready == "Unknown"
 
 
 @frozen

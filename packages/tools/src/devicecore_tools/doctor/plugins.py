@@ -1,16 +1,20 @@
-"""Which plugins are missing: what their sockets, their answers and the kubelet's lists say together.
+"""Why there is nothing of a resource: what sockets, plugins' answers and the kubelet's lists say together.
 
-Law: a plugin is called gone only if no socket at which a process listens can be its.
+Laws: this is decided here only, for `doctor`, `why` and `fits`. A plugin is called gone only if no socket at which a
+process listens can be its, or if a process has left its socket and the kubelet has lost the devices since the last
+report.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 
 from attrs import frozen
 
-from devicecore.domain.model import Health
-from devicecore_tools.doctor.look import NOBODY_LISTENS, Look
+from devicecore_tools.doctor.findings import name, names
+from devicecore_tools.doctor.look import NOBODY_LISTENS, Look, Source
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, is_requested
+
+NumaNodes = Mapping[str, Mapping[str, tuple[int, ...]]]
 
 _DIRECTORY = "device-plugins/"
 _REGISTRY = "plugins_registry/"
@@ -68,17 +72,153 @@ def is_driver(socket: str) -> bool:
 class WhyAbsent(Enum):
     """Why a kubelet has no healthy device of a resource."""
 
+    NEVER = "no plugin of it has registered"
+    AWAITED = "its plugin has not registered again since the kubelet started"
     GONE = "its plugin is gone"
-    SICK = "its plugin reports them as unhealthy"
+    SICK = "its plugin reports all of its devices as unhealthy"
+    EMPTY = "its plugin lists no devices"
     UNKNOWN = "its plugin is gone, has not registered since the kubelet started, or reports all of them as unhealthy"
 
 
-def absence(pods: Pods, sockets: PluginSockets, resource: str) -> WhyAbsent:
-    """Return why the kubelet has no healthy device of a resource, as far as sockets and pods say."""
+_WARNINGS = {
+    WhyAbsent.NEVER: "no plugin of {} has registered: a kubelet gives none of it to any pod",
+    WhyAbsent.AWAITED: "the plugin of {} is missing: the kubelet has just started, and gives none of it to any pod "
+    "until the plugin has registered again",
+    WhyAbsent.GONE: "the plugin of {} is missing: the kubelet gives none of it to any pod until the plugin has "
+    "registered",
+    WhyAbsent.SICK: "the plugin of {} reports its devices as unhealthy: the kubelet gives none of them to any pod",
+    WhyAbsent.EMPTY: "the plugin of {} lists no devices: the kubelet gives none of it to any pod until it lists some",
+    WhyAbsent.UNKNOWN: "the kubelet has no healthy device of {} and gives none to any pod: {}",
+}
+
+
+@frozen
+class Absence:
+    """Why there is nothing of a resource, with its proof.
+
+    Attributes:
+        resource: its name.
+        why: the reason.
+        because: the reason in words, as the end of a sentence.
+        proof: what each source says that shows it. It is empty if only the sources together do.
+        devices: the devices that the kubelet had of it before, as far as they are known.
+    """
+
+    resource: str
+    why: WhyAbsent
+    because: str
+    proof: tuple[tuple[Source, str], ...] = ()
+    devices: tuple[str, ...] = ()
+
+    @property
+    def warning(self) -> str:
+        """What this means to a pod that asks for the resource."""
+        return _WARNINGS[self.why].format(self.resource, self.because)
+
+
+def absences(
+    look: Look,
+    kubelet: KubeletNow,
+    pods: Pods,
+    holders: Holders,
+    lists: Lists,
+    sockets: PluginSockets,
+    numa_nodes: NumaNodes,
+) -> Mapping[str, Absence]:
+    """Return the resources of which the kubelet has no healthy device now, and why."""
+    node = look.node.value
+    published = node.allocatable if node else {}
+    wanted = wanted_resources(pods, holders)
+    missing = []
+    for resource in sorted({*lists.resources, *wanted, *(one for one, count in published.items() if not count)}):
+        if lists.listed.get(resource) or (lists.allocatable or {}).get(resource) or is_of_others(look, lists, resource):
+            continue
+        if resource in lists.left_out and not sockets.none_is_left:
+            continue  # the kubelet may have its devices, on no NUMA node
+        is_gone = sockets.none_is_left and not look.plugins.value
+        if lists.allocatable is not None or published.get(resource) == 0 or is_gone:
+            missing.append(resource)
+    reasons = _reasons(look, kubelet, lists, sockets, missing)
+    found = {}
+    for resource in missing:
+        held = [numa_nodes.get(resource, {}).get(device, ()) for device in holders.in_use.get(resource, ())]
+        proof = tuple(_without_devices(look, lists, sockets, held, resource))
+        before = lists.registered.get(resource) or (*lists.devices.get(resource, ()),)
+        because = _because(reasons[resource], look, kubelet, sockets, resource)
+        found[resource] = Absence(resource, reasons[resource], because, proof, tuple(before))
+    return found
+
+
+def _reasons(
+    look: Look, kubelet: KubeletNow, lists: Lists, sockets: PluginSockets, missing: list[str]
+) -> Mapping[str, WhyAbsent]:
+    """Return why each resource is missing.
+
+    A kubelet writes each report of a plugin into its checkpoint, so a resource that has healthy devices there, and none
+    in the kubelet's answer, has lost its plugin. A resource that is registered needs a living socket, so if there is
+    one for each of the others, their plugins run.
+    """
+    if kubelet is KubeletNow.STARTING:
+        return dict.fromkeys(missing, WhyAbsent.AWAITED)
+    node, reasons = look.node.value, dict.fromkeys(missing, WhyAbsent.UNKNOWN)
+    for resource in missing:
+        if node is not None and resource not in node.capacity and resource not in lists.devices:
+            reasons[resource] = WhyAbsent.NEVER
+        elif sockets.none_is_left:
+            reasons[resource] = WhyAbsent.GONE
+    unknown = [one for one, why in reasons.items() if why is WhyAbsent.UNKNOWN]
+    if node is None or lists.allocatable is None or kubelet is not KubeletNow.ANSWERS or sockets.unassigned is None:
+        return reasons
+    lost = [one for one in unknown if lists.registered.get(one) and node.allocatable.get(one) == 0]
+    if len(sockets.dead) < len(lost):
+        return reasons  # the checkpoint may be of another time
+    reasons.update(dict.fromkeys(lost, WhyAbsent.GONE))
+    rest = [one for one in unknown if one not in lost]
+    if len(sockets.dead) <= len(lost) and len(sockets.unassigned) >= len(rest):
+        empty = [one for one in look.plugins.value or () if not (one.problem or one.devices or one.resource)]
+        for resource in rest:
+            if lists.registered.get(resource) == ():
+                is_empty = len(empty) >= len(rest) or not node.capacity.get(resource)
+                reasons[resource] = WhyAbsent.EMPTY if is_empty else WhyAbsent.SICK
+    return reasons
+
+
+def _because(why: WhyAbsent, look: Look, kubelet: KubeletNow, sockets: PluginSockets, resource: str) -> str:
+    node = look.node.value
+    capacity = node.capacity.get(resource) if node else None
+    if why is WhyAbsent.UNKNOWN and capacity and kubelet is KubeletNow.ANSWERS:
+        return "its plugin is gone, or reports all of its devices as unhealthy"
+    if why is WhyAbsent.UNKNOWN and capacity == 0:
+        return "its plugin is gone, has not registered since the kubelet started, or lists no devices"
+    if why is not WhyAbsent.GONE:
+        return str(why.value)
+    was_here = node is not None and capacity and node.allocatable.get(resource) == 0
+    if kubelet is KubeletNow.ANSWERS and was_here:  # a kubelet counts the devices for five minutes after their plugin
+        since = "; it ended less than five minutes ago"
+    else:  # a kubelet removes all sockets when it starts, also those of plugins that run on
+        since = " or has not registered since the kubelet started"
+    dead = f"nobody listens at {names(sockets.dead)}" if sockets.dead else ""
+    nowhere = "no process serves a socket of it in the kubelet's directories" if sockets.none_is_left else ""
+    return f"{why.value}{since}: {'; '.join(filter(None, (nowhere, dead)))}"
+
+
+def _without_devices(
+    look: Look, lists: Lists, sockets: PluginSockets, held: Iterable[tuple[int, ...]], resource: str
+) -> Iterator[tuple[Source, str]]:
+    """What shows that there is no healthy device, by source. The kubelet's answer alone leaves out some devices."""
+    node, in_file = look.node.value, lists.registered.get(resource)
+    if lists.allocatable is not None:
+        zero = node is not None and node.allocatable.get(resource) == 0
+        if any(held) or sockets.none_is_left or in_file == () or zero:
+            yield Source.POD_RESOURCES, f"lists no device of {name(resource)}"
+    if node is not None and node.allocatable.get(resource) == 0:
+        yield Source.NODE, f"status.allocatable: 0, status.capacity: {node.capacity.get(resource, 0):,}"
     if sockets.none_is_left:
-        return WhyAbsent.GONE
-    told = {health for pod in pods.here for _, health in pod.told_health(resource)}
-    return WhyAbsent.SICK if told == {Health.UNHEALTHY.value} else WhyAbsent.UNKNOWN
+        yield Source.SOCKETS, "no socket of its plugin"
+    elif sockets.dead:
+        yield Source.SOCKETS, f"nobody listens at {names(sockets.dead)}"
+    if in_file == ():
+        yield Source.CHECKPOINT, "an empty list"
 
 
 def is_of_others(look: Look, lists: Lists, resource: str) -> bool:

@@ -116,8 +116,7 @@ class Pods:
 
     Attributes:
         was_read: whether the source was read.
-        is_complete: whether a pod that it does not name is gone. If it lacks a pod that the kubelet lists, it is the
-            list of one namespace or of another time.
+        why_incomplete: why a pod that it does not name may not be gone; empty if such a pod is gone.
         by_uid: all pods by each UID that a kubelet may know them by.
         by_name: all pods by namespace and name.
         here: the pods that a kubelet has admitted on this node and that have not ended.
@@ -125,11 +124,16 @@ class Pods:
     """
 
     was_read: bool
-    is_complete: bool
+    why_incomplete: str
     by_uid: Mapping[str, PodSeen]
     by_name: Mapping[tuple[str, str], PodSeen]
     here: tuple[PodSeen, ...]
     perhaps_here: tuple[PodSeen, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a pod that the source does not name is gone."""
+        return not self.why_incomplete
 
     def told_unhealthy(self, *, of_claims: bool) -> Iterator[tuple[PodSeen, str, str, list[str]]]:
         """Yield the unhealthy devices in statuses: the pod, the container, the resource or claim, and the ids."""
@@ -156,12 +160,44 @@ class Pods:
                 perhaps.append(pod)
         return cls(
             was_read=look.pods.value is not None,
-            is_complete=look.pods.value is not None and listed <= by_name.keys(),
+            why_incomplete=_why_incomplete(look),
             by_uid={str(uid): pod for pod in pods for uid in (*pod.other_uids, pod.pod.uid)},
             by_name=by_name,
             here=tuple(here),
             perhaps_here=tuple(perhaps),
         )
+
+
+def why_incomplete(pods: Collection[PodSeen], holders: Collection[str], *, is_of_file: bool = True) -> str:
+    """Return why a list of pods may not have all pods of the node of a checkpoint; empty if it has.
+
+    Args:
+        pods: the list.
+        holders: the UIDs of the pods in the checkpoint.
+        is_of_file: whether a user made the list, so that it may be of one namespace.
+    """
+    if not pods:
+        return "it is empty"
+    if is_of_file and len({pod.pod.namespace for pod in pods}) == 1:
+        return "it has the pods of one namespace only"
+    known = {str(uid) for pod in pods for uid in (pod.pod.uid, *pod.other_uids)}
+    return "it has none of the pods that the checkpoint names" if holders and known.isdisjoint(holders) else ""
+
+
+def _why_incomplete(look: Look) -> str:
+    api, file, pods, node = look.pod_resources.value, believed_file(look), look.pods.value, look.node.value
+    if pods is None:
+        return f"it was not read: {look.pods.problem}"
+    listed = api.pods if api else frozenset()
+    if not listed <= {pod.place for pod in pods}:
+        return "it lacks pods that the kubelet lists"
+    bound = {pod.node for pod in pods if pod.node}
+    if node is not None and node.name and bound and node.name not in bound:
+        return "it has no pod of this Node"
+    holders = {one.pod_uid for one in (file.data.entries if file and file.data else ()) or ()}
+    if listed or (look.pods.is_whole and (pods or not holders)):
+        return ""
+    return why_incomplete(pods, holders, is_of_file=not look.pods.is_recorded)
 
 
 def _node_name(look: Look, of_listed: list[str]) -> str:
@@ -190,7 +226,9 @@ def kubelet_state(look: Look, pods: Pods) -> KubeletNow:
     api, sockets = look.pod_resources.value, look.sockets.value
     if api is not None:
         expected = [one.place for one in pods.here if not one.is_deleting]
-        return KubeletNow.STARTING if expected and api.pods.isdisjoint(expected) else KubeletNow.ANSWERS
+        is_of_here = api.pods <= pods.by_name.keys()  # else the list of pods is that of another node or time
+        lists_none = is_of_here and expected and api.pods.isdisjoint(expected)
+        return KubeletNow.STARTING if lists_none else KubeletNow.ANSWERS
     served = [sockets.served[name] for name in KUBELET_SOCKETS if name in sockets.served] if sockets else []
     if not any(served) and (served or look.pod_resources.problem == NOBODY_LISTENS):
         return KubeletNow.STOPPED
@@ -672,7 +710,7 @@ def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, 
             "": f"the pods, which may use devices that the kubelet has forgotten, were not read: {look.pods.problem}"
         }
     if not pods.is_complete:
-        return {"": "the list of pods lacks pods that the kubelet lists"}
+        return {"": f"the list of pods is not complete: {pods.why_incomplete}"}
     if kubelet is KubeletNow.STARTING:
         return {"": "the kubelet has just started, and lists no pods yet"}
     unsaid = [one for one in lists.devices if lists.allocatable is None and one not in lists.listed]

@@ -32,14 +32,14 @@ from devicecore.domain.model import (
     ResourceName,
     is_extended_resource,
 )
-from devicecore.domain.text import counted
+from devicecore.domain.text import counted, foreign_text
 from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore_tools.doctor.claim_trial import ClaimsAnswer, ClaimTrial
 from devicecore_tools.doctor.dra import DriverPresence
 from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.plugins import WhyAbsent, absence, is_of_others, wanted_resources
+from devicecore_tools.doctor.plugins import WhyAbsent, is_of_others
 from devicecore_tools.doctor.precedence import KubeletNow
 from devicecore_tools.doctor.state import state_of
 
@@ -83,11 +83,11 @@ class TrialNode:
         absent: resources whose plugin is missing, with the devices that it listed before; the kubelet gives none now.
         requests: what the pods on the node request, by pod and resource.
         allocatable: how many devices of a resource the Node has; a resource that is not in it is not counted.
-        stopped: why no pod is admitted at all now; empty if pods are.
+        stopped: why no pod is admitted at all now; empty if pods are. `restart` is what has to happen then.
         drivers_gone: the DRA drivers that are gone, and what is known of each, as the end of a sentence.
         claims: the drivers of claims that have been allocated, by `namespace/name` of the claim.
         pod_claims: decides about the claims of a pod; None if no objects for that were read.
-        why_absent: the reason for each resource in `absent`.
+        why_absent: what that means, for each resource in `absent`.
         damage: why nothing in the checkpoint is believed; empty if it is sound, or the kubelet has said more.
         of_others: resources that the Node has and no plugin serves, because an administrator has added them.
         unknown: why a device that the pod gets may be in use all the same, by resource.
@@ -109,9 +109,10 @@ class TrialNode:
     claims: Mapping[str, Sequence[str]] = field(factory=dict)
     pod_claims: ClaimTrial | None = None
     unknown: Mapping[str, str] = field(factory=dict)
-    why_absent: Mapping[ResourceName, WhyAbsent] = field(factory=dict)
+    why_absent: Mapping[str, str] = field(factory=dict)
     of_others: Collection[str] = ()
     damage: str = ""
+    restart: str = "a kubelet runs on the node"
 
     def answer(self, pod: Pod) -> "Verdict | NotNow":
         """Return what a kubelet on the node would answer to `pod`, apart from its claims."""
@@ -294,7 +295,7 @@ def fit(node: TrialNode, pod: Pod) -> Fit:
         warnings = damage + tuple(node.unknown[name] for name in _wanted(node, pod) if name in node.unknown)
         return Fit(node.name, verdict, claims=claims, warnings=warnings)
     missing = [name for name in _wanted(node, pod) if name in node.absent]
-    warnings = damage + tuple(_MISSING[node.why_absent.get(name, WhyAbsent.UNKNOWN)].format(name) for name in missing)
+    warnings = damage + tuple(node.why_absent[name] for name in missing if name in node.why_absent)
     for one in node.allocations:
         if one.key.pod == UNKNOWN_HOLDER and one.resource in _wanted(node, pod):
             what = f"{counted(len(one.numa_nodes), 'device')} of {one.resource}"
@@ -311,15 +312,6 @@ def fit(node: TrialNode, pod: Pod) -> Fit:
         )
     found = [change for kind in kinds if (change := _first_that_helps(islice(kind, attempts))) is not None]
     return Fit(node.name, verdict, tuple(sorted(found, key=lambda change: change.size)), claims, warnings)
-
-
-_MISSING = {
-    WhyAbsent.GONE: "the plugin of {} is missing: the kubelet gives none of it to any pod until the plugin has "
-    "registered",
-    WhyAbsent.SICK: "the plugin of {} reports its devices as unhealthy: the kubelet gives none of them to any pod",
-    WhyAbsent.UNKNOWN: "the plugin of {} is missing, or reports all devices as unhealthy: the kubelet gives none of "
-    "them to any pod",
-}
 
 
 def claims_of(pod: Pod) -> list[str]:
@@ -383,7 +375,7 @@ def _wanted(node: TrialNode, pod: Pod) -> tuple[ResourceName, ...]:
 def _recovery(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
     """The kubelet starts, plugins register again with what they listed before, drivers come back."""
     returned = {name: node.absent[name] for name in _wanted(node, pod) if node.absent.get(name)}
-    parts = ["a kubelet runs on the node"] if node.stopped else []
+    parts = [node.restart] if node.stopped else []
     parts += [f"the plugin of {name} registers again" for name in returned]
     drivers = [*node.claims_of(pod).drivers.values(), *(node.claims.get(claim, ()) for claim in claims_of(pod))]
     gone = sorted({one for of_claim in drivers for one in of_claim if one in node.drivers_gone})
@@ -522,9 +514,10 @@ def trial_node(
         facts.dra.allocated,
         pod_claims,
         dict(_unknown(facts)),
-        {resource: _why_absent(facts, resource) for resource in absent},
+        {resource: one.warning for resource, one in facts.absent.items()},
         [one for one in _published(facts) if is_of_others(facts.look, facts.lists, one)],
         facts.look.damage if facts.lists.allocatable is None else "",
+        *(("the Node becomes Ready",) if facts.kubelet not in {KubeletNow.STOPPED, KubeletNow.SILENT} else ()),
     )
 
 
@@ -532,28 +525,12 @@ def _published(facts: Facts) -> Mapping[str, int]:
     return facts.look.node.value.allocatable if facts.look.node.value else {}
 
 
-def _why_absent(facts: Facts, resource: str) -> WhyAbsent:
-    if facts.kubelet is KubeletNow.STARTING:
-        return WhyAbsent.GONE  # until it has registered again
-    return absence(facts.pods, facts.sockets, resource)
-
-
 def _absent(facts: Facts) -> Iterator[tuple[ResourceName, Sequence[Device]]]:
     """Yield the resources of which the kubelet has nothing now, with the devices that it had before."""
-    wanted = {*facts.lists.resources, *wanted_resources(facts.pods, facts.holders)}
-    published = _published(facts)
-    for resource in sorted({*wanted, *(name for name, number in published.items() if not number)}):
-        if facts.lists.listed.get(resource) or (facts.lists.allocatable or {}).get(resource):
-            continue
-        if is_of_others(facts.look, facts.lists, resource):
-            continue
-        if resource in facts.lists.left_out and not facts.sockets.none_is_left:
-            continue  # the kubelet may have its devices
-        is_gone = facts.sockets.none_is_left and not facts.look.plugins.value
-        if facts.lists.allocatable is not None or published.get(resource) == 0 or is_gone:
-            before = facts.lists.registered.get(resource) or [*facts.lists.devices.get(resource, ())]
-            nodes = {one: tuple(map(NumaNode, facts.numa_nodes.get(resource, {}).get(one, ()))) for one in before}
-            yield ResourceName(resource), tuple(Device(DeviceId(one), topology=of or None) for one, of in nodes.items())
+    for resource, one in facts.absent.items():
+        if one.why is not WhyAbsent.NEVER:  # a kubelet takes no notice of a resource that no plugin has registered
+            nodes = {id_: tuple(map(NumaNode, facts.numa_nodes.get(resource, {}).get(id_, ()))) for id_ in one.devices}
+            yield ResourceName(resource), tuple(Device(DeviceId(id_), topology=of or None) for id_, of in nodes.items())
 
 
 def _counts(facts: Facts, listed: Mapping[ResourceName, Sequence[Device]]) -> dict[str, int]:
@@ -565,7 +542,13 @@ def _counts(facts: Facts, listed: Mapping[ResourceName, Sequence[Device]]) -> di
 def _stopped(facts: Facts) -> str:
     if facts.kubelet is KubeletNow.STOPPED:
         return "no kubelet runs on this node, so no pod starts"
-    return "the kubelet does not answer, so no pod starts" if facts.kubelet is KubeletNow.SILENT else ""
+    if facts.kubelet is KubeletNow.SILENT:
+        return "the kubelet does not answer, so no pod starts"
+    node = facts.look.node.value
+    if node is None or node.ready not in {"False", "Unknown"}:
+        return ""
+    why = f" ({foreign_text(node.why_not_ready, 300)})" if node.why_not_ready else ""
+    return f"the Node is not Ready{why}, so no pod is sent to it"
 
 
 def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:

@@ -29,6 +29,16 @@ CHECKS: tuple[NodeCheck, ...] = (
         patience=_RESTART,
     ),
     NodeCheck(
+        "node-not-ready",
+        "the Node is not Ready, although its kubelet runs",
+        find=kubelet.node_not_ready,
+        next="The scheduler sends no pod to the node. Pods that run go on with their devices.",
+        confirm="kubectl describe node NODE shows the condition Ready with its message; journalctl -u kubelet on the "
+        "node shows what it waits for.",
+        issue="https://kubernetes.io/docs/reference/node/node-status/#condition",
+        patience=_RESTART,
+    ),
+    NodeCheck(
         "kubelet-cannot-start",
         "a kubelet cannot start with a state file",
         find=kubelet.kubelet_cannot_start,
@@ -154,6 +164,17 @@ CHECKS: tuple[NodeCheck, ...] = (
         "Pods that have devices keep them.",
         confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE. Restart the driver.",
         issue=f"{_KUBERNETES}128696",
+        patience=_SLICES,
+    ),
+    NodeCheck(
+        "held-not-published",
+        "a container holds a device that its DRA driver does not publish any more",
+        find=claims.held_not_published,
+        next="The container keeps running. The scheduler gives the device to no other pod, and the claim keeps it "
+        "until the pod ends; whether the device still works, only the driver and the container know.",
+        confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml lists what is published; the "
+        "driver's log tells why a device is missing.",
+        issue="https://github.com/kubernetes/enhancements/issues/4381",
         patience=_SLICES,
     ),
     NodeCheck(

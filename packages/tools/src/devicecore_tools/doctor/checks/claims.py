@@ -238,6 +238,30 @@ def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
             yield Found(sentence, evidence, driver, tuple(used))
 
 
+def held_not_published(look: Look, dra: DraDevices) -> Iterator[Found]:
+    """A container holds a device of a pool that its driver publishes without the device."""
+    published = look.slices.value or ()
+    whole = {one.key[:2] for one in published if one.is_own and one.is_usable is not None}
+    known = {one.key for one in published}
+    for driver, devices in dra.by_driver.items():
+        held = {
+            key[2]: [owner for owner in one.owners if owner.state is OwnerState.LIVE]
+            for key, one in devices.items()
+            if key not in known and key[:2] in whole and dra.drivers.get(driver) is not DriverPresence.GONE
+        }
+        lost = [device for device, owners in held.items() if owners]
+        if lost:
+            pods = tuple(dict.fromkeys(owner.identity for owners in held.values() for owner in owners))
+            hold = f"{counted(len(pods), 'pod')} {by_number(pods, 'holds', 'hold')}"
+            sentence = f"{hold} {devices_of(lost, driver)} ({names(pods)}), which the driver does not publish any more."
+            there = [key[2] for key in known if key[0] == driver]
+            evidence = (
+                Evidence(Source.SLICES, f"{devices_of(there, driver)} published"),
+                Evidence(held[lost[0]][0].sources[0], f"{described(held[lost[0]][0])}: {names(lost)}"),
+            )
+            yield Found(sentence, evidence, driver, tuple(lost), pods=pods)
+
+
 def _of_claim(same: SameDevice) -> tuple[Evidence, ...]:
     prepared = same.prepared
     text = f"claim {name(prepared.claim)}: {name(f'{prepared.driver}/{prepared.pool}/{prepared.device}')}"

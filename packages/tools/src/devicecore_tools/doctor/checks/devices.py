@@ -11,7 +11,7 @@ from devicecore.domain.text import counted
 from devicecore_tools.doctor.facts import all_numa_nodes
 from devicecore_tools.doctor.findings import Evidence, Found, as_told, by_number, described, devices_of, name
 from devicecore_tools.doctor.look import Look, NodeSeen, PodSeen, Source
-from devicecore_tools.doctor.plugins import PluginSockets, WhyAbsent, absence, wanted_resources
+from devicecore_tools.doctor.plugins import Absence, WhyAbsent, wanted_resources
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, believed_file, is_requested
 
 NumaNodes = Mapping[str, Mapping[str, tuple[int, ...]]]
@@ -35,10 +35,10 @@ def held_device_not_listed(holders: Holders, lists: Lists) -> Iterator[Found]:
 
 
 def held_device_unhealthy(
-    pods: Pods, holders: Holders, lists: Lists, numa_nodes: NumaNodes, sockets: PluginSockets
+    pods: Pods, holders: Holders, lists: Lists, numa_nodes: NumaNodes, absent: Mapping[str, Absence]
 ) -> Iterator[Found]:
     """A container holds a device that is not healthy."""
-    found = {**_held_and_sick(holders, lists, numa_nodes), **_all_sick(pods, holders, lists, sockets)}
+    found = {**_held_and_sick(holders, lists, numa_nodes), **_all_sick(holders, lists, absent)}
     for resource, sick in found.items():
         if not sick:
             continue
@@ -67,13 +67,13 @@ def held_device_unhealthy(
             yield as_told(pod, container, f"{devices_of(sick, resource)}, not healthy", resource, sick)
 
 
-def _all_sick(pods: Pods, holders: Holders, lists: Lists, sockets: PluginSockets) -> Mapping[str, list[str]]:
+def _all_sick(holders: Holders, lists: Lists, absent: Mapping[str, Absence]) -> Mapping[str, list[str]]:
     """The held devices of each resource of which the kubelet has no healthy one, if its plugin is what says so."""
     return {
         resource: [one for one in devices if lists.health(resource, one, holders) == Health.UNHEALTHY.value]
         for resource, devices in holders.live.items()
         if not lists.healthy.get(resource) and resource not in lists.listed
-        if absence(pods, sockets, resource) is WhyAbsent.SICK
+        if resource in absent and absent[resource].why is WhyAbsent.SICK
     }
 
 

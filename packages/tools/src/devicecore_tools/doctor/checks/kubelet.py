@@ -36,6 +36,30 @@ def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]
         yield Found(sentence, (Evidence(Source.POD_RESOURCES, problem),))
 
 
+def node_not_ready(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
+    """The Node is not Ready, although its kubelet runs."""
+    node = look.node.value
+    if node is None or node.ready not in {"False", "Unknown"} or kubelet in {KubeletNow.STOPPED, KubeletNow.SILENT}:
+        return
+    why = foreign_text(node.why_not_ready, 300)
+    said = f": {why.rstrip('.')}" if why else ""
+    if node.is_silent and kubelet is KubeletNow.ANSWERS:
+        sentence = f"The kubelet answers on this node, and the API server does not hear of it{said}."
+        next_ = _CUT_OFF
+    else:
+        sentence, next_ = f"The Node is not Ready{said}.", ""
+    evidence = [Evidence(Source.NODE, f"condition Ready: {node.ready}{said}")]
+    if kubelet is KubeletNow.ANSWERS:
+        evidence.append(Evidence(Source.POD_RESOURCES, "the kubelet answers"))
+    yield Found(sentence, tuple(evidence), next=next_)
+
+
+_CUT_OFF = (
+    "Pods of the node run on with their devices. No new pod reaches the kubelet and no status leaves it. After 5 "
+    "minutes the pods of the Node are marked for deletion, and those of controllers are made again on other nodes."
+)
+
+
 def kubelet_cannot_start(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
     """A state file is damaged or does not fit the machine, so that a kubelet ends when it starts."""
     problems = [(Source.STATE_FILES, one.name, one.problem) for one in look.state_files.value or () if one.problem]

@@ -3,7 +3,7 @@
 Law: a missing resource or plugin is reported only if every source that could name it was read.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import filterfalse
 
 from devicecore.domain.checkpoint import FileVerdict
@@ -12,16 +12,13 @@ from devicecore.domain.text import counted
 from devicecore_tools.doctor.findings import Evidence, Found, by_number, name, names
 from devicecore_tools.doctor.look import NOBODY_LISTENS, Look, PluginSeen, Source
 from devicecore_tools.doctor.plugins import (
+    Absence,
     PluginSockets,
     WhyAbsent,
-    absence,
     is_driver,
-    is_of_others,
     wanted_resources,
 )
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, Pods, believed_file
-
-NumaNodes = Mapping[str, Mapping[str, tuple[int, ...]]]
 
 MAX_LIST_BYTES = 4 * 1024 * 1024
 """What a kubelet accepts as one message (kubelet.md 2.2)."""
@@ -36,76 +33,26 @@ _BYTES_PER_DEVICE = 13  # around an id in a list: two tags, two lengths, and the
 
 
 def plugin_gone(
-    *,
-    look: Look,
-    kubelet: KubeletNow,
-    pods: Pods,
-    holders: Holders,
-    lists: Lists,
-    sockets: PluginSockets,
-    numa_nodes: NumaNodes,
+    look: Look, pods: Pods, holders: Holders, lists: Lists, absent: Mapping[str, Absence]
 ) -> Iterator[Found]:
-    """The kubelet has nothing to give of a resource that pods hold or request."""
+    """The kubelet has nothing to give of a resource that pods hold or request, because its plugin is gone."""
     node = look.node.value
-    if kubelet is KubeletNow.STARTING:
-        return  # each plugin has yet to register again
     wanted = wanted_resources(pods, holders)
-    published = node.allocatable if node else {}
-    lost = [resource for resource, count in published.items() if not count and node and node.capacity.get(resource)]
-    for resource in sorted({*wanted, *lost}):
-        if (lists.allocatable or {}).get(resource) or resource in lists.listed:
-            continue
-        if node is not None and resource not in node.capacity and resource not in lists.devices:
-            continue  # no source has ever known a plugin of it: a driver may serve it, or nobody
-        held = [numa_nodes.get(resource, {}).get(device, ()) for device in holders.in_use.get(resource, ())]
-        reasons = dict(_without_devices(look, lists, sockets, held, resource))
-        if (published.get(resource) and not sockets.none_is_left) or not reasons:
-            continue  # the Node counts devices that the kubelet's answer may leave out
-        if is_of_others(look, lists, resource) or absence(pods, sockets, resource) is WhyAbsent.SICK:
-            continue  # no plugin serves it, or its plugin is there: that is another finding
-        if Source.POD_RESOURCES not in reasons and Source.NODE not in reasons:
+    for resource, one in absent.items():
+        if one.why not in {WhyAbsent.GONE, WhyAbsent.UNKNOWN}:
+            continue  # each plugin has yet to register again, or it runs: that is another finding
+        was_here = node is not None and node.allocatable.get(resource) == 0 and node.capacity.get(resource)
+        sources = {source for source, _ in one.proof}
+        if (resource not in wanted and not was_here) or not sources & {Source.POD_RESOURCES, Source.NODE}:
             continue
         holding = wanted.get(resource, ())
         hold = by_number(holding, "holds or requests", "hold or request")
         while_ = f", while {counted(len(holding), 'pod')} {hold} it ({names(holding)})" if holding else ""
-        is_told = Source.POD_RESOURCES in reasons
+        is_told = Source.POD_RESOURCES in sources
         nothing = "The kubelet has no healthy device of" if is_told else "The Node has nothing allocatable of"
-        sentence = (
-            f"{nothing} {name(resource)}, so no pod gets any{while_}: {_cause(look, kubelet, pods, sockets, resource)}."
-        )
-        evidence = tuple(Evidence(source, text) for source, text in reasons.items())
+        sentence = f"{nothing} {name(resource)}, so no pod gets any{while_}: {one.because}."
+        evidence = tuple(Evidence(source, text) for source, text in one.proof)
         yield Found(sentence, evidence, resource, tuple(lists.devices.get(resource, ())), pods=holding)
-
-
-def _cause(look: Look, kubelet: KubeletNow, pods: Pods, sockets: PluginSockets, resource: str) -> str:
-    cause = absence(pods, sockets, resource)
-    if cause is not WhyAbsent.GONE:
-        return str(cause.value)
-    node = look.node.value
-    was_here = node is not None and node.capacity.get(resource) and node.allocatable.get(resource) == 0
-    if kubelet is KubeletNow.ANSWERS and was_here:  # a kubelet counts the devices for five minutes after their plugin
-        since = "; it ended less than five minutes ago"
-    else:  # a kubelet removes all sockets when it starts, also those of plugins that run on
-        since = " or has not registered since the kubelet started"
-    dead = f"; nobody listens at {names(sockets.dead)}" if sockets.dead else ""
-    return f"{cause.value}{since}: no process serves a socket of it in the kubelet's directories{dead}"
-
-
-def _without_devices(
-    look: Look, lists: Lists, sockets: PluginSockets, held: Iterable[tuple[int, ...]], resource: str
-) -> Iterator[tuple[Source, str]]:
-    """What shows that there is no healthy device, by source. The kubelet's answer alone leaves out some devices."""
-    node, in_file = look.node.value, lists.registered.get(resource)
-    if lists.allocatable is not None:
-        zero = node is not None and node.allocatable.get(resource) == 0
-        if any(held) or sockets.none_is_left or in_file == () or zero:
-            yield Source.POD_RESOURCES, f"lists no device of {name(resource)}"
-    if node is not None and node.allocatable.get(resource) == 0:
-        yield Source.NODE, f"status.allocatable: 0, status.capacity: {node.capacity.get(resource, 0):,}"
-    if sockets.none_is_left:
-        yield Source.SOCKETS, "no socket of its plugin"
-    if in_file == ():
-        yield Source.CHECKPOINT, "an empty list"
 
 
 def socket_without_resource(look: Look, kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterator[Found]:
@@ -209,8 +156,15 @@ def plugin_answers_late(look: Look) -> Iterator[Found]:
             yield Found(sentence, (evidence,), measured=f"{plugin.seconds:.1f} s")
 
 
-def plugin_lists_nothing(look: Look) -> Iterator[Found]:
+def plugin_lists_nothing(look: Look, pods: Pods, holders: Holders, absent: Mapping[str, Absence]) -> Iterator[Found]:
     """A plugin lists no devices."""
+    wanted = wanted_resources(pods, holders)
+    for resource, one in absent.items():
+        if one.why is WhyAbsent.EMPTY and resource in wanted and look.plugins.value is None:
+            hold = f"{counted(len(wanted[resource]), 'pod')} {by_number(wanted[resource], 'asks', 'ask')} for some"
+            sentence = f"The plugin of {name(resource)} lists no devices, and {hold} ({names(wanted[resource])})."
+            evidence = tuple(Evidence(source, text) for source, text in one.proof)
+            yield Found(sentence, evidence, resource, pods=wanted[resource])
     for plugin in look.plugins.value or ():
         if not plugin.problem and plugin.devices is not None and not plugin.devices:
             sentence = f"The plugin at {name(plugin.socket)} lists no devices."

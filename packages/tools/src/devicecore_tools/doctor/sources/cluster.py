@@ -60,7 +60,7 @@ def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look
         about = tuple(one for pod in own.value or () for one in of_pod.get(pod.place, ()))
         return evolve(
             on_the_node,
-            pods=own,
+            pods=evolve(own, is_whole=True),
             node=node,
             slices=published,
             allocations=claims if claims.value is None else evolve(claims, value=tuple(used)),

@@ -30,6 +30,9 @@ MAX_ENTRIES = 10_000
 MAX_TRIED = 256
 """Sockets that are connected to."""
 
+DEFAULT_PLUGINS = "/var/lib/kubelet/device-plugins"
+"""The directory of device plugins of each kubelet (kubelet: `DevicePluginPath`)."""
+
 _MAX_DEPTH = 3  # directories below `plugins_registry`
 _KUBELET = "kubelet.sock"
 _CDI_ANNOTATION = "cdi.k8s.io/"
@@ -54,6 +57,8 @@ class KubeletDirectory:
             root.name == "device-plugins" or os.path.exists(root / CHECKPOINT_NAME)  # noqa: PTH110 - see above
         ):
             plugins, root = root, root.parent
+        elif not os.path.isdir(plugins) and os.path.isdir(root / "pod-resources"):  # noqa: PTH112 - see above
+            plugins = Path(DEFAULT_PLUGINS)  # a kubelet keeps it there, whatever its root directory is
         sockets = str(root / "plugins_registry"), str(root / "pod-resources" / _KUBELET)
         return cls(str(root), str(plugins), *sockets)
 

@@ -41,6 +41,7 @@ from devicecore_tools.doctor.sources.cdi import CDI_DIRECTORIES, read_cdi
 from devicecore_tools.doctor.sources.claims import allocations_in, read_claims, read_health, slices_in
 from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
 from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
+from devicecore_tools.doctor.sources.machine import this_machine, why_another_machine, why_other_pods
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, read_running_pods
 from devicecore_tools.doctor.sources.state_files import SYSTEM, read_state_files
 from devicecore_tools.doctor.sources.taint_rules import TaintRule, added_taints, rules_in
@@ -157,7 +158,8 @@ class NodeSources:
     def save(self, directory: str, look: Look) -> None:
         """Write what `look` said into a directory, as a record. Raises OSError if a file cannot be written."""
         checkpoint = self.checkpoint or (self._directory.checkpoint if self._directory else None)
-        record.save(directory, look, self._kubelet_root, checkpoint, self.documents, taken=self._read_at)
+        notes = {record.PARTIAL: "they are of a file that --pods named"} if self.pods is not None else {}
+        record.save(directory, look, self._kubelet_root, checkpoint, self.documents, notes, taken=self._read_at)
 
     # --- the kubelet's files ------------------------------------------------------------------------------------------
 
@@ -187,6 +189,9 @@ class NodeSources:
         path = self.checkpoint or self._in_record(CHECKPOINT_NAME)
         if self.checkpoint is None and (reason := self._not_in_record(CHECKPOINT_NAME)):
             return Reading(path or "", problem=reason)
+        is_missing = self.checkpoint is None and path is not None and not os.path.lexists(path)
+        if is_missing and self.root is not None and record.has_no_directory_of_plugins(self.root):
+            return Reading(path or "", problem=record.NOT_LOOKED_FOR)
         path = path or (self._directory.checkpoint if self._directory else None)
         if path is None:
             return Reading(problem=_add("--checkpoint", "--root"))
@@ -288,6 +293,9 @@ class NodeSources:
         if not pods.place and (running := self._beside(record.RUNNING)):
             pods = read_running_pods(running)
         node = _of_this_node(api, pods.value, node)
+        if other := self._another_node(api, pods.value, node.value):
+            node, pods = Reading(node.place, problem=other), Reading(pods.place, problem=other)
+            self.documents.pop(record.PODS, None)
         if node.value is None:
             self.documents.pop(record.NODE, None)
         bound = {one.node for one in pods.value or () if one.node}
@@ -308,7 +316,17 @@ class NodeSources:
         claims = self._object(record.CLAIMS, self.resourceclaims, answers, allocations_in, "--resourceclaims")
         self._object(record.CLASSES, None, answers, lambda _: (), "--root")  # only its document is used
         events = self._object(record.EVENTS, self.events, answers, events_in, "--events")
+        if other and self.uses_api:
+            slices, events = Reading(slices.place, problem=other), Reading(events.place, problem=other)
         return {"node": node, "pods": pods, "slices": slices, "allocations": claims, "events": events}
+
+    def _another_node(
+        self, api: PodResourcesSeen | None, pods: tuple[PodSeen, ...] | None, node: NodeSeen | None
+    ) -> str:
+        """Return why the objects are those of another node; empty if they may be of this one."""
+        if self._directory is not None and node is not None and (other := why_another_machine(node, this_machine())):
+            return other
+        return why_other_pods(self.node_name or "", pods or (), api) if self.uses_api else ""
 
     def _ask_api(self) -> dict[str, Any]:
         try:
@@ -339,7 +357,9 @@ class NodeSources:
             else:
                 return Reading(problem=self._recorded_reason(name) or _add(option, "--kubeconfig"))
             self.documents[name] = document.data
-            return evolve(Reading.of(place, read(document)), is_whole=given is None and bool(answers))
+            is_recorded = given is None and not answers and record.PARTIAL not in (self._reasons or {})
+            is_whole = given is None and bool(answers)
+            return evolve(Reading.of(place, read(document)), is_whole=is_whole, is_recorded=is_recorded)
         except DocumentError as error:
             return Reading(str(error).partition(":")[0], problem=str(error))
 

@@ -118,12 +118,17 @@ def node_in(document: Value) -> NodeSeen:
         status = document
     elif kind != "Node":
         document["kind"].refuse(f"expected a Node, got {described(kind)}")
+    ready = next((one for one in status["conditions"].sequence() if one["type"].data == "Ready"), None)
+    info = status["nodeInfo"]
+    why = ": ".join(filter(None, (ready["reason"].text(""), ready["message"].text("")))) if ready else ""
     return NodeSeen(
         document["metadata"]["name"].text(""),
-        status["nodeInfo"]["kubeletVersion"].text(""),
+        info["kubeletVersion"].text(""),
         _counts(status["capacity"]),
         _counts(status["allocatable"]),
-        any(one["type"].data == "Ready" and one["status"].data == "Unknown" for one in status["conditions"].sequence()),
+        ready["status"].text("") if ready else "",
+        why,
+        (info["machineID"].text(""), info["bootID"].text("")),
     )
 
 

@@ -56,13 +56,24 @@ FILES = (CHECKPOINT_NAME, CLAIMS_NAME, HEALTH_NAME, CPU_NAME, MEMORY_NAME)
 TAKEN = "taken"
 """Where a record says when it was taken."""
 
+NOT_LOOKED_FOR = "not looked for, because there was no directory device-plugins"
+"""Why the checkpoint of a kubelet with another root directory is not in a record."""
+
+PARTIAL = "pods"
+"""Where a record says that its pods may not be all pods of the node."""
+
 ABSENT = "missing on the node"
 """What `sources.json` says of a file that was not there."""
 
 _MODE = 0o600
 _MAX_LISTING = 4 * 1024 * 1024
 _DIRECTORIES = "device-plugins|plugins_registry|pod-resources"
-_TRIED = re.compile(rf"(?:.*/)?((?:{_DIRECTORIES})/\S+)\s+(listener|no listener)\b.*")
+_TRIED = re.compile(
+    rf"(?:.*/)?((?:{_DIRECTORIES})/\S+)\s+(listener|no listener)\b(?:, says (\S+) (\S*)|, no answer: (.*)|.*)"
+)
+_NO_PLUGINS = re.compile(
+    r"ls: cannot access '[^']*device-plugins/?'|^there is no directory device-plugins$", re.MULTILINE
+)
 _LISTED = re.compile(rf"\$ ls \S+ (?:.*/)?({_DIRECTORIES})/?")
 _SOCKET = re.compile(r"s[rwxst-]{9}\S?(?:\s+\S+){7}\s+(\S+)")
 T = TypeVar("T")
@@ -130,16 +141,35 @@ def read_listing(path: str) -> Reading[SocketsSeen]:
     except OSError as error:
         return Reading(str(place), problem=error.strerror or str(error))
     found, served = dict.fromkeys(_listed(text)), {}
+    named: dict[str, tuple[str, str]] = {}
+    silent: dict[str, str] = {}
     for line in text.splitlines():
         if tried := _TRIED.fullmatch(line.strip()):
             found[tried[1]] = None
             served[tried[1]] = tried[2] == "listener"
+            if tried[3]:
+                named[tried[1]] = tried[3], tried[4]
+            elif tried[5]:
+                silent[tried[1]] = tried[5]
     if not found and "device-plugins" not in text:
         return Reading(str(place), problem="it lists no directory of a kubelet")
     plugins = [name.removeprefix("device-plugins/") for name in found if name.startswith("device-plugins/")]
     registry = [name.removeprefix("plugins_registry/") for name in found if name.startswith("plugins_registry/")]
     own = [name for name in sorted(plugins) if name != "kubelet.sock"]
-    return Reading.of(str(place), SocketsSeen("kubelet.sock" in plugins, tuple(own), tuple(sorted(registry)), served))
+    seen = SocketsSeen("kubelet.sock" in plugins, tuple(own), tuple(sorted(registry)), served, named, silent)
+    return Reading.of(str(place), seen)
+
+
+def has_no_directory_of_plugins(path: str) -> bool:
+    """Return whether the listing of a record says that there was no directory of device plugins on the node.
+
+    A kubelet keeps it below `/var/lib/kubelet`, whatever its root directory is.
+    """
+    try:
+        text = read_file(Path(path) / LISTING_NAME, _MAX_LISTING, follow_links=True).decode(errors="replace")
+    except OSError:
+        return False
+    return bool(_NO_PLUGINS.search(text))
 
 
 def _listed(text: str) -> Iterator[str]:
@@ -162,6 +192,7 @@ def save(
     root: str | None,
     checkpoint: str | None,
     objects: Mapping[str, Any],
+    notes: Mapping[str, str],
     *,
     taken: int | None,
 ) -> None:
@@ -173,6 +204,7 @@ def save(
         root: the kubelet's directory, whose files are copied; None if it was not read.
         checkpoint: the checkpoint's own path, if it is not below `root`.
         objects: the objects of the API server, as they were read, by the names of their files.
+        notes: what else the record should say of how it was made.
         taken: when the sources were read, in nanoseconds since 1970; None if that is not known.
 
     Raises:
@@ -180,7 +212,7 @@ def save(
     """
     target = Path(directory)
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
-    reasons_ = {} if taken is None else {TAKEN: datetime.fromtimestamp(taken / SECOND, UTC).isoformat()}
+    reasons_ = {**notes, **_when(taken)}
     for name in FILES:
         place = checkpoint if name == CHECKPOINT_NAME and checkpoint else root and str(Path(root) / name)
         if not place:
@@ -189,7 +221,7 @@ def save(
         try:
             _write(target / name, read_file(place, MAX_BYTES, follow_links=True))
         except FileNotFoundError:
-            reasons_[name] = ABSENT
+            reasons_[name] = ABSENT if Path(place).parent.is_dir() else NOT_LOOKED_FOR
         except OSError as error:
             reasons_[name] = error.strerror or str(error)
     if look.pod_resources.value is not None:
@@ -206,6 +238,10 @@ def save(
     for name, document in _own_form(look):
         _write_json(target / name, document)
     _write_json(target / REASONS_NAME, reasons_)
+
+
+def _when(taken: int | None) -> Mapping[str, str]:
+    return {} if taken is None else {TAKEN: datetime.fromtimestamp(taken / SECOND, UTC).isoformat()}
 
 
 def _own_form(look: Look) -> Iterator[tuple[str, object]]:
@@ -231,7 +267,12 @@ def _listing(sockets: SocketsSeen) -> str:
     names += [name for name in sockets.served if name not in names]
     said = {True: "listener", False: "no listener (Connection refused)", None: "not tried"}
     lines = ["$ ls -la device-plugins", "", "$ connect() to every socket file of these folders"]
-    return "\n".join([*lines, *(f"{name}  {said[sockets.served.get(name)]}" for name in names), ""])
+    for name in names:
+        kind, own = sockets.named.get(name, ("", ""))
+        asked = f", says {kind} {own}" if kind else ""
+        asked = f", no answer: {sockets.silent[name]}" if name in sockets.silent else asked
+        lines.append(f"{name}  {said[sockets.served.get(name)]}{asked}")
+    return "\n".join([*lines, ""])
 
 
 _KEPT: Mapping[str, Any] = {

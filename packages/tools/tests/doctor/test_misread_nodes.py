@@ -1,0 +1,147 @@
+"""Nodes of a real kubelet 1.36.2 that were misread once: what must be said of them, and what must not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devicecore_tools.command.main import main
+from devicecore_tools.doctor.look import NodeSeen, PodResourcesSeen
+from devicecore_tools.doctor.sources.machine import this_machine, why_another_machine, why_other_pods
+from devicecore_tools.doctor.sources.node import NodeSources
+from tests.doctor.nodes import pod
+
+Capsys = pytest.CaptureFixture[str]
+DATA = Path(__file__).parent.parent / "data" / "misread_nodes"
+
+
+def written(directory: Path, name: str) -> Path:
+    """The path of a recorded node, as a directory."""
+    root = directory / name
+    root.mkdir()
+    for file, content in json.loads((DATA / f"{name}.json").read_text()).items():
+        (root / file).write_text(content if isinstance(content, str) else json.dumps(content))
+    return root
+
+
+def findings(capsys: Capsys, root: Path) -> tuple[int, dict[str, Any]]:
+    status = main(["doctor", "--root", str(root), "--json"])
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return status, document
+
+
+def asked(capsys: Capsys, root: Path, resource: str = "", /, **spec: object) -> tuple[int, str]:
+    """The exit status of a trial, and what is said."""
+    limits = {"limits": {resource: "1"}} if resource else {"claims": [{"name": "c"}]}
+    spec = {"containers": [{"name": "main", "image": "i", "resources": limits}], **spec}
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": "team-54"}, "spec": spec}
+    (file := root.with_name("probe.json")).write_text(json.dumps(document))
+    status = main(["fits", str(file), "--root", str(root)])
+    return status, " ".join(capsys.readouterr().out.split())
+
+
+def test_a_dead_plugin_is_gone_and_a_living_one_lists_nothing(tmp_path: Path, capsys: Capsys) -> None:
+    """One socket is dead, and each other resource has its own. The status of the pod is of the time before."""
+    root = written(tmp_path, "dead-plugin-beside-an-empty-list")
+    _, document = findings(capsys, root)
+    (found,) = document["findings"]
+    assert (found["code"], found["resource"]) == ("plugin-gone", "acme.io/gpu")
+    assert "nobody listens at gpu-06af1d6d.sock" in found["sentence"]
+    status, said = asked(capsys, root, "acme.io/gpu")
+    assert (status, "the plugin of acme.io/gpu is missing" in said) == (1, True)
+    status, said = asked(capsys, root, "acme.io/mig-1g.10gb")
+    assert (status, "the plugin of acme.io/mig-1g.10gb lists no devices" in said) == (1, True)
+
+
+def test_without_the_dead_socket_neither_plugin_is_called_anything(tmp_path: Path, capsys: Capsys) -> None:
+    """Then any of the living sockets may be that of the plugin."""
+    root = written(tmp_path, "dead-plugin-beside-an-empty-list")
+    listing = (root / "listing.txt").read_text()
+    (root / "listing.txt").write_text(listing.replace("no listener", "listener"))
+    for resource in ("acme.io/gpu", "acme.io/mig-1g.10gb"):
+        _, said = asked(capsys, root, resource)
+        assert "the kubelet has no healthy device of" in said
+        assert "its plugin is gone, " in said
+
+
+@pytest.mark.parametrize("ready", ["Unknown", "False"])
+def test_a_node_that_is_not_ready_is_found_with_its_message(ready: str, tmp_path: Path, capsys: Capsys) -> None:
+    root = written(tmp_path, "node-not-ready")
+    node = (root / "node.json").read_text()
+    (root / "node.json").write_text(node.replace('"Unknown"', f'"{ready}"'))
+    status, document = findings(capsys, root)
+    assert (status, [one["code"] for one in document["findings"]]) == (1, ["node-not-ready"])
+    assert "Kubelet stopped posting node status" in document["findings"][0]["sentence"]
+    status, said = asked(capsys, root, "acme.io/gpu")
+    assert (status, "the Node is not Ready" in said, "fits if the Node becomes Ready" in said) == (1, True, True)
+
+
+def test_a_checkpoint_that_was_not_looked_for_is_not_missing(tmp_path: Path, capsys: Capsys) -> None:
+    root = written(tmp_path, "other-root-directory")
+    _, document = findings(capsys, root)
+    assert document["findings"] == []
+    assert {row["owner"] for row in document["devices"]} == {"team-43/train", "unknown"}
+    (checkpoint,) = (one for one in document["sources"] if one["source"] == "checkpoint")
+    assert checkpoint["problem"].startswith("not looked for")
+    (root / "listing.txt").write_text("$ ls -la device-plugins\n")  # the directory was there
+    _, document = findings(capsys, root)
+    assert [one["code"] for one in document["findings"]] == ["sources-disagree"]
+
+
+def test_a_driver_may_register_at_a_socket_of_any_name(tmp_path: Path, capsys: Capsys) -> None:
+    root = written(tmp_path, "driver-with-its-own-socket-name")
+    _, document = findings(capsys, root)
+    assert document["findings"] == []
+    spec: dict[str, object] = {"resourceClaims": [{"name": "c", "resourceClaimName": "kone"}]}
+    assert asked(capsys, root, **spec)[0] == 0
+    (root / "dra_health_state").unlink()  # then nothing shows whose socket it is
+    _, document = findings(capsys, root)
+    assert document["findings"] == []
+    assert {row["owner"] for row in document["devices"]} == {"team-54/p1", "unknown"}
+    listing = (root / "listing.txt").read_text()
+    for said in ("DRAPlugin other.example.com", "CSIPlugin gpu.example.com"):
+        named = listing.replace("reg.sock  listener", f"reg.sock  listener, says {said}")
+        (root / "listing.txt").write_text(named)
+        _, document = findings(capsys, root)
+        assert [one["code"] for one in document["findings"]] == ["driver-gone"]
+
+
+def test_a_held_device_that_is_published_no_more_is_found(tmp_path: Path, capsys: Capsys) -> None:
+    _, document = findings(capsys, written(tmp_path, "driver-publishes-fewer"))
+    (found,) = document["findings"]
+    assert (found["code"], found["devices"], found["pods"]) == (
+        "held-not-published",
+        ["dev-2", "dev-3"],
+        ["team-46/p3"],
+    )
+
+
+def test_a_node_of_another_machine_is_not_this_one() -> None:
+    here = "machine-a", "boot-a"
+    theirs = NodeSeen("node-b", machine=("machine-b", "boot-b"))
+    assert "Node node-b is another machine" in why_another_machine(theirs, here)
+    restarted = NodeSeen("node-a", ready="True", machine=("machine-a", "boot-of-yesterday"))
+    in_a_container = NodeSeen("node-b", ready="True", machine=("machine-b", "boot-b"))
+    assert not why_another_machine(restarted, here)
+    assert why_another_machine(in_a_container, ("", "boot-a"))
+    assert not why_another_machine(NodeSeen("node-b"), here)
+    assert all(this_machine()) or not Path("/etc/machine-id").exists()
+
+
+def test_the_pods_of_another_node_are_not_those_of_this_kubelet() -> None:
+    theirs = (pod("on-b"),)
+    assert "lists pod default/on-a" in why_other_pods(
+        "b", theirs, PodResourcesSeen("v1", frozenset({("default", "on-a")}))
+    )
+    assert not why_other_pods("b", theirs, PodResourcesSeen("v1", frozenset({("default", "on-b")})))
+    assert not why_other_pods("b", theirs, PodResourcesSeen("v1"))  # it has just started
+
+
+def test_a_node_file_of_another_machine_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "device-plugins").mkdir()
+    info = {"machineID": "other", "bootID": "other"}
+    node = {"kind": "Node", "metadata": {"name": "b"}, "status": {"nodeInfo": info, "conditions": []}}
+    node["status"] = {"nodeInfo": info, "conditions": [{"type": "Ready", "status": "True"}]}
+    (tmp_path / "node.json").write_text(json.dumps(node))
+    look = NodeSources(root=str(tmp_path), node=str(tmp_path / "node.json")).look()
+    assert (look.node.value, "is another machine than this one" in look.node.problem) == (None, True)
