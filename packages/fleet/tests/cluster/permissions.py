@@ -1,4 +1,4 @@
-"""The permissions that docs/kube-api.md lists."""
+"""The permissions that docs/cluster-node.md lists."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from devicecore_tools.testing.api_server import Request
 
-GUIDE = (Path(__file__).parents[4] / "docs" / "kube-api.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parents[4] / "docs" / "cluster-node.md").read_text(encoding="utf-8")
 _ROW = re.compile(r"^\| (?:`([\w.]+)` )?\| `([\w/]+)` \| ([\w, ]+) \| .* \| (.*) \|$", re.MULTILINE)
 Permission = tuple[str, str]
 

@@ -1,4 +1,4 @@
-"""The permissions that docs/kube-api.md lists: they agree with a node's identity, and a node needs no others."""
+"""The permissions that docs/cluster-node.md lists: they agree with a node's identity, and a node needs no others."""
 
 from functools import partial
 from pathlib import Path

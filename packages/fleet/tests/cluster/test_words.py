@@ -33,7 +33,7 @@ from devicecore.domain.model import DeviceId, Health, PodUid, ResourceName
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[4]
 RECORDED = ROOT / "packages" / "fleet" / "tests" / "data" / "kubelet_requests.jsonl"
-GUIDE = (ROOT / "docs" / "kube-api.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "cluster-node.md").read_text(encoding="utf-8")
 NOW = datetime(2026, 11, 22, 5, 0, tzinfo=UTC)
 _ROW = re.compile(r"^\| (Pod|Node|DeleteOptions) \| `([^`]+)` \|", re.MULTILINE)
 

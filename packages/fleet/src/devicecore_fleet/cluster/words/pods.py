@@ -1,7 +1,7 @@
 """The status of a pod, as a kubelet reports it.
 
 Law: the status is a function of the pod and of what the node knows about it. Fields that a kubelet does not own, such
-as the conditions of other writers, stay as they are. docs/kube-api.md lists what is left out because no container runs.
+as the conditions of other writers, stay as they are. docs/cluster-node.md lists what is left out: no container runs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
