@@ -148,7 +148,9 @@ def overlay(version: str, sources: Path, modules: Path) -> list[str]:
     text = modules.read_text("utf-8") + f"\nreplace {KUBERNETES} => {link}\n"
     write(cache / "oracle.mod", text)
     write(cache / "oracle.sum", modules.with_suffix(".sum").read_text("utf-8"))
-    return [f"-modfile={cache / 'oracle.mod'}", f"-overlay={cache / 'overlay.json'}"]
+    minor = int(version.split(".")[1])
+    tags = ",".join(f"kubernetes1.{one}" for one in range(30, minor + 1))  # like Go's own: true from that release on
+    return [f"-modfile={cache / 'oracle.mod'}", f"-overlay={cache / 'overlay.json'}", f"-tags={tags}"]
 
 
 def link_flags(version: str) -> str:

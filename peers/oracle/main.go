@@ -27,6 +27,8 @@ type answerer func(ctx context.Context, question []byte) (any, error)
 var kinds = map[string]answerer{
 	"allocate": allocate,
 	"cel":      evaluate,
+	"devices":  playDevices,
+	"topology": mergeHints,
 }
 
 func main() {

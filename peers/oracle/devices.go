@@ -1,0 +1,412 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
+	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
+	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager/bitmask"
+	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
+	schedulerframework "k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// A plugin prefers the smallest ids, those that must be in it first. It is called without a socket.
+type plugin struct{ resource, socket string }
+
+func (p plugin) API() pluginapi.DevicePluginClient { return p }
+func (p plugin) Resource() string                  { return p.resource }
+func (p plugin) SocketPath() string                { return p.socket }
+
+func (plugin) GetDevicePluginOptions(context.Context, *pluginapi.Empty, ...grpc.CallOption) (*pluginapi.DevicePluginOptions, error) {
+	return &pluginapi.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
+}
+
+func (plugin) ListAndWatch(context.Context, *pluginapi.Empty, ...grpc.CallOption) (grpc.ServerStreamingClient[pluginapi.ListAndWatchResponse], error) {
+	return nil, fmt.Errorf("lists are reported by the steps of a history")
+}
+
+func (plugin) GetPreferredAllocation(_ context.Context, in *pluginapi.PreferredAllocationRequest, _ ...grpc.CallOption) (*pluginapi.PreferredAllocationResponse, error) {
+	answer := &pluginapi.PreferredAllocationResponse{}
+	for _, request := range in.ContainerRequests {
+		ids := slices.Sorted(slices.Values(request.MustIncludeDeviceIDs))
+		for _, id := range slices.Sorted(slices.Values(request.AvailableDeviceIDs)) {
+			if !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+		ids = ids[:min(len(ids), int(request.AllocationSize))]
+		answer.ContainerResponses = append(answer.ContainerResponses, &pluginapi.ContainerPreferredAllocationResponse{DeviceIDs: ids})
+	}
+	return answer, nil
+}
+
+func (plugin) Allocate(_ context.Context, in *pluginapi.AllocateRequest, _ ...grpc.CallOption) (*pluginapi.AllocateResponse, error) {
+	answer := &pluginapi.AllocateResponse{}
+	for range in.ContainerRequests {
+		answer.ContainerResponses = append(answer.ContainerResponses, &pluginapi.ContainerAllocateResponse{})
+	}
+	return answer, nil
+}
+
+func (plugin) PreStartContainer(context.Context, *pluginapi.PreStartContainerRequest, ...grpc.CallOption) (*pluginapi.PreStartContainerResponse, error) {
+	return &pluginapi.PreStartContainerResponse{}, nil
+}
+
+type jsonDevice struct {
+	ID, Health string
+	NUMA       *[]int64
+}
+
+type jsonContainer struct {
+	Name          string
+	Limits        map[string]int64
+	RestartPolicy string
+}
+
+type jsonPod struct {
+	UID, Name, Namespace       string
+	InitContainers, Containers []jsonContainer
+}
+
+func (p jsonPod) pod() *v1.Pod {
+	containers := func(given []jsonContainer) (all []v1.Container) {
+		for _, one := range given {
+			container := v1.Container{Name: one.Name, Resources: v1.ResourceRequirements{Limits: v1.ResourceList{}}}
+			for name, count := range one.Limits {
+				container.Resources.Limits[v1.ResourceName(name)] = *resource.NewQuantity(count, resource.DecimalSI)
+			}
+			container.Resources.Requests = container.Resources.Limits
+			if one.RestartPolicy != "" {
+				policy := v1.ContainerRestartPolicy(one.RestartPolicy)
+				container.RestartPolicy = &policy
+			}
+			all = append(all, container)
+		}
+		return all
+	}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: types.UID(p.UID), Name: p.Name, Namespace: p.Namespace},
+		Spec:       v1.PodSpec{InitContainers: containers(p.InitContainers), Containers: containers(p.Containers)},
+	}
+}
+
+type step struct {
+	Op          string
+	Resource    string
+	Devices     []jsonDevice
+	Seconds     float64
+	Pod         jsonPod
+	Container   string
+	Affinity    *[]int
+	UID         string
+	PodUID      string `json:"pod_uid"`
+	Allocatable map[string]int64
+}
+
+type deviceHistory struct {
+	NUMANodes []int  `json:"numa_nodes"`
+	Policy    string // of the topology manager; empty: each step has the affinity
+	Scope     string
+	Steps     []step
+}
+
+// A deviceNode is a kubelet's device manager and what is around it.
+type deviceNode struct {
+	deviceHistory
+	logger    klog.Logger
+	directory string
+	manager   *devicemanager.ManagerImpl
+	scope     topologymanager.Scope
+	active    map[string]*v1.Pod
+	plugins   map[string]plugin
+	sockets   int
+}
+
+// playDevices plays a history of a device manager, and answers each step.
+func playDevices(ctx context.Context, question []byte) (any, error) {
+	node := deviceNode{logger: klog.FromContext(ctx), active: map[string]*v1.Pod{}}
+	if err := json.Unmarshal(question, &node.deviceHistory); err != nil {
+		return nil, err
+	}
+	directory, err := os.MkdirTemp(memoryDirectory(), "oracle-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(directory)
+	node.directory = directory
+	if err := node.start(); err != nil {
+		return nil, err
+	}
+	answers := []any{}
+	for number, one := range node.Steps {
+		answer, err := node.play(ctx, one)
+		if err != nil {
+			return nil, fmt.Errorf("step %d: %w", number, err)
+		}
+		answers = append(answers, answer)
+	}
+	return answers, nil
+}
+
+// memoryDirectory is where files need no disk, because the kubelet waits for the disk at each write.
+func memoryDirectory() string {
+	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
+		return "/dev/shm"
+	}
+	return ""
+}
+
+func (n *deviceNode) start() (err error) {
+	n.plugins = map[string]plugin{}
+	policy, scope := n.Policy, n.Scope
+	if policy == "" {
+		policy = topologymanager.PolicyNone
+	}
+	if n.scope, err = newScope(policy, scope, n.NUMANodes); err != nil {
+		return err
+	}
+	active := func() []*v1.Pod { return slices.Collect(maps.Values(n.active)) }
+	if n.manager, err = devicemanager.NewInDirectory(n.logger, n.directory, n.NUMANodes, n.scope, active); err != nil {
+		return err
+	}
+	addProvider(n.logger, n.scope, n.manager)
+	return nil
+}
+
+func (n *deviceNode) play(ctx context.Context, one step) (any, error) {
+	switch one.Op {
+	case "connect":
+		n.sockets++
+		connected := plugin{one.Resource, fmt.Sprintf("%s/%d.sock", n.directory, n.sockets)}
+		if err := n.manager.PluginConnected(ctx, one.Resource, connected); err != nil {
+			return map[string]any{"ok": false, "error": err.Error()}, nil
+		}
+		n.plugins[one.Resource] = connected
+		n.report(one)
+		return map[string]any{"ok": true}, nil
+	case "list_and_watch":
+		n.report(one)
+		return n.withCheckpoint(map[string]any{})
+	case "disconnect":
+		disconnectPlugin(n.logger, n.manager, one.Resource, n.plugins[one.Resource].socket)
+		delete(n.plugins, one.Resource)
+		return map[string]any{}, n.manager.Save(n.logger)
+	case "advance_clock":
+		n.manager.Age(time.Duration(one.Seconds * float64(time.Second)))
+		return map[string]any{}, nil
+	case "restart":
+		if err := n.start(); err != nil {
+			return nil, err
+		}
+		return n.withCheckpoint(map[string]any{})
+	case "allocate", "allocate_again":
+		return n.allocate(ctx, one)
+	case "hints":
+		return n.hints(one), nil
+	case "capacity":
+		capacity, allocatable, removed := capacityOf(n.logger, n.manager)
+		slices.Sort(removed)
+		if removed == nil {
+			removed = []string{}
+		}
+		return map[string]any{"capacity": counts(capacity), "allocatable": counts(allocatable), "removed": removed}, nil
+	case "remove_pod":
+		return map[string]any{}, n.remove(one.UID)
+	case "sanitize":
+		return n.sanitize(one)
+	}
+	return nil, fmt.Errorf("unknown op %q", one.Op)
+}
+
+func (n *deviceNode) report(one step) {
+	response := &pluginapi.ListAndWatchResponse{}
+	for _, listed := range one.Devices {
+		device := &pluginapi.Device{ID: listed.ID, Health: listed.Health}
+		if listed.NUMA != nil {
+			device.Topology = &pluginapi.TopologyInfo{}
+			for _, id := range *listed.NUMA {
+				device.Topology.Nodes = append(device.Topology.Nodes, &pluginapi.NUMANode{ID: id})
+			}
+		}
+		response.Devices = append(response.Devices, device)
+	}
+	n.manager.PluginListAndWatchReceiver(n.logger, one.Resource, response)
+}
+
+func (n *deviceNode) allocate(ctx context.Context, one step) (any, error) {
+	pod := one.Pod.pod()
+	n.active[one.Pod.UID] = pod
+	containers := []any{}
+	if n.Policy != "" {
+		result := admitTo(ctx, n.scope, pod)
+		if !result.Admit {
+			answer := map[string]any{"ok": false, "reason": result.Reason, "error": result.Message}
+			if one.Op == "allocate" {
+				return answer, n.remove(one.Pod.UID)
+			}
+			return answer, nil
+		}
+		for _, container := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
+			containers = append(containers, map[string]any{"name": container.Name, "ok": true, "devices": n.devices(one.Pod.UID, container.Name)})
+		}
+		return n.withCheckpoint(map[string]any{"ok": true, "containers": containers})
+	}
+	hint := topologymanager.TopologyHint{}
+	if one.Affinity != nil {
+		mask, err := bitmask.NewBitMask(*one.Affinity...)
+		if err != nil {
+			return nil, err
+		}
+		hint = topologymanager.TopologyHint{NUMANodeAffinity: mask, Preferred: true}
+	}
+	n.manager.AffinityFrom(fixedAffinity(n.logger, &hint))
+	for _, container := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
+		err := allocateContainer(ctx, n.manager, pod, &container)
+		answer := map[string]any{"name": container.Name, "ok": err == nil, "devices": n.devices(one.Pod.UID, container.Name)}
+		containers = append(containers, answer)
+		if err != nil {
+			answer["error"] = err.Error()
+			if one.Op == "allocate" {
+				err = n.remove(one.Pod.UID)
+			} else {
+				err = nil
+			}
+			return map[string]any{"ok": false, "containers": containers}, err
+		}
+	}
+	return n.withCheckpoint(map[string]any{"ok": true, "containers": containers})
+}
+
+// devices are those of a container: resource -> id -> NUMA nodes or null.
+func (n *deviceNode) devices(podUID, container string) map[string]map[string]any {
+	held := map[string]map[string]any{}
+	for name, instances := range n.manager.GetDevices(podUID, container) {
+		held[name] = map[string]any{}
+		for id, device := range instances {
+			held[name][id] = nil
+			if device.Topology != nil && len(device.Topology.Nodes) > 0 {
+				var nodes []int64
+				for _, node := range device.Topology.Nodes {
+					nodes = append(nodes, node.ID)
+				}
+				slices.Sort(nodes)
+				held[name][id] = nodes
+			}
+		}
+	}
+	return held
+}
+
+func (n *deviceNode) hints(one step) any {
+	pod := one.Pod.pod()
+	for _, container := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
+		if container.Name != one.Container {
+			continue
+		}
+		answer := map[string]*[]jsonHint{}
+		for name, listed := range containerHints(n.logger, n.manager, pod, &container) {
+			answer[name] = nil
+			if listed != nil {
+				all := []jsonHint{}
+				for _, hint := range listed {
+					all = append(all, jsonOf(hint))
+				}
+				answer[name] = &all
+			}
+		}
+		return answer
+	}
+	return nil
+}
+
+func (n *deviceNode) remove(uid string) error {
+	delete(n.active, uid)
+	sweep(n.logger, n.manager)
+	return n.manager.Save(n.logger)
+}
+
+func (n *deviceNode) sanitize(one step) (any, error) {
+	node := schedulerframework.NewNodeInfo()
+	list := v1.ResourceList{}
+	for name, count := range one.Allocatable {
+		list[v1.ResourceName(name)] = *resource.NewQuantity(count, resource.DecimalSI)
+	}
+	node.SetNode(&v1.Node{Status: v1.NodeStatus{Allocatable: list}})
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(one.PodUID)}}
+	if err := n.manager.UpdatePluginResources(node, &lifecycle.PodAdmitAttributes{Pod: pod}); err != nil {
+		return nil, err
+	}
+	answer := map[string]int64{}
+	for name, count := range node.Allocatable.ScalarResources {
+		answer[string(name)] = count
+	}
+	return map[string]any{"allocatable": answer}, nil
+}
+
+func counts(list v1.ResourceList) map[string]int64 {
+	all := map[string]int64{}
+	for name, quantity := range list {
+		all[string(name)] = quantity.Value()
+	}
+	return all
+}
+
+type checkpointEntry struct {
+	Pod       string              `json:"pod"`
+	Container string              `json:"container"`
+	Resource  string              `json:"resource"`
+	Devices   map[string][]string `json:"devices"`
+}
+
+// withCheckpoint adds the checkpoint to an answer, as sets.
+func (n *deviceNode) withCheckpoint(answer map[string]any) (any, error) {
+	entries, registered := []checkpointEntry{}, map[string][]string{}
+	var file struct {
+		Data struct {
+			PodDeviceEntries []struct {
+				PodUID, ContainerName, ResourceName string
+				DeviceIDs                           map[string][]string
+			}
+			RegisteredDevices map[string][]string
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(n.directory, "kubelet_internal_checkpoint"))
+	if err == nil {
+		err = json.Unmarshal(text, &file)
+	} else if os.IsNotExist(err) {
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	sorted := func(ids []string) []string { return append([]string{}, slices.Sorted(slices.Values(ids))...) }
+	for _, entry := range file.Data.PodDeviceEntries {
+		devices := map[string][]string{}
+		for node, ids := range entry.DeviceIDs {
+			devices[node] = sorted(ids)
+		}
+		entries = append(entries, checkpointEntry{entry.PodUID, entry.ContainerName, entry.ResourceName, devices})
+	}
+	slices.SortFunc(entries, func(a, b checkpointEntry) int {
+		return slices.Compare([]string{a.Pod, a.Container, a.Resource}, []string{b.Pod, b.Container, b.Resource})
+	})
+	for name, ids := range file.Data.RegisteredDevices {
+		registered[name] = sorted(ids)
+	}
+	answer["checkpoint"] = map[string]any{"entries": entries, "registered": registered}
+	return answer, nil
+}

@@ -1,0 +1,61 @@
+//go:build !kubernetes1.37
+
+package main
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
+	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
+	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
+)
+
+// What has another signature from Kubernetes 1.37 on.
+
+func fixedAffinity(_ klog.Logger, hint *topologymanager.TopologyHint) topologymanager.Store {
+	return topologymanager.NewFakeManagerWithHint(hint)
+}
+
+func allocateContainer(_ context.Context, m *devicemanager.ManagerImpl, pod *v1.Pod, container *v1.Container) error {
+	return m.Allocate(pod, container)
+}
+
+func containerHints(_ klog.Logger, m *devicemanager.ManagerImpl, pod *v1.Pod, container *v1.Container) hints {
+	return m.GetTopologyHints(pod, container)
+}
+
+func disconnectPlugin(logger klog.Logger, m *devicemanager.ManagerImpl, resource, _ string) {
+	m.PluginDisconnected(logger, resource)
+}
+
+func capacityOf(_ klog.Logger, m *devicemanager.ManagerImpl) (v1.ResourceList, v1.ResourceList, []string) {
+	return m.GetCapacity()
+}
+
+func sweep(_ klog.Logger, m *devicemanager.ManagerImpl) { m.UpdateAllocatedDevices() }
+
+func admitTo(ctx context.Context, scope topologymanager.Scope, pod *v1.Pod) lifecycle.PodAdmitResult {
+	return scope.Admit(ctx, pod)
+}
+
+func addProvider(_ klog.Logger, scope topologymanager.Scope, provider topologymanager.HintProvider) {
+	scope.AddHintProvider(provider)
+}
+
+func affinityOf(_ klog.Logger, scope topologymanager.Scope, podUID, container string) topologymanager.TopologyHint {
+	return scope.GetAffinity(podUID, container)
+}
+
+func (p fixedHints) GetTopologyHints(_ *v1.Pod, container *v1.Container) map[string][]topologymanager.TopologyHint {
+	return p[container.Name]
+}
+
+func (p fixedHints) GetPodTopologyHints(*v1.Pod) map[string][]topologymanager.TopologyHint {
+	return p[""]
+}
+
+func (fixedHints) AllocatePod(*v1.Pod) error { return nil }
+
+func (fixedHints) Allocate(*v1.Pod, *v1.Container) error { return nil }
