@@ -16,6 +16,7 @@ from devicecore import (
     PluginOptions,
     Pod,
     PodUid,
+    Refused,
     Topology,
     resource_name,
 )
@@ -51,12 +52,12 @@ class RecordedPlugin(DevicePlugin):
 class Replay:
     """One history, step by step. `play` answers in the words of the recording."""
 
-    def __init__(self, numa_nodes: Sequence[int], policy: AllocationPolicy | None = None) -> None:
+    def __init__(self, topology: Topology, policy: AllocationPolicy | None = None) -> None:
         self.now = 0.0
         self.policy = policy
         self.store = MemoryStore()
         self.pods = MemoryPods()
-        self.topology = Topology(tuple(NumaNode(node) for node in numa_nodes))
+        self.topology = topology
         self.connections: dict[str, MemoryConnection] = {}
         self._start()
 
@@ -125,7 +126,9 @@ class Replay:
             return {"ok": True, "containers": held, "checkpoint": self.checkpoint()}
         if step["op"] == "allocate":
             self._remove(recorded.uid)
-        return {"ok": False, "container": verdict.container, "error": str(verdict.error)}
+        said = Refused(verdict.error, verdict.container)  # which a kubelet also says of a pod that is not ready
+        status = {"reason": said.reason, "message": said.message}
+        return {"ok": False, "container": verdict.container, "error": str(verdict.error), **status}
 
     allocate_again = allocate
 

@@ -254,7 +254,7 @@ func (n *deviceNode) allocate(ctx context.Context, one step) (any, error) {
 	if n.Policy != "" {
 		result := admitTo(ctx, n.scope, pod)
 		if !result.Admit {
-			answer := map[string]any{"ok": false, "reason": result.Reason, "error": result.Message}
+			answer := map[string]any{"ok": false, "reason": result.Reason, "message": result.Message}
 			if one.Op == "allocate" {
 				return answer, n.remove(one.Pod.UID)
 			}

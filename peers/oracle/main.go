@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -66,7 +67,7 @@ func serve(in io.Reader, out io.Writer) error {
 func reply(line []byte) (result map[string]any) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			result = map[string]any{"panic": fmt.Sprint(cause)}
+			result = map[string]any{"panic": fmt.Sprint(cause), "stack": string(debug.Stack())}
 		}
 	}()
 	var question struct{ Kind string }

@@ -4,6 +4,7 @@ import pytest
 
 from devicecore.domain.model import NumaNode
 from devicecore.domain.policies import kubelet_order
+from devicecore.domain.topology import Topology
 from tests import recorded
 from tests.histories import Json, Replay
 
@@ -14,13 +15,13 @@ SHARE = recorded.share(HISTORIES, 4)
 @pytest.mark.parametrize("history", HISTORIES, ids=[history["id"] for history in HISTORIES])
 def test_a_history_comes_out_as_it_did_on_a_kubelet(history: Json) -> None:
     """Every step of every recorded history has the recorded outcome."""
-    check(Replay(history["numa_nodes"]), history)
+    check(Replay(Topology(history["numa_nodes"])), history)
 
 
 @pytest.mark.parametrize("history", SHARE, ids=[history["id"] for history in SHARE])
 def test_the_policy_of_the_kubelet_is_what_a_manager_does_without_one(history: Json) -> None:
     """It gives the recorded devices, in the order of the natural ids and of what plugins prefer."""
-    check(Replay(history["numa_nodes"], policy=kubelet_order), history)
+    check(Replay(Topology(history["numa_nodes"]), policy=kubelet_order), history)
 
 
 def check(replay: Replay, history: Json) -> None:
@@ -34,7 +35,7 @@ def check(replay: Replay, history: Json) -> None:
         if step["op"] in ("allocate", "allocate_again") and not expected["ok"]:
             failed = expected["containers"][-1]
             expected = {"ok": False, "container": failed["name"], "error": failed["error"]}
-        elif step["op"] in ("allocate", "allocate_again"):
+        if step["op"] in ("allocate", "allocate_again"):
             outcome = {key: outcome[key] for key in expected}
         assert outcome == expected, f"step {number}: {step['op']}"
 

@@ -1,0 +1,105 @@
+"""Compares what devicecore answers with what Kubernetes' own code answers, on new random cases: `make oracle`."""
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from pathlib import Path
+from random import Random, SystemRandom
+
+from attrs import frozen
+
+from tests.oracle.asking import Oracle, first
+from tests.oracle.kinds import KINDS
+from tools.make_peers import PeersError, build, default_version, program
+
+CHUNK = 25
+
+
+@frozen
+class Result:
+    """The comparison of one case that did not agree."""
+
+    number: int
+    cause: str | None
+    lines: Sequence[str]
+
+
+def compare(path: Path, kind: str, seed: str, numbers: range, until: float) -> tuple[int, list[Result]]:
+    """Compare these cases of a kind until a time of the clock; how many, and what did not agree."""
+    found, count = [], 0
+    with Oracle(path) as oracle:
+        for number in numbers:
+            if time.time() > until:
+                break
+            case = KINDS[kind].case(Random(f"{seed}-{kind}-{number}"))
+            verdict = KINDS[kind].judge(case, oracle)
+            count += 1
+            if verdict.cause != "":
+                found.append(Result(number, verdict.cause, first(verdict.lines)))
+    return count, found
+
+
+def chunks(cases: range) -> Iterator[range]:
+    """The cases in parts, so that all processors have something to do."""
+    return (cases[start : start + CHUNK] for start in range(0, len(cases), CHUNK))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare all kinds; the exit status."""
+    path = program("oracle", options.kubernetes)
+    numbers = range(options.cases) if options.case is None else range(options.case, options.case + 1)
+    print(f"== Kubernetes {options.kubernetes}, seed {options.seed}")
+    is_wrong = False
+    for position, kind in enumerate(options.kinds):
+        start = time.time()
+        share = options.seconds / len(options.kinds) if options.seconds else 0
+        until = options.start + share * (position + 1) if share else float("inf")
+        total, causes, unknown = 0, Counter[str](), list[Result]()
+        with ProcessPoolExecutor(options.processes) as pool:
+            parts = [
+                pool.submit(partial(compare, path, kind, options.seed, part, until)) for part in chunks(numbers)
+            ]
+            for part in as_completed(parts):
+                count, results = part.result()
+                total += count
+                causes.update(one.cause for one in results if one.cause)
+                unknown += [one for one in results if one.cause is None]
+        known = "".join(f", {number:,} {cause}" for cause, number in sorted(causes.items()))
+        agreed = total - sum(causes.values()) - len(unknown)
+        print(f"{kind}: {total:,} cases: {agreed:,} agree{known}, {len(unknown):,} unknown ({time.time() - start:.0f} s)")
+        for one in sorted(unknown, key=lambda result: result.number)[:5]:
+            print(f"  case {one.number}: make oracle KIND={kind} SEED={options.seed} CASE={one.number}")
+            print(*(f"    {line}" for line in one.lines), sep="\n")
+        is_wrong |= bool(unknown) or not total
+    return 1 if is_wrong else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the command line, build the oracle, and compare; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__.partition("\n")[0])
+    parser.add_argument("--kubernetes", default=default_version(), metavar="VERSION", help="(%(default)s)")
+    parser.add_argument("--kind", action="append", dest="kinds", choices=KINDS, help="one kind, not all")
+    parser.add_argument("--cases", type=int, default=1_000, help="cases of each kind (%(default)s)")
+    parser.add_argument("--seed", default="", help="of an earlier run, which printed it; by default a new one")
+    parser.add_argument("--case", type=int, help="only the case of this number")
+    parser.add_argument("--seconds", type=float, default=0, help="stop after so long, whatever was compared")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    options = parser.parse_args(arguments)
+    options.kinds = options.kinds or list(KINDS)
+    options.seed = options.seed or f"{SystemRandom().getrandbits(32):08x}"
+    options.start = time.time()
+    try:
+        build(options.kubernetes, ["oracle"])
+    except PeersError as error:
+        print(f"make oracle: {error}", file=sys.stderr)
+        return 1
+    return run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

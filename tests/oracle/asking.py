@@ -1,0 +1,90 @@
+"""Asks the program `oracle` of `peers/`, which answers with Kubernetes' own code."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+Json = Any  # questions and answers
+
+
+class OracleError(Exception):
+    """The oracle could not be asked: it is a mistake of ours in the question, or the program ended."""
+
+
+class Verdict(NamedTuple):
+    """What a comparison found.
+
+    `cause` is empty if the answers agree, the rows of docs/differences.md if they differ for reasons that are known, and
+    None if nobody knows why. `lines` say where they differ.
+    """
+
+    cause: str | None
+    lines: Sequence[str]
+
+
+AGREED = Verdict("", ())
+
+
+class Oracle:
+    """A running oracle. It answers one question after the other."""
+
+    def __init__(self, program: Path) -> None:
+        self._process = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "GOMAXPROCS": "1"}
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def ask(self, kind: str, question: Json) -> Json:
+        """Return the answer, or `{"panic": ...}` if Kubernetes' code panics.
+
+        Raises:
+            OracleError: the question cannot be asked.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(json.dumps({"kind": kind, **question}).encode() + b"\n")
+        stdin.flush()
+        line = stdout.readline()
+        if not line:
+            raise OracleError(f"the oracle ended at a question of the kind {kind}")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise OracleError(f"{kind}: {reply['error']}")
+        return reply.get("answer", reply)
+
+
+def differences(ours: Json, theirs: Json, path: str = "") -> Iterator[str]:
+    """Where two answers differ, one line for each place."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key in sorted(ours.keys() | theirs.keys(), key=str):
+            if key not in theirs or key not in ours:
+                whose, value = ("ours only", ours.get(key)) if key in ours else ("theirs only", theirs.get(key))
+                yield f"{path}.{key}: {whose}: {_short(value)}"
+            else:
+                yield from differences(ours[key], theirs[key], f"{path}.{key}")
+    elif isinstance(ours, list | tuple) and isinstance(theirs, list | tuple) and len(ours) == len(theirs):
+        for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            yield from differences(one, other, f"{path}[{number}]")
+    elif ours != theirs:
+        yield f"{path}: ours {_short(ours)}, theirs {_short(theirs)}"
+
+
+def first(lines: Iterable[str], count: int = 5) -> list[str]:
+    """The first lines."""
+    return [line for line, _ in zip(lines, range(count), strict=False)]
+
+
+def _short(value: Json) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return text if len(text) <= 300 else text[:300] + "..."

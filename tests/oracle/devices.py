@@ -1,0 +1,245 @@
+"""Histories of a device manager, with random plugins and pods."""
+
+from collections.abc import Sequence
+from random import Random
+
+from devicecore.domain.model import NumaNode
+from devicecore.domain.topology import Policy, Scope, Topology
+from tests.histories import Replay
+from tests.oracle.asking import AGREED, Json, Oracle, Verdict, differences
+
+NAMES = ("gpu", "nic", "fpga", "qat")
+RESOURCES = tuple(f"{letter}.example.com/{name}" for letter, name in zip("abcd", NAMES, strict=True))
+UNKNOWN = "z.example.com/unknown"
+OPS = (
+    *("allocate",) * 8,
+    *("list_and_watch",) * 4,
+    *("hints",) * 3,
+    *("capacity",) * 2,
+    *("remove_pod",) * 3,
+    *("connect",) * 2,
+    *("disconnect", "restart", "sanitize", "allocate_again", "advance_clock"),
+)
+
+
+class _Author:
+    """Writes a history: knows which pods and plugins there are, and no answers."""
+
+    def __init__(self, random: Random, *, policy: Policy | None) -> None:
+        self.random = random
+        self.policy = policy
+        self.nodes = sorted(random.sample(range(8), random.choice((1, 2, 2, 4, 4, 6))))
+        self.connected: dict[str, Json] = {}
+        self.pods: dict[str, Json] = {}
+        self.count = 0
+
+    def history(self) -> Json:
+        steps = [self.connect() for _ in range(self.random.randint(1, 3))]
+        while len(steps) < 6 + self.random.randint(0, 24):
+            if step := getattr(self, self.random.choice(OPS))():
+                steps.append(step)
+        history = {"numa_nodes": self.nodes, "steps": [step for step in steps if step]}
+        if self.policy:
+            scope = self.random.choice(list(Scope))
+            history |= {"policy": self.policy.value, "scope": scope.value}
+        return history
+
+    def connect(self) -> Json:
+        free = [name for name in RESOURCES if name not in self.connected]
+        if not free:
+            return None
+        resource = self.random.choice(free)
+        devices = self._devices(resource, self.random.randint(0, 8))
+        self.connected[resource] = devices
+        return {"op": "connect", "resource": resource, "devices": devices}
+
+    def list_and_watch(self) -> Json:
+        if not self.connected:
+            return None
+        resource = self.random.choice(sorted(self.connected))
+        before = len(self.connected[resource])
+        devices = self._devices(resource, self.random.choice((before, before, before, before + 1, max(0, before - 2))))
+        self.connected[resource] = devices
+        return {"op": "list_and_watch", "resource": resource, "devices": devices}
+
+    def _devices(self, resource: str, count: int) -> Sequence[Json]:
+        style = self.random.choice(("none", "one", "one", "several", "odd"))
+        ill = self.random.choice((0, 0, 0.1, 0.4))
+        listed = []
+        for number in range(count):
+            device: Json = {"id": f"{resource.partition('/')[2]}-{number:02}", "health": "Healthy"}
+            if self.random.random() < ill:
+                device["health"] = self.random.choice(("Unhealthy", "degraded", ""))
+            if style == "one":
+                device["numa"] = [self.random.choice(self.nodes)]
+            elif style != "none":
+                others = [*self.nodes, 9] if style == "odd" else self.nodes
+                size = self.random.randint(0, min(2, len(others)))
+                device["numa"] = sorted(self.random.sample(others, size))
+                if style == "odd" and self.random.random() < 0.3:
+                    del device["numa"]
+            listed.append(device)
+        return listed
+
+    def disconnect(self) -> Json:
+        if not self.connected:
+            return None
+        resource = self.random.choice(sorted(self.connected))
+        del self.connected[resource]
+        return {"op": "disconnect", "resource": resource}
+
+    def restart(self) -> Json:
+        self.connected.clear()
+        return {"op": "restart"}
+
+    def advance_clock(self) -> Json:
+        return {"op": "advance_clock", "seconds": self.random.choice((7, 67, 290, 311, 1009))}  # never 300, the limit
+
+    def _new_pod(self) -> Json:
+        self.count += 1
+        uid = f"pod-{self.count:03}"
+        containers = [self._container(name) for name in self.random.choice((["main"], ["main"], ["main", "helper"]))]
+        first = [self._container(name) for name in self.random.choice(([], [], [], ["init"], ["init", "init-2"]))]
+        for one in first:
+            if self.random.random() < 0.3:
+                one["restartPolicy"] = "Always"
+        return {"uid": uid, "name": uid, "namespace": "default", "initContainers": first, "containers": containers}
+
+    def _container(self, name: str) -> Json:
+        asked = self.random.sample((*RESOURCES, UNKNOWN), self.random.choice((0, 1, 1, 1, 2)))
+        return {"name": name, "limits": {resource: self.random.choice((0, 1, 1, 2, 2, 3, 4, 9)) for resource in asked}}
+
+    def allocate(self) -> Json:
+        pod = self._new_pod()
+        self.pods[pod["uid"]] = pod
+        return self._with_affinity({"op": "allocate", "pod": pod})
+
+    def _with_affinity(self, step: Json) -> Json:
+        if not self.policy:
+            nodes = self.random.sample(self.nodes, self.random.randint(1, len(self.nodes)))
+            step["affinity"] = self.random.choice((None, sorted(nodes)))
+        return step
+
+    def allocate_again(self) -> Json:
+        if not self.pods:
+            return None
+        return self._with_affinity({"op": "allocate_again", "pod": self.pods[self.random.choice(sorted(self.pods))]})
+
+    def hints(self) -> Json:
+        pod = self.random.choice([self._new_pod(), *self.pods.values()])
+        container = self.random.choice([*pod["initContainers"], *pod["containers"]])["name"]
+        return {"op": "hints", "pod": pod, "container": container}
+
+    def capacity(self) -> Json:
+        return {"op": "capacity"}
+
+    def remove_pod(self) -> Json:
+        if not self.pods:
+            return None
+        uid = self.random.choice(sorted(self.pods))
+        del self.pods[uid]
+        return {"op": "remove_pod", "uid": uid}
+
+    def sanitize(self) -> Json:
+        if not self.pods:
+            return None
+        counts = {name: self.random.randint(0, 8) for name in self.random.sample(RESOURCES, 2)}
+        return {"op": "sanitize", "pod_uid": self.random.choice(sorted(self.pods)), "allocatable": counts}
+
+
+def history(random: Random) -> Json:
+    """A history in which each step has its affinity."""
+    return _Author(random, policy=None).history()
+
+
+def admissions(random: Random) -> Json:
+    """A history in which the topology manager chooses the affinity."""
+    return _Author(random, policy=random.choice([one for one in Policy if one is not Policy.NONE])).history()
+
+
+TRIES = 60
+"""How often the kubelet is asked again, because it takes some decisions at random."""
+
+
+def judge(history: Json, oracle: Oracle) -> Verdict:
+    """Compare the answers to a history, and recognise a difference by its cause.
+
+    A cause is shown by what makes the answers equal: to ask again (D18), to leave out zeros of resources of which no
+    device is in use (D20), and to forget a pod whose second admission fails (D2). If the kubelet's own answers differ, the
+    one that is ours may be too rare to be seen (D18).
+    """
+    answers = oracle.ask("devices", history)
+    if "panic" in answers:
+        return Verdict("D21" if "generateDeviceTopologyHints" in answers["stack"] else None, [answers["panic"]])
+    lines = list(differences(_ours(history), _theirs(history, answers)))
+    if not lines:
+        return AGREED
+    others = []
+    for forgets in (False, True):
+        repaired = _forgetting(history, answers) if forgets else history
+        mine = _ours(repaired)
+        for attempt in range(TRIES):
+            found = oracle.ask("devices", repaired)
+            if "panic" in found:
+                continue
+            other = _theirs(repaired, found)
+            rows = ["D2"] * forgets + ["D18"] * (attempt > 0)
+            if not forgets:
+                others.append(other)
+            if mine == other:
+                return Verdict("+".join(rows), lines)
+            if mine == _without_zeros(repaired, other):
+                return Verdict("+".join([*rows, "D20"]), lines)
+    place = next(number for number, pair in enumerate(zip(_ours(history), others[0], strict=True)) if pair[0] != pair[1])
+    return Verdict(None if all(other[place] == others[0][place] for other in others) else "D18", lines)
+
+
+def _forgetting(history: Json, answers: Json) -> Json:
+    """The history in which a pod is removed whose second admission fails, and asks under a new name after a failure."""
+    steps, failed = [], set[str]()
+    for step, answer in zip(history["steps"], answers, strict=True):
+        match step:
+            case {"op": "allocate" | "allocate_again", "pod": pod} if not answer["ok"]:
+                failed.add(pod["uid"])
+                steps.append({**step, "op": "allocate"})
+            case {"op": "hints", "pod": pod} if pod["uid"] in failed:
+                steps.append({**step, "pod": {**pod, "uid": f"{pod['uid']}-again"}})
+            case _:
+                steps.append(step)
+    return {**history, "steps": steps}
+
+
+def _without_zeros(history: Json, answers: Json) -> Json:
+    """The answers in which `sanitize` adds no zero."""
+    return [
+        {"allocatable": {name: count for name, count in answer["allocatable"].items() if count or name in given}}
+        if (given := step.get("allocatable")) is not None
+        else answer
+        for step, answer in zip(history["steps"], answers, strict=True)
+    ]
+
+
+def _ours(history: Json) -> Json:
+    """What our manager answers to each step."""
+    topology = Topology(map(NumaNode, history["numa_nodes"]), history.get("policy", "none"), history.get("scope", "pod"))
+    replay = Replay(topology)
+    told = ("ok", "reason", "message") if "policy" in history else ("ok", "container", "error")
+    answers = []
+    for step in history["steps"]:
+        answer = replay.play(step)
+        answers.append(answer if answer.get("ok", True) else {name: answer.get(name) for name in told})
+    return answers
+
+
+def _theirs(history: Json, answers: Json) -> Json:
+    """What the kubelet answers to each step: of a pod that is refused, only the container and the error."""
+    if "policy" in history:
+        return answers
+    named = []
+    for answer in answers:
+        if answer.get("ok", True):
+            named.append(answer)
+        else:
+            failed = answer["containers"][-1]
+            named.append({"ok": False, "container": failed["name"], "error": failed["error"]})
+    return named
