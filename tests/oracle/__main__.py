@@ -61,9 +61,7 @@ def run(options: argparse.Namespace) -> int:
         until = options.start + share * (position + 1) if share else float("inf")
         total, causes, unknown = 0, Counter[str](), list[Result]()
         with ProcessPoolExecutor(options.processes) as pool:
-            parts = [
-                pool.submit(partial(compare, path, kind, options.seed, part, until)) for part in chunks(numbers)
-            ]
+            parts = [pool.submit(partial(compare, path, kind, options.seed, part, until)) for part in chunks(numbers)]
             for part in as_completed(parts):
                 count, results = part.result()
                 total += count
@@ -71,7 +69,9 @@ def run(options: argparse.Namespace) -> int:
                 unknown += [one for one in results if one.cause is None]
         known = "".join(f", {number:,} {cause}" for cause, number in sorted(causes.items()))
         agreed = total - sum(causes.values()) - len(unknown)
-        print(f"{kind}: {total:,} cases: {agreed:,} agree{known}, {len(unknown):,} unknown ({time.time() - start:.0f} s)")
+        print(
+            f"{kind}: {total:,} cases: {agreed:,} agree{known}, {len(unknown):,} unknown ({time.time() - start:.0f} s)"
+        )
         for one in sorted(unknown, key=lambda result: result.number)[:5]:
             print(f"  case {one.number}: make oracle KIND={kind} SEED={options.seed} CASE={one.number}")
             print(*(f"    {line}" for line in one.lines), sep="\n")

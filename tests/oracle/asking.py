@@ -18,8 +18,8 @@ class OracleError(Exception):
 class Verdict(NamedTuple):
     """What a comparison found.
 
-    `cause` is empty if the answers agree, the rows of docs/differences.md if they differ for reasons that are known, and
-    None if nobody knows why. `lines` say where they differ.
+    `cause` is empty if the answers agree, the rows of docs/differences.md if they differ for known reasons, and None if
+    nobody knows why. `lines` say where they differ.
     """
 
     cause: str | None

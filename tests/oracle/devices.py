@@ -38,7 +38,7 @@ class _Author:
         while len(steps) < 6 + self.random.randint(0, 24):
             if step := getattr(self, self.random.choice(OPS))():
                 steps.append(step)
-        history = {"numa_nodes": self.nodes, "steps": [step for step in steps if step]}
+        history: Json = {"numa_nodes": self.nodes, "steps": [step for step in steps if step]}
         if self.policy:
             scope = self.random.choice(list(Scope))
             history |= {"policy": self.policy.value, "scope": scope.value}
@@ -165,8 +165,8 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
     """Compare the answers to a history, and recognise a difference by its cause.
 
     A cause is shown by what makes the answers equal: to ask again (D18), to leave out zeros of resources of which no
-    device is in use (D20), and to forget a pod whose second admission fails (D2). If the kubelet's own answers differ, the
-    one that is ours may be too rare to be seen (D18).
+    device is in use (D20), and to forget a pod whose second admission fails (D2). If the kubelet's own answers differ,
+    the one that is ours may be too rare to be seen (D18).
     """
     answers = oracle.ask("devices", history)
     if "panic" in answers:
@@ -190,12 +190,14 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
                 return Verdict("+".join(rows), lines)
             if mine == _without_zeros(repaired, other):
                 return Verdict("+".join([*rows, "D20"]), lines)
-    place = next(number for number, pair in enumerate(zip(_ours(history), others[0], strict=True)) if pair[0] != pair[1])
+    place = next(
+        number for number, pair in enumerate(zip(_ours(history), others[0], strict=True)) if pair[0] != pair[1]
+    )
     return Verdict(None if all(other[place] == others[0][place] for other in others) else "D18", lines)
 
 
 def _forgetting(history: Json, answers: Json) -> Json:
-    """The history in which a pod is removed whose second admission fails, and asks under a new name after a failure."""
+    """The history in which a pod is removed if its second admission fails, and asks by a new name after a failure."""
     steps, failed = [], set[str]()
     for step, answer in zip(history["steps"], answers, strict=True):
         match step:
@@ -221,7 +223,9 @@ def _without_zeros(history: Json, answers: Json) -> Json:
 
 def _ours(history: Json) -> Json:
     """What our manager answers to each step."""
-    topology = Topology(map(NumaNode, history["numa_nodes"]), history.get("policy", "none"), history.get("scope", "pod"))
+    topology = Topology(
+        map(NumaNode, history["numa_nodes"]), history.get("policy", "none"), history.get("scope", "pod")
+    )
     replay = Replay(topology)
     told = ("ok", "reason", "message") if "policy" in history else ("ok", "container", "error")
     answers = []
@@ -232,7 +236,7 @@ def _ours(history: Json) -> Json:
 
 
 def _theirs(history: Json, answers: Json) -> Json:
-    """What the kubelet answers to each step: of a pod that is refused, only the container and the error."""
+    """What the kubelet answers to each step: of a refused pod only the container and the error."""
     if "policy" in history:
         return answers
     named = []

@@ -1,0 +1,39 @@
+"""The comparison with Kubernetes' own code: what can be tried without Go."""
+
+from random import Random
+
+from devicecore import Topology
+from tests.histories import Replay
+from tests.oracle.asking import differences
+from tests.oracle.kinds import KINDS
+
+
+def test_the_same_random_numbers_make_the_same_case() -> None:
+    for kind in KINDS.values():
+        assert kind.case(Random("1")) == kind.case(Random("1"))
+        assert len({str(kind.case(Random(f"{number}"))) for number in range(20)}) > 10
+
+
+def test_each_place_where_two_answers_differ_is_named() -> None:
+    ours, theirs = {"a": [1, 2], "b": 1, "d": None}, {"a": [1, 3], "c": 1, "d": None}
+    assert list(differences(ours, ours)) == []
+    assert list(differences(ours, theirs)) == [".a[1]: ours 2, theirs 3", ".b: ours only: 1", ".c: theirs only: 1"]
+    assert list(differences([1], [1, 2])) == [": ours [1], theirs [1, 2]"]
+
+
+def test_a_device_that_is_no_longer_listed_crashes_no_manager() -> None:
+    resource = "example.com/gpu"
+    replay = Replay(Topology((0, 1)))
+    device = {"id": "gpu-0", "health": "Healthy", "numa": [0]}
+    pod = {
+        "uid": "pod",
+        "name": "pod",
+        "namespace": "default",
+        "initContainers": [],
+        "containers": [{"name": "main", "limits": {resource: 1}}],
+    }
+    replay.play({"op": "connect", "resource": resource, "devices": [device]})
+    assert replay.play({"op": "allocate", "pod": pod, "affinity": None})["ok"]
+    other = {"id": "gpu-1", "health": "Healthy", "numa": [1]}
+    replay.play({"op": "list_and_watch", "resource": resource, "devices": [other]})
+    assert replay.play({"op": "hints", "pod": pod, "container": "main"}) == {resource: []}
