@@ -98,7 +98,7 @@ cross: $(VENV)/.dev ## all conformance checks on each of the faulty DRA drivers:
 CASES ?= 100000
 
 judge: $(VENV)/.dev ## claims: compare an exhaustive search with our allocation on CASES (100000), and with Kubernetes: minutes
-	@$(BIN)/python -m tools.judge_allocations $(CASES)
+	@PYTHONPATH=packages/tools $(BIN)/python -m tools.judge_allocations $(CASES)
 
 SEEDS ?= 0-119
 STEPS ?= 1000

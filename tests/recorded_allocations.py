@@ -14,6 +14,7 @@ from devicecore.domain.allocation.search import Situation
 from devicecore.domain.quantity import Quantity
 from tests.recorded import Json
 
+RELEASE = allocation.Release.V1_36_2
 RECORDINGS = Path(__file__).parent.parent.parent / "shared" / "vectors" / "allocator"
 
 
@@ -55,11 +56,12 @@ def situation_of(recording: Json) -> Situation:
     return Situation(
         [allocation.claim_of(one) for one in recording["claims"]],
         node,
-        allocation.Slices([allocation.slice_of(one) for one in recording["slices"]]).pools(node, features),
+        allocation.Slices([allocation.slice_of(one) for one in recording["slices"]]),
         allocation.by_device(held_of(recording["allocated"])),
         {one.name: one for one in map(allocation.class_of, recording["classes"])},
         selectors(features),
         features,
+        release=RELEASE,
     )
 
 
@@ -85,6 +87,7 @@ def allocation_of(recording: Json) -> allocation.DeviceAllocation | allocation.N
         [allocation.class_of(one) for one in recording["classes"]],
         matches=selectors(features),
         features=features,
+        release=RELEASE,
     )
 
 

@@ -5,8 +5,8 @@ from itertools import count, islice
 from pathlib import Path
 from random import Random
 
-from devicecore.testing.allocation_cases import EXPRESSIONS, random_case
-from devicecore.testing.allocation_judge import Judge
+from devicecore_tools.testing.allocation_cases import EXPRESSIONS, random_case
+from devicecore_tools.testing.allocation_judge import Judge
 
 CASES = Path(__file__).parent.parent / "docs" / "claims" / "cases.jsonl"
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from devicecore.testing.allocation_cases import EXPRESSIONS
-from devicecore.testing.allocation_judge import Judge
+from devicecore_tools.testing.allocation_cases import EXPRESSIONS
+from devicecore_tools.testing.allocation_judge import Judge
 
 problems = 0
 for line in (Path(__file__).parent.parent / "docs" / "claims" / "cases.jsonl").read_text().splitlines():

@@ -4,7 +4,8 @@ from itertools import combinations
 
 from devicecore.domain.allocation import DeviceKey
 from devicecore.domain.allocation.errors import UndecidedError
-from devicecore.domain.allocation.kubernetes import KubernetesFault, KubernetesSearch
+from devicecore.domain.allocation.faults import KubernetesFault
+from devicecore.domain.allocation.kubernetes import KubernetesSearch
 from devicecore.domain.allocation.search import Situation
 
 

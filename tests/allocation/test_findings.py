@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from devicecore.domain.allocation import DeviceAllocation
-from devicecore.domain.allocation.kubernetes import KubernetesFault
+from devicecore.domain.allocation.faults import KubernetesFault
 from tests.allocation.causes import outcome
 from tests.recorded import Json
 from tests.recorded_allocations import allocation_of, devices_of, results_of, situation_of

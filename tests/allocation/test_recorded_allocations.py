@@ -1,7 +1,7 @@
 """Recorded allocations of Kubernetes 1.36.2: its own tables, random cases, and the smallest cases of its faults."""
 
 from devicecore.domain.allocation import DeviceAllocation, NoAllocation
-from devicecore.domain.allocation.kubernetes import ALL_FAULTS, KubernetesFault
+from devicecore.domain.allocation.faults import ALL_FAULTS, KubernetesFault
 from tests.allocation.causes import causes, outcome
 from tests.recorded import Json, check_each, share
 from tests.recorded_allocations import allocation_of, devices_of, recordings, results_of, situation_of

@@ -1,7 +1,7 @@
 """Which devices claims get on a node, and why not: the decision of Kubernetes' scheduler as a pure function.
 
 Law: `allocate` gives claims only what the API's rules allow, finds an allocation whenever there is one, and of several
-the one that a scheduler of Kubernetes 1.36 takes. Where its search is faulty, docs/claims.md says so.
+the one that a scheduler of the release takes. Where that has a fault, the answer names it (see docs/claims.md).
 
 >>> from devicecore.domain.allocation import TargetNode, allocate, claim_of, slice_of
 >>> pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
@@ -19,7 +19,8 @@ claim two, request gpus: 0 of 2 devices fit; of 2 devices on the node 2 taken by
 from collections.abc import Iterable, Mapping, Sequence
 
 from devicecore.domain.allocation.errors import SearchGivenUpError, SelectorError, UndecidedError
-from devicecore.domain.allocation.kubernetes import as_kubernetes, despite_error, exclusion
+from devicecore.domain.allocation.faults import Release
+from devicecore.domain.allocation.kubernetes import KubernetesAnswer, answer_of_kubernetes, faults_between, may_differ
 from devicecore.domain.allocation.model import (
     DeviceClass,
     DeviceKey,
@@ -34,7 +35,7 @@ from devicecore.domain.allocation.model import (
 from devicecore.domain.allocation.pools import Slices
 from devicecore.domain.allocation.reading import claim_of, class_of, held_by, node_of, slice_of
 from devicecore.domain.allocation.result import DeviceAllocation, NoAllocation
-from devicecore.domain.allocation.search import MAX_STEPS, Search, Situation
+from devicecore.domain.allocation.search import MAX_STEPS, Search, Situation, Taken
 from devicecore.domain.allocation.verdicts import problem_of, verdicts
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "NoAllocation",
     "PoolDevice",
     "PoolSlice",
+    "Release",
     "SelectorError",
     "Slices",
     "TargetNode",
@@ -77,6 +79,7 @@ def allocate(
     *,
     matches: Matches = _without_cel,
     features: Features = Features(),
+    release: Release = Release.V1_37,
     max_steps: int = MAX_STEPS,
 ) -> DeviceAllocation | NoAllocation:
     """Return the devices that all claims get on a node, or why they get none.
@@ -89,33 +92,66 @@ def allocate(
         classes: the DeviceClasses of the cluster.
         matches: evaluates CEL expressions, such as `devicecore.adapters.cel.CelSelectors()`.
         features: the feature gates of the scheduler.
+        release: the release of the scheduler.
         max_steps: the search gives up after this many devices.
     """
-    pools = (slices if isinstance(slices, Slices) else Slices(slices)).pools(node, features)
+    indexed = slices if isinstance(slices, Slices) else Slices(slices)
     held = allocated if isinstance(allocated, Mapping) else by_device(allocated)
     by_name = classes if isinstance(classes, Mapping) else {one.name: one for one in classes}
-    situation = Situation(claims, node, pools, held, by_name, matches, features, max_steps)
-    search, excluded = Search(situation), ""
+    situation = Situation(claims, node, indexed, held, by_name, matches, features, max_steps, release)
+    search, undecided = Search(situation), ""
     try:
         if search.run():
-            taken, faults = as_kubernetes(situation, tuple(search.taken))
-            return DeviceAllocation(tuple(claims), node, by_name, features, taken, faults)
-        excluded = exclusion(situation)
+            return _allocation(situation, tuple(search.taken))
     except SearchGivenUpError as error:
         reasons = verdicts(search, alone=True)
         problem = problem_of(search, reasons)
-        return NoAllocation(problem or str(error), reasons, is_error=not problem)
+        return NoAllocation(problem or str(error), reasons, is_error=not problem, unusable=_unusable(situation))
     except UndecidedError as error:
-        instead = despite_error(situation)
-        if instead is None:
-            return NoAllocation(str(error), is_error=True)
-        if instead:
-            return DeviceAllocation(tuple(claims), node, by_name, features, instead)
-    reasons = verdicts(search)
-    for pool in pools:
-        if pool.problem and not pool.is_incomplete and not excluded:
-            excluded = f"invalid resource pools were encountered: {pool}: {pool.problem}"
-    return NoAllocation(excluded or problem_of(search, reasons) or _NOT_TOGETHER, reasons, is_error=bool(excluded))
+        undecided = str(error)
+    return _no_allocation(situation, search, undecided)
+
+
+def _allocation(situation: Situation, taken: tuple[Taken, ...]) -> DeviceAllocation:
+    """Return right devices: those that Kubernetes finds if these are right, or else `taken` and its faults."""
+    faults: tuple[str, ...] = ()
+    if taken and may_differ(situation):
+        answer = answer_of_kubernetes(situation)
+        if answer.taken is not None and answer.is_right:
+            taken = answer.taken
+        elif answer.is_known:
+            faults = faults_between(situation, is_possible=True)
+    return _given(situation, taken, faults)
+
+
+def _given(situation: Situation, taken: tuple[Taken, ...], faults: tuple[str, ...] = ()) -> DeviceAllocation:
+    node, classes = situation.node, situation.classes
+    return DeviceAllocation(
+        tuple(situation.claims), node, classes, situation.features, taken, faults, situation.release
+    )
+
+
+def _no_allocation(situation: Situation, search: Search, undecided: str) -> DeviceAllocation | NoAllocation:
+    """Return why there are no devices, with the faults with which Kubernetes finds some.
+
+    If an expression cannot be evaluated, a fault may keep Kubernetes from trying the device: then it finds right ones.
+    """
+    answer = answer_of_kubernetes(situation) if may_differ(situation) else KubernetesAnswer()
+    if undecided:
+        if answer.taken is not None and answer.is_right:
+            return _given(situation, answer.taken)
+        return NoAllocation(undecided, is_error=True, unusable=_unusable(situation))
+    faults = faults_between(situation, is_possible=False) if answer.taken is not None else ()
+    reasons, problem = verdicts(search), answer.error
+    for pool in situation.pools:
+        if pool.problem and not pool.is_incomplete and not pool.is_obsolete and not problem:
+            problem = f"invalid resource pools were encountered: {pool}: {pool.problem}"
+    text = problem or problem_of(search, reasons) or _NOT_TOGETHER
+    return NoAllocation(text, reasons, is_error=bool(problem), faults=faults, unusable=_unusable(situation))
+
+
+def _unusable(situation: Situation) -> tuple[str, ...]:
+    return tuple(f"pool {pool}: {pool.problem}" for pool in situation.pools if pool.problem)
 
 
 _NOT_TOGETHER = "each request alone can be fulfilled, but not all of them together"
@@ -137,7 +173,8 @@ def which_nodes(
     classes: Iterable[DeviceClass],
     *,
     matches: Matches = _without_cel,
+    release: Release = Release.V1_37,
 ) -> dict[str, DeviceAllocation | NoAllocation]:
     """Return by the name of the node what `allocate` returns."""
     indexed, held, by_name = Slices(slices), by_device(allocated), {one.name: one for one in classes}
-    return {node.name: allocate(claims, node, indexed, held, by_name, matches=matches) for node in nodes}
+    return {node.name: allocate(claims, node, indexed, held, by_name, matches=matches, release=release) for node in nodes}

@@ -1,39 +1,22 @@
-"""The search of Kubernetes 1.36, with its faults, so that the same devices come out wherever these are right.
+"""The search of a release of Kubernetes, with its faults, so that the same devices come out wherever these are right.
 
-Law: with all faults, `KubernetesSearch` finds the devices that Kubernetes 1.36 finds, whether they are right or not.
-The faults that such an answer needs are its cause. docs/claims.md has the smallest case of each.
+Law: with the faults of a release, `KubernetesSearch` finds the devices that its scheduler finds, right or not. The
+faults that such an answer needs are its cause. docs/claims.md has the smallest case of each.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator
-from enum import Enum
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from devicecore.domain.allocation.errors import ExcludedError, SearchGivenUpError, UndecidedError
+from devicecore.domain.allocation.faults import ALL_FAULTS, KubernetesFault
 from devicecore.domain.allocation.model import Attribute, Constraint, DeviceKey, DeviceRequest, PoolDevice, Rule, Use
 from devicecore.domain.allocation.pools import Pool
-from devicecore.domain.allocation.reasons import CapacityExceeded, ConstraintBroken, Reason
+from devicecore.domain.allocation.reasons import CapacityExceeded, ConstraintBroken, CounterExhausted, Reason
 from devicecore.domain.allocation.search import Candidate, Search, Situation, Taken
+from devicecore.domain.quantity import Quantity
 
-
-class KubernetesFault(Enum):
-    """A fault of Kubernetes 1.36.2. The value is the name of the cause in docs/claims.md."""
-
-    REJECT = "k/k#140436:reject"
-    CAPACITY_REJECT = "k/k#140436:capacity-reject"
-    UNDO_SHARED = "k/k#140436:undo-shared"
-    POOL_NAMES = "k/k#140435"
-    DISTINCT = "k/k#140438"
-    SHARE_IDS = "k/k#140433"
-    ADMIN_COUNTERS = "k/k#140729"
-    ADMIN_BLOCKS = "admin-blocks-normal"
-    ADMIN_CONSUMES = "admin-consumes-capacity"
-    ALL_ERROR = "all-constraint-error"
-    ALL_SKIPS = "all-skips-full-shared"
-
-
-ALL_FAULTS = frozenset(KubernetesFault)
 
 _UNLIMITED = 2**100
 
@@ -44,7 +27,7 @@ class KubernetesSearch(Search):
     _skips = False  # each device that is tried may leave something behind
 
     def __init__(self, situation: Situation, faults: frozenset[KubernetesFault] = ALL_FAULTS) -> None:
-        super().__init__(situation)
+        super().__init__(situation, situation.slices.pools(situation.node, situation.features, faults))
         self._faults = faults
         self._charged: set[Candidate] = set()
         self._leaked: dict[object, dict[Use, int]] = defaultdict(lambda: defaultdict(int))
@@ -75,7 +58,8 @@ class KubernetesSearch(Search):
 
     def _take(self, claim: int, request: DeviceRequest, candidate: Candidate) -> bool:
         taken = super()._take(claim, request, candidate)
-        if taken and self._is_shared(candidate.device) and not candidate.device.capacity:
+        leaks = KubernetesFault.UNDO_SHARED in self._faults
+        if taken and leaks and self._is_shared(candidate.device) and not candidate.device.capacity:
             self._in_use_for_ever.add(candidate.key)
         if taken:
             self._remember_values(claim, request, candidate.device)
@@ -101,8 +85,9 @@ class KubernetesSearch(Search):
         return taken
 
     def _is_meant(self, request: DeviceRequest, candidate: Candidate) -> bool:
-        asks = request.capacity or KubernetesFault.ALL_SKIPS in self._faults
-        return not asks or self._over_capacity(request, candidate) is None
+        if KubernetesFault.ALL_SKIPS in self._faults:
+            return self._over_capacity(request, candidate) is None
+        return super()._is_meant(request, candidate)
 
     # --- admin access -------------------------------------------------------------------------------------------------
 
@@ -119,17 +104,25 @@ class KubernetesSearch(Search):
 
     def _counters_exhausted(self, request: DeviceRequest, candidate: Candidate) -> Reason | None:
         reason = super()._counters_exhausted(request, candidate)
-        if reason is None and candidate.device.counters and self._consumes_counters(request):
-            self._charged |= set() if self._counters_are_paid(candidate) else {candidate}
-        return reason
+        if reason is not None or not candidate.device.counters or not self._consumes_counters(request):
+            return reason
+        if self._counters_are_paid(candidate):
+            return None
+        if KubernetesFault.OVER_COMMITTED in self._faults:
+            for use, free in self._free(candidate.pool).items():
+                if free < 0:  # of a counter that the device may not even use
+                    return CounterExhausted("/".join(use), Quantity(0), Quantity(free))
+        self._charged.add(candidate)
+        return None
 
     def _counters_are_paid(self, candidate: Candidate) -> bool:
-        if candidate.key in self._in_use_for_ever:
-            return True
-        held = self._held.get(candidate.key, ())
-        if KubernetesFault.SHARE_IDS in self._faults and held and not any(one.consumed for one in held):
-            return any(one.key == candidate.key for one in self.taken)
-        return super()._counters_are_paid(candidate)
+        return candidate.key in self._in_use_for_ever or super()._counters_are_paid(candidate)
+
+    def _is_paid_for(self, key: DeviceKey) -> bool:
+        held = self._held.get(key, ())
+        if KubernetesFault.SHARE_IDS in self._faults:
+            return any(one.consumed for one in held)  # shares without capacity are forgotten
+        return bool(held)
 
     def _available(self, pool: Pool) -> dict[Use, int]:
         if KubernetesFault.POOL_NAMES in self._faults:
@@ -192,83 +185,69 @@ class KubernetesSearch(Search):
         return None
 
 
-def as_kubernetes(situation: Situation, taken: tuple[Taken, ...]) -> tuple[tuple[Taken, ...], tuple[str, ...]]:
-    """Return the devices that Kubernetes finds and no fault, or `taken` and the faults that keep it from right ones.
+@frozen
+class KubernetesAnswer:
+    """What a scheduler of a release answers.
+
+    Attributes:
+        taken: the devices that it finds, in their order; None if it finds none.
+        is_right: whether the rules allow these.
+        is_known: whether its search ends in a bounded number of steps.
+        error: its error if a constraint forbids one of all devices.
+    """
+
+    taken: tuple[Taken, ...] | None = None
+    is_right: bool = True
+    is_known: bool = True
+    error: str = ""
+
+
+def answer_of_kubernetes(situation: Situation, faults: frozenset[KubernetesFault] | None = None) -> KubernetesAnswer:
+    """Return what a scheduler of the release answers, or one that has `faults`."""
+    search = KubernetesSearch(situation, situation.release.faults if faults is None else faults)
+    try:
+        if not search.run():
+            return KubernetesAnswer()
+        is_right = Search(situation).allows(search.taken)
+    except ExcludedError as error:
+        return KubernetesAnswer(error=str(error))
+    except SearchGivenUpError:
+        return KubernetesAnswer(is_known=False)
+    except UndecidedError:
+        # It is an error of Kubernetes, too, unless only the check by the rules has it.
+        return KubernetesAnswer(tuple(search.taken) or None, is_right=False)
+    return KubernetesAnswer(tuple(search.taken), is_right)
+
+
+def faults_between(situation: Situation, *, is_possible: bool) -> tuple[str, ...]:
+    """Return each fault without which Kubernetes would answer right.
 
     Args:
         situation: what is wanted and what there is.
-        taken: right devices.
+        is_possible: whether the rules allow an allocation.
     """
-    if not taken or not _may_differ(situation):
-        return taken, ()
-    try:
-        found = _right_devices(situation)
-    except SearchGivenUpError:
-        return taken, ()  # nobody can say what Kubernetes would find
-    return (found, ()) if found else (taken, _faults_of(situation))
+    short, found = evolve(situation, max_steps=min(situation.max_steps, _MAX_STEPS)), []
+    for fault in sorted(situation.release.faults, key=list(KubernetesFault).index):
+        answer = answer_of_kubernetes(short, situation.release.faults - {fault})
+        if answer.is_known and answer.is_right and (answer.taken is not None) == is_possible:
+            found.append(fault.value)
+    return tuple(found) or (SEVERAL,)
 
 
-def _faults_of(situation: Situation) -> tuple[str, ...]:
-    """Return each fault without which Kubernetes would find right devices."""
-    short = evolve(situation, max_steps=min(situation.max_steps, _MAX_STEPS))
-    found = []
-    for fault in KubernetesFault:
-        try:
-            if _right_devices(short, ALL_FAULTS - {fault}):
-                found.append(fault.value)
-        except SearchGivenUpError:
-            continue  # the others may still be told
-    return tuple(found) or ("several faults together",)
-
-
+SEVERAL = "several faults together"
 _MAX_STEPS = 10_000
 
 
-def exclusion(situation: Situation) -> str:
-    """Return the error of Kubernetes if a constraint forbids one of all devices, empty if there is none."""
-    if any(claim.constraints and request.wants_all for claim in situation.claims for request in claim.alternatives):
-        try:
-            KubernetesSearch(situation).run()
-        except ExcludedError as error:
-            return str(error)
-        except UndecidedError:
-            return ""  # the search without faults has decided
-    return ""
-
-
-def despite_error(situation: Situation) -> tuple[Taken, ...] | None:
-    """Return the right devices that Kubernetes finds although our search could not evaluate an expression.
-
-    A fault may keep Kubernetes from trying the device for which the expression has no value. The result is empty if it
-    finds no devices then, and None if it cannot decide either, or finds wrong ones.
-    """
-    try:
-        return _right_devices(situation) if _may_differ(situation) else None
-    except SearchGivenUpError:
-        return None
-
-
-def _may_differ(situation: Situation) -> bool:
+def may_differ(situation: Situation) -> bool:
     """Return whether a fault may matter: most claims have nothing in which the search of Kubernetes differs."""
     shares = any(device.is_shared for pool in situation.pools for _, device in pool.devices)
-    return any(pool.counters for pool in situation.pools) or any(
-        any(constraint.rule is Rule.DISTINCT for constraint in claim.constraints)
-        or any(one.admin_access or (one.wants_all and (claim.constraints or shares)) for one in claim.alternatives)
-        for claim in situation.claims
+    return (
+        any(pool.counters for pool in situation.pools)
+        or any(
+            any(constraint.rule is Rule.DISTINCT for constraint in claim.constraints)
+            or any(one.admin_access or (one.wants_all and (claim.constraints or shares)) for one in claim.alternatives)
+            for claim in situation.claims
+        )
+        or situation.slices.pools(situation.node, situation.features, situation.release.faults)
+        != situation.pools
     )
-
-
-def _right_devices(situation: Situation, faults: frozenset[KubernetesFault] = ALL_FAULTS) -> tuple[Taken, ...] | None:
-    """Return the devices that a search with faults finds. Return None if it cannot decide, or finds wrong ones.
-
-    Raises SearchGivenUpError if it takes too many steps.
-    """
-    search = KubernetesSearch(situation, faults)
-    try:
-        if not search.run():
-            return ()
-        return tuple(search.taken) if Search(situation).allows(search.taken) else None
-    except SearchGivenUpError:
-        raise
-    except UndecidedError:
-        return None

@@ -190,12 +190,8 @@ class PoolSlice:
         """Return where a device of the slice is available."""
         return self.place or device.place or NodeRule()
 
-    def is_visible(self, node: TargetNode) -> bool:
-        """Return whether the slice does not belong to another node."""
-        return self.place is None or self.place.node in ("", node.name)
-
     def targets(self, node: TargetNode) -> bool:
-        """Return whether a device of the slice may be available on the node."""
+        """Return whether the slice, or a device of it, is available on the node."""
         if self.place is not None:
             return self.place.accepts(node)
         return any(self.place_of(device).accepts(node) for device in self.devices)

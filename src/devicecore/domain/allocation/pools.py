@@ -1,8 +1,8 @@
 """The pools of devices that a node can use.
 
 Laws: of a pool, only the slices of the highest generation count that a node sees, and if these are not all, of the
-highest that there is. A pool that is incomplete or contradicts itself gives no device. The order of pools, slices and
-devices is that in which a scheduler tries them.
+highest that there is. Counters belong to the whole pool, whatever node their slice names. A pool that is incomplete or
+contradicts itself gives no device. The order of pools, slices and devices is that in which a scheduler tries them.
 """
 
 from collections import defaultdict
@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import field, frozen
 
+from devicecore.domain.allocation.faults import KubernetesFault
 from devicecore.domain.allocation.model import Features, PoolDevice, PoolSlice, TargetNode
 from devicecore.domain.quantity import Quantity
+from devicecore.domain.text import counted
 
 PoolKey = tuple[str, str]
 """The driver and the name of a pool."""
@@ -28,6 +30,7 @@ class Pool:
         counters: quantities by counter, by the set of counters.
         problem: why the pool gives no device; empty if it does.
         is_incomplete: whether slices are missing.
+        is_obsolete: whether a newer generation has nothing for the node, so that nothing is missing.
     """
 
     key: PoolKey
@@ -36,10 +39,16 @@ class Pool:
     counters: Mapping[str, Mapping[str, Quantity]] = field(factory=dict)
     problem: str = ""
     is_incomplete: bool = False
+    is_obsolete: bool = False
     binds_late: bool = False
 
     def __str__(self) -> str:
         return "/".join(self.key)
+
+    @property
+    def blocks_all(self) -> bool:
+        """Whether nobody can say what all devices are because of this pool."""
+        return bool(self.problem) and not self.is_obsolete
 
 
 class Slices:
@@ -58,59 +67,77 @@ class Slices:
         for key, names in nodes.items():
             for name in [""] if "" in names else names:
                 self._of_node[name].append(key)
+        self._foreign: dict[Features, list[Pool]] = {}
 
-    def pools(self, node: TargetNode, features: Features) -> list[Pool]:
+    def pools(
+        self, node: TargetNode, features: Features, faults: frozenset[KubernetesFault] = frozenset()
+    ) -> list[Pool]:
         """Return the pools of which a node may use a device, in the order in which they are tried.
 
-        Pools with devices that bind late, because they have binding conditions, come last.
+        Pools with devices that bind late, because they have binding conditions, come last. `faults` are those with
+        which slices are read: none, or those of a release of Kubernetes.
         """
-        keys = sorted(self._of_node.get(node.name, []) + self._of_node.get("", []))
-        pools = [pool for key in keys if (pool := _pool(key, self._pools[key], node, features, self._rank))]
-        return sorted(pools, key=lambda pool: pool.binds_late)
+        keys = self._of_node.get(node.name, []) + self._of_node.get("", [])
+        pools = [pool for key in keys if (pool := self._pool(key, node, features, faults))]
+        if KubernetesFault.FOREIGN_COUNTERS in faults:
+            pools += (pool for pool in self._broken_elsewhere(features) if pool.key not in keys)
+        return sorted(pools, key=lambda pool: (pool.binds_late, pool.key))
 
+    def _broken_elsewhere(self, features: Features) -> list[Pool]:
+        """Return the pools that give no device if only their counters are looked at, as Kubernetes 1.36 does."""
+        if features not in self._foreign:
+            nowhere, faults = TargetNode(""), frozenset({KubernetesFault.FOREIGN_COUNTERS})
+            found = (self._pool(key, nowhere, features, faults) for key in self._pools)
+            self._foreign[features] = [pool for pool in found if pool and pool.blocks_all]
+        return self._foreign[features]
 
-def _pool(
-    key: PoolKey,
-    slices: Sequence[PoolSlice],
-    node: TargetNode,
-    features: Features,
-    rank: Mapping[PoolSlice, tuple[bool, int]],
-) -> Pool | None:
-    """Return what a node sees of a pool, None if it is nothing, or if newer slices are on their way."""
-    known = [one for one in slices if features.partitionable_devices or (one.place is not None and not one.counters)]
-    here = [one for one in known if (one.counters and one.is_visible(node)) or one.targets(node)]
-    generation = max((one.generation for one in here), default=0)
-    here = [one for one in here if one.generation == generation]
-    if not here:
-        return None
-    current, count = here, here[0].count
-    if any(one.count != count for one in here):
-        count = min(here, key=rank.__getitem__).count
-    if len(here) != count:
-        if any(one.generation > generation for one in slices):
+    def _pool(
+        self, key: PoolKey, node: TargetNode, features: Features, faults: frozenset[KubernetesFault]
+    ) -> Pool | None:
+        """Return what a node sees of a pool, None if it is nothing."""
+        slices, has_counters = self._pools[key], features.partitionable_devices
+        known = [one for one in slices if has_counters or (one.place is not None and not one.counters)]
+        everywhere = KubernetesFault.FOREIGN_COUNTERS in faults
+        here = [one for one in known if (everywhere and one.counters) or one.targets(node)]
+        generation = max((one.generation for one in here), default=0)
+        here = [one for one in here if one.generation == generation]
+        if not here:
             return None
-        current = [one for one in slices if one.generation == generation]
-        if len(current) != count:
-            problem = f"{len(current)} of {count} slices of generation {generation} are there"
-            return Pool(key, problem=problem, is_incomplete=True)
-    counters = {name: values for one in here for name, values in one.counters}
-    return Pool(
-        key,
-        tuple((one, device) for one in here for device in one.devices),
-        tuple(device for one in current if one not in here for device in one.devices),
-        counters,
-        _contradiction(here, current if features.partitionable_devices else (), counters),
-        binds_late=any(device.conditions for one in here for device in one.devices),
-    )
+        current, count = here, here[0].count
+        if any(one.count != count for one in here):
+            count = min(here, key=self._rank.__getitem__).count
+        devices = tuple((one, device) for one in here for device in one.devices)
+        if len(here) != count:
+            newest = max(one.generation for one in slices)
+            if newest > generation:
+                problem = f"its slices for the node are of generation {generation}, and generation {newest} is there"
+                return Pool(key, devices, problem=problem, is_obsolete=True)
+            current = [one for one in slices if one.generation == generation]
+            if len(current) != count:
+                problem = f"{len(current)} of {counted(count, 'slice')} of generation {generation}"
+                return Pool(key, devices, problem=problem, is_incomplete=True)
+        sets = [one for one in current if one.counters] if has_counters else []
+        counters = {name: values for one in sets for name, values in one.counters}
+        return Pool(
+            key,
+            devices,
+            tuple(device for one in current if one not in here for device in one.devices),
+            counters,
+            _contradiction(here, sets, current if has_counters else (), counters),
+            binds_late=any(device.conditions for one in here for device in one.devices),
+        )
 
 
 def _contradiction(
-    here: Sequence[PoolSlice], consuming: Iterable[PoolSlice], counters: Mapping[str, Mapping[str, Quantity]]
+    here: Sequence[PoolSlice],
+    sets: Sequence[PoolSlice],
+    consuming: Iterable[PoolSlice],
+    counters: Mapping[str, Mapping[str, Quantity]],
 ) -> str:
     """Return what is wrong with a pool, empty if nothing is."""
     for what, names in (
         ("device", [device.key.device for one in here for device in one.devices]),
-        ("counter set", [name for one in here for name, _ in one.counters]),
+        ("counter set", [name for one in sets for name, _ in one.counters]),
     ):
         if len(set(names)) < len(names):
             return f"the {what} {next(name for name in names if names.count(name) > 1)} is there twice"

@@ -8,7 +8,8 @@ from itertools import count
 
 from attrs import frozen
 
-from devicecore.domain.allocation.model import DeviceClass, Features, TargetNode, UnallocatedClaim
+from devicecore.domain.allocation.faults import Release
+from devicecore.domain.allocation.model import DeviceClass, DeviceRequest, Features, TargetNode, UnallocatedClaim
 from devicecore.domain.allocation.reasons import DeviceVerdict
 from devicecore.domain.allocation.search import Taken
 
@@ -22,8 +23,8 @@ class DeviceAllocation:
     Attributes:
         claims: the claims, in the order in which they were given.
         taken: the devices, in the order in which they were taken.
-        faults: what keeps a scheduler of Kubernetes 1.36 from finding right devices, by the names of docs/claims.md;
-            empty if it finds these.
+        faults: what keeps a scheduler of the release from finding right devices, by the names of docs/claims.md; empty
+            if it finds these.
     """
 
     claims: tuple[UnallocatedClaim, ...]
@@ -32,6 +33,7 @@ class DeviceAllocation:
     features: Features
     taken: tuple[Taken, ...]
     faults: tuple[str, ...] = ()
+    release: Release = Release.V1_37
 
     def devices(self, claim: int = 0) -> tuple[Taken, ...]:
         """Return the devices of a claim, by its position."""
@@ -91,15 +93,16 @@ class DeviceAllocation:
         ]
         for entry in claim.config:
             names = entry.get("requests") or []
+            every = {name: value for name, value in entry.items() if name != "requests"}
             if not names:
-                every = {name: value for name, value in entry.items() if name != "requests"}
                 config.append({**every, "source": "FromClaim"})
             elif isinstance(names, list):
-                config += [
-                    {**entry, "source": "FromClaim", "requests": names}
-                    for request in chosen
-                    if any(name in names for name in request.names)
-                ]
+                about = [request for request in chosen if any(name in names for name in request.names)]
+                # Before 1.37 there is a copy for each of the requests.
+                copies = about[:1] if self.release is Release.V1_37 else about
+                config += [{**entry, "source": "FromClaim", "requests": names} for _ in copies]
+        if self.release is Release.V1_37:  # no name means all requests
+            config = [_without_requests(one) if _is_for(one, chosen) else one for one in config]
         return config
 
     def _node_selector(self, taken: Sequence[Taken]) -> ApiObject | None:
@@ -118,6 +121,16 @@ class DeviceAllocation:
         return {"nodeSelectorTerms": [written]} if written else None
 
 
+def _is_for(config: ApiObject, requests: Sequence[DeviceRequest]) -> bool:
+    """Return whether parameters name every request."""
+    names = config.get("requests")
+    return isinstance(names, list) and all(any(name in names for name in one.names) for one in requests)
+
+
+def _without_requests(config: ApiObject) -> ApiObject:
+    return {name: value for name, value in config.items() if name != "requests"}
+
+
 @frozen
 class NoAllocation:
     """Why the claims get no devices on a node. It counts as false, as a refusal of a pod does.
@@ -127,11 +140,15 @@ class NoAllocation:
         verdicts: for each request and device of the node, the first reason against it.
         is_error: whether a scheduler reports an error: not the devices are in the way, but the claims, the classes, an
             expression or a pool.
+        faults: with which a scheduler of the release gives devices, against the rules.
+        unusable: the pools that give no device, each with the reason.
     """
 
     problem: str
     verdicts: tuple[DeviceVerdict, ...] = ()
     is_error: bool = False
+    faults: tuple[str, ...] = ()
+    unusable: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return False

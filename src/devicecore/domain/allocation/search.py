@@ -7,12 +7,14 @@ fulfilled as well: the order in which a scheduler tries them. The search ends af
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 from attrs import field, frozen
 
 from devicecore.domain.allocation.capacity import capacity_missing, consumption
 from devicecore.domain.allocation.errors import SearchGivenUpError, SelectorError, UndecidedError
+from devicecore.domain.allocation.faults import Release
 from devicecore.domain.allocation.model import (
     MAX_RESULTS,
     Attribute,
@@ -30,7 +32,7 @@ from devicecore.domain.allocation.model import (
     UnallocatedClaim,
     Use,
 )
-from devicecore.domain.allocation.pools import Pool
+from devicecore.domain.allocation.pools import Pool, Slices
 from devicecore.domain.allocation.reasons import (
     ConstraintBroken,
     CounterExhausted,
@@ -95,12 +97,18 @@ class Situation:
 
     claims: Sequence[UnallocatedClaim]
     node: TargetNode
-    pools: Sequence[Pool]
+    slices: Slices
     held: Mapping[DeviceKey, Sequence[Held]]
     classes: Mapping[str, DeviceClass]
     matches: Matches
     features: Features = Features()
     max_steps: int = MAX_STEPS
+    release: Release = Release.V1_37
+
+    @cached_property
+    def pools(self) -> Sequence[Pool]:
+        """The pools of the node, by the rules."""
+        return self.slices.pools(self.node, self.features)
 
 
 class Search:
@@ -109,16 +117,17 @@ class Search:
     _skips: ClassVar[bool] = True
     """Whether devices are left out that cannot help."""
 
-    def __init__(self, situation: Situation) -> None:
+    def __init__(self, situation: Situation, pools: Sequence[Pool] | None = None) -> None:
         self.claims: Sequence[UnallocatedClaim] = situation.claims
         self.node: TargetNode = situation.node
-        self.pools: Sequence[Pool] = situation.pools
+        self.pools: Sequence[Pool] = situation.pools if pools is None else pools
         self.classes: Mapping[str, DeviceClass] = situation.classes
         self.features: Features = situation.features
         self.taken: list[Taken] = []
         self.reasons: dict[tuple[DeviceRequest, PoolDevice], Reason] = {}
         self.limit: int = situation.max_steps
         self._held = situation.held
+        self._release = situation.release
         self._matches = situation.matches
         self._steps = 0
         self._selected: dict[tuple[DeviceRequest, PoolDevice], Reason | None] = {}
@@ -154,7 +163,10 @@ class Search:
         Raises UndecidedError as `run` does.
         """
         self._prepare()
-        return all(self._take(one.claim, one.request, one.candidate) for one in taken) and all(
+        # Another search may have read the pools in another way.
+        own = {one.device: one for one in self._candidates}
+        found = ((one, own.get(one.candidate.device)) for one in taken)
+        return all(mine is not None and self._take(one.claim, one.request, mine) for one, mine in found) and all(
             sum(one.request is request for one in self.taken) == self.wanted(request)
             for request in {one.request: None for one in self.taken}
         )
@@ -206,12 +218,11 @@ class Search:
 
     def _all_devices(self, claim: int, request: DeviceRequest) -> list[Candidate]:
         for pool in self.pools:
-            if pool.problem:
+            if pool.blocks_all:
                 state = "being updated" if pool.is_incomplete else "invalid"
                 problem = f"asks for all devices, but resource pool {pool} is currently {state}: {pool.problem}"
                 message = f"claim {self.claims[claim].name}, request {request.name}: {problem}"
                 raise UndecidedError(message)
-        # A capacity that is asked for describes the devices: those that cannot give it are not meant.
         return [
             one
             for one in self._candidates
@@ -219,7 +230,14 @@ class Search:
         ]
 
     def _is_meant(self, request: DeviceRequest, candidate: Candidate) -> bool:
-        return not (request.capacity and self._lacks_capacity(request, candidate, consumes=not request.admin_access))
+        """Return whether a device is one of all devices: a capacity that is asked for describes them.
+
+        The API does not say whether a device is meant that has too little left. From 1.37 on it is.
+        """
+        if not request.capacity:
+            return True
+        consumes = self._release is not Release.V1_37 and not request.admin_access
+        return not self._lacks_capacity(request, candidate, consumes=consumes)
 
     def _least(self, claim: int, first: int) -> int:
         """Return how many devices the requests from `first` on need at least."""
@@ -459,7 +477,7 @@ class Search:
     def _counters_are_paid(self, candidate: Candidate) -> bool:
         """Return whether a share of the device is in use, so that its counters are consumed already."""
         return self._is_shared(candidate.device) and (
-            bool(self._held.get(candidate.key))
+            self._is_paid_for(candidate.key)
             or any(one.key == candidate.key and self._consumes_counters(one.request) for one in self.taken)
         )
 
@@ -489,11 +507,15 @@ class Search:
         shared: set[DeviceKey] = set()
         for one in self.taken:
             if one.candidate.pool is pool and self._consumes_counters(one.request):
-                if one.key in shared or (self._is_shared(one.candidate.device) and self._held.get(one.key)):
+                if one.key in shared or (self._is_shared(one.candidate.device) and self._is_paid_for(one.key)):
                     continue
                 if self._is_shared(one.candidate.device):
                     shared.add(one.key)
                 yield one.candidate.device
+
+    def _is_paid_for(self, key: DeviceKey) -> bool:
+        """Return whether a share that was allocated before has paid for the counters of a shared device."""
+        return bool(self._held.get(key))
 
     def _repelled(self, request: DeviceRequest, candidate: Candidate) -> Reason | None:
         if self.features.device_taints:

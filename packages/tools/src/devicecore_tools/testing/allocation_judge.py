@@ -3,13 +3,17 @@
 Laws: the judge reads the API objects itself, and shares no code with `devicecore.domain.allocation` but quantities. It
 finds an allocation if the rules allow one. It is for small cases: its time grows with the number of combinations.
 
-A case has what `devicecore.testing.allocation_cases` makes: `node`, `classes`, `slices`, `claims` as the API writes
-them, and `allocated` with `devices` that are taken as a whole, `shared` devices, and the `capacity` consumed of these.
+The rules are sentences of the API's types (`k8s.io/api/resource/v1`), each cited where it is applied. Where a pool
+contradicts itself, so that they can be read in several ways, each reading counts as right.
+
+A case has what `devicecore_tools.testing.allocation_cases` makes: `node`, `classes`, `slices`, `claims` as the API
+writes them, and `allocated` with `devices` that are taken as a whole, `shared` devices, and the `capacity` consumed of
+these.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 from devicecore.domain.quantity import Quantity
@@ -40,6 +44,88 @@ class Judge:
     """
 
     def __init__(self, case: Json, matches: Callable[[str, str, Json], bool]) -> None:
+        pools: dict[tuple[str, str], list[Json]] = defaultdict(list)
+        for one in sorted(case["slices"], key=lambda one: one["metadata"]["name"]):
+            pools[one["spec"]["driver"], one["spec"]["pool"]["name"]].append(one["spec"])
+        ways = product(*(_readings(pools[key], case["node"]) for key in sorted(pools)))
+        self._readings = [_Reading(case, matches, [pool for pool in way if pool is not None]) for way in ways]
+
+    def first(self) -> list[Pick] | None:
+        """Return the first allocation, with the alternatives and devices in their order. Return None if there is none.
+
+        The order is the one in which a scheduler tries devices. What all devices are cannot be said while a pool
+        is unusable, so that nothing is allocated then to claims that may want all.
+        """
+        return self._readings[0].first()
+
+    def problem_with(self, results: Sequence[Json] | None) -> str:
+        """Return what is wrong with an answer, empty if nothing is.
+
+        Args:
+            results: the `status.allocation` of each claim, in the order of the claims; None if they get no devices.
+        """
+        problems = [reading.problem_with(results) for reading in self._readings]
+        return "" if "" in problems else problems[0]
+
+
+class _Pool(NamedTuple):
+    """What a node may use of a pool, with all devices that consume its counters, and these."""
+
+    devices: list[tuple[Json, Json]]  # each with its slice
+    consuming: list[Json]
+    sets: list[Json]
+    is_whole: bool
+    binds_late: bool
+
+
+def _readings(slices: list[Json], node: Json) -> list[_Pool | None]:
+    """Return what a pool may be for a node, by each count that its slices say. None is nothing."""
+    mine = [one for one in slices if _is_for(one, node)]
+    if not mine:
+        return [None]
+    # "Consumers of ResourceSlices should only consider resources from the pool with the highest generation number."
+    generation = max(map(_generation, mine))
+    mine = [one for one in mine if _generation(one) == generation]
+    # "ResourceSliceCount is the total number of ResourceSlices in the pool at this generation number."
+    own_first = sorted(mine, key=lambda one: not one.get("nodeName"))
+    counts = dict.fromkeys(one["pool"]["resourceSliceCount"] for one in own_first)
+    return [_pool(slices, mine, generation, count) for count in counts]
+
+
+def _is_for(one: Json, node: Json) -> bool:
+    """Return whether a slice has something that is available on a node."""
+    # "If it is set to true, every device defined [in] the ResourceSlice must specify this individually."
+    places = one.get("devices", ()) if one.get("perDeviceNodeSelection") else [one]
+    return any(_accepts(place, node) for place in places)
+
+
+def _pool(slices: list[Json], mine: list[Json], generation: int, count: int) -> _Pool | None:
+    everything = mine
+    if len(mine) != count:
+        if any(_generation(one) > generation for one in slices):
+            return None  # a newer generation has nothing for the node
+        everything = [one for one in slices if _generation(one) == generation]
+    devices = [(one, device) for one in mine for device in one.get("devices", ())]
+    consuming = [device for one in everything for device in one.get("devices", ())]
+    # "CounterSet defines a named set of counters that are available to be used by devices defined in the ResourcePool."
+    sets = [one for part in everything for one in part.get("sharedCounters", ())]
+    known = {(one["name"], counter) for one in sets for counter in one["counters"]}
+    is_sound = (
+        len(everything) == count
+        # "Each device in a given pool [...] must have a unique name."
+        and len({device["name"] for _, device in devices}) == len(devices)
+        # "The names of the counter sets must be unique in the ResourcePool."
+        and len({one["name"] for one in sets}) == len(sets)
+        and all(use in known for device in consuming for use, _ in _uses(device))
+    )
+    binds_late = is_sound and any(device.get("bindingConditions") for _, device in devices)
+    return _Pool(devices, consuming, sets, is_sound, binds_late)
+
+
+class _Reading:
+    """What the rules allow if the pools of a case are these."""
+
+    def __init__(self, case: Json, matches: Callable[[str, str, Json], bool], pools: Sequence[_Pool]) -> None:
         self._case = case
         self._node = case["node"]
         self._matches = matches
@@ -49,69 +135,31 @@ class Judge:
         for one in case["allocated"]["capacity"]:
             used = self._used.setdefault(_key(one), Counter())
             used.update({name: _nanos(value) for name, value in one["consumed"].items()})
-        self.has_unusable_pool: bool = False
+        # "should wait until the driver has completed updating the pool"
+        self._cannot_say_all = any(not one.is_whole for one in pools)
         self._devices: list[tuple[Key, Json, Json]] = []
         self._free: dict[tuple[str, str, str, str], int] = {}
-        for slices in self._pools():
-            self._add_pool(slices)
+        for one in sorted((one for one in pools if one.is_whole), key=lambda one: one.binds_late):
+            self._add(one)
 
-    # --- what there is ------------------------------------------------------------------------------------------------
-
-    def _pools(self) -> Iterator[list[Json]]:
-        """Return the slices of each pool that the node sees, in the order in which devices are tried."""
-        pools: dict[tuple[str, str], list[Json]] = defaultdict(list)
-        for one in sorted(self._case["slices"], key=lambda one: one["metadata"]["name"]):
-            pools[one["spec"]["driver"], one["spec"]["pool"]["name"]].append(one["spec"])
-        seen = [pools[key] for key in sorted(pools)]
-        yield from sorted(
-            seen, key=lambda slices: any(_binds_late(one) for one in slices if self._is_current(one, slices))
-        )
-
-    def _is_current(self, one: Json, slices: Sequence[Json]) -> bool:
-        here = [other for other in slices if self._sees(other)]
-        return self._sees(one) and _generation(one) == max(map(_generation, here))
-
-    def _sees(self, one: Json) -> bool:
-        node = one.get("nodeName")
-        if one.get("sharedCounters"):
-            return node in (None, "", self._node["metadata"]["name"])
-        if one.get("perDeviceNodeSelection"):
-            return any(_accepts(device, self._node) for device in one.get("devices", ()))
-        return _accepts(one, self._node)
-
-    def _add_pool(self, slices: list[Json]) -> None:
-        here = [one for one in slices if self._is_current(one, slices)]
-        if not here:
+    def _add(self, pool: _Pool) -> None:
+        if not pool.devices:
             return
-        own_first = sorted((one["spec"] for one in self._case["slices"]), key=lambda spec: not spec.get("nodeName"))
-        first = next(one for one in own_first if one in here)  # whose count decides if counts differ
-        generation, count = _generation(first), first["pool"]["resourceSliceCount"]
-        present = here if len(here) == count else [one for one in slices if _generation(one) == generation]
-        if len(here) != count and any(_generation(one) > generation for one in slices):
-            return
-        devices = [(one, device) for one in here for device in one.get("devices", ())]
-        sets = [shared for one in here for shared in one.get("sharedCounters", ())]
+        spec = pool.devices[0][0]
+        name = spec["driver"], spec["pool"]["name"]
         totals = {
-            (shared["name"], name): _nanos(value["value"])
-            for shared in sets
-            for name, value in shared["counters"].items()
+            (one["name"], counter): _nanos(value["value"])
+            for one in pool.sets
+            for counter, value in one["counters"].items()
         }
-        everyone = [device for one in present for device in one.get("devices", ())]
-        names, known = {device["name"] for _, device in devices}, {shared["name"] for shared in sets}
-        is_twice = len(names) < len(devices) or len(known) < len(sets)
-        consumed = {one["counterSet"] for device in everyone for one in device.get("consumesCounters", ())}
-        is_unknown = any(use not in totals for device in everyone for use, _ in _uses(device)) or consumed - known
-        if len(present) != count or is_twice or is_unknown:
-            self.has_unusable_pool = True
-            return
-        pool = here[0]["driver"], here[0]["pool"]["name"]
-        for device in everyone:
-            key = (*pool, device["name"])
+        # "When a device is allocated, the portion of counters it uses will no longer be available."
+        for device in pool.consuming:
+            key = (*name, device["name"])
             if key in self._whole or key in self._used:
                 for use, amount in _uses(device):
                     totals[use] -= amount
-        self._free |= {(*pool, *use): amount for use, amount in totals.items()}
-        self._devices += [((*pool, device["name"]), one, device) for one, device in devices]
+        self._free |= {(*name, *use): amount for use, amount in totals.items()}
+        self._devices += [((*name, device["name"]), one, device) for one, device in pool.devices]
 
     # --- what is possible ---------------------------------------------------------------------------------------------
 
@@ -121,7 +169,7 @@ class Judge:
         The order is the one in which a scheduler tries devices. What all devices are cannot be said while a pool
         is unusable, so that nothing is allocated then to claims that may want all.
         """
-        if self.has_unusable_pool and self._may_want_all():
+        if self._cannot_say_all and self._may_want_all():
             return None
         wanted = [
             (number, request) for number, claim in enumerate(self._case["claims"]) for request in _requests(claim)
@@ -191,8 +239,8 @@ class Judge:
         if not all(self._matches(one["cel"]["expression"], key[0], device) for one in selectors):
             return False
         asked = request.get("capacity", {}).get("requests", {})
-        used: Mapping[str, int] = {} if request.get("adminAccess") else self._used.get(key, {})
-        return not asked or _has_room(asked, device, used) is not None
+        # "Allocation will fail if some devices are already allocated": they match all the same.
+        return not asked or _has_room(asked, device, {}) is not None
 
     def is_allowed(self, picks: Sequence[Pick]) -> bool:
         """Return whether no rule forbids these devices beside each other and beside what is allocated already."""
@@ -247,10 +295,6 @@ def _nanos(text: str) -> int:
 
 def _generation(spec: Json) -> int:
     return int(spec["pool"]["generation"])
-
-
-def _binds_late(spec: Json) -> bool:
-    return any(device.get("bindingConditions") for device in spec.get("devices", ()))
 
 
 def _is_shared(device: Json) -> bool:

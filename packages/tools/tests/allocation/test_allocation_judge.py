@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from devicecore.domain.allocation import capacity, pools, search
-from devicecore.testing.allocation_cases import CLASSES, allocation_cases
+from devicecore_tools.testing.allocation_cases import CLASSES, allocation_cases
 from tests.allocation.judging import disagreement, disagreements
 from tests.recorded import Json
 
@@ -67,7 +67,7 @@ def _disagreement(labels: Json, *specs: Json, counts: Sequence[int] = (1,), held
     return disagreement({"node": node, "classes": CLASSES, "slices": slices, "claims": [claim], "allocated": allocated})
 
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[4]
 YES, NO = True, False
 
 

@@ -60,7 +60,7 @@ def _case(choose: Choose) -> Json:
         for one in slices
         for device in one["spec"].get("devices", ())
     ]
-    claims = [_claim(choose, number) for number in range(choose((1, 1, 1, 2)))]
+    claims = [_claim(choose, number) for number in range(choose((1, 1, 1, 2, 3)))]
     return {
         "node": NODE,
         "classes": CLASSES,
@@ -71,49 +71,90 @@ def _case(choose: Choose) -> Json:
 
 
 def _pool(choose: Choose, number: int) -> list[Json]:
+    """Return the slices of a pool, which may be incomplete, stale, of several nodes, or contradict themselves."""
     driver, name = choose((GPU, GPU, NIC)), choose((f"n1-{number}", f"n1-{number}", "n1"))
-    has_counters, is_per_device = choose((False, False, True)), choose((False,) * 5 + (True,))
+    has_counters = choose((False, False, True))
     devices = [_device(choose, index, has_counters=has_counters) for index in range(choose((1, 2, 3, 3)))]
-    place: Json = choose(
-        ({"nodeName": "n1"},) * 12 + ({"allNodes": True}, {"nodeSelector": _selector("a")}, {"nodeName": "n2"})
-    )
-    if is_per_device:
-        place = {"perDeviceNodeSelection": True}
-        for device in devices:
-            device.update(
-                choose(({"nodeName": "n1"}, {"allNodes": True}, {"nodeSelector": _selector("b")}, {"nodeName": "n2"}))
-            )
+    places = _places(choose)
     if choose((False,) * 20 + (True,)):
         devices[-1]["name"] = "d0"
-    parts = [{"devices": devices}]
-    if len(devices) > 1 and choose((False, True)):
-        parts = [{"devices": devices[:1]}, {"devices": devices[1:]}]
+    cut = choose((0, 1)) if len(devices) > 1 else 0
+    parts: list[Json] = [{"devices": some} for some in (devices[:cut], devices[cut:]) if some]
     if has_counters:
-        value = choose(("1", "2", "3"))
-        parts.append({"sharedCounters": [{"name": "set", "counters": {"slots": {"value": value}}}]})
-    count = len(parts) + choose((0,) * 30 + (1,))
+        parts += [{"sharedCounters": sets} for sets in _counters(choose)]
+    count = len(parts) + choose((0,) * 20 + (1,))
     generation = choose((1, 2))
-    slices = [
-        {
-            "metadata": {"name": f"s{number}-{choose('abc')}{index}"},
-            "spec": {
-                "driver": driver,
-                "pool": {"name": name, "generation": generation, "resourceSliceCount": count},
-                **place,
-                **part,
-            },
-        }
-        for index, part in enumerate(parts)
-    ]
-    if choose((False,) * 5 + (True,)):
-        old = {"name": name, "generation": 0, "resourceSliceCount": 1}
-        spec = {"driver": driver, "pool": old, "nodeName": "n1", "devices": [{"name": "d0"}, {"name": "d9"}]}
-        slices.append({"metadata": {"name": f"s{number}-old"}, "spec": spec})
+    slices = []
+    for index, part in enumerate(parts):
+        pool = {"name": name, "generation": generation, "resourceSliceCount": count + choose((0,) * 30 + (1, -1))}
+        place = choose(places)
+        if "devices" in part and place == PER_DEVICE:
+            for device in part["devices"]:
+                device.update(choose(({"nodeName": "n1"}, EVERYWHERE, {"nodeSelector": _selector("b")}, ELSEWHERE)))
+        elif place == PER_DEVICE:
+            place = EVERYWHERE
+        spec = {"driver": driver, "pool": pool, **place, **part}
+        slices.append({"metadata": {"name": f"s{number}-{choose('abc')}{index}"}, "spec": spec})
+    if choose((False,) * 4 + (True,)):
+        slices.append(_stray(choose, number, slices[0]["spec"]))
+    if choose((False,) * 20 + (True,)):
+        slices.pop(choose(range(len(slices))))
     return slices
+
+
+HERE: Json = {"nodeName": "n1"}
+ELSEWHERE: Json = {"nodeName": "n2"}
+EVERYWHERE: Json = {"allNodes": True}
+PER_DEVICE: Json = {"perDeviceNodeSelection": True}
+
+
+def _places(choose: Choose) -> Sequence[Json]:
+    """Return the places of the slices of one pool: usually one for all of them."""
+    by_label = {"nodeSelector": _selector("a")}, {"nodeSelector": _selector("b")}
+    return choose(
+        ((HERE,),) * 12
+        + ((EVERYWHERE,), by_label[:1], (ELSEWHERE,), (PER_DEVICE,), (PER_DEVICE,))
+        + ((HERE, ELSEWHERE), (HERE, HERE, ELSEWHERE), (HERE, EVERYWHERE), by_label, (HERE, *by_label))
+    )
+
+
+def _counters(choose: Choose) -> list[list[Json]]:
+    """Return the sets of counters of a pool, in one slice or two. What they have may be less than what is in use."""
+    sets = [
+        {"name": name, "counters": {counter: {"value": choose(("1", "2", "3"))} for counter in ("slots", "memory")}}
+        for name in ("set", "other")
+    ]
+    return choose(([sets], [sets], [sets[:1], sets[1:]]))
+
+
+def _stray(choose: Choose, number: int, spec: Json) -> Json:
+    """Return a slice of another generation of a pool, with devices or with counters."""
+    pool = {**spec["pool"], "generation": choose((0, 1, 2, 3)), "resourceSliceCount": choose((1, 1, 2))}
+    part: Json = choose(
+        (
+            {"devices": [{"name": "d0"}, {"name": "d9"}]},
+            {"sharedCounters": [{"name": "set", "counters": {"slots": {"value": "2"}}}]},
+        )
+    )
+    place = choose((HERE, HERE, ELSEWHERE, EVERYWHERE))
+    return {
+        "metadata": {"name": f"s{number}-{choose(('old', 'z'))}"},
+        "spec": {"driver": spec["driver"], "pool": pool, **place, **part},
+    }
 
 
 def _selector(zone: str) -> Json:
     return {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]}
+
+
+_USES: Sequence[Sequence[tuple[str, Sequence[str]]]] = (
+    *((("set", ("slots",)),) for _ in range(4)),
+    (("set", ("slots", "memory")),),
+    (("other", ("slots",)),),
+    (("other", ("memory",)), ("set", ("slots",))),
+    (("none", ("slots",)),),
+)
+"""Counters that a device consumes, by set. The last set is not there, which makes its pool invalid."""
 
 
 def _device(choose: Choose, index: int, *, has_counters: bool) -> Json:
@@ -141,8 +182,10 @@ def _device(choose: Choose, index: int, *, has_counters: bool) -> Json:
         effect = choose(("NoSchedule", "NoExecute", "None"))
         device["taints"] = [{"key": choose(("k1", "k2")), "value": "v", "effect": effect}]
     if has_counters and choose((False, True, True)):
-        amount = {"value": choose(("1", "2"))}
-        device["consumesCounters"] = [{"counterSet": "set", "counters": {"slots": amount}}]
+        device["consumesCounters"] = [
+            {"counterSet": name, "counters": {one: {"value": choose(("1", "2"))} for one in counters}}
+            for name, counters in choose(_USES)
+        ]
     if choose((False,) * 7 + (True,)):
         device |= {"bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]}
     return device
@@ -198,7 +241,7 @@ def _allocated(choose: Choose, devices: Sequence[Json]) -> Json:
     allocated: Json = {"devices": [], "shared": [], "capacity": []}
     keys = {(one["driver"], one["pool"], one["device"]): one["body"] for one in devices}
     for key, body in keys.items():
-        if choose((False,) * 4 + (True,)):
+        if choose((False,) * 2 + (True,)):
             named = dict(zip(("driver", "pool", "device"), key, strict=True))
             if not body.get("allowMultipleAllocations"):
                 allocated["devices"].append(named)

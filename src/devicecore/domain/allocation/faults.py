@@ -1,0 +1,66 @@
+"""The faults of Kubernetes' allocator, and which releases have them.
+
+Law: a fault that a release does not have is never named for it. docs/claims.md has the smallest case of each.
+"""
+
+import re
+from enum import Enum
+
+
+class KubernetesFault(Enum):
+    """A fault of Kubernetes' allocator. The value is the name of the cause in docs/claims.md."""
+
+    REJECT = "k/k#140436:reject"
+    CAPACITY_REJECT = "k/k#140436:capacity-reject"
+    UNDO_SHARED = "k/k#140436:undo-shared"
+    POOL_NAMES = "k/k#140435"
+    DISTINCT = "k/k#140438"
+    SHARE_IDS = "k/k#140433"
+    ADMIN_COUNTERS = "k/k#140729"
+    ADMIN_BLOCKS = "admin-blocks-normal"
+    ADMIN_CONSUMES = "admin-consumes-capacity"
+    ALL_ERROR = "all-constraint-error"
+    ALL_SKIPS = "all-skips-full-shared"
+    FOREIGN_COUNTERS = "counters-of-other-nodes"
+    OVER_COMMITTED = "over-committed-counter"
+
+
+ALL_FAULTS = frozenset(KubernetesFault)
+
+_ROLLBACK = frozenset({KubernetesFault.REJECT, KubernetesFault.CAPACITY_REJECT, KubernetesFault.UNDO_SHARED})
+_MENDED_IN_1_37 = _ROLLBACK | {
+    KubernetesFault.POOL_NAMES,
+    KubernetesFault.DISTINCT,
+    KubernetesFault.SHARE_IDS,
+    KubernetesFault.ALL_SKIPS,
+    KubernetesFault.FOREIGN_COUNTERS,
+}
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+class Release(Enum):
+    """A release of Kubernetes whose allocator differs from the one before. The value is how people call it."""
+
+    V1_36_2 = "1.36.2"
+    V1_36_3 = "1.36.3"
+    V1_37 = "1.37"
+
+    @property
+    def faults(self) -> frozenset[KubernetesFault]:
+        """The faults that the allocator of the release has, with the feature gates at their defaults."""
+        mended = {Release.V1_36_2: frozenset[KubernetesFault](), Release.V1_36_3: _ROLLBACK}
+        return ALL_FAULTS - mended.get(self, _MENDED_IN_1_37)
+
+    @classmethod
+    def of(cls, version: str) -> "Release | None":
+        """Return the release whose allocator a version has, such as `v1.36.1`. It is None if `version` is none.
+
+        Versions before 1.36 count as 1.36.2, and those after 1.37 as 1.37, of which nothing else is known.
+        """
+        match = _VERSION.match(version)
+        if match is None:
+            return None
+        major, minor, patch = (int(part or 0) for part in match.groups())
+        if (major, minor) >= (1, 37):
+            return cls.V1_37
+        return cls.V1_36_3 if (major, minor, patch) >= (1, 36, 3) else cls.V1_36_2
