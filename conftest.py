@@ -68,7 +68,7 @@ MEASURED = {
     *(TESTS / "unit").rglob("test_*.py"),
     ROOT / "packages" / "tools" / "tests" / "command" / "test_checkpoint_repair.py",
     TESTS / "adapters" / "test_manifests.py",
-    ROOT / "packages" / "tools" / "tests" / "allocation" / "test_allocation_judge.py",
+    ROOT / "packages" / "tools" / "tests" / "judge" / "test_allocation_judge.py",
     TESTS / "contract" / "test_policy.py",
     *(TESTS / "property" / f"test_{law}.py" for law in LAWS),
 } - {

@@ -92,6 +92,7 @@ LAYERS = {
     ),
     "devicecore_fleet.fleet.metrics": Layer(ANY | names("prometheus_client")),
     "devicecore_tools.testing": Layer(TESTING | names(".testing"), names("grpc .adapters")),
+    "devicecore_tools.testing.allocation_cases": Layer(TESTING | names("hypothesis .system"), names("grpc .adapters")),
     "devicecore_tools.testing.dra_kubelet": Layer(DRA_TESTING | names(".testing"), names(".adapters")),
     "devicecore_tools.testing.api_server": Layer(TESTING | names("jsonpatch jsonpointer"), names("yaml")),
     "devicecore_tools.testing.wire": Layer(PURE | names("google .wire")),

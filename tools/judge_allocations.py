@@ -3,8 +3,9 @@
 import sys
 from collections import Counter
 
+from tests.judge.judging import disagreements
+
 from devicecore.domain.allocation import DeviceAllocation
-from tests.allocation.judging import disagreements
 from tests.recorded_allocations import RECORDINGS, allocation_of, recordings, results_of
 
 

@@ -136,10 +136,10 @@ def _no_allocation(situation: Situation, search: Search, undecided: str) -> Devi
 
     If an expression cannot be evaluated, a fault may keep Kubernetes from trying the device: then it finds right ones.
     """
-    answer = answer_of_kubernetes(situation) if may_differ(situation) else KubernetesAnswer()
-    if undecided:
-        if answer.taken is not None and answer.is_right:
-            return _given(situation, answer.taken)
+    answer = answer_of_kubernetes(situation) if may_differ(situation) else KubernetesAnswer(is_undecided=True)
+    if undecided and answer.taken is not None and answer.is_right:
+        return _given(situation, answer.taken)
+    if undecided and (answer.taken or answer.error or answer.is_undecided or not answer.is_known):
         return NoAllocation(undecided, is_error=True, unusable=_unusable(situation))
     faults = faults_between(situation, is_possible=False) if answer.taken is not None else ()
     reasons, problem = verdicts(search), answer.error
@@ -177,4 +177,6 @@ def which_nodes(
 ) -> dict[str, DeviceAllocation | NoAllocation]:
     """Return by the name of the node what `allocate` returns."""
     indexed, held, by_name = Slices(slices), by_device(allocated), {one.name: one for one in classes}
-    return {node.name: allocate(claims, node, indexed, held, by_name, matches=matches, release=release) for node in nodes}
+    return {
+        node.name: allocate(claims, node, indexed, held, by_name, matches=matches, release=release) for node in nodes
+    }

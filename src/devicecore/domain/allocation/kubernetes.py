@@ -6,6 +6,7 @@ faults that such an answer needs are its cause. docs/claims.md has the smallest 
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import combinations
 
 from attrs import evolve, frozen
 
@@ -16,7 +17,6 @@ from devicecore.domain.allocation.pools import Pool
 from devicecore.domain.allocation.reasons import CapacityExceeded, ConstraintBroken, CounterExhausted, Reason
 from devicecore.domain.allocation.search import Candidate, Search, Situation, Taken
 from devicecore.domain.quantity import Quantity
-
 
 _UNLIMITED = 2**100
 
@@ -194,12 +194,14 @@ class KubernetesAnswer:
         is_right: whether the rules allow these.
         is_known: whether its search ends in a bounded number of steps.
         error: its error if a constraint forbids one of all devices.
+        is_undecided: whether it ends with another error.
     """
 
     taken: tuple[Taken, ...] | None = None
     is_right: bool = True
     is_known: bool = True
     error: str = ""
+    is_undecided: bool = False
 
 
 def answer_of_kubernetes(situation: Situation, faults: frozenset[KubernetesFault] | None = None) -> KubernetesAnswer:
@@ -208,30 +210,37 @@ def answer_of_kubernetes(situation: Situation, faults: frozenset[KubernetesFault
     try:
         if not search.run():
             return KubernetesAnswer()
-        is_right = Search(situation).allows(search.taken)
     except ExcludedError as error:
         return KubernetesAnswer(error=str(error))
     except SearchGivenUpError:
         return KubernetesAnswer(is_known=False)
     except UndecidedError:
-        # It is an error of Kubernetes, too, unless only the check by the rules has it.
-        return KubernetesAnswer(tuple(search.taken) or None, is_right=False)
-    return KubernetesAnswer(tuple(search.taken), is_right)
+        return KubernetesAnswer(is_undecided=True)
+    taken = tuple(search.taken)
+    try:
+        return KubernetesAnswer(taken, is_right=Search(situation).allows(taken))
+    except UndecidedError:
+        return KubernetesAnswer(taken, is_right=False)
 
 
 def faults_between(situation: Situation, *, is_possible: bool) -> tuple[str, ...]:
-    """Return each fault without which Kubernetes would answer right.
+    """Return each fault without which Kubernetes would answer right, or the first two of which that needs both.
 
     Args:
         situation: what is wanted and what there is.
         is_possible: whether the rules allow an allocation.
     """
-    short, found = evolve(situation, max_steps=min(situation.max_steps, _MAX_STEPS)), []
-    for fault in sorted(situation.release.faults, key=list(KubernetesFault).index):
-        answer = answer_of_kubernetes(short, situation.release.faults - {fault})
-        if answer.is_known and answer.is_right and (answer.taken is not None) == is_possible:
-            found.append(fault.value)
-    return tuple(found) or (SEVERAL,)
+    short = evolve(situation, max_steps=min(situation.max_steps, _MAX_STEPS))
+    known = sorted(situation.release.faults, key=list(KubernetesFault).index)
+
+    def is_right_without(*faults: KubernetesFault) -> bool:
+        answer = answer_of_kubernetes(short, situation.release.faults.difference(faults))
+        return answer.is_known and answer.is_right and (answer.taken is not None) == is_possible
+
+    if alone := tuple(fault.value for fault in known if is_right_without(fault)):
+        return alone
+    pairs = (pair for pair in combinations(known, 2) if is_right_without(*pair))
+    return (" + ".join(fault.value for fault in next(pairs, ())) or SEVERAL,)
 
 
 SEVERAL = "several faults together"
@@ -248,6 +257,5 @@ def may_differ(situation: Situation) -> bool:
             or any(one.admin_access or (one.wants_all and (claim.constraints or shares)) for one in claim.alternatives)
             for claim in situation.claims
         )
-        or situation.slices.pools(situation.node, situation.features, situation.release.faults)
-        != situation.pools
+        or situation.slices.pools(situation.node, situation.features, situation.release.faults) != situation.pools
     )

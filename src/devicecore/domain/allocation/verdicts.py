@@ -79,4 +79,8 @@ def _lack(search: Search, found: Sequence[DeviceVerdict], claim: str, request: D
     kinds = Counter(one.reason.summary for one in about if one.reason is not None)
     shown = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
     on_node = f"of {counted(len(about), 'device')} on the node {shown}" if about else "there are none on the node"
-    return f"request {request.result_name}: {fit} of {max(wanted, 1)} devices fit; {on_node}"
+    pools = [f"pool {pool}: {pool.problem}" for pool in search.pools if pool.problem][:_MAX_POOLS]
+    return "; ".join((f"request {request.result_name}: {fit} of {max(wanted, 1)} devices fit", on_node, *pools))
+
+
+_MAX_POOLS = 3

@@ -166,9 +166,11 @@ def pairs_of(answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
     if isinstance(answer.answer, DeviceAllocation):
         for taken in answer.answer.taken:
             yield f"request {taken.request.result_name}", str(taken.key)
-        if answer.answer.faults:
-            faults = ", ".join(answer.answer.faults)
-            yield "but", f"a scheduler of Kubernetes 1.36 does not find them ({faults}: see docs/claims.md)"
+        for release, faults in answer.faults.items():
+            yield (
+                "but",
+                f"a scheduler of Kubernetes {release} does not find them ({', '.join(faults)}: see docs/claims.md)",
+            )
         return
     yield "reason", str(answer.answer)
     verdicts = answer.answer.verdicts
@@ -194,7 +196,7 @@ def _other_pairs(others: "Sequence[ClaimAnswer]") -> Iterator[tuple[str, str]]:
 def document_of(answer: "ClaimAnswer") -> dict[str, object]:
     """Return the answer of a node as JSON."""
     if isinstance(answer.answer, DeviceAllocation):
-        faults = {"faultsOfKubernetes": list(answer.answer.faults)} if answer.answer.faults else {}
+        faults = {"faultsOfKubernetes": dict(answer.faults)} if answer.faults else {}
         return {"node": answer.node.name, "fits": True, "allocations": answer.answer.results(), **faults}
     return {
         "node": answer.node.name,

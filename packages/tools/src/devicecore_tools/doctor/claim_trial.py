@@ -19,6 +19,7 @@ from devicecore.domain.allocation import (
     NoAllocation,
     PoolDevice,
     PoolSlice,
+    Release,
     Slices,
     TargetNode,
     UnallocatedClaim,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 MAX_TRIALS = 60
 """Changes that are tried, which bounds the time."""
+
+NEWEST_FIRST = tuple(reversed(Release))
 
 MAX_PODS = 256
 """Consumers for which an API server accepts the reservation of a claim."""
@@ -199,6 +202,7 @@ class ClaimAnswer(NamedTuple):
     node: TargetNode
     answer: DeviceAllocation | NoAllocation
     changes: tuple[str, ...] = ()
+    faults: Mapping[str, tuple[str, ...]] = {}  # by the release in question whose scheduler answers otherwise
 
     @property
     def fits(self) -> bool:
@@ -213,11 +217,18 @@ class ClaimAnswer(NamedTuple):
 
 
 class ClaimTrial:
-    """Tries claims on the nodes of a cluster."""
+    """Tries claims on the nodes of a cluster.
 
-    def __init__(self, objects: ClusterObjects) -> None:
+    Args:
+        objects: what decides.
+        releases: those that the scheduler of the cluster may be of, the most probable one first.
+    """
+
+    def __init__(self, objects: ClusterObjects, releases: Sequence[Release] = NEWEST_FIRST) -> None:
+        self.releases: Sequence[Release] = releases
         self._objects = objects
         self._slices = Slices(objects.slices)
+        self._held = by_device(objects.held)
         self._matches = Expressions()
 
     @classmethod
@@ -330,15 +341,36 @@ class ClaimTrial:
         nodes = self._objects.target_nodes(only)
         found = [ClaimAnswer(node, self._allocate(claims, node, self._objects)) for node in nodes]
         found.sort(key=lambda one: (not one.fits, -one.fitting))
-        if found and not found[0].fits:
-            found[0] = found[0]._replace(changes=tuple(self._changes(claims, found[0])))
+        if found:
+            best = found[0]._replace(faults=self._faults(claims, found[0]))
+            found[0] = best if best.fits else best._replace(changes=tuple(self._changes(claims, best)))
         return found
 
+    def _faults(self, claims: Sequence[UnallocatedClaim], answer: ClaimAnswer) -> Mapping[str, tuple[str, ...]]:
+        """Return the faults with which schedulers of the releases in question answer otherwise."""
+        found = {self.releases[0].value: answer.answer.faults}
+        for release in self.releases[1:]:
+            found[release.value] = self._allocate(claims, answer.node, self._objects, release=release).faults
+        return {release: faults for release, faults in found.items() if faults}
+
     def _allocate(
-        self, claims: Sequence[UnallocatedClaim], node: TargetNode, objects: ClusterObjects, max_steps: int = MAX_STEPS
+        self,
+        claims: Sequence[UnallocatedClaim],
+        node: TargetNode,
+        objects: ClusterObjects,
+        max_steps: int = MAX_STEPS,
+        release: Release | None = None,
     ) -> DeviceAllocation | NoAllocation:
-        held = by_device(objects.held)
-        return allocate(claims, node, self._slices, held, objects.classes, matches=self._matches, max_steps=max_steps)
+        return allocate(
+            claims,
+            node,
+            self._slices,
+            self._held if objects is self._objects else by_device(objects.held),
+            objects.classes,
+            matches=self._matches,
+            max_steps=max_steps,
+            release=release or self.releases[0],
+        )
 
     def _changes(self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer) -> Iterator[str]:
         """Return the single changes after which the node gives the devices."""

@@ -111,11 +111,12 @@ PER_DEVICE: Json = {"perDeviceNodeSelection": True}
 def _places(choose: Choose) -> Sequence[Json]:
     """Return the places of the slices of one pool: usually one for all of them."""
     by_label = {"nodeSelector": _selector("a")}, {"nodeSelector": _selector("b")}
-    return choose(
+    found: Sequence[Json] = choose(
         ((HERE,),) * 12
         + ((EVERYWHERE,), by_label[:1], (ELSEWHERE,), (PER_DEVICE,), (PER_DEVICE,))
         + ((HERE, ELSEWHERE), (HERE, HERE, ELSEWHERE), (HERE, EVERYWHERE), by_label, (HERE, *by_label))
     )
+    return found
 
 
 def _counters(choose: Choose) -> list[list[Json]]:
@@ -124,7 +125,8 @@ def _counters(choose: Choose) -> list[list[Json]]:
         {"name": name, "counters": {counter: {"value": choose(("1", "2", "3"))} for counter in ("slots", "memory")}}
         for name in ("set", "other")
     ]
-    return choose(([sets], [sets], [sets[:1], sets[1:]]))
+    parts: list[list[Json]] = choose(([sets], [sets], [sets[:1], sets[1:]]))
+    return parts
 
 
 def _stray(choose: Choose, number: int, spec: Json) -> Json:

@@ -83,10 +83,10 @@ def _readings(slices: list[Json], node: Json) -> list[_Pool | None]:
     mine = [one for one in slices if _is_for(one, node)]
     if not mine:
         return [None]
-    # "Consumers of ResourceSlices should only consider resources from the pool with the highest generation number."
+    # The API: "Consumers [...] should only consider resources from the pool with the highest generation number."
     generation = max(map(_generation, mine))
     mine = [one for one in mine if _generation(one) == generation]
-    # "ResourceSliceCount is the total number of ResourceSlices in the pool at this generation number."
+    # The API: "ResourceSliceCount is the total number of ResourceSlices in the pool at this generation number."
     own_first = sorted(mine, key=lambda one: not one.get("nodeName"))
     counts = dict.fromkeys(one["pool"]["resourceSliceCount"] for one in own_first)
     return [_pool(slices, mine, generation, count) for count in counts]
@@ -94,7 +94,7 @@ def _readings(slices: list[Json], node: Json) -> list[_Pool | None]:
 
 def _is_for(one: Json, node: Json) -> bool:
     """Return whether a slice has something that is available on a node."""
-    # "If it is set to true, every device defined [in] the ResourceSlice must specify this individually."
+    # The API: "If it is set to true, every device defined the ResourceSlice must specify this individually."
     places = one.get("devices", ()) if one.get("perDeviceNodeSelection") else [one]
     return any(_accepts(place, node) for place in places)
 
@@ -107,14 +107,14 @@ def _pool(slices: list[Json], mine: list[Json], generation: int, count: int) -> 
         everything = [one for one in slices if _generation(one) == generation]
     devices = [(one, device) for one in mine for device in one.get("devices", ())]
     consuming = [device for one in everything for device in one.get("devices", ())]
-    # "CounterSet defines a named set of counters that are available to be used by devices defined in the ResourcePool."
+    # The API: "a named set of counters that are available to be used by devices defined in the ResourcePool"
     sets = [one for part in everything for one in part.get("sharedCounters", ())]
     known = {(one["name"], counter) for one in sets for counter in one["counters"]}
     is_sound = (
         len(everything) == count
-        # "Each device in a given pool [...] must have a unique name."
+        # The API: "Each device in a given pool [...] must have a unique name."
         and len({device["name"] for _, device in devices}) == len(devices)
-        # "The names of the counter sets must be unique in the ResourcePool."
+        # The API: "The names of the counter sets must be unique in the ResourcePool."
         and len({one["name"] for one in sets}) == len(sets)
         and all(use in known for device in consuming for use, _ in _uses(device))
     )
@@ -135,7 +135,7 @@ class _Reading:
         for one in case["allocated"]["capacity"]:
             used = self._used.setdefault(_key(one), Counter())
             used.update({name: _nanos(value) for name, value in one["consumed"].items()})
-        # "should wait until the driver has completed updating the pool"
+        # The API: "should wait until the driver has completed updating the pool"
         self._cannot_say_all = any(not one.is_whole for one in pools)
         self._devices: list[tuple[Key, Json, Json]] = []
         self._free: dict[tuple[str, str, str, str], int] = {}
@@ -152,7 +152,7 @@ class _Reading:
             for one in pool.sets
             for counter, value in one["counters"].items()
         }
-        # "When a device is allocated, the portion of counters it uses will no longer be available."
+        # The API: "When a device is allocated, the portion of counters it uses will no longer be available."
         for device in pool.consuming:
             key = (*name, device["name"])
             if key in self._whole or key in self._used:
@@ -239,7 +239,7 @@ class _Reading:
         if not all(self._matches(one["cel"]["expression"], key[0], device) for one in selectors):
             return False
         asked = request.get("capacity", {}).get("requests", {})
-        # "Allocation will fail if some devices are already allocated": they match all the same.
+        # The API: "Allocation will fail if some devices are already allocated": they match all the same.
         return not asked or _has_room(asked, device, {}) is not None
 
     def is_allowed(self, picks: Sequence[Pick]) -> bool:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devicecore_tools.testing.allocation_cases import CLASSES, allocation_cases
 from hypothesis import given
+from tests.judge.judging import disagreement, disagreements
 
 from devicecore.domain.allocation import capacity, pools, search
-from devicecore_tools.testing.allocation_cases import CLASSES, allocation_cases
-from tests.allocation.judging import disagreement, disagreements
 from tests.recorded import Json
 
 Search = search.Search

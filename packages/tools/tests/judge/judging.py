@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from random import Random
 
-from devicecore.domain import allocation
 from devicecore_tools.testing.allocation_cases import EXPRESSIONS, random_case
 from devicecore_tools.testing.allocation_judge import Judge
+
+from devicecore.domain import allocation
 from tests.recorded import Json
 from tests.recorded_allocations import held_of, results_of
 
