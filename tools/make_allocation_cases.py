@@ -1,6 +1,7 @@
 """Writes the cases for authors of other allocators, with what an exhaustive search says: `docs/claims/cases.jsonl`."""
 
 import json
+from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
 from random import Random
@@ -11,20 +12,22 @@ from devicecore_tools.testing.allocation_judge import Judge
 CASES = Path(__file__).parent.parent / "docs" / "claims" / "cases.jsonl"
 
 
-def line(number: int) -> tuple[bool, str]:
-    """Whether the claims of a case can be allocated, and the case as a line."""
-    case = random_case(Random(f"case-{number}"))  # noqa: S311 - no secret
-    first = Judge(case, lambda expression, driver, device: EXPRESSIONS[expression](driver, device)).first()
-    devices = None if first is None else [[one.claim, one.names[-1], *one.key] for one in first]
-    return first is not None, json.dumps({"id": number, **case, "possible": devices}, sort_keys=True)
+def lines(*, possible: bool) -> Iterator[str]:
+    """Cases whose claims can be allocated, or cannot, as lines. Those that can be read in two ways are left out."""
+    for number in count():
+        case = random_case(Random(f"case-{number}"))  # noqa: S311 - no secret
+        judge = Judge(case, lambda expression, driver, device: EXPRESSIONS[expression](driver, device))
+        first, is_impossible = judge.first(), not judge.problem_with(None)
+        if (first is not None) == possible == (not is_impossible):
+            devices = None if first is None else [[one.claim, one.names[-1], *one.key] for one in first]
+            yield json.dumps({"id": number, **case, "possible": devices}, sort_keys=True) + "\n"
 
 
 def main() -> None:
     """Write as many cases that are possible as cases that are not."""
-    for possible in (True, False):
-        found = (text for number in count() for is_possible, text in [line(number)] if is_possible == possible)
-        with CASES.open("w" if possible else "a") as file:
-            file.writelines(f"{text}\n" for text in islice(found, 60))
+    with CASES.open("w") as file:
+        for possible in (True, False):
+            file.writelines(islice(lines(possible=possible), 60))
 
 
 if __name__ == "__main__":

@@ -325,4 +325,4 @@ def test_devices_that_kubernetes_does_not_find_are_named(place: Path, capsys: Ca
     assert "request r gpu.example.com/node-1/gpu-1 but" in printed
     assert "a scheduler of Kubernetes 1.36.2 does not find them (k/k#140436:reject: see docs/claims.md)" in printed
     assert run(place, "why", "claim.json", "--slices", "parts.json", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["nodes"][0]["faultsOfKubernetes"] == ["k/k#140436:reject"]
+    assert json.loads(capsys.readouterr().out)["nodes"][0]["faultsOfKubernetes"] == {"1.36.2": ["k/k#140436:reject"]}
