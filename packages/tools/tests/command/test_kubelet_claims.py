@@ -27,6 +27,7 @@ from devicecore.domain.dra.objects import resource_claim_of
 from devicecore.domain.dra.state_file import ClaimEntry, decode, encode
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import DeviceId
+from devicecore.domain.objects import pod_of
 from devicecore.dra_manager import DraManager
 from devicecore.dra_manager.health_record import HealthRecord
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
@@ -513,6 +514,28 @@ def test_text_of_drivers_is_bounded_and_escaped(node: Node, caplog: pytest.LogCa
         assert len(output) < 1_000_000
     assert "\u202e" not in outputs[1] + outputs[2]
     assert len(caplog.records) < 50  # and not one for each of 70 names
+
+
+@pytest.mark.parametrize("changes", [1, 3, 5])
+def test_the_version_is_another_one_after_any_number_of_changes(changes: int, node: Node) -> None:
+    """Values that nobody keeps may have the `id` of values before them."""
+    node.register(CountingDriver())
+    node.put("claim", claim())
+    node.put("a", pod("a"))
+    node.wait_for_phases(a="Running")
+    manager = node.claims.manager
+    assert manager is not None
+    mine = pod_of(pod("a"))
+    for _ in range(20):
+        version, seen = node.claims.version, manager.claims.pods
+        assert node.claims.version == version
+        for _ in range(changes):
+            if manager.claims.pods:
+                manager.unprepare(mine.uid)
+            else:
+                manager.prepare(mine)
+        assert manager.claims.pods != seen
+        assert node.claims.version != version
 
 
 def test_the_view_with_claims_fits_any_size(node: Node) -> None:

@@ -11,7 +11,7 @@ from tests.command.node import GPU, NIC, PATIENCE, Node
 from devicecore.adapters.memory import MemoryStore
 from devicecore.adapters.pod_resources import list_pods
 from devicecore.domain.container_options import ContainerAllocateResponse
-from devicecore.domain.model import Container, Device, DeviceId, PluginOptions, Pod, PodUid
+from devicecore.domain.model import Container, Device, DeviceId, Health, PluginOptions, Pod, PodUid
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
 
@@ -201,3 +201,20 @@ def test_a_disk_that_hangs_delays_no_pod_without_devices(tmp_path: Path) -> None
         node.wait_for_phases(plain="Running")
         store.works.set()
         node.wait_until_settled()
+
+
+@pytest.mark.parametrize("changes", [1, 2, 3, 4, 5, 8])
+def test_the_version_is_another_one_after_any_number_of_changes(changes: int, node: Node) -> None:
+    """Values that nobody keeps may have the `id` of values before them."""
+    plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 8))
+    node.transport.connect(plugin)
+    for turn in range(40):
+        version, seen = node.engine.version, node.manager.status
+        assert node.engine.version == version
+        for change in range(changes):
+            healthy = (turn + 3 + change) % 7
+            plugin.set_devices(
+                Device(DeviceId(f"gpu-{number}"), Health.HEALTHY if number < healthy else Health.UNHEALTHY)
+                for number in range(8)
+            )
+        assert node.manager.status == seen or node.engine.version != version

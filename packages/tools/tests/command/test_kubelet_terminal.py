@@ -1,5 +1,6 @@
 """`devicecore kubelet` on a terminal, and with readers and files that hang: real processes, signals and terminals."""
 
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from tests.command.terminal import PATIENCE, Terminal
 from tests.forks import Fork
 
 from devicecore.adapters.grpc_unix import serve_plugin
+from devicecore.domain.model import Device, Health
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from tests.adapters.peers import wait_until
 
@@ -133,6 +135,39 @@ def test_sigterm_ends_it_when_a_reader_stalls(root: Path, stalled: str) -> None:
         while "late" not in (root / "state.json").read_text():  # it goes on although nobody reads
             time.sleep(0.05)
         assert ends_in_time(process) == 0
+
+
+def test_the_file_of_state_has_the_newest_of_several_lists_that_come_together(root: Path) -> None:
+    plugin = SimulatedPlugin("acme.io/gpu", simulated_devices("gpu", 8))
+    names = [device.id for device in plugin.devices()]
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with serve_plugin(plugin, root / "device-plugins"), Fork(arguments(root), **streams) as process, ending(process):
+        for turn in range(3):
+            for change in range(3):
+                healthy = (turn + 3 + 2 * change) % 7
+                plugin.set_devices(
+                    Device(name, Health.HEALTHY if number < healthy else Health.UNHEALTHY)
+                    for number, name in enumerate(names)
+                )
+            wait_until(lambda: allocatable(root) == healthy, f"state.json has {healthy} allocatable devices")  # noqa: B023
+
+
+@contextmanager
+def ending(process: "subprocess.Popen[str]") -> Iterator[None]:
+    """End a process after the block, even if the block fails."""
+    try:
+        yield
+    finally:
+        process.terminate()
+
+
+def allocatable(root: Path) -> int | None:
+    try:
+        state = json.loads((root / "state.json").read_text())
+    except FileNotFoundError:
+        return None
+    count: int | None = state["allocatable"].get("acme.io/gpu")
+    return count
 
 
 @pytest.mark.parametrize("name", ["pods_state", "state.json", ".state.json.new", "node.json"])

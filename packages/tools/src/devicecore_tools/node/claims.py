@@ -20,6 +20,7 @@ from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import Pod, PodUid
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.node.claim_releases import ClaimReleases
+from devicecore_tools.node.identity import Identity
 from devicecore_tools.node.lanes import THREADS_OF_LONG, Lanes, Workers
 from devicecore_tools.node.state import ClaimsState, PodState
 
@@ -209,8 +210,8 @@ class NodeClaims:
         """Another value than before if `state` may have changed."""
         if self.manager is None:
             return self._version, self._releases.version
-        drivers = self.manager.drivers
-        return self._version, self._releases.version, id(self.manager.claims), drivers.instances, drivers.connected
+        claims, drivers = Identity(self.manager.claims), self.manager.drivers
+        return self._version, self._releases.version, claims, drivers.instances, drivers.connected
 
     def release(self, pod: Pod) -> None:
         """Begin to release the claims of a pod that has gone."""

@@ -31,6 +31,7 @@ from devicecore_tools.node.attempts import SILENCE, Attempts, Before, Lane, PodE
 from devicecore_tools.node.claims import NodeClaims
 from devicecore_tools.node.evictions import Evictions
 from devicecore_tools.node.feed import PodFeed, PodReport, PodReporter
+from devicecore_tools.node.identity import Identity
 from devicecore_tools.node.lanes import Lanes, Workers
 from devicecore_tools.node.outcome import Facts, FactsKeeper, Outcome, OutcomeKind, PodRefusal, may_differ, resources_of
 from devicecore_tools.node.state import FAILED, PENDING, RUNNING, KubeletState, PodState
@@ -239,7 +240,7 @@ class NodeEngine:
         """Another value than before if `state` may have changed."""
         state = self._manager.state
         ready = self._pods is None or self._pods.sources_ready()
-        return self._version, id(state.inventory), id(state.ledger), ready, self._claims.version
+        return self._version, Identity(state.inventory), Identity(state.ledger), ready, self._claims.version
 
     # --- releases -----------------------------------------------------------------------------------------------------
 
