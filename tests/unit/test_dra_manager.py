@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import Any, TypeAlias
 from zlib import crc32
 
@@ -28,7 +29,13 @@ from devicecore.domain.dra.model import (
 )
 from devicecore.domain.dra.preparing import AskDriver
 from devicecore.domain.dra.state_file import ClaimEntry, StateWriter, decode, encode
-from devicecore.domain.errors import CalledFromInsideError, CorruptCheckpointError, DirectoryError, StoreError
+from devicecore.domain.errors import (
+    CalledFromInsideError,
+    CorruptCheckpointError,
+    DeviceCoreError,
+    DirectoryError,
+    StoreError,
+)
 from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, PodUid
 from devicecore.dra_manager import DraManager
 from devicecore.dra_manager.driver_list import DriverList
@@ -878,3 +885,30 @@ def test_health_does_not_expire_because_the_machines_clock_is_set(days: int, mon
     before = manager.now
     monkeypatch.setattr("time.time_ns", lambda: before + days * 86_400 * SECOND)
     assert before <= manager.now < before + health.DEFAULT_LIMIT
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_is_over_has_given_its_turns_back(node: Node, pool: ThreadPoolExecutor) -> None:
+    """Otherwise the next call in another thread would wait until it looks for abandoned turns."""
+    manager = node.manager()
+    instance = node.transport.register(Driver())
+    node.claim("claim", "a", "b", "c")
+    node.claim("other", "c", drivers=[NIC])
+
+    def has_ended(call: Callable[..., object], *arguments: object) -> None:
+        with suppress(DeviceCoreError):
+            pool.submit(call, *arguments).result(SECONDS)
+        assert manager._turns._taken == {}  # noqa: SLF001 - the call that waits would hide it
+
+    has_ended(manager.prepare, pod("a", "claim"))
+    has_ended(manager.prepare, pod("b", "claim"))
+    has_ended(manager.prepare, pod("c", "claim", "other"))  # whose driver is not registered
+    has_ended(manager.unprepare, PodUid("a"))
+    instance.remove()
+    has_ended(manager.unprepare, PodUid("b"))
+    has_ended(manager.reconcile)
+    node.transport.register(Driver())
+    has_ended(manager.reconcile)
+    assert not manager.claims.claims

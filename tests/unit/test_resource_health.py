@@ -229,3 +229,20 @@ def test_after_a_restart_the_first_list_is_notified() -> None:
 def test_init_containers_have_no_status() -> None:
     node = NodeState(Inventory(), Ledger.of([allocation("a", GPU, "gpu-0", container="setup")]))
     assert allocated_resources_status(node, Pod(PodUid("a"), init_containers=(Container("setup"),))) == {}
+
+
+def test_a_pod_admitted_while_others_are_released_is_released_with_them() -> None:
+    """It is not known when observers are first notified, so they are notified of it later."""
+    managers: list[DeviceManager] = []
+
+    def admit(notification: Notification) -> None:
+        if isinstance(notification, Released) and notification.pod == "a":
+            managers[0].admit(pod("late", 2))
+
+    manager, _, log = Setup().start(admit)
+    managers.append(manager)
+    manager.admit(pod("a", 1))
+    manager.evict([PodUid("a"), PodUid("late")])
+    ends = [one for one in log.notifications if isinstance(one, Released)]
+    assert [(one.pod, len(one.allocation.device_ids)) for one in ends] == [("a", 1), ("late", 2)]
+    assert not manager.state.ledger.allocations

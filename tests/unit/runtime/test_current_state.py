@@ -1,4 +1,5 @@
 import threading
+from collections.abc import Callable
 
 import pytest
 from attrs import evolve
@@ -6,9 +7,13 @@ from attrs import evolve
 from devicecore import NodeState, ResourceName
 from devicecore.domain.errors import ManagerStoppedError
 from devicecore.domain.inventory import Inventory
+from devicecore.runtime import current_state
 from devicecore.runtime.current_state import CurrentState
 from devicecore.runtime.run import Run
+from devicecore.runtime.wake_up import WakeUp
 
+LIMIT = 20.0  # seconds for something that happens at once
+FOR_EVER = 1e6
 GPU = ResourceName("example.com/gpu")
 
 
@@ -68,3 +73,60 @@ def test_a_waiting_thread_notices_a_change_of_another() -> None:
 def test_a_condition_that_is_not_met_is_a_timeout() -> None:
     with pytest.raises(TimeoutError, match=r"^condition not met within 0\.01 s; the last state was <NodeState: "):
         CurrentState(NodeState()).wait_for(lambda _: False, 0.01)
+
+
+def added(value: int) -> int:
+    return value + 1
+
+
+def taken(value: int) -> tuple[int, None]:
+    return value + 1, None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda state: state.begin(Run(), 1), id="begin"),
+        pytest.param(lambda state: state.replace(added), id="replace"),
+        pytest.param(lambda state: state.take(taken), id="take"),
+        pytest.param(lambda state: state.exchange(0, 1), id="exchange"),
+    ],
+)
+def test_each_change_wakes_a_thread_that_waits(
+    change: Callable[[CurrentState[int]], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It need not look again by itself."""
+    waits, found = threading.Event(), threading.Event()
+
+    class AnnouncedWakeUp(WakeUp):
+        def wait(self, seconds: float) -> bool:
+            waits.set()
+            return super().wait(seconds)
+
+    def wait() -> None:
+        state.wait_for(lambda value: value == 1, FOR_EVER)
+        found.set()
+
+    monkeypatch.setattr(current_state, "WakeUp", AnnouncedWakeUp)
+    monkeypatch.setattr(current_state, "LOOK_AGAIN", FOR_EVER)
+    state = CurrentState(0)
+    threading.Thread(target=wait, daemon=True).start()
+    assert waits.wait(LIMIT)
+    change(state)
+    assert found.wait(LIMIT)
+
+
+def test_an_exchange_for_a_value_that_is_not_current_changes_nothing() -> None:
+    state = CurrentState("a")
+    assert not state.exchange("b", "c")
+    assert state.value == "a"
+
+
+def test_a_wait_that_is_over_is_not_woken_any_more() -> None:
+    state = CurrentState(1)
+    state.wait_for(lambda value: value == 1, FOR_EVER)
+    with pytest.raises(TimeoutError):
+        state.wait_for(lambda value: value == 2, 0.001)
+    with pytest.raises(ZeroDivisionError):
+        state.wait_for(lambda value: value // 0, FOR_EVER)
+    assert not state._waiting  # noqa: SLF001 - else each wait would make all later changes slower

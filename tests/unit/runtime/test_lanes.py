@@ -82,3 +82,29 @@ def test_there_are_only_so_many_threads() -> None:
     JobLanes({frozenset({str(number)}): ["job"] for number in range(8 * THREADS)}, work, at_once=1).run()
     assert len(most) == 8 * THREADS
     assert max(most) <= THREADS
+
+
+def test_helpers_that_could_not_be_started_do_not_count_as_helping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as threads can be started again, a job that hangs delays no other job."""
+    refusals = iter(range(2 * THREADS))
+    start = threading.Thread.start
+
+    def refuse_at_first(thread: threading.Thread) -> None:
+        if next(refusals, None) is not None:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    others_are_done = threading.Event()
+    done: list[str] = []
+
+    def work(jobs: Sequence[str]) -> None:
+        done.extend(jobs)
+        if len(done) == 4 * THREADS - 1:
+            others_are_done.set()
+        if jobs == ["hangs"]:
+            assert others_are_done.wait(LIMIT / 3)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_at_first)
+    names = ["hangs" if number == 3 * THREADS else str(number) for number in range(4 * THREADS)]
+    JobLanes({frozenset({name}): [name] for name in names}, work, at_once=1).run()
+    assert sorted(done) == sorted(names)

@@ -7,6 +7,7 @@ from devicecore.domain.errors import CalledFromInsideError
 from devicecore.runtime import open_call, turns
 from devicecore.runtime.open_call import OpenCall
 from devicecore.runtime.turns import Turn, Turns
+from devicecore.runtime.wake_up import WakeUp
 from devicecore.testing.interrupts import Interrupts
 
 LIMIT = 60.0
@@ -173,3 +174,23 @@ def test_a_turn_that_is_interrupted_at_any_place_leaves_no_key_taken() -> None:
         assert got[0] is not None, at
         assert not owner._waiting, at  # noqa: SLF001 - as above
     assert at > 20
+
+
+def test_the_end_of_a_turn_wakes_the_calls_that_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They need not look again by themselves."""
+    waits = threading.Semaphore(0)
+
+    class AnnouncedWakeUp(WakeUp):
+        def wait(self, seconds: float) -> bool:
+            waits.release()
+            return super().wait(seconds)
+
+    monkeypatch.setattr(turns, "WakeUp", AnnouncedWakeUp)
+    monkeypatch.setattr(turns, "LOOK_AGAIN", 1e6)
+    owner = Turns[str](INSIDE)
+    first = Holder(owner, "a", "b")
+    assert first.has_begun.wait(LIMIT)
+    others = [Holder(owner, key) for key in "ab"]
+    assert all(waits.acquire(timeout=LIMIT) for _ in others)
+    first.let_go()
+    assert all(other.has_begun.wait(LIMIT / 3) for other in others)
