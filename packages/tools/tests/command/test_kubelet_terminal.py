@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -149,7 +150,7 @@ def test_the_file_of_state_has_the_newest_of_several_lists_that_come_together(ro
                     Device(name, Health.HEALTHY if number < healthy else Health.UNHEALTHY)
                     for number, name in enumerate(names)
                 )
-            wait_until(lambda: allocatable(root) == healthy, f"state.json has {healthy} allocatable devices")  # noqa: B023
+            wait_until(partial(is_allocatable, root, healthy), f"state.json has {healthy} allocatable devices")
 
 
 @contextmanager
@@ -161,13 +162,12 @@ def ending(process: "subprocess.Popen[str]") -> Iterator[None]:
         process.terminate()
 
 
-def allocatable(root: Path) -> int | None:
+def is_allocatable(root: Path, count: int) -> bool:
     try:
         state = json.loads((root / "state.json").read_text())
     except FileNotFoundError:
-        return None
-    count: int | None = state["allocatable"].get("acme.io/gpu")
-    return count
+        return False
+    return bool(state["allocatable"].get("acme.io/gpu") == count)
 
 
 @pytest.mark.parametrize("name", ["pods_state", "state.json", ".state.json.new", "node.json"])
