@@ -1,0 +1,354 @@
+"""Change the core at random places, and say which changes no test notices.
+
+`make mutants` calls it. A mutant is one change inside a function: a comparison, a condition, an operation or a number
+is another one, or a statement is left out. A fork of the process that has collected the tests runs those that reach the
+changed line, the most specific test first, until one fails. Results are kept in `build/mutants.json`, so a run that
+ends after `--seconds` goes on where it stopped. With other sources, delete the file.
+
+A mutant that outlives `--patience` seconds of passing tests has the result `unfinished`. Run again with more patience.
+"""
+
+import argparse
+import ast
+import copy
+import gc
+import hashlib
+import json
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import coverage
+import pytest
+from attrs import asdict, define, frozen
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "devicecore"
+RESULTS, REACHED = ROOT / "build" / "mutants.json", ROOT / "build" / "mutants-reached.json"
+PARTS = ("domain", "runtime", "manager", "dra_manager")
+LEFT_OUT = "allocation"
+TESTS = ("tests/unit", "tests/property", "tests/contract", "tests/simulation", "tests/system", "tests/plugins")
+NO_TESTS = ("tests/contract/test_lifecycle.py", "tests/unit/test_public_names.py")
+HANGS = 20.0  # seconds and times of its usual duration after which a test counts as hanging
+
+_FORKS = get_context("fork")
+
+# --- mutants ----------------------------------------------------------------------------------------------------------
+
+_COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+_OPERATIONS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.FloorDiv: ast.Mult,
+    ast.BitOr: ast.BitAnd,
+    ast.BitAnd: ast.BitOr,
+}
+
+
+@frozen
+class Mutant:
+    """One change: the `number`-th that the module allows."""
+
+    file: str
+    line: int
+    number: int
+    before: str
+    after: str
+
+
+def changes(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901 - a table
+    """What may stand for `node`: each is a fault that somebody could make."""
+    match node:
+        case ast.Compare(ops=[first, *others]) if type(first) in _COMPARISONS:
+            yield ast.Compare(node.left, [_COMPARISONS[type(first)](), *others], node.comparators)
+        case ast.BoolOp():
+            yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+        case ast.UnaryOp(op=ast.Not()):
+            yield node.operand
+        case ast.BinOp() if type(node.op) in _OPERATIONS and not isinstance(node.left, ast.Constant):
+            yield ast.BinOp(node.left, _OPERATIONS[type(node.op)](), node.right)
+        case ast.Constant(value=bool()):
+            yield ast.Constant(not node.value)
+        case ast.Constant(value=int() | float() as value):
+            yield ast.Constant(value + 1)
+        case ast.IfExp() | ast.If() | ast.While():
+            other = copy.copy(node)
+            other.test = ast.UnaryOp(ast.Not(), node.test)
+            yield other
+        case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
+            yield ast.Return(ast.Constant(None))
+        case ast.Expr(value=ast.Call()) | ast.Raise() | ast.AugAssign() | ast.Delete() | ast.Break() | ast.Continue():
+            yield ast.Pass()
+        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+            yield ast.Pass()
+        case _:
+            pass
+
+
+class _Mutating(ast.NodeTransformer):
+    """Makes the `number`-th change inside a function. `note` is called with each place and what may stand there."""
+
+    def __init__(self, number: int, note: Callable[[ast.AST, ast.AST], None] = lambda *_: None) -> None:
+        self._number = number
+        self._note = note
+        self._count = 0
+        self._is_inside = False
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """Replace a node or what is inside it."""
+        if self._is_inside:
+            for other in changes(node):
+                self._note(node, other)
+                self._count += 1
+                if self._count - 1 == self._number:
+                    return ast.fix_missing_locations(ast.copy_location(other, node))
+        if isinstance(node, ast.FunctionDef):
+            was_inside, self._is_inside = self._is_inside, True
+            node.body = [self.visit(statement) for statement in node.body]  # type: ignore[misc]  # a statement again
+            self._is_inside = was_inside
+            return node
+        if isinstance(node, ast.AnnAssign):  # annotations are not run
+            node.value = node.value and self.visit(node.value)  # type: ignore[assignment]  # an expression again
+            return node
+        return self.generic_visit(node)
+
+
+def mutants_of(path: Path) -> list[Mutant]:
+    """All mutants of a module."""
+    found: list[Mutant] = []
+
+    def note(before: ast.AST, after: ast.AST) -> None:
+        line, file = getattr(before, "lineno", 0), str(path.relative_to(ROOT))
+        found.append(Mutant(file, line, len(found), shown(before), shown(after)))
+
+    _Mutating(-1, note).visit(ast.parse(path.read_text(encoding="utf-8")))
+    return found
+
+
+def shown(node: ast.AST) -> str:
+    """The first line of the source of a node."""
+    return ast.unparse(ast.fix_missing_locations(node)).partition("\n")[0][:120]
+
+
+def functions(code: CodeType) -> Iterator[CodeType]:
+    """The code of all functions inside `code`."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from functions(constant)
+
+
+def mutate(mutant: Mutant) -> None:
+    """Change the functions of this process. Raises ValueError if that is not possible."""
+    path = ROOT / mutant.file
+    tree = _Mutating(mutant.number).visit(ast.parse(path.read_text(encoding="utf-8")))
+    compiled = compile(tree, str(path), "exec", dont_inherit=True)  # type: ignore[call-overload]  # a module again
+    new = {(code.co_qualname, code.co_firstlineno): code for code in functions(compiled)}
+    count = 0
+    for function in [one for one in gc.get_objects() if isinstance(one, FunctionType)]:
+        code = function.__code__
+        other = new.get((code.co_qualname, code.co_firstlineno), code) if code.co_filename == str(path) else code
+        if other != code:
+            function.__code__ = other
+            count += 1
+    if not count:
+        raise ValueError("no function has changed")
+
+
+# --- tests ------------------------------------------------------------------------------------------------------------
+
+
+@define
+class Reached:
+    """Which tests reach each line, by number in the collected order, and how long each test takes."""
+
+    seconds: list[float]
+    tests: dict[str, dict[str, list[int]]]  # by file and line
+
+
+class Runner:
+    """A plugin of pytest that runs the mutants instead of the tests."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._until = time.monotonic() + options.seconds
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Find out which tests reach which lines, if that is not known, and then run the mutants."""
+        names = [item.nodeid for item in session.items]
+        key = hashlib.sha256("\n".join(names).encode()).hexdigest()
+        kept = json.loads(REACHED.read_text()) if REACHED.exists() else {}
+        if kept.get("key") != key:
+            print(f"looking which lines {len(names)} tests reach", flush=True)
+            kept = {"key": key, **asdict(self._reached(session))}
+            REACHED.parent.mkdir(exist_ok=True)
+            REACHED.write_text(json.dumps(kept))
+        self._run(session, Reached(kept["seconds"], kept["tests"]))
+        return True
+
+    def _reached(self, session: pytest.Session) -> Reached:
+        """Run all tests once, in a fork, so that nothing of them is left here."""
+        results, send = _FORKS.Pipe(duplex=False)
+        child = _FORKS.Process(target=_measure, args=(session, send))
+        child.start()
+        send.close()
+        seconds, tests = results.recv()
+        child.join()
+        return Reached(seconds, tests)
+
+    def _run(self, session: pytest.Session, reached: Reached) -> None:
+        files = [path for part in PARTS for path in sorted((SOURCE / part).rglob("*.py")) if LEFT_OUT not in path.parts]
+        everything = [mutant for path in files for mutant in mutants_of(path)]
+        chosen = random.Random(self._options.seed).sample(everything, self._options.count)  # noqa: S311 - no secret
+        print(
+            f"seed {self._options.seed}: {len(chosen)} of {len(everything)} mutants of {len(files)} files", flush=True
+        )
+        results: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        for mutant in chosen:
+            name = f"{mutant.file}:{mutant.line} #{mutant.number}"
+            if (kept := results.get(name)) and kept["result"] != "unfinished":
+                continue
+            if time.monotonic() > self._until:
+                print("the time is over; the next run goes on")
+                break
+            result = self._try(session, reached, mutant)
+            results[name] = {"before": mutant.before, "after": mutant.after, "result": result}
+            RESULTS.write_text(json.dumps(results, indent=1))
+            if not result.startswith(("killed", "hangs")):
+                print(f"{result}: {name}: {mutant.before} -> {mutant.after}", flush=True)
+        names = {f"{mutant.file}:{mutant.line} #{mutant.number}" for mutant in chosen} & results.keys()
+        counts = Counter(results[name]["result"].partition(" ")[0] for name in names)
+        print(f"seed {self._options.seed}, {len(names)} mutants:", dict(sorted(counts.items())))
+
+    def _try(self, session: pytest.Session, reached: Reached, mutant: Mutant) -> str:
+        """Run the tests that reach a mutant until one fails. Return what became of it."""
+        by_line = reached.tests.get(mutant.file, {})
+        breadth = Counter(test for tests in reached.tests.values() for of_line in tests.values() for test in of_line)
+        tests = sorted(by_line.get(str(mutant.line), ()), key=lambda test: (breadth[test], reached.seconds[test]))
+        if not tests:
+            return "unreached"
+        results, send = _FORKS.Pipe(duplex=False)
+        child = _FORKS.Process(target=_run_tests, args=(session, mutant, tests, send))
+        child.start()
+        send.close()
+        until, running = time.monotonic() + self._options.patience, 0
+        try:
+            while True:
+                allowed = HANGS + HANGS * reached.seconds[running]
+                if not results.poll(allowed):
+                    return f"hangs in {session.items[running].nodeid}"
+                message = results.recv()
+                if isinstance(message, str):
+                    return message
+                running = message
+                if time.monotonic() > until:
+                    return "unfinished"
+        except EOFError:
+            return f"killed by the end of the process in {session.items[running].nodeid}"
+        finally:
+            child.kill()
+            child.join()
+
+
+class _Failures:
+    """Notes whether a test has failed."""
+
+    failed = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed = report.nodeid
+
+
+def _prepare(session: pytest.Session) -> _Failures:
+    """Make this fork ready to run tests."""
+    plugins = session.config.pluginmanager
+    for name in ("terminalreporter", "lfplugin", "nfplugin", "stepwiseplugin"):  # they belong to the first process
+        plugins.unregister(name=name)
+    capture = plugins.getplugin("capturemanager")
+    assert capture is not None  # noqa: S101 - for mypy
+    capture.stop_global_capturing()  # the file into which the first process captures
+    capture.start_global_capturing()
+    failures = _Failures()
+    plugins.register(failures)
+    factory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001 - as tests/workers.py does
+    factory._basetemp = factory.getbasetemp() / f"fork{os.getpid()}"  # noqa: SLF001 - as above
+    factory._basetemp.mkdir()  # noqa: SLF001 - as above
+    return failures
+
+
+def _run_tests(session: pytest.Session, mutant: Mutant, tests: Sequence[int], results: Connection) -> None:
+    failures = _prepare(session)
+    try:
+        mutate(mutant)
+    except (ValueError, SyntaxError) as error:
+        results.send(f"impossible: {error}")
+        os._exit(0)
+    for test, following in zip(tests, [*tests[1:], None], strict=True):
+        results.send(test)
+        item, after = session.items[test], None if following is None else session.items[following]
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+        if failures.failed:
+            results.send(f"killed by {failures.failed}")
+            os._exit(0)
+    results.send("survived")
+    os._exit(0)
+
+
+def _measure(session: pytest.Session, results: Connection) -> None:
+    _prepare(session)
+    measuring = coverage.Coverage(data_file=None, source=["devicecore"], config_file=False)
+    measuring.start()
+    seconds: list[float] = []
+    for number, (item, after) in enumerate(zip(session.items, [*session.items[1:], None], strict=True)):
+        began = time.monotonic()
+        measuring.switch_context(str(number))
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+        seconds.append(round(time.monotonic() - began, 4))
+    measuring.stop()
+    data, tests = measuring.get_data(), {}
+    for file in data.measured_files():
+        path = Path(file)
+        if any(path.is_relative_to(SOURCE / part) for part in PARTS):
+            lines = data.contexts_by_lineno(file)
+            tests[str(path.relative_to(ROOT))] = {
+                str(line): sorted(int(one) for one in {*of_line} if one) for line, of_line in lines.items()
+            }
+    results.send((seconds, tests))
+    os._exit(0)
+
+
+def main() -> int:
+    """Run mutants."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=300, help="mutants (300)")
+    parser.add_argument("--seed", type=int, default=1, help="which mutants (1)")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="end after that time (3600)")
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds of tests for each mutant (60)")
+    options = parser.parse_args()
+    arguments = ["-q", "-p", "no:cacheprovider", "-p", "no:cov", *(f"--ignore={path}" for path in NO_TESTS), *TESTS]
+    return int(pytest.main(arguments, plugins=[Runner(options)]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
