@@ -3,6 +3,7 @@
 Law: a type in a signature leads to where the reference describes it.
 """
 
+import re
 from pathlib import Path
 from tomllib import loads
 
@@ -61,6 +62,25 @@ def keep_colons(_app: Sphinx, what: str, _name: str, _obj: object, _options: obj
         lines[:0] = ["..", ""]
 
 
+def address_what_the_site_has_not(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Lead relative links to files outside `docs/`, which work in a clone and on a forge, to the repository."""
+    folder = (ROOT / "docs" / page).parent
+
+    def addressed(link: re.Match[str]) -> str:
+        place, _, anchor = link[1].partition("#")
+        target = (folder / place).resolve()
+        if re.match(r"\w+:|$", place) or target.is_relative_to(ROOT / "docs"):
+            return link[0]
+        return f"]({SOURCE}/blob/main/{target.relative_to(ROOT)}{'#' * bool(anchor)}{anchor})"
+
+    source[0] = re.sub(r"\]\(([^)\s]+)\)", addressed, source[0])
+
+
+def keep_patterns(_app: Sphinx, _context: object, lines: list[str]) -> None:
+    """Show the asterisk of a pattern in the help of a command, which would begin an emphasis."""
+    lines[:] = [re.sub(r"(?<=[-/])\*", r"\*", line) for line in lines]
+
+
 def name_pages_by_their_titles(app: Sphinx, doctree: document, _page: str) -> None:
     """Show the title of a page as the text of a link that has the name of its file, as readers of the files see it."""
     titles = {f"{page.rpartition('/')[2]}.md": title for page, title in app.env.titles.items()}
@@ -75,4 +95,7 @@ def setup(app: Sphinx) -> None:
     """Connect what this file defines."""
     app.connect("missing-reference", lead_to_the_reference)
     app.connect("doctree-resolved", name_pages_by_their_titles)
+    app.connect("source-read", address_what_the_site_has_not)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)  # before napoleon
+    app.connect("sphinx-click-process-description", keep_patterns)
+    app.connect("sphinx-click-process-options", keep_patterns)
