@@ -344,9 +344,19 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=300, help="mutants (300)")
     parser.add_argument("--seed", type=int, default=1, help="which mutants (1)")
     parser.add_argument("--seconds", type=float, default=3600.0, help="end after that time (3600)")
+    parser.add_argument("--profile", default="test", help="of Hypothesis: quick, test or thorough (test)")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds of tests for each mutant (60)")
     options = parser.parse_args()
-    arguments = ["-q", "-p", "no:cacheprovider", "-p", "no:cov", *(f"--ignore={path}" for path in NO_TESTS), *TESTS]
+    arguments = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:cov",
+        f"--hypothesis-profile={options.profile}",
+        *(f"--ignore={path}" for path in NO_TESTS),
+        *TESTS,
+    ]
     return int(pytest.main(arguments, plugins=[Runner(options)]))
 
 

@@ -89,7 +89,7 @@ class OnApiServer:
         return capacity, allocatable
 
 
-def on_api_server(*, strategy: PatchStrategy = PatchStrategy.JSON_PATCH, keep_removed: bool = True) -> MakeSink:
+def on_api_server(*, strategy: PatchStrategy = PatchStrategy.STRATEGIC_MERGE, keep_removed: bool = True) -> MakeSink:
     @contextmanager
     def make() -> Iterator[SinkHarness]:
         with tempfile.TemporaryDirectory() as directory, NodeServer() as server:

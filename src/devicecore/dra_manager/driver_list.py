@@ -28,8 +28,6 @@ class DriverList:
         self._slices = slices
         self._clock = clock
         self._state = CurrentState(DriverRegistry(), DraStoppedError)
-        self.end: Callable[[], None] = self._state.end
-        """End the run."""
 
     @property
     def registry(self) -> DriverRegistry:
@@ -42,6 +40,10 @@ class DriverList:
         Raises DraStoppedError if the run was stopped meanwhile.
         """
         self._state.begin(run, DriverRegistry(wipes={None: Wipe(self._clock())}))
+
+    def end(self) -> None:
+        """End the run."""
+        self._state.end()
 
     def apply(self, run: Run, event: DriverEvent) -> tuple[DriverRegistry, DriverRegistry]:
         """Apply an event. Return the registry before it and the registry after it.

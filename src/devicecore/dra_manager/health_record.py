@@ -31,10 +31,6 @@ class HealthRecord:
         self._state = CurrentState(HealthCache(), DraStoppedError)
         self._saved = SavedState(store, self._state, encode, saver=saver) if store else None
         self._too_large: set[DriverName] = set()  # drivers of which devices are forgotten, which is logged once
-        self.check_call: Callable[[str], None] = self._saved.check_call if self._saved else lambda _: None
-        """Check that the method of this name is not called from inside the store."""
-        self.end: Callable[[], None] = self._saved.end if self._saved else self._state.end
-        """End the run. After that nothing is saved, because the store may soon belong to another manager."""
 
     @property
     def cache(self) -> HealthCache:
@@ -53,6 +49,15 @@ class HealthRecord:
         """
         (self._saved or self._state).begin(run, self._read())
 
+    def end(self) -> None:
+        """End the run. After that nothing is saved, because the store may soon belong to another manager."""
+        (self._saved or self._state).end()
+
+    def check_call(self, method: str) -> None:
+        """Raise CalledFromInsideError if `method` is called from inside the store."""
+        if self._saved:
+            self._saved.check_call(method)
+
     def report(self, run: Run, driver: DriverName, devices: Sequence[ReportedHealth]) -> HealthUpdate:
         """Store a report.
 
@@ -63,7 +68,10 @@ class HealthRecord:
         if update.changed:
             self._save()
         is_new = update.forgotten and driver not in self._too_large
-        (self._too_large.add if update.forgotten else self._too_large.discard)(driver)
+        if update.forgotten:
+            self._too_large.add(driver)
+        else:
+            self._too_large.discard(driver)
         if is_new:
             count = counted(update.forgotten, "device")
             _log.warning(

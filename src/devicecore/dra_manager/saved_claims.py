@@ -48,12 +48,6 @@ class SavedClaims:
     def __init__(self, store: CheckpointStore) -> None:
         self._state = CurrentState(ClaimCache(), DraStoppedError)
         self._saved = SavedState(store, self._state, StateWriter().encode, _have_same_entries, uses_thread=False)
-        self.check_call: Callable[[str], None] = self._saved.check_call
-        """Check that the method of this name is not called from inside the store."""
-        self.end: Callable[[], None] = self._saved.end
-        """End the run. After that nothing is saved, because the store may soon belong to another manager."""
-        self.run: Callable[[], Run] = self._state.current_run
-        """Return the run that is under way. If there is none, this raises a `DraStoppedError`."""
 
     @property
     def cache(self) -> ClaimCache:
@@ -68,6 +62,18 @@ class SavedClaims:
         cache, restored = self._read(run)
         self._saved.begin(run, cache)
         return restored
+
+    def end(self) -> None:
+        """End the run. After that nothing is saved, because the store may soon belong to another manager."""
+        self._saved.end()
+
+    def run(self) -> Run:
+        """Return the run that is under way. Raises DraStoppedError if there is none."""
+        return self._state.current_run()
+
+    def check_call(self, method: str) -> None:
+        """Raise CalledFromInsideError if `method` is called from inside the store."""
+        self._saved.check_call(method)
 
     def save(self, run: Run, what: str, change: Callable[[ClaimCache], Step]) -> Step:
         """Make a change durable, and then visible. If the file would stay the same, it is not written.

@@ -59,7 +59,7 @@ class _Admission:
     prepared: list[tuple[Reservation, Receipt]] = field(factory=list)
 
 
-@define(eq=False, repr=False)
+@define(eq=False, repr=False, kw_only=True)
 class Admissions:
     """The order of effects of an admission: reserve, ask the plugin, save, commit, notify. It owns no lock.
 

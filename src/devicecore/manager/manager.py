@@ -114,9 +114,18 @@ class DeviceManager(Runs):
         self._plugins = Plugins(transport, state, metrics, clock)
         self._pods = ActivePods(pods, state, self._turns, self._observers)
         self._affinities = Affinities(topology, hint_providers, state, self._turns)
-        # Each has another type, so mypy finds two that are swapped.
-        parts = (state, self._turns, self._plugins, self._saver, self._pods, self._affinities, self._observers, policy)
-        self._admissions = Admissions(*parts, admission_budget, clock)
+        self._admissions = Admissions(
+            state=state,
+            turns=self._turns,
+            plugins=self._plugins,
+            saver=self._saver,
+            pods=self._pods,
+            affinities=self._affinities,
+            observers=self._observers,
+            policy=policy,
+            budget=admission_budget,
+            clock=clock,
+        )
         self._lifecycle = Lifecycle("the device manager", ManagerNotStartedError, ManagerStoppedError)
         self.restored: Restored = Restored()
         """What was found in the store at the last start."""

@@ -1,4 +1,4 @@
-"""What a Node object must show, what it shows, and three ways to write the difference.
+"""What a Node object must show, what it shows, and two ways to write the difference.
 
 Laws: A patch names only keys that a status named or that this field manager wrote in an earlier run. It carries the
 version of the node that it was made for, so the API server refuses it if the node has changed since.
@@ -21,7 +21,6 @@ Json = Any  # what an API server sends and receives
 class PatchType(Enum):
     """The types of the bodies of patches."""
 
-    JSON = "application/json-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
     APPLY = "application/apply-patch+yaml"
 
@@ -42,11 +41,10 @@ SECTIONS = ("capacity", "allocatable")
 class PatchStrategy(Enum):
     """How a change is written. The result is the same; the owners in `metadata.managedFields` differ.
 
-    With the first two, the last writer of a key owns it. With server-side apply, the field manager owns its keys until
+    With a merge, the last writer of a key owns it. With server-side apply, the field manager owns its keys until
     it no longer applies them, and another writer that applies a different value gets a conflict.
     """
 
-    JSON_PATCH = "json-patch"
     STRATEGIC_MERGE = "strategic-merge"
     APPLY = "apply"
 
@@ -159,33 +157,10 @@ def render(
     Raises ValueError if `field_manager` has applied other fields, which this patch would delete.
     """
     match strategy:
-        case PatchStrategy.JSON_PATCH:
-            return PatchType.JSON, _json_patch(needed, node)
         case PatchStrategy.STRATEGIC_MERGE:
             return PatchType.STRATEGIC, {"metadata": {"resourceVersion": node.version}, "status": needed}
         case PatchStrategy.APPLY:
             return PatchType.APPLY, _apply_patch(wanted, node, field_manager)
-
-
-def _json_patch(needed: Changes, node: NodeObject) -> Json:
-    # A `test` of the version that fails is an invalid patch to an API server; writing an old version is a conflict.
-    operations: list[Json] = [{"op": "replace", "path": "/metadata/resourceVersion", "value": node.version}]
-
-    def add(path: str, value: Json) -> None:
-        operations.append({"op": "add", "path": path, "value": value})
-
-    if node.status is None:
-        add("/status", {})
-    for section, counts in needed.items():
-        if section not in (node.status or {}):
-            add(f"/status/{section}", {})
-        for name, count in counts.items():
-            path = f"/status/{section}/{name.replace('~', '~0').replace('/', '~1')}"
-            if count is None:
-                operations.append({"op": "remove", "path": path})
-            else:
-                add(path, count)
-    return operations
 
 
 def _apply_patch(wanted: Wanted, node: NodeObject, field_manager: str) -> Json:

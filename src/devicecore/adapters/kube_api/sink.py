@@ -78,7 +78,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         node: str,
         access: Access = Access(),
         *,
-        strategy: PatchStrategy = PatchStrategy.JSON_PATCH,
+        strategy: PatchStrategy = PatchStrategy.STRATEGIC_MERGE,
         keep_removed: bool = True,
         beside_kubelet: bool = False,
         leftovers: Iterable[ResourceName] = (),
@@ -132,7 +132,6 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
             try:
                 wanted, shown = self._patch(node)
             except RequestError as error:
-                # A JSON patch that removes what was removed before is invalid, and not a conflict.
                 if error.kind not in (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY) or not left:
                     raise
                 before, node = node, self._read()

@@ -86,7 +86,7 @@ kubelet_options = option_group(
     ),
     choice_option(
         "--patch",
-        choices=("json-patch", "strategic-merge", "apply"),
+        choices=("strategic-merge", "apply"),
         text="How the Node is changed, which decides who owns the values there.",
     ),
     click.option(
