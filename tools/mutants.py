@@ -165,6 +165,7 @@ def mutate(mutant: Mutant) -> None:
     compiled = compile(tree, str(path), "exec", dont_inherit=True)  # type: ignore[call-overload]  # a module again
     new = {(code.co_qualname, code.co_firstlineno): code for code in functions(compiled)}
     count = 0
+    gc.unfreeze()  # conftest.py has frozen what the tests share, and `get_objects` leaves that out
     for function in [one for one in gc.get_objects() if isinstance(one, FunctionType)]:
         code = function.__code__
         other = new.get((code.co_qualname, code.co_firstlineno), code) if code.co_filename == str(path) else code
