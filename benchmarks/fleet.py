@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, field, frozen
-from devicecore_fleet.cluster.pod_watch import KubeApiPods
+from devicecore_fleet.cluster.object_watch import KubeApiPods
 from devicecore_fleet.cluster.requests import KubeApiRequests
 
 from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiResource, RequestError

@@ -14,7 +14,7 @@ from typing import IO, ClassVar
 import httpx2
 import pytest
 from attrs import define
-from devicecore_fleet.cluster import pod_watch, writer
+from devicecore_fleet.cluster import object_watch, writer
 from devicecore_fleet.cluster.pods import NodePods
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_tools.testing import process
@@ -420,7 +420,11 @@ CLIENTS: dict[str, tuple[Callable[[Path], Runs], Callable[..., object], ModuleTy
         lambda subject: subject.get(requests.NODES, "worker-1"),
         requests,
     ),
-    "watch of pods": (lambda config: pod_watch.KubeApiPods(NodePods({}), Access(config)), lambda _: False, pod_watch),
+    "watch of pods": (
+        lambda config: object_watch.KubeApiPods(NodePods({}), Access(config)),
+        lambda _: False,
+        object_watch,
+    ),
     "writer": (lambda config: writer.ApiWriter(KubeApiRequests(Access(config)), threads=2), read_in_a_job, writer),
     "client of slices": (
         lambda config: dra.KubeApiSlices("worker-1", Access(config)),

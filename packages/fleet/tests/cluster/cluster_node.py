@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from devicecore_fleet.cluster.pod_watch import KubeApiPods
+from devicecore_fleet.cluster.object_watch import KubeApiPods
 from devicecore_fleet.cluster.pods import ClusterPods, NodePods
 from devicecore_fleet.cluster.registration import RegisteredNode
 from devicecore_fleet.cluster.requests import KubeApiRequests
@@ -59,7 +59,9 @@ class ClusterNode:
         self.woken = threading.Event()
         self.later = timedelta()
         self.writer = ApiWriter(KubeApiRequests(Access(kubeconfig, timeout=2.0)), backoff=SOON, threads=2)
-        self.node = None if capacity is None else RegisteredNode(NodeDescription(NODE, capacity), self.writer)
+        self.node = (
+            None if capacity is None else RegisteredNode(NodeDescription(NODE, capacity, adopts=True), self.writer)
+        )
         self.pods = ClusterPods(
             NODE, self.writer, self.woken.set, host_ips=("10.0.0.1",), node=lambda: self.node, wall=self.wall
         )

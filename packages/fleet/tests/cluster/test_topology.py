@@ -57,7 +57,7 @@ class KeptJobs(Writer):
     def __init__(self) -> None:
         self.jobs: dict[Hashable, Job] = {}
 
-    def put(self, key: Hashable, job: Job, *, urgent: bool = False) -> None:
+    def put(self, key: Hashable, job: Job) -> None:
         self.jobs[key] = job
 
 
@@ -115,3 +115,11 @@ def test_the_object_is_written_once_for_each_change(manager: DeviceManager, tmp_
         assert job(requests) is None
         after = server.get("NodeResourceTopology", "n")
         assert after["zones"] == topology_object("n", manager.state, TOPOLOGY)["zones"] != before["zones"]
+
+        other = TopologyPublisher("n", TOPOLOGY, writer, lambda: "another Node")
+        server.change("NodeResourceTopology", "n", lambda one: one["metadata"].update(ownerReferences=[]))
+        before = server.get("NodeResourceTopology", "n")
+        other.publish(manager.state)
+        (job,) = jobs.values()
+        assert job(requests) == KIND_RETRY, "another program has made it"
+        assert server.get("NodeResourceTopology", "n") == before

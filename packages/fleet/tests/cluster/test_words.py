@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[4]
 RECORDED = ROOT / "packages" / "fleet" / "tests" / "data" / "kubelet_requests.jsonl"
 GUIDE = (ROOT / "docs" / "cluster-node.md").read_text(encoding="utf-8")
 NOW = datetime(2026, 11, 22, 5, 0, tzinfo=UTC)
-_ROW = re.compile(r"^\| (Pod|Node|DeleteOptions) \| `([^`]+)` \|", re.MULTILINE)
+_ROW = re.compile(r"^\| (Pod|Node|Lease|DeleteOptions) \| `([^`]+)` \|", re.MULTILINE)
 
 
 @frozen
@@ -332,11 +332,14 @@ def test_other_writers_keep_what_they_have_written_on_a_node() -> None:
 def test_a_lease_is_made_and_renewed_as_by_a_kubelet() -> None:
     (made,), renewed = of("create", "leases"), of("update", "leases")[0]
     (owner,) = made.body["metadata"]["ownerReferences"]
-    assert nodes.lease("node-3", owner["uid"], time(made.body["spec"]["renewTime"])) == made.body
+    node = nodes.NodeDescription("node-3", {})
+    first = nodes.lease(node, owner["uid"], time(made.body["spec"]["renewTime"]))
+    assert without_listed("Lease", first) == without_listed("Lease", made.body)
     before = {**renewed.body, "spec": made.body["spec"]}
     now = time(renewed.body["spec"]["renewTime"])
-    assert nodes.lease("node-3", owner["uid"], now, before) == renewed.body
-    assert nodes.lease("node-3", None, now)["metadata"] == {"name": "node-3", "namespace": "kube-node-lease"}
+    again = nodes.lease(node, owner["uid"], now, before)
+    assert without_listed("Lease", again) == without_listed("Lease", renewed.body)
+    assert nodes.lease(node, None, now)["metadata"] == {"name": "node-3", "namespace": "kube-node-lease"}
 
 
 def test_events_are_those_of_a_kubelet() -> None:
@@ -367,7 +370,7 @@ def test_an_api_server_takes_what_is_said() -> None:
     """Each object and patch is accepted by the rules of the API server for tests, and makes what was wanted."""
     server = LocalApiServer(clock=lambda: NOW)
     made = server.create(nodes.node_object(nodes.NodeDescription("n", {"cpu": "1"}), NOW))
-    server.create(nodes.lease("n", made["metadata"]["uid"], NOW))
+    server.create(nodes.lease(nodes.NodeDescription("n", {}), made["metadata"]["uid"], NOW))
     container = {"name": "main", "image": "img", "resources": {"limits": {GPU: "1"}, "claims": [{"name": "k1"}]}}
     spec = {"containers": [container], "resourceClaims": [{"name": "k1"}], "restartPolicy": "Never"}
     server.create({"kind": "Pod", "metadata": {"name": "p"}, "spec": spec})

@@ -26,7 +26,7 @@ def test_at_rest_a_node_sends_its_lease_and_nothing_else(world: World) -> None:
     node = world.server.get("Node", "n-1")
     assert node["metadata"]["labels"]["devicecore.io/fleet"] == "true"
     assert "devicecore.io/virtual" in [taint["key"] for taint in node["spec"]["taints"]]
-    world.until(lambda: Counter(one.verb for one in world.server.requests)["watch"] == 1)
+    world.until(lambda: Counter(one.verb for one in world.server.requests)["watch"] == 2)
     before = len(world.server.requests)
     for connection in world.fleet.connections.values():
         connection.tick()

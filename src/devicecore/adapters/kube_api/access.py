@@ -169,7 +169,7 @@ class _RefusedError(Exception):
         self.answer = answer
 
 
-@define
+@define(eq=False)  # a connection is itself, whatever server it leads to
 class ApiServer:
     """Sends requests over one connection. One thread uses it; any thread may call `stop`.
 
@@ -223,15 +223,21 @@ class ApiServer:
         return transport, url, [(b"Host", base.netloc), (b"Accept", b"*/*")]
 
     def events(
-        self, resource: ApiResource, selector: str, since: str, parse: Callable[[Json], T], *, bookmarks: bool = False
+        self,
+        resource: ApiResource,
+        selected: Mapping[str, str],
+        since: str,
+        parse: Callable[[Json], T],
+        *,
+        bookmarks: bool = False,
     ) -> Iterator[tuple[str, T]]:
-        """Yield the changes of the objects that match a field selector since a version.
+        """Yield the changes since a version of the objects that `selected` matches, as `selectors` returns it.
 
         A change is `ADDED`, `MODIFIED`, `DELETED` or, if they are asked for, `BOOKMARK`; and the object as `parse`
         returns it. If `since` is empty, the first events are the objects as they are. The server ends the watch after
         some minutes. Raises RequestError also if the versions since then are no longer known.
         """
-        query = {"fieldSelector": selector, "timeoutSeconds": str(_WATCH_SECONDS), "watch": "true"}
+        query = {**selected, "timeoutSeconds": str(_WATCH_SECONDS), "watch": "true"}
         if since:
             query["resourceVersion"] = since
         if bookmarks:

@@ -41,15 +41,20 @@ SLICES = ApiResource("resource.k8s.io", "v1", "resourceslices")
 
 
 class ApiServers(HasLifecycle):
-    """Connections to one API server, one for each call that is under way. A stop ends the requests."""
+    """Connections to one API server, one for each call that is under way. A stop ends the requests.
 
-    def __init__(self, name: str, access: Access) -> None:
+    At most `idle` connections are kept for later calls.
+    """
+
+    def __init__(self, name: str, access: Access, idle: int = MAX_IDLE) -> None:
         access.connection()  # files are read now, so that errors are raised
         self._access = access
+        self._most_idle = idle
         self._lock = threading.Lock()  # held while the two lists change, never during a request
         self._idle: list[ApiServer] = []
         self._used: list[ApiServer] = []
         self._answered = float("-inf")
+        self._sent = 0
         self._lifecycle = Lifecycle(name)
 
     def _begin(self) -> None:
@@ -90,12 +95,13 @@ class ApiServers(HasLifecycle):
             if not self._lifecycle.is_running:
                 server.stop()
             self._used.append(server)
+            self._sent += 1
         try:
             yield server
         finally:
             with self._lock:
                 self._used.remove(server)
-                is_kept = self._lifecycle.is_running and len(self._idle) < MAX_IDLE
+                is_kept = self._lifecycle.is_running and len(self._idle) < self._most_idle
                 if is_kept:
                     self._idle.append(server)
             if not is_kept:
@@ -119,13 +125,15 @@ def all_of(server: ApiServer, resource: ApiResource, fields: str = "", *, page: 
 
 
 def pages(
-    send: Callable[[ApiRequest], Json], resource: ApiResource, fields: str, *, page: int = PAGE
+    send: Callable[[ApiRequest], Json], resource: ApiResource, fields: str, labels: str = "", *, page: int = PAGE
 ) -> Iterator[tuple[list[Json], str]]:
-    """Yield the objects of each page of a list, and its version. If a page is too large, ask for smaller ones.
+    """Yield the objects that both selectors match, page by page, and the version of the list.
+
+    If a page is too large, ask for smaller ones.
 
     Raises RequestError if an answer is no list, or the list has too many pages.
     """
-    query = {"limit": str(page), **({"fieldSelector": fields} if fields else {})}
+    query = {"limit": str(page), **selectors(fields, labels)}
     for _ in range(MAX_PAGES):
         try:
             answer = send(ApiRequest(f"list {resource.plural}", "GET", resource.path(), query))
@@ -142,6 +150,11 @@ def pages(
         query["continue"] = token
     message = f"a list of {resource.plural} has more than {MAX_PAGES} pages"
     raise RequestError(message)
+
+
+def selectors(fields: str, labels: str) -> dict[str, str]:
+    """Return the parameters of a list or watch of the objects that both selectors match. An empty one matches all."""
+    return {name: one for name, one in (("fieldSelector", fields), ("labelSelector", labels)) if one}
 
 
 def _page_of(answer: Json) -> tuple[list[Json], str, str]:

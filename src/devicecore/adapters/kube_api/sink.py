@@ -22,7 +22,7 @@ from devicecore.adapters.kube_api.access import (
 )
 from devicecore.adapters.kube_api.patches import Json, NodeObject, PatchStrategy, PatchType, Wanted, changes, render
 from devicecore.adapters.kube_api.publishing import ApiPublisher, Backoff
-from devicecore.adapters.kube_api.requests import NODES
+from devicecore.adapters.kube_api.requests import NODES, selectors
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.domain.model import ResourceName
@@ -202,8 +202,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
     # --- the thread that watches --------------------------------------------------------------------------------------
 
     def _events(self, version: str) -> Iterable[tuple[str, NodeObject]]:
-        selector = f"metadata.name={self._node}"
-        return self._watched.events(NODES, selector, version, NodeObject.parse)
+        return self._watched.events(NODES, selectors(f"metadata.name={self._node}", ""), version, NodeObject.parse)
 
     def _seen(self, kind: str, found: NodeObject) -> None:
         with self._lock:

@@ -20,7 +20,7 @@ from devicecore.adapters.kube_api.access import (
 )
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.adapters.kube_api.publishing import ApiPublisher, Backoff
-from devicecore.adapters.kube_api.requests import NODES, SLICES, all_of
+from devicecore.adapters.kube_api.requests import NODES, SLICES, all_of, selectors
 from devicecore.domain.dra.errors import SlicePublishError
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.objects import slice_of
@@ -174,7 +174,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
 
     def _events(self, version: str) -> Iterable[tuple[str, None]]:
         # What has changed does not matter, because all slices are compared.
-        yield from self._watched.events(SLICES, self._selector, version, lambda _: None)
+        yield from self._watched.events(SLICES, selectors(self._selector, ""), version, lambda _: None)
         self._lost_track()  # the version of a list is older than the events since
 
     def _seen(self, _kind: str, _found: None) -> None:

@@ -11,11 +11,13 @@ from attrs import frozen
 from devicecore_tools.node.feed import Outside
 from devicecore_tools.node.settings import ClusterSettings, NodeSettings
 
+from devicecore.domain.errors import SetUpError
 from devicecore.domain.node_state import NodeState
 from devicecore_fleet.cluster.addresses import addresses_of
-from devicecore_fleet.cluster.pod_watch import KubeApiPods
+from devicecore_fleet.cluster.gate import NodeGate
+from devicecore_fleet.cluster.object_watch import KubeApiNodes, KubeApiPods, KubeApiWatch
 from devicecore_fleet.cluster.pods import ClusterPods, NodePods
-from devicecore_fleet.cluster.registration import RegisteredNode
+from devicecore_fleet.cluster.registration import RegisteredNode, RegisteredNodes
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.topology import TopologyPublisher
 from devicecore_fleet.cluster.words.nodes import RENEW_SECONDS, NodeDescription
@@ -25,22 +27,32 @@ _REGISTERING = 2.0  # seconds to wait for the Node, so that what is published ne
 
 
 @frozen
+class NodeRefusedError(SetUpError):
+    """The Node of this name is that of a machine, or of another program."""
+
+    node: str
+    why: str
+    _text = "node {node} is refused: {why}"
+
+
+@frozen
 class InCluster(Outside):
     """What a node has on the API server besides the counts of its devices.
 
-    `pods` are those that the API server has bound to it, None if it does not run them, and `topology` publishes its
-    NUMA nodes, None if it does not.
+    `pods` are those that the API server has bound to it, None if it does not run them. `sink` is the Node that was
+    made, None if none was. `topology` publishes its NUMA nodes, None if it does not.
     """
 
     pods: ClusterPods | None
+    sink: RegisteredNode | None
     topology: TopologyPublisher | None
-    _watch: KubeApiPods | None
+    _watches: tuple[KubeApiWatch, ...]
     _last_to_first: ExitStack
 
     def start(self) -> None:
-        """Begin to watch pods. Start the engine before, so that it knows which pods had devices."""
-        if self._watch is not None:
-            self._last_to_first.enter_context(self._watch)
+        """Begin to watch pods and the Node. Start the engine before, so that it knows which pods had devices."""
+        for watch in self._watches:
+            self._last_to_first.enter_context(watch)
 
     def publish(self, state: NodeState) -> None:
         """Publish a state of the device manager where that is wanted."""
@@ -53,34 +65,59 @@ def begin(
 ) -> InCluster:
     """Start the writer, and register the node if it is to be registered.
 
-    Raises SetUpError if the kubeconfig cannot be used.
+    Raises:
+        NodeRefusedError: devicecore has not made the Node of this name, or somebody else holds its Lease.
+        SetUpError: the kubeconfig cannot be used.
     """
     writer, new = ApiWriter(KubeApiRequests(chosen.access)), chosen.registered
-    is_registered = threading.Event()
-    registered, host_ips = None, tuple[str, ...]()
-    if new is not None:
-        host_ips = addresses_of(new.address)
-        description = NodeDescription(
-            options.name, new.capacity, labels=new.labels, taints=new.taints, host_ips=host_ips
-        )
-        registered = RegisteredNode(description, writer, changed=is_registered.set)
-    topology = None
-    if chosen.topology_objects:
-        topology = TopologyPublisher(
-            options.name, options.topology, writer, lambda: registered.uid if registered else None
-        )
-    pods = watch = None
-    if chosen.runs_pods:
-        pods = ClusterPods(options.name, writer, wake, host_ips=host_ips, node=lambda: registered)
-        watch = KubeApiPods(NodePods({options.name: pods}), chosen.access, node=options.name)
+    if new is None:
+        return _beside(options, chosen, writer, wake, last_to_first)
+    answered, host_ips = threading.Event(), addresses_of(new.address)
+    description = NodeDescription(
+        options.name, new.capacity, labels=new.labels, taints=new.taints, host_ips=host_ips, adopts=new.adopts
+    )
+
+    def changed() -> None:
+        if node.is_ours:
+            proven.open()
+        else:
+            proven.close()
+        answered.set()
+        wake()
+
+    node = RegisteredNode(description, writer, changed=changed)
+    proven = NodeGate(writer, None, lambda: pods, is_closed=True)
+    pods = ClusterPods(options.name, proven, wake, host_ips=host_ips, node=lambda: node)
+    topology = TopologyPublisher(options.name, options.topology, proven, lambda: node.uid)
+    watches = (
+        KubeApiPods(NodePods({options.name: proven}), chosen.access, node=options.name),
+        KubeApiNodes(RegisteredNodes({options.name: node.seen}), chosen.access, node=options.name),
+    )
     last_to_first.enter_context(writer)
-    if registered is not None:
-        node = registered
 
-        def tick(_: KubeApiRequests) -> float:
-            node.tick()
-            return RENEW_SECONDS
+    def tick(_: KubeApiRequests) -> float:
+        node.tick()
+        return RENEW_SECONDS
 
-        writer.put(("tick", node.name), tick, urgent=True)
-        is_registered.wait(_REGISTERING)
-    return InCluster(pods, topology, watch, last_to_first)
+    writer.put(("lease", "", "tick"), tick)
+    answered.wait(_REGISTERING)
+    if node.refusal is not None:
+        raise NodeRefusedError(options.name, node.refusal)
+    return InCluster(pods, node, topology if chosen.topology_objects else None, watches, last_to_first)
+
+
+def _beside(
+    options: NodeSettings,
+    chosen: ClusterSettings,
+    writer: ApiWriter,
+    wake: Callable[[], None],
+    last_to_first: ExitStack,
+) -> InCluster:
+    """Start what a node has from a cluster, of which somebody else has made the Node."""
+    topology = TopologyPublisher(options.name, options.topology, writer) if chosen.topology_objects else None
+    pods, watches = None, tuple[KubeApiWatch, ...]()
+    if chosen.runs_pods:
+        pods = ClusterPods(options.name, writer, wake)
+        watches = (KubeApiPods(NodePods({options.name: pods}), chosen.access, node=options.name),)
+    last_to_first.enter_context(writer)
+    return InCluster(pods, None, topology, watches, last_to_first)

@@ -25,7 +25,7 @@ from devicecore.adapters.kube_api.access import RequestError
 from devicecore.adapters.kube_api.requests import EVENTS, PODS
 from devicecore.adapters.manifests import Changes, ManifestError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
-from devicecore_fleet.cluster.pod_watch import PodHandler
+from devicecore_fleet.cluster.object_watch import ObjectHandler, node_of
 from devicecore_fleet.cluster.predicates import NodeRoom, unsuited
 from devicecore_fleet.cluster.records import MIRROR, PodRecord, Step, reduced, uid_of
 from devicecore_fleet.cluster.registration import RegisteredNode, utc_now
@@ -141,7 +141,7 @@ class ClusterPods(PodFeed, PodReporter):
                 self._room.take(uid, record.object)
             elif record.phase not in FINAL and (node := self._node) is not None and unsuited(record.object, node):
                 record.awaits_node = True  # somebody may have changed the Node since
-                self._writer.put(("node of pod", self._node_name, uid), partial(self._read_node, uid), urgent=True)
+                self._writer.put(("node of pod", self._node_name, uid), partial(self._read_node, uid))
         elif version_of(pod) <= version_of(record.object):
             return
         else:
@@ -306,6 +306,9 @@ class ClusterPods(PodFeed, PodReporter):
         now, places = self._wall(), max(0, _MAX_EVENTS - len(record.events))
         # The name of an event is its time, so no two have the same.
         record.events += [(one, now + timedelta(microseconds=number)) for number, one in enumerate(said)][:places]
+        if said:
+            key = "event", self._node_name, uid_of(record.object)
+            self._writer.put(key, partial(self._send_events, record))
 
     # --- what the writer calls ----------------------------------------------------------------------------------------
 
@@ -329,7 +332,6 @@ class ClusterPods(PodFeed, PodReporter):
             if record is None or record.is_gone:
                 return None
             shown, facts = record.object, record.facts(self._wall(), self._host_ips)
-            events, record.events = record.events, []
             removes = record.is_deleting and record.is_released and not record.is_deleted
         place = {"name": record.name, "namespace": record.namespace}
         wanted = pod_status(shown, facts) if facts is not None else None
@@ -338,20 +340,14 @@ class ClusterPods(PodFeed, PodReporter):
             if patch is not None:
                 is_repeated = wanted == record.last_wanted
                 if is_repeated and record.repeats == _MAX_REPEATS:  # so that two writers do not load the server
-                    record.repeats, record.events[:0] = 0, events
+                    record.repeats = 0
                     return _LOOK_AGAIN
                 self._patch(uid, record, patch, requests)
                 record.repeats, record.last_wanted = record.repeats + 1 if is_repeated else 0, wanted
-            while events:
-                said, then = events[0]
-                self._send(requests, words_of_events.event(shown, self._node_name, said, then), is_last=removes)
-                events.pop(0)
             if removes:
                 requests.delete(PODS, uid=uid, grace=0, **place)
                 record.is_deleted = True
         except RequestError as error:
-            with self._lock:
-                record.events[:0] = events
             # Others are changing it, or another pod has its name: the watch will say.
             if error.reason == "Conflict" or (error.reason == "Invalid" and "metadata.uid" in error.message):
                 record.conflicts += 1
@@ -362,14 +358,19 @@ class ClusterPods(PodFeed, PodReporter):
         record.conflicts = 0
         return None
 
-    def _send(self, requests: KubeApiRequests, event: Json, *, is_last: bool) -> None:
-        """Send an event. One that the server refuses is not sent again; nor one that delays the end of a pod."""
-        try:
-            requests.create(EVENTS, event, event["metadata"]["namespace"])
-        except RequestError as error:
-            if error.status is None or (error.is_passing and not is_last):
-                raise
-            _log.debug("an event was refused: %s", error)
+    def _send_events(self, record: PodRecord, requests: KubeApiRequests) -> None:
+        """Send the events of a pod, also of one that is gone. One that the server refuses is not sent again."""
+        while record.events:
+            said, then = record.events[0]
+            event = words_of_events.event(record.object, self._node_name, said, then)
+            try:
+                requests.create(EVENTS, event, event["metadata"]["namespace"])
+            except RequestError as error:
+                if error.status is None or error.is_passing:
+                    raise
+                _log.debug("an event was refused: %s", error)
+            with self._lock:
+                record.events = record.events[1:]
 
     def _patch(self, uid: PodUid, record: PodRecord, patch: Json, requests: KubeApiRequests) -> None:
         """Send a patch, and take its answer: the watch may be late. It may also be early, and then nothing is new."""
@@ -400,27 +401,27 @@ class PodReceiver(Protocol):
         """Take one change: `ADDED`, `MODIFIED` or `DELETED`, and the pod."""
 
 
-class NodePods(PodHandler):
+class NodePods(ObjectHandler):
     """Hands the pods of a watch to the nodes that they are bound to. `nodes` may change while the watch runs."""
 
     def __init__(self, nodes: Mapping[str, PodReceiver]) -> None:
         self._nodes = nodes
 
-    def wants(self, node: str) -> bool:
-        """Whether this is one of the nodes."""
-        return node in self._nodes
+    def wants(self, found: Json) -> bool:
+        """Whether a pod is bound to one of the nodes."""
+        return node_of(found) in self._nodes
 
-    def listed(self, pods: Sequence[Json]) -> None:
+    def listed(self, objects: Sequence[Json]) -> None:
         """Tell each node all of its pods."""
         of_node: dict[str, list[Json]] = {node: [] for node in self._nodes}
-        for pod in pods:
-            of_node[pod["spec"]["nodeName"]].append(pod)
+        for pod in objects:
+            of_node[node_of(pod)].append(pod)
         for node, found in of_node.items():
             self._nodes[node].listed(found)
 
-    def seen(self, kind: str, pod: Json) -> None:
+    def seen(self, kind: str, found: Json) -> None:
         """Tell the node of a pod what has changed."""
-        self._nodes[pod["spec"]["nodeName"]].seen(kind, pod)
+        self._nodes[node_of(found)].seen(kind, found)
 
 
 def _told(outcome: Outcome) -> tuple[OutcomeKind, str]:

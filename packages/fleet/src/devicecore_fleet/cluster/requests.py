@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiResource, RequestError
 from devicecore.adapters.kube_api.patches import Json, PatchType
-from devicecore.adapters.kube_api.requests import ApiServers, pages
+from devicecore.adapters.kube_api.requests import MAX_IDLE, ApiServers, pages
 
 _WRITTEN = {"fieldManager": "devicecore"}
 
@@ -19,13 +19,14 @@ class KubeApiRequests(ApiServers):
 
     Args:
         access: where the API server and the credentials are, and how long to wait for them.
+        connections: how many are kept.
 
     Raises:
         ApiAccessError: there are no credentials, or they cannot be used.
     """
 
-    def __init__(self, access: Access = Access()) -> None:
-        super().__init__("the client of the API server", access)
+    def __init__(self, access: Access = Access(), connections: int = MAX_IDLE) -> None:
+        super().__init__("the client of the API server", access, connections)
 
     def get(self, resource: ApiResource, name: str, namespace: str = "") -> dict[str, Json]:
         """Return an object as it is now."""
@@ -73,6 +74,11 @@ class KubeApiRequests(ApiServers):
         if grace is not None:
             body["gracePeriodSeconds"] = grace
         self._send(ApiRequest(f"delete {resource.plural}", "DELETE", resource.path(namespace, name), {}, body))
+
+    @property
+    def sent(self) -> int:
+        """How many requests were sent."""
+        return self._sent
 
     @property
     def answered(self) -> float:

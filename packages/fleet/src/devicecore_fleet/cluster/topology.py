@@ -1,7 +1,8 @@
 """Keeps the NodeResourceTopology of a node as its devices are.
 
-Law: the object is read before it is written, and written only if it differs. A server without the kind is asked again
-after a while, because somebody may install the CustomResourceDefinition later.
+Law: the object is read before it is written, and written only if it differs. On a Node that this process has made, one
+that another program has made is left alone. A server without the kind is asked again after a while, because somebody
+may install the CustomResourceDefinition later.
 """
 
 import logging
@@ -43,6 +44,7 @@ class TopologyPublisher:
         self._uid = uid
         self._seen: tuple[NodeState, str | None] | None = None
         self._wanted: Json = {}
+        self._is_made = False  # the object, by this publisher
 
     def publish(self, state: NodeState) -> None:
         """Publish a state of the device manager, if it changes anything. Return at once."""
@@ -64,9 +66,14 @@ class TopologyPublisher:
                     raise
                 _log.warning("the API server has no NodeResourceTopologies: install their CustomResourceDefinition")
                 return KIND_RETRY
+            self._is_made = True
             return None
         owners = before["metadata"].get("ownerReferences") or []
         missing = [one for one in wanted["metadata"].get("ownerReferences") or [] if one not in owners]
+        is_owned = any(one.get("kind") == "Node" and one.get("name") == self._node for one in owners)
+        if missing and not is_owned and not self._is_made:
+            _log.warning("another program has made the NodeResourceTopology %s: it is left alone", self._node)
+            return KIND_RETRY
         metadata = {**before["metadata"], "ownerReferences": [*owners, *missing]}
         changed = {name: wanted[name] for name in ("attributes", "zones")}
         if missing or {name: before.get(name) for name in changed} != changed:

@@ -1,8 +1,9 @@
 """Writes to an API server: many keys, few threads.
 
 Laws: Of each key one job runs at a time, and only the newest that was put waits. A job that fails is tried again until
-it succeeds or is replaced. If the server does not answer or asks for a pause, nothing is sent for a while; only the
-answer to a job that was begun later and has asked the server ends that.
+it succeeds or is replaced. If more jobs are due than the server answers, each kind of them has its share of the
+requests, so none waits for all of another. If the server does not answer or asks for a pause, nothing is sent for a
+while; only the answer to a job that was begun later and has asked the server ends that.
 """
 
 import heapq
@@ -16,7 +17,7 @@ from collections.abc import Callable, Hashable
 from http import HTTPStatus
 from typing import Protocol
 
-from attrs import define
+from attrs import define, field
 
 from devicecore.adapters.kube_api import Backoff
 from devicecore.adapters.kube_api.access import RequestError
@@ -30,7 +31,15 @@ Job = Callable[[KubeApiRequests], float | None]
 THREADS = 4
 """Threads, each with a connection of its own: 50 pods a second need one or two."""
 
+SHARES = {"lease": 2.0, "node": 2.0, "pod": 4.0, "event": 0.5}
+"""How many requests a kind of jobs, the first part of their keys, gets beside the others while more are due than the
+server answers; 1 if it is not named. Events tell people what statuses say, too.
+"""
+
 _BACKOFF = Backoff(0.5, 10.0)
+_OUTAGE = Backoff(0.5, 3.0)  # 10 s after its return, a cluster must see its nodes again
+_WINDOW = 10.0  # seconds over which requests are counted
+_LATE = 10.0  # seconds for which a job that is due may wait before the log says why
 _DENIED = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
 _DENIED_SECONDS = 60.0  # after a second denial: only a change of the object or of a policy helps
 _SAY_AGAIN = 60.0  # seconds after which another job of a kind is named that fails for the same reason
@@ -42,10 +51,10 @@ _log = logging.getLogger(__name__)
 class Writer(Protocol):
     """Who takes jobs."""
 
-    def put(self, key: Hashable, job: Job, *, urgent: bool = False) -> None:
+    def put(self, key: Hashable, job: Job) -> None:
         """Run a job soon, in the place of any other of this key that has not begun. Any thread may call this.
 
-        `urgent` jobs run before all others that are due: a Lease must not wait for ten thousand pods.
+        The first part of a key is the kind of the job: see `SHARES`.
         """
 
 
@@ -53,12 +62,34 @@ class Writer(Protocol):
 class _Entry:
     key: Hashable
     job: Job
-    urgent: bool
     due: float
     failures: int = 0
     is_running: bool = False
     is_replaced: bool = False  # while it runs
     problem: object = None
+
+    @property
+    def kind(self) -> object:
+        return self.key[0] if isinstance(self.key, tuple) else self.key
+
+
+@define(eq=False)
+class _Kind:
+    """The jobs of one kind that wait, by the time at which they are due, and how much of its share it has had."""
+
+    share: float
+    queue: list[tuple[float, int, _Entry]] = field(factory=list)
+    had: float = 0.0
+
+
+@define(eq=False)
+class _Window:
+    """What the server has let through since a time."""
+
+    began: float
+    sent: int
+    ended: int = 0
+    latest: float = 0.0  # seconds for which a job has waited after it was due
 
 
 class ApiWriter(HasLifecycle, Writer):
@@ -81,11 +112,15 @@ class ApiWriter(HasLifecycle, Writer):
     ) -> None:
         self._requests = requests
         self._backoff = backoff
+        self._outage = min(backoff, _OUTAGE, key=lambda one: one.maximum)
         self._clock = clock
         self._count = threads
         self._condition = threading.Condition()  # held while the jobs change, never during a request
         self._entries: dict[Hashable, _Entry] = {}
-        self._queues: tuple[list[tuple[float, int, _Entry]], ...] = ([], [])  # urgent, others
+        self._kinds: dict[object, _Kind] = {}
+        self._had = 0.0  # of the kind whose turn was last
+        self._window = _Window(clock(), 0)
+        self._said_slow = -math.inf
         self._order = itertools.count()
         self._outages = 0
         self._not_before = 0.0
@@ -128,12 +163,12 @@ class ApiWriter(HasLifecycle, Writer):
         """How many jobs are not done."""
         return len(self._entries)
 
-    def put(self, key: Hashable, job: Job, *, urgent: bool = False) -> None:
+    def put(self, key: Hashable, job: Job) -> None:
         """Run a job soon, in the place of any other of this key that has not begun."""
         with self._condition:
             entry = self._entries.get(key)
             if entry is None:
-                entry = self._entries[key] = _Entry(key, job, urgent, self._clock())
+                entry = self._entries[key] = _Entry(key, job, self._clock())
                 self._push(entry)
                 return
             entry.job = job
@@ -144,7 +179,10 @@ class ApiWriter(HasLifecycle, Writer):
                 self._push(entry)
 
     def _push(self, entry: _Entry) -> None:
-        heapq.heappush(self._queues[0 if entry.urgent else 1], (entry.due, next(self._order), entry))
+        kind = self._kinds.get(entry.kind)
+        if kind is None:
+            kind = self._kinds[entry.kind] = _Kind(SHARES.get(str(entry.kind), 1.0))
+        heapq.heappush(kind.queue, (entry.due, next(self._order), entry))
         self._condition.notify()
 
     def _work(self, stopping: threading.Event) -> None:
@@ -165,17 +203,28 @@ class ApiWriter(HasLifecycle, Writer):
     def _next(self) -> tuple[_Entry | None, float | None]:
         """Return the next job that is due, or after how many seconds one is."""
         now = self._clock()
-        if now < self._not_before and any(self._queues):
+        if now < self._not_before and self._entries:
             return None, self._not_before - now
-        soonest: float | None = None
-        for queue in self._queues:
+        soonest, turn = math.inf, None
+        for kind in self._kinds.values():
+            queue = kind.queue
             while queue and (queue[0][2].due != queue[0][0] or queue[0][2].is_running):
                 heapq.heappop(queue)  # it was put again, with another time
-            if queue and queue[0][0] <= now:
-                return heapq.heappop(queue)[2], None
-            if queue:
-                soonest = queue[0][0] - now if soonest is None else min(soonest, queue[0][0] - now)
-        return None, soonest
+            if not queue:
+                continue
+            soonest = min(soonest, queue[0][0])
+            if queue[0][0] > now:
+                kind.had = max(kind.had, self._had)  # what it did not need is not made up for
+            elif turn is None or kind.had < turn.had:
+                turn = kind
+        if turn is None:
+            return None, soonest - now if soonest < math.inf else None
+        self._had = turn.had
+        turn.had += 1 / turn.share
+        due, _, entry = heapq.heappop(turn.queue)
+        if entry.kind != "event":
+            self._window.latest = max(self._window.latest, now - due)
+        return entry, None
 
     def _run(self, job: Job, requests: KubeApiRequests) -> tuple[float | None, Exception | None]:
         try:
@@ -187,6 +236,8 @@ class ApiWriter(HasLifecycle, Writer):
         """Take the end of a job: what it has returned, or its error."""
         now = self._clock()
         entry.is_running = False
+        self._window.ended += 1
+        self._look_at_window(now)
         if self._requests.answered > self._failed_at:
             self._is_well()
         if error is None:
@@ -197,8 +248,9 @@ class ApiWriter(HasLifecycle, Writer):
                 del self._entries[entry.key]
                 return
         else:
-            entry.failures += 1
-            delay = self._backoff.delay(entry.failures, random.random())  # noqa: S311 - no secret
+            if not (isinstance(error, RequestError) and error.is_outage):
+                entry.failures += 1
+            delay = self._backoff.delay(max(1, entry.failures), random.random())  # noqa: S311 - no secret
             again = max(delay, self._failed(entry, error, now))
         entry.due = now + again
         self._push(entry)
@@ -214,7 +266,7 @@ class ApiWriter(HasLifecycle, Writer):
             self._failed_at = time.monotonic()
             if now >= self._not_before:
                 self._outages += 1
-                delay = self._backoff.delay(self._outages, random.random())  # noqa: S311 - no secret
+                delay = self._outage.delay(self._outages, random.random())  # noqa: S311 - no secret
                 self._not_before = now + max(delay, error.pause)
             if self._problem is None:
                 _log.error("cannot write to the API server: %s; it is tried again until it succeeds", error)
@@ -237,6 +289,25 @@ class ApiWriter(HasLifecycle, Writer):
                 return
             self._said[common] = now
         _log.error("%s: %s; it is tried again until it succeeds", " ".join(map(str, parts)), error)
+
+    def _look_at_window(self, now: float) -> None:
+        """Log what the server lets through, and what is needed, if jobs wait for long."""
+        window, seconds = self._window, now - self._window.began
+        if seconds < _WINDOW:
+            return
+        sent, self._window = self._requests.sent - window.sent, _Window(now, self._requests.sent)
+        if window.latest < _LATE or self._problem is not None or now - self._said_slow < _SAY_AGAIN:
+            return
+        self._said_slow = now
+        of_job = sent / max(1, window.ended)
+        _log.warning(
+            "the API server lets %.3g requests a second through over %d connections, and %.3g are needed: "
+            "what is to be sent waits for up to %.0f s",
+            sent / seconds,
+            self._count,
+            (window.ended + len(self._entries)) * of_job / seconds,  # then nothing would wait
+            window.latest,
+        )
 
     def _is_well(self) -> None:
         if self._problem is not None:

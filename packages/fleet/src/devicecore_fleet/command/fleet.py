@@ -90,6 +90,7 @@ _existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--node-ip", metavar="ADDRESS", callback=address, help="The address of all nodes; by default that of this machine."
 )
+@click.option("--adopt", is_flag=True, help="Take over Nodes that exist and that devicecore has not made.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each change of a node.")
 def run(
     *,

@@ -20,10 +20,12 @@ from devicecore.domain.errors import SetUpError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.saver_thread import SaverThread
 from devicecore_fleet.cluster.addresses import addresses_of
-from devicecore_fleet.cluster.pod_watch import KubeApiPods
+from devicecore_fleet.cluster.object_watch import KubeApiNodes, KubeApiPods
 from devicecore_fleet.cluster.pods import NodePods
+from devicecore_fleet.cluster.registration import RegisteredNodes
 from devicecore_fleet.cluster.requests import KubeApiRequests
-from devicecore_fleet.cluster.writer import ApiWriter
+from devicecore_fleet.cluster.words.nodes import LABEL
+from devicecore_fleet.cluster.writer import THREADS, ApiWriter
 from devicecore_fleet.fleet.connection import ServerConnection, SharedConnection
 from devicecore_fleet.fleet.description import FleetDescription, GroupDescription
 from devicecore_fleet.fleet.fleet import Fleet
@@ -33,6 +35,11 @@ from devicecore_fleet.fleet.virtual_node import SharedParts
 WORKERS = 16
 """Threads that read claims, and as many that wait for the disk and the sockets of nodes that have some. They end when
 idle. A server that does not answer keeps only the first busy.
+"""
+
+NODES_OF_CONNECTION, MAX_CONNECTIONS = 16, 64
+"""For how many nodes there is one connection for writing, and the most of them. A server that takes 0.2 s for a request
+then lets through three Leases of each node in the time for one.
 """
 
 LOCK_NAME = ".lock"
@@ -67,6 +74,7 @@ class FleetSettings:
         metrics_port: where to serve metrics; None for nowhere.
         metrics_host: the address of this port.
         node_ip: the address of all nodes; None for that of this machine.
+        adopt: whether Nodes and Leases that devicecore has not made are taken over.
     """
 
     kubeconfig: Path | None
@@ -76,6 +84,7 @@ class FleetSettings:
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
     node_ip: str | None = None
+    adopt: bool = False
 
 
 def start(
@@ -96,7 +105,9 @@ def start(
         _lock(settings.root, last_to_first)
     access = Access(settings.kubeconfig, settings.context)
     claims = last_to_first.enter_context(KubeApiClaims(access))
-    writer = ApiWriter(KubeApiRequests(access))
+    nodes = sum(1 for _ in description.nodes())
+    connections_kept = min(max(THREADS, nodes // NODES_OF_CONNECTION), MAX_CONNECTIONS)
+    writer = ApiWriter(KubeApiRequests(access, connections_kept), threads=connections_kept)
     metrics = serve_metrics(settings.metrics_port, last_to_first, settings.metrics_host)
     saver = SaverThread()
     last_to_first.callback(saver.end)
@@ -104,7 +115,7 @@ def start(
     connections: dict[str, ServerConnection] = {}
     host_ips = addresses_of(settings.node_ip)
     stored = StoredSlices(lambda node: node in connections)
-    connection = SharedConnection(writer, claims, stored, host_ips, settings.taints)
+    connection = SharedConnection(writer, claims, stored, host_ips, settings.taints, settings.adopt)
 
     def connect(name: str, group: GroupDescription, wake_node: Callable[[], None]) -> ServerConnection:
         connections[name] = ServerConnection(name, group, connection, wake_node)
@@ -118,8 +129,9 @@ def start(
     last_to_first.enter_context(writer)
     last_to_first.enter_context(fleet)
     gates = NodePods({name: one.gate for name, one in connections.items()})
-    pods = KubeApiPods(gates, access)
-    last_to_first.enter_context(pods)
+    last_to_first.enter_context(KubeApiPods(gates, access))
+    seen_by = RegisteredNodes({name: one.seen for name, one in connections.items()})
+    last_to_first.enter_context(KubeApiNodes(seen_by, access, label="" if settings.adopt else LABEL))
     return fleet
 
 

@@ -1,6 +1,7 @@
 """What connects a virtual node with an API server, through what all nodes of the fleet share.
 
-Law: a node that is down or separated sends nothing and learns nothing.
+Laws: a node that is down or separated sends nothing and learns nothing. Until its Node is known to be ours, it sends
+nothing of its pods and devices, and takes no pod.
 """
 
 from collections.abc import Callable
@@ -11,19 +12,17 @@ from devicecore_tools.node.settings import all_taints
 
 from devicecore.domain.dra.model import DriverName
 from devicecore.ports.claims import ClaimSource
+from devicecore_fleet.cluster.gate import NodeGate
 from devicecore_fleet.cluster.pods import ClusterPods
 from devicecore_fleet.cluster.registration import RegisteredNode
 from devicecore_fleet.cluster.topology import TopologyPublisher
-from devicecore_fleet.cluster.words.nodes import NodeDescription
+from devicecore_fleet.cluster.words.nodes import LABEL, NodeDescription
+from devicecore_fleet.cluster.words.patches import Json
 from devicecore_fleet.cluster.writer import Writer
 from devicecore_fleet.fleet.description import GroupDescription
 from devicecore_fleet.fleet.fleet import NodeConnection
-from devicecore_fleet.fleet.gate import NodeGate
 from devicecore_fleet.fleet.slices import NodeSlices, StoredSlices
 from devicecore_fleet.fleet.virtual_node import NodeLink
-
-LABEL = "devicecore.io/fleet"
-"""The label of every node of a fleet, so that pods that need containers can keep away."""
 
 _ARCHITECTURE = "kubernetes.io/arch"
 
@@ -38,6 +37,7 @@ class SharedConnection:
         slices: the ResourceSlices at the start.
         host_ips: the addresses of all nodes.
         taints: whether a new Node keeps pods away that do not tolerate the fleet.
+        adopts: whether Nodes and Leases that devicecore has not made are taken over.
     """
 
     writer: Writer
@@ -45,6 +45,7 @@ class SharedConnection:
     slices: StoredSlices
     host_ips: tuple[str, ...]
     taints: bool = True
+    adopts: bool = False
 
 
 class ServerConnection(NodeConnection):
@@ -60,27 +61,29 @@ class ServerConnection(NodeConnection):
     def __init__(self, name: str, group: GroupDescription, shared: SharedConnection, wake: Callable[[], None]) -> None:
         self._name = name
         self._group = group
-        self._taints = shared.taints
-        self._host_ips = shared.host_ips
+        self._shared = shared
         self._wake = wake
         self._starts = 0
-        self.gate: NodeGate = NodeGate(shared.writer, shared.claims, lambda: self._pods)
+        self.gate: NodeGate = NodeGate(shared.writer, shared.claims, lambda: self._proven)
+        self._proven: NodeGate = NodeGate(self.gate, self.gate, lambda: self._pods, is_closed=True)
         self._node = self._new_node()
         self._pods = self._new_pods()
-        self._slices = NodeSlices(name, group, self.gate, shared.slices, self._uid)
+        self._slices = NodeSlices(name, group, self._proven, shared.slices, self._uid)
 
     def link(self) -> NodeLink:
         """Begin anew, with the pods that the server has shown."""
         self.gate.forget_jobs()
+        self._proven.close()
+        self._proven.forget_jobs()
         before, self._pods = self._pods, self._new_pods()
         if before.is_listed:
             self._pods.listed(before.objects)
         self._starts += 1
         self._node = self._new_node()
-        link = NodeLink(self._pods, self._pods, self._node, self.gate, self._slices)
+        link = NodeLink(self._pods, self._pods, self._node, self._proven, self._slices)
         if not self._group.topology_objects:
             return link
-        topology = TopologyPublisher(self._name, self._group.topology, self.gate, self._uid)
+        topology = TopologyPublisher(self._name, self._group.topology, self._proven, self._uid)
         return evolve(link, observe=topology.publish)
 
     def tick(self) -> None:
@@ -95,19 +98,44 @@ class ServerConnection(NodeConnection):
         """Separate the node from the API server, or connect it again."""
         if is_cut:
             self.gate.close()
-        else:
+        elif self.gate.is_closed:
             self.gate.open()
+            self._node.look()
+
+    def seen(self, node: Json | None) -> None:
+        """Take the Node as the watch shows it; None if it shows it no more."""
+        if not self.gate.is_closed:
+            self._node.seen(node)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the Node of this name is left alone; None if it is not."""
+        return self._node.refusal
 
     def _uid(self) -> str | None:
         return self._node.uid
 
     def _new_pods(self) -> ClusterPods:
-        return ClusterPods(self._name, self.gate, self._wake, host_ips=self._host_ips, node=lambda: self._node)
+        return ClusterPods(
+            self._name, self._proven, self._wake, host_ips=self._shared.host_ips, node=lambda: self._node
+        )
 
     def _new_node(self) -> RegisteredNode:
-        description = describe(self._name, self._group, self._starts, self._host_ips, taints=self._taints)
+        shared = self._shared
+        description = describe(self._name, self._group, self._starts, shared.host_ips, taints=shared.taints)
+        description = evolve(description, adopts=shared.adopts)
         # A fleet renews Leases, by which a cluster knows that nodes are alive, and no more.
-        return RegisteredNode(description, self.gate, changed=self._wake, heartbeat=None)
+        node = RegisteredNode(description, self.gate, changed=lambda: self._changed(node), heartbeat=None)
+        return node
+
+    def _changed(self, node: RegisteredNode) -> None:
+        """Let pods and devices pass when the Node is known to be ours, and no more when it is not."""
+        if node is self._node:
+            if node.is_ours:
+                self._proven.open()
+            else:
+                self._proven.close()
+        self._wake()
 
 
 def describe(

@@ -1,10 +1,11 @@
 """The ResourceSlices of one node's drivers.
 
 Laws: what the API server shows already is not written again, as after a restart. Slices of drivers that the node does
-not have are deleted once at its start, and those of a driver that is gone when the DRA manager says so.
+not have are deleted once at its start, and those of a driver that is gone when the DRA manager says so. A slice that a
+Node of this name does not own is left alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from threading import Lock
 
@@ -59,14 +60,23 @@ class StoredSlices:
         with self._lock:
             if self._of_node is None:
                 found: dict[str, list[StoredSlice]] = {}
-                for one in map(_stored, requests.list(SLICES)):
+                for one in _owned(requests.list(SLICES)):
                     if self._wants(one.node):
                         found.setdefault(one.node, []).append(one)
                 self._of_node = found
             if node not in self._taken:
                 self._taken.add(node)
                 return self._of_node.pop(node, [])
-        return [_stored(one) for one in requests.list(SLICES, f"spec.nodeName={node}")]
+        return list(_owned(requests.list(SLICES, f"spec.nodeName={node}")))
+
+
+def _owned(bodies: Iterable[Json]) -> Iterator[StoredSlice]:
+    """Yield the slices that are owned by the Node that they are for."""
+    for body in bodies:
+        owners = body["metadata"].get("ownerReferences") or ()
+        node = (body.get("spec") or {}).get("nodeName")
+        if any(one.get("kind") == "Node" and one.get("name") == node for one in owners):
+            yield _stored(body)
 
 
 def _stored(body: Json) -> StoredSlice:

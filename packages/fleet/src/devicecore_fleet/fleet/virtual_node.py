@@ -230,6 +230,8 @@ class VirtualNode(HasLifecycle):
         if self.engine is None or self._manager is None:
             return
         self.engine.tick()
+        for driver in tuple(self._report_health_of):  # as real drivers do, because a report counts for 30 s
+            self._report_health(driver)
         if self._manager.state is not self._looked_at:  # a plugin of somebody else has reported other devices
             self._wake()
 

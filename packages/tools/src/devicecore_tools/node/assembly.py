@@ -44,12 +44,16 @@ _CHANGES = fcntl.DN_MULTISHOT | fcntl.DN_CREATE | fcntl.DN_DELETE | fcntl.DN_MOD
 _log = logging.getLogger(__name__)
 
 
-def sink(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitStack) -> LoggedSink:
-    """Publish the node's status to an API server if one is named, else into a file.
+def sink(
+    options: NodeSettings, outside: Outside | None, wake: Callable[[], None], last_to_first: ExitStack
+) -> LoggedSink:
+    """Publish the node's status where its Node is made, on an API server if one is named, else into a file.
 
     Raises SetUpError if the kubeconfig cannot be used.
     """
-    server = options.server
+    server, node = options.server, outside.sink if outside else None
+    if node is not None:
+        return LoggedSink(node, wake, lambda: node.problem)
     if server is None:
         return LoggedSink(JsonFileSink(options.root / NODE_NAME), wake)
     from devicecore.adapters.kube_api import KubeApiSink

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Protocol
 from attrs import frozen
 
 from devicecore.adapters.manifests import Changes, ManifestError, ManifestPods
+from devicecore.domain.errors import SinkError
 from devicecore.domain.health import ResourceHealth
 from devicecore.domain.model import Pod, PodUid
 from devicecore.domain.node_state import NodeState
 from devicecore.ports.pods import PodSource
+from devicecore.ports.sink import NodeStatusSink
 from devicecore_tools.node.outcome import Outcome, PodRefusal
 
 if TYPE_CHECKING:
@@ -86,12 +88,24 @@ class ReportedPods(PodFeed, PodReporter, Protocol):
     """Pods that come from where what became of them is reported."""
 
 
+class NodeSink(NodeStatusSink, Protocol):
+    """Shows the counts of devices later."""
+
+    @property
+    def problem(self) -> SinkError | None:
+        """Why the Node does not show what was published last; None if it does, or no problem is known."""
+
+
 class Outside(Protocol):
     """What a node has from outside, as of a cluster."""
 
     @property
     def pods(self) -> ReportedPods | None:
         """Its pods; None if it has none from there."""
+
+    @property
+    def sink(self) -> NodeSink | None:
+        """Who shows the counts of devices on the Node; None if there is nobody."""
 
     def start(self) -> None:
         """Begin to deliver pods. The engine runs, so it knows which pods had devices."""

@@ -70,12 +70,14 @@ class NewNode:
         labels: its labels.
         taints: its taints.
         address: its address; None for that of this machine.
+        adopts: whether a Node that somebody else has made is taken over.
     """
 
     capacity: Mapping[str, str]
     labels: Mapping[str, str]
     taints: tuple[Mapping[str, str], ...]
     address: str | None
+    adopts: bool
 
 
 @frozen(kw_only=True)

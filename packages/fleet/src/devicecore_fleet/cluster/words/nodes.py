@@ -26,6 +26,9 @@ HEARTBEAT = timedelta(minutes=5)
 NEVER = datetime.max.replace(tzinfo=UTC)
 """When the conditions of a node without a heartbeat are reported again."""
 
+LABEL = "devicecore.io/fleet"
+"""The label of every Node that a fleet has made, so that pods that need containers can keep away."""
+
 ANNOTATION = ("devicecore.io/containers", "none")
 """What a Node says to tools: no container runs on it."""
 
@@ -60,6 +63,7 @@ class NodeDescription:
         taints: taints of a new Node.
         info: fields of `nodeInfo`.
         problem: why the node is not ready; empty if it is.
+        adopts: whether a Node or Lease that devicecore has not made is taken over.
     """
 
     name: str
@@ -71,6 +75,12 @@ class NodeDescription:
     taints: tuple[Mapping[str, str], ...] = ()
     info: Mapping[str, str] = field(factory=dict)
     problem: str = ""
+    adopts: bool = False
+
+    @property
+    def holder(self) -> str:
+        """Who holds the Lease. A kubelet has the name of the node there, so it is told from us."""
+        return f"devicecore/{self.name}"
 
 
 def node_object(node: NodeDescription, now: datetime) -> Json:
@@ -93,6 +103,22 @@ def node_object(node: NodeDescription, now: datetime) -> Json:
         "spec": {"taints": [dict(taint) for taint in node.taints]} if node.taints else {},
         "status": {**wanted, "conditions": _at(with_transitions((), wanted["conditions"], now), now)},
     }
+
+
+def foreign_node(found: Json, node: NodeDescription) -> str:
+    """Return why a Node that exists is not this one; empty if devicecore has made it, and a fleet if this is of one."""
+    metadata, (key, value) = found["metadata"], ANNOTATION
+    if (metadata.get("annotations") or {}).get(key) != value:
+        return f"it has no annotation {key}={value}"
+    if LABEL in node.labels and LABEL not in (metadata.get("labels") or {}):
+        return f"it has no label {LABEL}"
+    return ""
+
+
+def foreign_lease(found: Json, node: NodeDescription) -> str:
+    """Return why a Lease that exists is not that of this node; empty if it is."""
+    holder = (found.get("spec") or {}).get("holderIdentity")
+    return "" if holder == node.holder else f"its Lease is held by {holder or 'nobody'}, as by a kubelet"
 
 
 def node_status(node: NodeDescription, devices: NodeStatus = _NO_DEVICES) -> Json:
@@ -178,11 +204,11 @@ def _at(conditions: list[Json], now: datetime) -> list[Json]:
 # --- the Lease --------------------------------------------------------------------------------------------------------
 
 
-def lease(node: str, uid: str | None, now: datetime, before: Json | None = None) -> Json:
+def lease(node: NodeDescription, uid: str | None, now: datetime, before: Json | None = None) -> Json:
     """Return the Lease to create, or `before` with a new time, to replace it.
 
     Args:
-        node: the name of the node.
+        node: the node.
         uid: the UID of the Node, which owns the Lease; None if it does not exist yet.
         now: when the Lease is renewed.
         before: the Lease as the API server has it.
@@ -190,10 +216,10 @@ def lease(node: str, uid: str | None, now: datetime, before: Json | None = None)
     renewed: Json = before or {
         "kind": "Lease",
         "apiVersion": "coordination.k8s.io/v1",
-        "metadata": {"name": node, "namespace": LEASE_NAMESPACE},
+        "metadata": {"name": node.name, "namespace": LEASE_NAMESPACE},
     }
     metadata, time = dict(renewed["metadata"]), now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     if uid is not None and not metadata.get("ownerReferences"):
-        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]
-    spec = {**(renewed.get("spec") or {}), "holderIdentity": node, "leaseDurationSeconds": LEASE_SECONDS}
+        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": uid}]
+    spec = {**(renewed.get("spec") or {}), "holderIdentity": node.holder, "leaseDurationSeconds": LEASE_SECONDS}
     return {**renewed, "metadata": metadata, "spec": {**spec, "renewTime": time}}

@@ -103,7 +103,7 @@ def _run(settings: NodeSettings, chosen: ClusterSettings | None, options: _Optio
     with Signals(MANIFEST_CHANGED, *kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         log_lines = last_to_first.enter_context(screens.logged(live=live))
         cluster = None if begin is None else begin(settings, chosen, signals.wake, last_to_first)
-        sink = assembly.sink(settings, signals.wake, last_to_first)
+        sink = assembly.sink(settings, cluster, signals.wake, last_to_first)
         engine = assembly.start(settings, sink, cluster, signals.wake, last_to_first)
         if settings.manifests is not None:
             last_to_first.enter_context(assembly.watched(settings.manifests, MANIFEST_CHANGED))

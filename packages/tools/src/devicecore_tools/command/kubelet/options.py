@@ -137,6 +137,12 @@ kubelet_options = option_group(
         help="With --register-node: the address of the Node; by default this machine's, on its default route.",
     ),
     click.option(
+        "--adopt",
+        "adopts",
+        is_flag=True,
+        help="With --register-node: take over a Node that exists and that devicecore has not made.",
+    ),
+    click.option(
         "--topology-objects",
         is_flag=True,
         help="Publish a NodeResourceTopology of this node, for schedulers that know NUMA nodes.",
@@ -151,7 +157,7 @@ kubelet_options = option_group(
 """Gives a command the options that `node_settings` takes, and those of its loop."""
 
 
-_OF_REGISTERED = {"cpu", "memory", "max_pods", "labels", "taints", "is_tainted", "node_ip"}
+_OF_REGISTERED = {"cpu", "memory", "max_pods", "labels", "taints", "is_tainted", "node_ip", "adopts"}
 _OF_SERVER = {"beside_kubelet", "patch", "keep_removed", "resync"}
 
 
@@ -256,6 +262,7 @@ def _new_node(options: Mapping[str, Any]) -> NewNode:
         labels=dict(map(_label, options["labels"])),
         taints=all_taints(own, is_tainted=options["is_tainted"]),
         address=options["node_ip"],
+        adopts=options["adopts"],
     )
 
 

@@ -1,4 +1,4 @@
-"""A gate between a node and its API server: a partition of one node, and a node that is down.
+"""A gate between a node and its API server: a partition, a node that is down, or a Node that is not known to be ours.
 
 Law: while the gate is closed, no request of the node is begun and no event reaches it. What the node wanted to send
 last, and what the server has said last, passes when the gate opens.
@@ -21,21 +21,34 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
 
     Args:
         writer: sends the requests of all nodes.
-        claims: reads claims for all nodes.
+        claims: reads claims for all nodes; None if they are read elsewhere.
         receiver: returns who takes the pods of the node.
+        is_closed: whether it is closed at first.
     """
 
-    def __init__(self, writer: Writer, claims: ClaimSource, receiver: Callable[[], PodReceiver]) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        claims: ClaimSource | None,
+        receiver: Callable[[], PodReceiver],
+        *,
+        is_closed: bool = False,
+    ) -> None:
         self._writer = writer
         self._claims = claims
         self._receiver = receiver
         # Two locks, in this order: the receiver has a lock of its own, which it holds while it calls `put`.
         self._passing = Lock()  # held while an event is handed on
         self._lock = Lock()  # held while the jobs that wait change
-        self._is_closed = False
-        self._jobs: dict[Hashable, tuple[Job, bool]] = {}
+        self._is_closed = is_closed
+        self._jobs: dict[Hashable, Job] = {}
         self._list: Sequence[Json] | None = None
         self._changes: dict[str, tuple[str, Json]] = {}  # the last of each pod, by UID
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing passes."""
+        return self._is_closed
 
     def close(self) -> None:
         """Let nothing pass from now on. A request that is under way ends."""
@@ -43,7 +56,9 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
             self._is_closed = True
 
     def open(self) -> None:
-        """Let everything pass, and first what has waited."""
+        """Let everything pass, and first what has waited. This does nothing if the gate is open."""
+        if not self._is_closed:
+            return
         with self._passing:
             with self._lock:
                 self._is_closed = False
@@ -55,29 +70,29 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
                 receiver.listed(listed)
             for kind, pod in changes.values():
                 receiver.seen(kind, pod)
-        for key, (job, urgent) in jobs.items():
-            self.put(key, job, urgent=urgent)
+        for key, job in jobs.items():
+            self.put(key, job)
 
     def forget_jobs(self) -> None:
         """Forget what the node wanted to send: it begins anew."""
         with self._lock:
             self._jobs.clear()
 
-    def put(self, key: Hashable, job: Job, *, urgent: bool = False) -> None:
+    def put(self, key: Hashable, job: Job) -> None:
         """Hand a job on, or keep it while the gate is closed."""
         with self._lock:
             if self._is_closed:
-                self._jobs[key] = job, urgent
+                self._jobs[key] = job
                 return
 
         def run(requests: KubeApiRequests) -> float | None:
             with self._lock:
                 if self._is_closed:
-                    self._jobs.setdefault(key, (job, urgent))
+                    self._jobs.setdefault(key, job)
                     return None
             return job(requests)
 
-        self._writer.put(key, run, urgent=urgent)
+        self._writer.put(key, run)
 
     def listed(self, pods: Sequence[Json]) -> None:
         """Hand a list on, or keep it in the place of all that was kept before."""
@@ -97,6 +112,6 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
 
     def get(self, key: ClaimKey) -> ResourceClaim:
         """Read a claim. Raises ClaimSourceError if the gate is closed, there is no such claim, or it cannot be read."""
-        if self._is_closed:
+        if self._is_closed or self._claims is None:
             raise ClaimSourceError("no connection: the node is separated from the API server")
         return self._claims.get(key)

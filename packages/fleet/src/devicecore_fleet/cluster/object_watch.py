@@ -1,0 +1,252 @@
+"""The pods that a scheduler has bound to nodes, and the Nodes: a list, and then a watch from its version.
+
+Laws: A list counts only when it is whole. While the server is away, or refuses, nothing is said of any object, so what
+was known stays known. After `410 Gone`, an event that cannot be read, or the third refusal in a row, the objects are
+listed anew, never from a cache that may be older than what is known. An object that cannot be understood is skipped.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Protocol
+
+from devicecore.adapters.kube_api.access import Access, ApiResource, ApiServer, RequestError, check_node_name
+from devicecore.adapters.kube_api.http import AnswerTooLargeError
+from devicecore.adapters.kube_api.patches import Json
+from devicecore.adapters.kube_api.publishing import Backoff
+from devicecore.adapters.kube_api.requests import NODES, PODS, SENTENCES, pages, selectors
+from devicecore.domain.text import foreign_text
+from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
+from devicecore.system.background import SupervisedThread
+
+_SHORT = 1.0  # seconds; a server that ends watches sooner is left alone for a while
+_LAST_SECONDS = 1.0  # for the thread to end after its request was ended
+_BACKOFF = Backoff(0.5, 5.0)  # a few seconds after a server is back, it must hear of what it has changed
+_REFUSALS = 3  # in a row, after which the version may be what is refused
+_OF_CLIENT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)  # whatever is asked for
+_NOT_UNDERSTOOD = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)  # wrong types, times out of range
+
+_log = logging.getLogger(__name__)
+
+
+class ObjectHandler(Protocol):
+    """What takes objects. One thread calls it; the objects are the handler's own."""
+
+    def wants(self, found: Json) -> bool:
+        """Whether an object matters. Others are dropped."""
+
+    def listed(self, objects: Sequence[Json]) -> None:
+        """Take all objects there are. One that is not among them does not exist any more, or is not selected."""
+
+    def seen(self, kind: str, found: Json) -> None:
+        """Take one change: `ADDED`, `MODIFIED` or `DELETED`, and the object."""
+
+
+class KubeApiWatch(HasLifecycle):
+    """Lists and watches objects of one kind, in one thread, and gives them to a handler. Use it as a context manager.
+
+    Args:
+        resource: the kind.
+        handler: takes the objects.
+        access: where the API server and the credentials are, and how long to wait for them.
+        selected: which objects, as `selectors` returns it.
+        backoff: how long to wait after a failure.
+
+    Raises:
+        ApiAccessError: there are no credentials, or they cannot be used.
+    """
+
+    def __init__(
+        self,
+        resource: ApiResource,
+        handler: ObjectHandler,
+        access: Access,
+        selected: Mapping[str, str],
+        backoff: Backoff = _BACKOFF,
+    ) -> None:
+        self._access = access
+        access.connection()  # files are read now, so that errors are raised
+        self._resource = resource
+        self._handler = handler
+        self._selected = selected
+        self._backoff = backoff
+        self._lifecycle = Lifecycle(f"the watch of {resource.plural}")
+        self._lister = self._watched = ApiServer(access, SENTENCES)
+        self._thread: SupervisedThread | None = None
+        self._problem: RequestError | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the objects are not known as they are now; None if no problem is known."""
+        problem = self._problem
+        return None if problem is None else f"the {self._resource.plural} cannot be watched: {problem}"
+
+    def _begin(self) -> None:
+        self._lister, self._watched = (
+            ApiServer(self._access, SENTENCES, is_watch=is_watch) for is_watch in (False, True)
+        )
+        self._thread = SupervisedThread(f"devicecore-{self._resource.plural}", self._work)
+        self._thread.start()
+
+    def _end(self) -> None:
+        if self._thread is not None:
+            self._thread.stop(0)  # before it can see that its request has ended, so that the end is expected
+        self._lister.stop()
+        self._watched.stop()
+        if self._thread is not None:
+            self._thread.stop(_LAST_SECONDS)
+
+    # --- the thread ---------------------------------------------------------------------------------------------------
+
+    def _work(self, stopping: threading.Event) -> None:
+        version, first, failures = "", "", 0
+        while not stopping.is_set():
+            began = time.monotonic()
+            pause = 0.0
+            try:
+                if not version:
+                    version = self._list()
+                first = version
+                for kind, one in self._watched.events(
+                    self._resource, self._selected, version, _versioned, bookmarks=True
+                ):
+                    version = one["metadata"]["resourceVersion"]
+                    if kind != "BOOKMARK" and self._wants(one):
+                        self._see(kind, one)
+                    self._is_well()
+                    failures = 0
+                self._is_well()
+                failures = failures + 1 if time.monotonic() - began < _SHORT else 0
+            except RequestError as problem:
+                if stopping.is_set():
+                    break
+                if problem.kind is AnswerTooLargeError and version != first:
+                    continue  # a busy watch has reached its limit, and goes on in a new one
+                if _is_lost(problem, failures):
+                    version = ""
+                self._is_ill(problem)
+                failures, pause = failures + 1, problem.pause
+            if failures:
+                delay = self._backoff.delay(failures, random.random())  # noqa: S311 - no secret
+                stopping.wait(max(delay, pause))
+        self._lister.disconnect()
+        self._watched.disconnect()
+
+    def _list(self) -> str:
+        """Give all objects to the handler. Return the version of the list."""
+        found: list[Json] = []
+        version, fields, labels = "", *map(self._selected.get, ("fieldSelector", "labelSelector"))
+        try:
+            for items, of_page in pages(self._lister.send, self._resource, fields or "", labels or ""):
+                version = of_page
+                found += [one for one in map(_versioned, items) if self._wants(one)]
+        except ValueError as error:
+            raise RequestError(str(error), kind="list") from error
+        if not version:
+            raise RequestError(f"expected the version of a list of {self._resource.plural}, got none", kind="list")
+        self._handler.listed(found)
+        return version
+
+    def _wants(self, found: Json) -> bool:
+        return self._handler.wants(_whole(found, self._resource))
+
+    def _see(self, kind: str, found: Json) -> None:
+        try:
+            self._handler.seen(kind, found)
+        except _NOT_UNDERSTOOD as error:
+            metadata = found["metadata"]
+            place = foreign_text("/".join(filter(None, (metadata.get("namespace"), metadata["name"]))))
+            what = f"{type(error).__name__}: {foreign_text(str(error), 200)}"
+            _log.error("%s %s cannot be understood, and is skipped: %s", self._resource.plural, place, what)
+
+    def _is_ill(self, problem: RequestError) -> None:
+        if self._problem is None or self._problem.kind != problem.kind:
+            if problem.kind == HTTPStatus.GONE:
+                text = "the versions of %s are no longer known, so they are listed again: %s"
+                _log.info(text, self._resource.plural, problem)
+            else:
+                text = "the %s cannot be watched: %s; what is known of them stays"
+                _log.error(text, self._resource.plural, problem)
+        self._problem = problem
+
+    def _is_well(self) -> None:
+        if self._problem is not None:
+            self._problem = None
+            _log.warning("the %s are watched again", self._resource.plural)
+
+
+class KubeApiPods(KubeApiWatch):
+    """Watches the pods of one node, or those that are bound to any node if `node` is None.
+
+    Raises ApiAccessError, and NodeNameError if no node can have that name.
+    """
+
+    def __init__(
+        self,
+        handler: ObjectHandler,
+        access: Access = Access(),
+        *,
+        node: str | None = None,
+        backoff: Backoff = _BACKOFF,
+    ) -> None:
+        if node is not None:
+            check_node_name(node)
+        selected = selectors("spec.nodeName!=" if node is None else f"spec.nodeName={node}", "")
+        super().__init__(PODS, handler, access, selected, backoff)
+
+
+class KubeApiNodes(KubeApiWatch):
+    """Watches the Node of a name, or the Nodes that have a label. Raises ApiAccessError, and NodeNameError as above."""
+
+    def __init__(self, handler: ObjectHandler, access: Access, *, node: str = "", label: str = "") -> None:
+        if node:
+            check_node_name(node)
+        super().__init__(NODES, handler, access, selectors(f"metadata.name={node}" if node else "", label))
+
+
+def node_of(pod: Json) -> str:
+    """Return the name of the node that a pod is bound to; empty if it is bound to none."""
+    return str(pod["spec"].get("nodeName") or "")
+
+
+def _is_lost(problem: RequestError, failures: int) -> bool:
+    """Whether a watch cannot go on after its last event: versions are unknown, or the next event cannot be read."""
+    kind = problem.kind
+    if isinstance(kind, type):
+        return issubclass(kind, ValueError | RecursionError) and not problem.is_unreachable
+    if kind in (HTTPStatus.GONE, HTTPStatus.BAD_REQUEST, "object", None):
+        return True
+    is_refused = isinstance(kind, int) and 400 <= kind < 500 and kind not in _OF_CLIENT
+    return is_refused and failures + 1 >= _REFUSALS
+
+
+def _versioned(sent: Json) -> Json:
+    """Return an object without what nobody uses and much memory keeps. Raises ValueError if it has no version."""
+    metadata = sent.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("resourceVersion"), str):
+        message = "expected an object with a version, got something else"
+        raise ValueError(message)  # noqa: TRY004 - as for an answer that is no JSON
+    metadata.pop("managedFields", None)
+    return sent
+
+
+def _whole(found: Json, resource: ApiResource) -> Json:
+    """Return an object that is more than a bookmark. Raises RequestError if it has no UID, name or containers."""
+    metadata, spec = found["metadata"], found.get("spec")
+    is_whole = isinstance(metadata.get("name"), str) and isinstance(metadata.get("uid"), str)
+    if resource is PODS:
+        containers = spec.get("containers") if isinstance(spec, dict) else None
+        is_whole &= isinstance(containers, list) and all(isinstance(one, dict) for one in containers)
+    if not is_whole:
+        what = "a pod with a name, a UID and containers" if resource is PODS else "an object with a name and a UID"
+        raise RequestError(f"expected {what}, got something else", kind="object")
+    return found

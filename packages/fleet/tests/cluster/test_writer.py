@@ -1,0 +1,66 @@
+"""Kinds of requests share a server that answers fewer than are needed, and the log says so."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from devicecore_fleet.cluster.requests import KubeApiRequests
+from devicecore_fleet.cluster.writer import SHARES, ApiWriter
+from devicecore_tools.testing.api_server import LocalApiServer
+
+from devicecore.adapters.kube_api import Access
+from devicecore.adapters.kube_api.requests import NODES
+
+
+@pytest.fixture
+def requests(tmp_path: Path) -> Iterator[KubeApiRequests]:
+    with LocalApiServer() as server:
+        yield KubeApiRequests(Access(server.kubeconfig(tmp_path / "kubeconfig")))
+
+
+def test_no_kind_of_requests_waits_for_all_of_another(requests: KubeApiRequests) -> None:
+    """One thread has all jobs before it, and does of each kind as many as its share says."""
+    order: list[str] = []
+    done, kinds = threading.Event(), ("lease", "pod", "event", "slices")
+    writer = ApiWriter(requests, threads=1)
+    for kind in kinds:
+        for number in range(200):
+
+            def job(_: KubeApiRequests, kind: str = kind) -> None:
+                order.append(kind)
+                if len(order) == len(kinds) * 200:
+                    done.set()
+
+            writer.put((kind, number), job)
+    with writer:
+        assert done.wait(60)
+    first = Counter(order[:150])
+    shares = {kind: SHARES.get(kind, 1.0) for kind in kinds}
+    assert {kind: round(150 * share / sum(shares.values())) for kind, share in shares.items()} == pytest.approx(
+        first, abs=2
+    )
+    assert order[-1] == "event", "what has the smallest share is done last, and is done"
+
+
+def test_the_log_says_what_the_server_lets_through_and_what_is_needed(
+    requests: KubeApiRequests, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that answers one request in two seconds, by a clock that each request sets forward."""
+    now, done = [0.0], threading.Event()
+    writer = ApiWriter(requests, threads=1, clock=lambda: now[0])
+
+    def job(asks: KubeApiRequests) -> None:
+        asks.find(NODES, "none")
+        now[0] += 2.0
+        if writer.waiting == 1:
+            done.set()
+
+    with writer:
+        for number in range(20):
+            writer.put(("lease", number), job)
+        assert done.wait(60)
+    said = [record.getMessage() for record in caplog.records]
+    lets = "the API server lets 0.5 requests a second through over 1 connections, and 1.6 are needed: "
+    assert said == [f"{lets}what is to be sent waits for up to 18 s"], "once a minute"
