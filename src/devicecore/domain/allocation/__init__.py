@@ -106,7 +106,13 @@ def allocate(
     except SearchGivenUpError as error:
         reasons = verdicts(search, alone=True)
         problem = problem_of(search, reasons)
-        return NoAllocation(problem or str(error), reasons, is_error=not problem, unusable=_unusable(situation))
+        return NoAllocation(
+            problem or str(error),
+            reasons,
+            is_error=not problem,
+            is_unknown=not problem,
+            unusable=_unusable(situation),
+        )
     except UndecidedError as error:
         undecided = str(error)
     return _no_allocation(situation, search, undecided)
@@ -140,14 +146,21 @@ def _no_allocation(situation: Situation, search: Search, undecided: str) -> Devi
     if undecided and answer.taken is not None and answer.is_right:
         return _given(situation, answer.taken)
     if undecided and (answer.taken or answer.error or answer.is_undecided or not answer.is_known):
-        return NoAllocation(undecided, is_error=True, unusable=_unusable(situation))
+        return NoAllocation(undecided, is_error=True, stops_pod=True, unusable=_unusable(situation))
     faults = faults_between(situation, is_possible=False) if answer.taken is not None else ()
     reasons, problem = verdicts(search), answer.error
     for pool in situation.pools:
         if pool.problem and not pool.is_incomplete and not pool.is_obsolete and not problem:
             problem = f"invalid resource pools were encountered: {pool}: {pool.problem}"
     text = problem or problem_of(search, reasons) or _NOT_TOGETHER
-    return NoAllocation(text, reasons, is_error=bool(problem), faults=faults, unusable=_unusable(situation))
+    return NoAllocation(
+        text,
+        reasons,
+        is_error=bool(problem),
+        stops_pod=bool(answer.error),
+        faults=faults,
+        unusable=_unusable(situation),
+    )
 
 
 def _unusable(situation: Situation) -> tuple[str, ...]:

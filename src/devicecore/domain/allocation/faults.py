@@ -24,6 +24,27 @@ class KubernetesFault(Enum):
     FOREIGN_COUNTERS = "counters-of-other-nodes"
     OVER_COMMITTED = "over-committed-counter"
 
+    @property
+    def sentence(self) -> str:
+        """What a scheduler with the fault does."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    KubernetesFault.REJECT: "a device that it rejects keeps its counters",
+    KubernetesFault.CAPACITY_REJECT: "a device that it rejects for its capacity keeps its counters",
+    KubernetesFault.UNDO_SHARED: "a shared device that it gives back keeps its counters",
+    KubernetesFault.POOL_NAMES: "it confuses the counters of pools of one name",
+    KubernetesFault.DISTINCT: "it compares distinct attributes with one device of each request only",
+    KubernetesFault.SHARE_IDS: "it counts the counters of a shared device twice",
+    KubernetesFault.ADMIN_COUNTERS: "it wants free counters for admin access",
+    KubernetesFault.ADMIN_BLOCKS: "admin access keeps the device from the other claims of the pod",
+    KubernetesFault.ADMIN_CONSUMES: "admin access consumes capacity",
+    KubernetesFault.ALL_ERROR: "it stops at a constraint that all devices break, and tries no alternative",
+    KubernetesFault.ALL_SKIPS: "it leaves devices with too little capacity out of all devices",
+    KubernetesFault.FOREIGN_COUNTERS: "it looks at the counters of other nodes' pools, of which one is not usable",
+    KubernetesFault.OVER_COMMITTED: "a counter of which more is in use than there is blocks its whole pool",
+}
 
 ALL_FAULTS = frozenset(KubernetesFault)
 

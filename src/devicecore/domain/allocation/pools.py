@@ -115,6 +115,8 @@ class Slices:
             current = [one for one in slices if one.generation == generation]
             if len(current) != count:
                 problem = f"{len(current)} of {counted(count, 'slice')} of generation {generation}"
+                if len(current) > count:  # as of a node that an autoscaler makes up
+                    problem = f"its resourceSliceCount is {count}, but it has {counted(len(current), 'slice')}"
                 return Pool(key, devices, problem=problem, is_incomplete=True)
         sets = [one for one in current if one.counters] if has_counters else []
         counters = {name: values for one in sets for name, values in one.counters}

@@ -1,5 +1,6 @@
-"""Make values of API objects of the group resource.k8s.io/v1, and of Nodes.
+"""Make values of API objects of the group resource.k8s.io, and of Nodes.
 
+The versions v1, v1beta2 and v1beta1 are read. An object that does not say its version is read by the fields it has.
 Law: any parsed JSON gives a value or a `DocumentError` that names the field. Fields that the API server would
 fill in have the defaults that it gives them.
 """
@@ -58,6 +59,7 @@ def class_of(manifest: object) -> DeviceClass:
         DocumentError: a field has the wrong type, or there is too much in the class.
     """
     one = Value.of(manifest, "DeviceClass")
+    _check_version(one)
     config = tuple(_object(entry) for entry in _bounded(one["spec"]["config"]))
     return DeviceClass(one["metadata"]["name"].text(), _selectors(one["spec"]["selectors"]), config)
 
@@ -69,6 +71,7 @@ def slice_of(manifest: object) -> PoolSlice:
         DocumentError: a field has the wrong type, or there is too much in the slice.
     """
     one = Value.of(manifest, "ResourceSlice")
+    _check_version(one)
     spec = one["spec"]
     driver, pool = spec["driver"].text(), spec["pool"]
     pool_name, per_device = pool["name"].text(), spec["perDeviceNodeSelection"].boolean()
@@ -80,7 +83,7 @@ def slice_of(manifest: object) -> PoolSlice:
         pool["resourceSliceCount"].integer(0),
         None if per_device else _place(spec),
         tuple(
-            _device(device, driver, pool_name, per_device=per_device)
+            _device(device["name"].text(), _body(device), driver, pool_name, per_device=per_device)
             for device in _bounded(spec["devices"], MAX_SLICE_DEVICES)
         ),
         tuple((one["name"].text(), _amounts(one["counters"])) for one in _bounded(spec["sharedCounters"])),
@@ -95,10 +98,11 @@ def claim_of(manifest: object) -> UnallocatedClaim:
         DocumentError: a field has the wrong type, or there is too much in the claim.
     """
     claim = Value.of(manifest, "ResourceClaim")
+    version = _check_version(claim)
     devices = claim["spec"]["devices"]
     return UnallocatedClaim(
         _claim_name(claim),
-        tuple(tuple(_alternatives(request)) for request in _bounded(devices["requests"])),
+        tuple(tuple(_alternatives(request, version)) for request in _bounded(devices["requests"])),
         tuple(map(_constraint, _bounded(devices["constraints"]))),
         tuple(_object(entry) for entry in _bounded(devices["config"])),
     )
@@ -125,18 +129,36 @@ def held_by(manifest: object) -> tuple[Held, ...]:
     )
 
 
+def _check_version(one: Value) -> str:
+    """Return the version of an object, empty if it says none. One whose fields are not known is refused: v1alpha3."""
+    version = one["apiVersion"]
+    group, _, name = version.text("").rpartition("/")
+    if group and name not in VERSIONS:
+        known = ", ".join(f"{group}/{one}" for one in VERSIONS)
+        version.refuse(f"expected {known}, got {version.text()}")
+    return name if group else ""
+
+
+VERSIONS = ("v1", "v1beta2", "v1beta1")
+"""The versions of resource.k8s.io that are read."""
+
+
 def _claim_name(claim: Value) -> str:
     metadata = claim["metadata"]
     return "/".join(filter(None, (metadata["namespace"].text(""), metadata["name"].text(""))))
 
 
-def _alternatives(request: Value) -> Iterator[DeviceRequest]:
+def _alternatives(request: Value, version: str) -> Iterator[DeviceRequest]:
     name = request["name"].text()
     if request["firstAvailable"].data:
         for alternative in _bounded(request["firstAvailable"], MAX_ALTERNATIVES):
             yield _request(alternative, alternative["name"].text(), name)
     else:
-        yield _request(request["exactly"], name, "")
+        # In v1beta1 the fields of `exactly` are those of the request.
+        is_flat = request["exactly"].data is None and request["deviceClassName"].data is not None
+        if is_flat and version not in ("", "v1beta1"):
+            request["deviceClassName"].refuse(f"it is a field of v1beta1; in {version} it is in `exactly`")
+        yield _request(request if is_flat else request["exactly"], name, "")
 
 
 def _request(one: Value, name: str, parent: str) -> DeviceRequest:
@@ -173,9 +195,14 @@ def _selectors(selectors: Value) -> tuple[str | None, ...]:
     return tuple(one["cel"]["expression"].text("") or None for one in _bounded(selectors))
 
 
-def _device(device: Value, driver: str, pool: str, *, per_device: bool) -> PoolDevice:
+def _body(device: Value) -> Value:
+    """Return what has the fields of a device: in v1beta1 its field `basic`."""
+    return device if device["basic"].data is None else device["basic"]
+
+
+def _device(name: str, device: Value, driver: str, pool: str, *, per_device: bool) -> PoolDevice:
     return PoolDevice(
-        DeviceKey(driver, pool, device["name"].text()),
+        DeviceKey(driver, pool, name),
         {name: _attribute(value) for name, value in _bounded_pairs(device["attributes"])},
         {name: Capacity(one["value"].amount(), _policy(one)) for name, one in _bounded_pairs(device["capacity"])},
         tuple(

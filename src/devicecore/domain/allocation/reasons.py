@@ -58,9 +58,14 @@ class NotSelected(Reason):
     expression: str
     device: PoolDevice
 
+    @property
+    def values(self) -> list[str]:
+        """The values of the device that the expression names, such as `model is "A100"`."""
+        return mentioned(self.expression, self.device)[:_MAX_VALUES]
+
     def __str__(self) -> str:
         shown = foreign_text(" ".join(self.expression.split()), _MAX_TEXT)
-        values = "; ".join(mentioned(self.expression, self.device)[:_MAX_VALUES])
+        values = "; ".join(self.values)
         return f"{self.source} wants {shown}{' but ' * bool(values)}{values}"
 
 

@@ -140,6 +140,8 @@ class NoAllocation:
         verdicts: for each request and device of the node, the first reason against it.
         is_error: whether a scheduler reports an error: not the devices are in the way, but the claims, the classes, an
             expression or a pool.
+        stops_pod: whether the error is one with which a scheduler tries no other node.
+        is_unknown: whether the search was given up, so that nobody can say.
         faults: with which a scheduler of the release gives devices, against the rules.
         unusable: the pools that give no device, each with the reason.
     """
@@ -147,6 +149,8 @@ class NoAllocation:
     problem: str
     verdicts: tuple[DeviceVerdict, ...] = ()
     is_error: bool = False
+    stops_pod: bool = False
+    is_unknown: bool = False
     faults: tuple[str, ...] = ()
     unusable: tuple[str, ...] = ()
 

@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple
 
 from attrs import field, frozen
 
+from devicecore.domain.allocation.alignment import Shortage, shortages
 from devicecore.domain.allocation.capacity import capacity_missing, consumption
 from devicecore.domain.allocation.errors import SearchGivenUpError, SelectorError, UndecidedError
 from devicecore.domain.allocation.faults import Release
@@ -146,6 +147,8 @@ class Search:
         evaluated, or the search took too many steps.
         """
         self._prepare()
+        if self._skips and any(self._shortages()):
+            return False
         path = [self._ways(_Place())] if self.claims else []
         while path:
             place = next(path[-1], None)
@@ -313,6 +316,21 @@ class Search:
         except UndecidedError:
             return device
         return tuple(fits), tuple(values), device.counters and (candidate.pool.key, tuple(device.uses.items()))
+
+    def _shortages(self) -> Iterator[Shortage]:
+        """Return the constraints that no choice of devices can fulfil. There are none if an expression has no value."""
+        for number, claim in enumerate(self.claims):
+            if len(claim.constraints) < 2:  # the search itself sees one soon enough
+                continue
+
+            def usable(request: DeviceRequest, number: int = number) -> Sequence[PoolDevice]:
+                found = (one for one in self._candidates if self.reason_against(number, request, one) is None)
+                return [one.device for one in found]
+
+            try:
+                yield from shortages(claim, usable)
+            except UndecidedError:
+                continue  # a scheduler may find devices before it comes to the one without a value
 
     def _may_suffice(self, claim: int, request: DeviceRequest, wanted: int) -> bool:
         """Return false if there are too few devices for a request: of one value, of different ones, or by counters.

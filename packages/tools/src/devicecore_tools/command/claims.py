@@ -3,22 +3,35 @@
 Law: what is printed of a claim comes from a trial (`devicecore_tools.doctor.claim_trial`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
+from attrs import field, frozen
 
-from devicecore.domain.allocation import DeviceAllocation, NoAllocation, UnallocatedClaim, claim_of
+from devicecore.domain.allocation import DeviceAllocation, NoAllocation, Release, UnallocatedClaim, claim_of
+from devicecore.domain.allocation.faults import KubernetesFault
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
-from devicecore.domain.model import Pod
+from devicecore.domain.model import Pod, PodUid
+from devicecore.domain.objects import pod_of
+from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.command.output import print_json, print_pairs
 
 if TYPE_CHECKING:
-    from devicecore_tools.doctor.claim_trial import AllocatedClaim, ClaimAnswer, ClaimTrial
+    from devicecore.domain.allocation.reasons import DeviceVerdict
+    from devicecore_tools.doctor.claim_report import ReasonLine
+    from devicecore_tools.doctor.claim_trial import AllocatedClaim, ClaimAnswer, ClaimTrial, Outcome
 
-_MAX_DEVICES = 200  # rows for devices
-_MAX_NODES = 20  # rows for nodes without the best one
+_MAX_DEVICES = 2_000  # rows with --all-devices
+_MAX_REASONS = 5  # rows for a request
+_MAX_REQUESTS = 4  # requests of which the reasons are shown
+_MAX_CHANGES = 4
+_MAX_GROUPS = 6  # rows for nodes without the best one
+_MAX_NAMES = 3
+_MAX_WANTED = 20  # claims and pods of one file
+_MAX_GIVEN = 12  # rows for devices that claims get
 _NO_CLASSES_THERE = (
     "{}: the API server has no DeviceClass, and every request of a claim names one. Most drivers install theirs; or "
     "make one: kubectl create -f FILE, with apiVersion: resource.k8s.io/v1, kind: DeviceClass, its metadata.name, and "
@@ -28,9 +41,80 @@ _NO_CLASSES = (
     "no DeviceClass is known; add --kubeconfig FILE, or give --slices a file with it: "
     "kubectl get resourceslices,deviceclasses,nodes -o json"
 )
+_CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
+_WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "PodTemplate")
 
 
-def _claim_trial(places: Sequence[str | None], kubeconfig: str | None, read: Sequence[Value] = ()) -> "ClaimTrial":
+@frozen
+class Wanted:
+    """What somebody asks about: the pods and claims of a file, and all its documents.
+
+    Attributes:
+        pods: pods that name claims, those of workloads among them.
+        claims: claims and templates that no pod of the file names.
+        others: all documents.
+    """
+
+    pods: Sequence[Value] = ()
+    claims: Sequence[Value] = ()
+    others: Sequence[Value] = ()
+
+
+def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted | None:
+    """Return the claims and the pods with claims in what was read of a place. Return None if there are none.
+
+    A pod counts only if no node has it yet, and if its file or `sources` may say what decides about its claims.
+    """
+    from devicecore_tools.doctor.sources.large_documents import parse_documents
+
+    if b"ResourceClaim" not in data and b"resourceClaims" not in data:
+        return None
+    try:
+        documents = parse_documents(data, place)
+        items = [item for one in documents for item in _items(one)]
+        kinds = {item["kind"].text("") for item in items}
+        pods: list[Value] = []
+        if "DeviceClass" in kinds or any(sources.get(name) for name in ("slices", "claims", "kubeconfig")):
+            pods = [pod for item in items if (pod := _waiting_pod(item)) is not None]
+        named = {name for pod in pods for name in _names_of_claims(pod)}
+        claims = [
+            one for one in items if one["kind"].data in _CLAIM_KINDS and one["metadata"]["name"].data not in named
+        ]
+    except DocumentError:
+        return None  # as a message, it may be understood, or is refused with a sentence
+    return Wanted(pods, claims, documents) if pods or claims else None
+
+
+def _items(document: Value) -> Iterator[Value]:
+    if document["items"].data is None:
+        yield document
+    else:
+        for item in document["items"].sequence():
+            yield from _items(item)
+
+
+def _waiting_pod(item: Value) -> Value | None:
+    """Return the pod of an object if it names claims and no node has it, also of a workload. Return None else."""
+    kind, pod = item["kind"].text(""), item
+    if kind in _WORKLOADS:
+        spec = item["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else item["spec"]
+        template = item["template"] if kind == "PodTemplate" else spec["template"]
+        names = {"name": item["metadata"]["name"].data, "namespace": item["metadata"]["namespace"].data}
+        pod = Value({"kind": "Pod", "metadata": names, "spec": template["spec"].data}, item, "spec.template")
+    elif kind != "Pod":
+        return None
+    is_bound = pod["spec"]["nodeName"].text("")
+    return pod if pod["spec"]["resourceClaims"].sequence() and not is_bound else None
+
+
+def _names_of_claims(pod: Value) -> Iterator[str]:
+    for entry in pod["spec"]["resourceClaims"].sequence():
+        yield from filter(None, (entry[name].text("") for name in ("resourceClaimName", "resourceClaimTemplateName")))
+
+
+def _claim_trial(
+    places: Sequence[str | None], kubeconfig: str | None, read: Sequence[Value] = (), scheduler: str | None = None
+) -> "ClaimTrial":
     """Return a trial with the objects of files, of an API server, and those that were read already.
 
     Raises ValueError if one cannot be read.
@@ -40,59 +124,160 @@ def _claim_trial(places: Sequence[str | None], kubeconfig: str | None, read: Seq
 
     documents = [document for place in places if place is not None for document in read_all_documents(place)]
     documents += read
+    version = scheduler or ""
     if kubeconfig is not None:
         try:
-            from devicecore_tools.doctor.sources.api_server import OF_CLAIMS, read_objects
+            from devicecore_tools.doctor.sources.api_server import OF_CLAIMS, read_objects, read_version
         except ModuleNotFoundError as error:
             raise ValueError(f"--kubeconfig: {error}: install the extra `kubernetes`") from None
         for kind, items in read_objects("", kubeconfig, OF_CLAIMS).items():
             if isinstance(items, str):
                 raise ValueError(f"{kubeconfig}: {kind}: {items}")  # noqa: TRY004 - a sentence in place of the answer
             documents.append(Value({"items": [{**one, "kind": kind} for one in items]}, f"{kubeconfig}: {kind}"))
-    return ClaimTrial(objects_of(documents))
+        version = version or read_version(kubeconfig)
+    release = Release.of(version)
+    if scheduler and release is None:
+        raise ValueError(f"--scheduler: expected a version of Kubernetes such as 1.36.3, got {scheduler}")
+    return ClaimTrial(objects_of(documents), () if release is None else (release,))
 
 
-def claim_in(data: bytes, place: str) -> tuple[Value, Sequence[Value]] | None:
-    """Return the ResourceClaim in what was read of a place, and all documents there. Return None if there is none.
+# --- why --------------------------------------------------------------------------------------------------------------
 
-    Raises ValueError if there are several claims.
+
+def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bool, all_devices: bool = False) -> int:
+    """Print what each pod and claim has, or what the nodes say of it if it has nothing. Return the exit status.
+
+    `sources` has the options `slices`, `claims`, `kubeconfig`, `node_name` and `scheduler`. Raises ValueError if one
+    cannot be read.
     """
-    from devicecore_tools.doctor.sources.large_documents import parse_documents
-
-    if b"ResourceClaim" not in data:
-        return None
-    try:
-        documents = parse_documents(data, place)
-    except DocumentError:
-        return None  # as a message, it may be understood, or is refused with a sentence
-    claims = [one for one in documents if one["kind"].data == "ResourceClaim"]
-    if len(claims) > 1:
-        lines = ", ".join(f"{one['metadata']['name'].text('?')} at line {one.line}" for one in claims[:10])
-        message = f"{place}: expected one ResourceClaim, got {len(claims)}: {lines}. Give one in a file of its own"
-        raise ValueError(message)
-    return (claims[0], documents) if claims else None
-
-
-def explain_claim(document: Value, others: Sequence[Value], sources: Mapping[str, object], *, as_json: bool) -> None:
-    """Print what the ResourceClaim in a document has, or what the nodes say of it if it has nothing.
-
-    `others` are the documents that were read with it. `sources` has the options `slices`, `claims`, `kubeconfig` and
-    `node_name`. Raises ValueError if one cannot be read.
-    """
+    slices, claims, kubeconfig, node, scheduler = (
+        _text(sources.get(name)) for name in ("slices", "claims", "kubeconfig", "node_name", "scheduler")
+    )
     from devicecore_tools.doctor.claim_trial import allocated_claim
 
-    slices, claims, kubeconfig, node = (
-        _text(sources[name]) for name in ("slices", "claims", "kubeconfig", "node_name")
-    )
-    claim = claim_of(document)
-    if (allocated := allocated_claim(document, ())) is not None:
+    asked = (*wanted.pods, *wanted.claims)
+    if len(asked) > _MAX_WANTED:
+        raise ValueError(f"expected at most {_MAX_WANTED} pods and claims in one file, got {len(asked):,}")
+    if len(asked) == 1 and (allocated := allocated_claim(asked[0], ())) is not None:  # it says all itself
         _print_devices(allocated, as_json=as_json)
-        return
-    trial = _claim_trial((slices, claims), kubeconfig, others)
-    if (allocated := trial.allocated(document)) is not None:
-        _print_devices(allocated, as_json=as_json)
+        return 0
+    trial = _claim_trial((slices, claims), kubeconfig, wanted.others, scheduler)
+    reports: list[_Report] = []
+    for pod in wanted.pods:
+        known = pod_of(pod, uid=PodUid("u"))
+        title = f"pod {known.namespace}/{known.name}"
+        reports.append(_report(trial, title, trial.claims_of(known), node, kubeconfig))
+    for one in wanted.claims:
+        claim = _claim(one)
+        if (allocated := allocated_claim(one, ()) or trial.allocated(one)) is not None:
+            if not (as_json and len(asked) > 1):
+                _print_devices(allocated, as_json=as_json)
+        else:
+            reports.append(_report(trial, f"claim {claim.name}", [claim], node, kubeconfig))
+    if as_json:
+        documents = [one.document for one in reports]
+        if documents:
+            print_json(documents[0] if len(documents) == 1 else {"claims": documents})
     else:
-        _print_answers(claim.name, _answers(trial, [claim], node, kubeconfig), as_json=as_json)
+        for report in reports:
+            report.show(all_devices=all_devices)
+    return max((one.status for one in reports), key=_SEVERITY.index, default=0)
+
+
+_SEVERITY = (0, 4, 3, 1)
+"""Exit statuses, the worst one last."""
+
+
+def _claim(one: Value) -> UnallocatedClaim:
+    """Return what a claim, or a template of one, asks for."""
+    if one["kind"].data != "ResourceClaimTemplate":
+        return claim_of(one)
+    fields = {"apiVersion": one["apiVersion"].data, "metadata": one["metadata"].data, "spec": one["spec"]["spec"].data}
+    return claim_of(Value(fields, one, "spec"))
+
+
+@frozen
+class _Report:
+    """What nodes say of the claims of one pod, or of one claim."""
+
+    title: str
+    trial: "ClaimTrial"
+    claims: Sequence[UnallocatedClaim]
+    answers: "Sequence[ClaimAnswer]" = field(factory=tuple)
+
+    @property
+    def outcome(self) -> "Outcome":
+        """What a scheduler does with them, by the node that says most."""
+        from devicecore_tools.doctor.claim_trial import Outcome
+
+        if not self.claims:
+            return Outcome.FITS
+        if not self.answers:
+            return Outcome.FITS_NOT
+        if self.trial.lacks_library and not self.answers[0].fits:
+            return Outcome.UNKNOWN
+        outcome = self.answers[0].outcome
+        return Outcome.MISSED if outcome is Outcome.FITS and self._stopping is not None else outcome
+
+    @property
+    def _stopping(self) -> "ClaimAnswer | None":
+        """The first node whose error makes a scheduler try no other node."""
+        return next((one for one in self.answers[1:] if getattr(one.answer, "stops_pod", False)), None)
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        return int(self.outcome.value)
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The report as JSON."""
+        names = ", ".join(one.name for one in self.claims)
+        nodes = [document_of(one) for one in self.answers]
+        return {"claims": names, "outcome": self.outcome.name.lower().replace("_", "-"), "nodes": nodes}
+
+    def show(self, *, all_devices: bool) -> None:
+        """Print the report: what is said of the best node, and the others by what they have in common."""
+        if not self.claims:
+            click.echo(f"{self.title}: each claim is allocated already")
+        elif not self.answers:
+            click.echo(f"{self.title}: there is no node")
+        else:
+            best, *others = self.answers
+            print_pairs(self._headline(best), self._pairs(best, all_devices=all_devices), is_folded=False)
+            if others:
+                print_pairs("The other nodes", _other_pairs(others), is_folded=False)
+
+    def _headline(self, best: "ClaimAnswer") -> str:
+        from devicecore_tools.doctor.claim_trial import Outcome
+
+        says = {
+            Outcome.FITS: "gets its devices",
+            Outcome.FITS_NOT: "gets no devices",
+            Outcome.UNKNOWN: "nobody can say whether it gets devices",
+            Outcome.MISSED: "could get its devices, but not every scheduler finds them",
+        }[self.outcome]
+        count = len(self.answers)
+        nearest = f", the nearest of {count:,} nodes" if count > 1 and not best.fits else ""
+        return f"{self.title} on {best.node.name}{nearest}: {says}"
+
+    def _pairs(self, best: "ClaimAnswer", *, all_devices: bool) -> Iterator[tuple[str, str]]:
+        if isinstance(best.answer, DeviceAllocation):
+            if (stopping := self._stopping) is not None:
+                error = f"an error on {stopping.node.name} stops the pod on every node, unless it cannot run there"
+                yield "but", f"{error}: {stopping.answer}"
+            yield from pairs_of(best)
+            for one in self.trial.unpublished(best.answer)[:_MAX_NAMES]:
+                text = f"{one.device} is allocated to {one} and published no more: which counters it uses is not known"
+                yield "caution", text
+            return
+        yield from _problem_pairs(self.trial, self.claims, best, all_devices=all_devices)
+
+
+def _report(
+    trial: "ClaimTrial", title: str, claims: Sequence[UnallocatedClaim], node: str | None, kubeconfig: str | None
+) -> _Report:
+    return _Report(title, trial, claims, _answers(trial, claims, node, kubeconfig) if claims else ())
 
 
 def _answers(
@@ -143,60 +328,179 @@ def _print_devices(claim: "AllocatedClaim", *, as_json: bool) -> None:
     elif claim.nodes:
         rows.append(("usable on", ", ".join(claim.nodes)))
     rows.append(("reserved for", ", ".join(f"pod {name}" for name in claim.pods) or "no pod"))
-    print_pairs(f"claim {claim.name} is allocated", rows)
+    print_pairs(f"claim {claim.name} is allocated", rows, is_folded=False)
 
 
-def _print_answers(claim: str, answers: "Sequence[ClaimAnswer]", *, as_json: bool) -> None:
-    """Print what nodes say: one JSON document, or the best node with its devices and the others in a line each."""
-    if as_json:
-        print_json({"claims": claim, "nodes": [document_of(one) for one in answers]})
-        return
-    if not answers:
-        click.echo(f"claim {claim}: there is no node")
-        return
-    best, *others = answers
-    outcome = "gets its devices" if best.fits else "gets no devices"
-    print_pairs(f"claim {claim} on {best.node.name}: {outcome}", pairs_of(best))
-    if others:
-        print_pairs("The other nodes", _other_pairs(others))
+# --- what is printed --------------------------------------------------------------------------------------------------
 
 
 def pairs_of(answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
-    """Rows for a node: the devices that claims get, or each device with what is in the way."""
+    """Rows for a node: the devices that claims get, or the reasons against devices with their number."""
     if isinstance(answer.answer, DeviceAllocation):
-        for taken in answer.answer.taken:
+        yield from _but(answer)
+        for taken in answer.answer.taken[:_MAX_GIVEN]:
             yield f"request {taken.request.result_name}", str(taken.key)
-        for release, faults in answer.faults.items():
-            yield (
-                "but",
-                f"a scheduler of Kubernetes {release} does not find them ({', '.join(faults)}: see docs/claims.md)",
-            )
+        if (more := len(answer.answer.taken) - _MAX_GIVEN) > 0:
+            yield "...", f"{more:,} more"
         return
     yield "reason", str(answer.answer)
-    verdicts = answer.answer.verdicts
-    several = len({(one.claim, one.request) for one in verdicts}) > 1
+    yield from _but(answer)
+    yield from _change_pairs(answer)
+    yield from _reason_pairs(answer.answer)
+
+
+def _but(answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
+    """Rows for the schedulers that answer otherwise, those with the same faults in one row."""
+    does = "does not find them" if answer.fits else "gives devices against the rules"
+    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for release, faults in answer.faults.items():
+        alike[faults].append(release)
+    for faults, releases in alike.items():
+        known = {fault.value: fault.sentence for fault in KubernetesFault}
+        why = "; ".join(known[name] for name in faults if name in known)
+        names = ", ".join(faults)
+        yield (
+            "but",
+            f"a scheduler of Kubernetes {_releases(releases)} {does}: {why or names} ({names}, see docs/claims.md)",
+        )
+
+
+def _releases(names: Sequence[str]) -> str:
+    """Return releases as people call them: 1.36 has two, and what is older answers as the older of them."""
+    is_old = Release.V1_36_2.value in names
+    shown = ["1.36" if is_old and name == Release.V1_36_3.value else name for name in names]
+    kept = [name for name in shown if not (name == Release.V1_36_2.value and "1.36" in shown)]
+    return ", ".join(kept) + " or older" * is_old
+
+
+def _change_pairs(answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
+    for change in answer.changes[:_MAX_CHANGES]:
+        yield "gets them if", change
+    if (more := len(answer.changes) - _MAX_CHANGES) > 0:
+        yield "...", f"{counted(more, 'other change')} would help, too: --json has all"
+
+
+def _problem_pairs(
+    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer", *, all_devices: bool
+) -> Iterator[tuple[str, str]]:
+    """Rows for a node that has no devices: why, what helps, and the devices by reason."""
+    from devicecore_tools.doctor.claim_report import constraint_lines, expression_advice
+
+    refused = best.answer
+    if not isinstance(refused, NoAllocation):
+        return
+    yield "reason", str(refused)
+    yield from _but(best)
+    if refused.is_error and not trial.lacks_library:
+        expressions = [
+            *(text for one in claims for request in one.alternatives for text in request.selectors),
+            *(text for one in trial.objects.classes for text in one.selectors),
+        ]
+        devices = {str(key): device for key, device in trial.objects.devices.items()}
+        for advice in expression_advice(str(refused), filter(None, expressions), devices):
+            yield "write", advice
+        yield from _known_classes(trial, claims)
+    yield from _next_pairs(trial, claims, best)
+    for line in constraint_lines(claims, refused, trial.objects.devices):
+        yield "constraint", line
+    yield from _change_pairs(best)
+    if all_devices:
+        yield from _device_pairs(refused)
+    else:
+        yield from _reason_pairs(refused)
+
+
+def _next_pairs(
+    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer"
+) -> Iterator[tuple[str, str]]:
+    """Say what to look at if pools are not usable, or nothing is published for the node."""
+    refused = best.answer
+    if not isinstance(refused, NoAllocation):
+        return
+    for text in refused.unusable[:_MAX_NAMES]:
+        driver = text.removeprefix("pool ").partition("/")[0]
+        yield "next", f"{driver} has to publish the pool whole: look at its pod and log ({text})"
+    if not refused.verdicts and not refused.unusable and not refused.is_error and claims:
+        drivers = sorted({one.driver for one in trial.objects.slices})[: 2 * _MAX_NAMES]
+        there = f"; on other nodes publish {', '.join(drivers)}" if drivers else ", nor for another node"
+        yield "next", f"no driver publishes a device for {best.node.name}{there}: look whether the driver runs there"
+
+
+def _known_classes(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, str]]:
+    """Name the classes that there are if a request names another."""
+    known = sorted(one.name for one in trial.objects.classes)
+    missing = sorted({one.device_class for claim in claims for one in claim.alternatives} - {*known, ""})
+    if missing and known:
+        from difflib import get_close_matches
+
+        near = get_close_matches(missing[0], known, n=1)
+        shown = ", ".join(known[: 2 * _MAX_NAMES]) + ", ..." * (len(known) > 2 * _MAX_NAMES)
+        yield "write", f"deviceClassName: {near[0]}" if near else f"deviceClassName: one of {shown}"
+
+
+def _reason_pairs(refused: NoAllocation) -> Iterator[tuple[str, str]]:
+    """Rows for the devices of each request by reason. Requests of which the same is said are named together."""
+    from devicecore_tools.doctor.claim_report import reason_lines
+
+    of_request: dict[tuple[str, str], list[DeviceVerdict]] = defaultdict(list)
+    for one in refused.verdicts:
+        of_request[one.claim, one.request].append(one)
+    claims = {claim for claim, _ in of_request}
+    fits = "would fit, but not beside what else is wanted" if len(of_request) > 1 else "would fit, but too few do"
+    alike: dict[tuple[ReasonLine, ...], list[str]] = defaultdict(list)
+    for (claim, request), verdicts in of_request.items():
+        lines = reason_lines(verdicts, fits)
+        lines = [line for line in lines if not any(line.text in text for text in refused.unusable)]
+        alike[tuple(lines)].append(f"{claim}, request {request}" if len(claims) > 1 else f"request {request}")
+    for lines_of, names in list(alike.items())[:_MAX_REQUESTS]:
+        name = names[0] + f" and {counted(len(names) - 1, 'other')}" * (len(names) > 1)
+        for line in lines_of[:_MAX_REASONS]:
+            example = f" ({'such as ' * (line.count > 1)}{line.example})" if line.example else ""
+            yield name, f"{line}{example}"
+        if (more := len(lines_of) - _MAX_REASONS) > 0:
+            rest = sum(line.count for line in lines_of[_MAX_REASONS:])
+            yield "...", f"{counted(rest, 'device')} for {counted(more, 'other reason')}: --all-devices has each"
+    if (more := len(alike) - _MAX_REQUESTS) > 0:
+        yield "...", f"{counted(more, 'more request')}: --all-devices has each device"
+
+
+def _device_pairs(refused: NoAllocation) -> Iterator[tuple[str, str]]:
+    several = len({(one.claim, one.request) for one in refused.verdicts}) > 1
     fits = "fits, but not beside what else is wanted" if several else "fits, but too few devices do"
-    for one in verdicts[:_MAX_DEVICES]:
+    for one in refused.verdicts[:_MAX_DEVICES]:
         name = f"{one.request}: {one.device}" if several else str(one.device)
         yield name, str(one.reason or fits)
-    if len(verdicts) > _MAX_DEVICES:
-        yield "...", f"{len(verdicts) - _MAX_DEVICES:,} more"
-    for change in answer.changes:
-        yield "gets them if", change
+    if (more := len(refused.verdicts) - _MAX_DEVICES) > 0:
+        yield "...", f"{more:,} more"
 
 
-def _other_pairs(others: "Sequence[ClaimAnswer]") -> Iterator[tuple[str, str]]:
-    for one in others[:_MAX_NODES]:
-        yield one.node.name, "gets its devices" if one.fits else str(one.answer)
-    if len(others) > _MAX_NODES:
-        fits = sum(one.fits for one in others[_MAX_NODES:])
-        yield "...", f"{len(others) - _MAX_NODES:,} more nodes, {fits:,} of which have the devices"
+def _other_pairs(others: "Iterable[ClaimAnswer]") -> Iterator[tuple[str, str]]:
+    """Rows for nodes: those of one shape that say the same are one row."""
+    from devicecore_tools.doctor.claim_report import shape_of
+
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for one in others:
+        if isinstance(one.answer, DeviceAllocation):
+            groups["", "could get its devices, but is missed" if one.answer.faults else "gets its devices"].append(
+                one.node.name
+            )
+        else:
+            text = str(one.answer).replace(f"/{one.node.name}/", "/NODE/").replace(f"/{one.node.name}", "/NODE")
+            groups[shape_of(one.node, one.answer.verdicts), text].append(one.node.name)
+    ordered = sorted(groups.items(), key=lambda group: (group[0][0] != "", -len(group[1])))
+    for (shape, text), names in ordered[:_MAX_GROUPS]:
+        shown = ", ".join(names[:_MAX_NAMES]) + f" and {len(names) - _MAX_NAMES:,} more" * (len(names) > _MAX_NAMES)
+        name = names[0] if len(names) == 1 else counted(len(names), "node")
+        rest = f" ({'; '.join(filter(None, (shape, shown)))})" if len(names) > 1 else ""
+        yield name, f"{foreign_text(text)}{rest}"
+    if (more := sum(len(names) for _, names in ordered[_MAX_GROUPS:])) > 0:
+        yield "...", f"{counted(more, 'more node')}: --json has each"
 
 
 def document_of(answer: "ClaimAnswer") -> dict[str, object]:
     """Return the answer of a node as JSON."""
+    faults = {"faultsOfKubernetes": {name: list(of) for name, of in answer.faults.items()}} if answer.faults else {}
     if isinstance(answer.answer, DeviceAllocation):
-        faults = {"faultsOfKubernetes": dict(answer.faults)} if answer.faults else {}
         return {"node": answer.node.name, "fits": True, "allocations": answer.answer.results(), **faults}
     return {
         "node": answer.node.name,
@@ -212,4 +516,5 @@ def document_of(answer: "ClaimAnswer") -> dict[str, object]:
             for one in answer.answer.verdicts
         ],
         "changes": list(answer.changes),
+        **faults,
     }

@@ -39,9 +39,12 @@ def print_json(document: object) -> None:
     sys.stdout.write(f"{json.dumps(document, indent=2, default=str)}\n")
 
 
-def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """Print a title and, below it, names with their values in a column of their own, folded to the width."""
-    console = console_on(sys.stdout, _WIDTH)
+def print_pairs(title: str, pairs: Iterable[tuple[str, str]], *, is_folded: bool = True) -> None:
+    """Print a title and, below it, names with their values in a column of their own, folded to the width.
+
+    Without `is_folded`, a value is folded on terminals only.
+    """
+    console = console_on(sys.stdout, _WIDTH if is_folded else _UNFOLDED)
     known = [(foreign_text(name), foreign_text(value, MAX_VALUE)) for name, value in pairs]
     indent = min(max((len(name) for name, _ in known), default=0), _MAX_NAME) + 4
     console.print(foreign_text(title), style="bold", soft_wrap=True)

@@ -18,7 +18,7 @@ from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
 from devicecore.domain.text import foreign_text
-from devicecore_tools.command.claims import claim_in, explain_claim
+from devicecore_tools.command.claims import explain_claims, wanted_in
 from devicecore_tools.command.fits import fits_or_not, unhandled_of
 from devicecore_tools.command.inputs import read_input
 from devicecore_tools.command.node_sources import check_places, node_sources, source_options
@@ -64,8 +64,21 @@ _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
     type=PLACE,
     help="The refused pod, if MESSAGE is a text: its manifest, YAML or JSON.",
 )
+@click.option("--all-devices", is_flag=True, help="Of claims: print the reason against each device.")
+@click.option(
+    "--scheduler", metavar="VERSION", help="Of claims: the scheduler's version, such as 1.36.3, if no source tells it."
+)
 @click.argument("message")
-def why(*, as_json: bool, pod_file: str | None, message: str, topology: "TopologySettings", **sources: object) -> int:
+def why(
+    *,
+    as_json: bool,
+    all_devices: bool,
+    scheduler: str | None,
+    pod_file: str | None,
+    message: str,
+    topology: "TopologySettings",
+    **sources: object,
+) -> int:
     """Explain why a kubelet refused a pod, why it waits, or why the scheduler finds no node for it.
 
     MESSAGE is the message of the pod's status or of its event, or a file, or - for standard input, or the name of a
@@ -80,9 +93,10 @@ def why(*, as_json: bool, pod_file: str | None, message: str, topology: "Topolog
     $ kubectl get pod train -o json | devicecore why - --root /var/lib/kubelet
     $ kubectl get pod train -o json | devicecore why - --kubeconfig ~/.kube/config
 
-    A file with a ResourceClaim is explained too: which node has the devices, or, of the node that comes nearest, what
-    is in the way for each device, and what would have to change. --slices and --claims are lists of `kubectl get -o
-    json` and may have slices, classes, claims and nodes; or --kubeconfig reads them all.
+    A file with ResourceClaims, templates of them, or pods and workloads that name some is explained too: which node has
+    the devices, or, of the node that comes nearest, what is in the way, and what would have to change. --slices and
+    --claims are lists of `kubectl get -o json` and may have slices, classes, claims and nodes; or --kubeconfig reads
+    them all.
 
     \b
     $ devicecore why claim.yaml --slices slices-classes-nodes.json --claims claims.json
@@ -93,15 +107,15 @@ def why(*, as_json: bool, pod_file: str | None, message: str, topology: "Topolog
     and proposes the smallest changes after which it fits.
 
     Exit status: 0 if something was explained, 1 if neither a kubelet from 1.29 to 1.36 nor the scheduler says it, 2 if
-    nothing could be read.
+    nothing could be read. Of claims: 0 if they get their devices, 1 if not, 3 if nobody can say, 4 if the rules allow
+    it, but a scheduler of that release does not find the devices.
     """
     try:
         check_message(message)
         data, place = _content(message)
-        if (claim := claim_in(data, place)) is not None:
+        if (wanted := wanted_in(data, place, sources)) is not None:
             check_places(sources)
-            explain_claim(*claim, sources, as_json=as_json)
-            return 0
+            return explain_claims(wanted, {**sources, "scheduler": scheduler}, as_json=as_json, all_devices=all_devices)
         texts, seen, what = _read(data, place)
         pod = pod_in_file(pod_file) if pod_file else seen.pod if seen else None
     except OSError as error:

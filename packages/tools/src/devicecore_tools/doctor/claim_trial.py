@@ -5,6 +5,8 @@ pod about which a needed object was not read, or whose expression cannot be eval
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,8 +50,6 @@ if TYPE_CHECKING:
 MAX_TRIALS = 60
 """Changes that are tried, which bounds the time."""
 
-NEWEST_FIRST = tuple(reversed(Release))
-
 MAX_PODS = 256
 """Consumers for which an API server accepts the reservation of a claim."""
 
@@ -72,6 +72,20 @@ class ClusterObjects:
     extended: Mapping[str, str] = {}  # the DeviceClass of each extended resource that a class serves
     claims: Mapping[str, Value] = {}  # by `namespace/name`, as the templates
     templates: Mapping[str, UnallocatedClaim] = {}
+    versions: tuple[str, ...] = ()  # of the kubelets
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """The releases that the scheduler may be of: none that is older than a kubelet. The newest comes first."""
+        known = [release for one in self.versions if (release := Release.of(one)) is not None]
+        order = list(Release)
+        oldest = max(map(order.index, known), default=0)
+        return tuple(reversed(order[oldest:]))
+
+    @cached_property
+    def devices(self) -> Mapping[DeviceKey, PoolDevice]:
+        """All devices that are published."""
+        return {device.key: device for one in self.slices for device in one.devices}
 
     def target_nodes(self, only: str | None = None) -> list[TargetNode]:
         """Return the nodes to try: those that are known, or else those that slices name. A name picks one."""
@@ -108,7 +122,11 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
     served = {one["spec"]["extendedResourceName"].text(""): one["metadata"]["name"].text() for one in by_age}
     served |= {_IMPLICIT + one["metadata"]["name"].text(): one["metadata"]["name"].text() for one in classes}
     templates = [
-        Value({"metadata": one["metadata"].data, "spec": one["spec"]["spec"].data}, one, "spec")
+        Value(
+            {"apiVersion": one["apiVersion"].data, "metadata": one["metadata"].data, "spec": one["spec"]["spec"].data},
+            one,
+            "spec",
+        )
         for one in of_kind.get("ResourceClaimTemplate", ())
     ]
     rules = tuple(map(rule_of, of_kind.get("DeviceTaintRule", ())))
@@ -120,6 +138,7 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
         served,
         {_name(one): one for one in claims},
         {_name(one): claim_of(one) for one in templates},
+        tuple(one["status"]["nodeInfo"]["kubeletVersion"].text("") for one in of_kind.get("Node", ())),
     )
 
 
@@ -196,18 +215,40 @@ def allocated_claim(claim: Value, nodes: Iterable[TargetNode]) -> AllocatedClaim
     return AllocatedClaim(_name(claim), devices, usable, pods)
 
 
+class Outcome(Enum):
+    """What a scheduler does with claims. The value is the exit status of commands."""
+
+    FITS = 0
+    FITS_NOT = 1
+    UNKNOWN = 3
+    MISSED = 4  # the rules allow it, but a scheduler of a release in question does not find it
+
+
 class ClaimAnswer(NamedTuple):
-    """What a node says of claims, and the changes after which it says yes, if it says no."""
+    """What a node says of claims, and the changes after which it says yes, if it says no.
+
+    Attributes:
+        faults: by the release in question whose scheduler answers otherwise.
+    """
 
     node: TargetNode
     answer: DeviceAllocation | NoAllocation
     changes: tuple[str, ...] = ()
-    faults: Mapping[str, tuple[str, ...]] = {}  # by the release in question whose scheduler answers otherwise
+    faults: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def fits(self) -> bool:
-        """Whether the claims get their devices."""
+        """Whether the claims may have devices by the rules."""
         return isinstance(self.answer, DeviceAllocation)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What a scheduler does."""
+        if isinstance(self.answer, DeviceAllocation):
+            return Outcome.MISSED if self.faults or self.answer.faults else Outcome.FITS
+        if self.answer.is_unknown:
+            return Outcome.UNKNOWN
+        return Outcome.FITS if self.answer.faults else Outcome.FITS_NOT
 
     @property
     def fitting(self) -> int:
@@ -221,11 +262,12 @@ class ClaimTrial:
 
     Args:
         objects: what decides.
-        releases: those that the scheduler of the cluster may be of, the most probable one first.
+        releases: those that the scheduler of the cluster may be of, the most probable one first. Without them, those
+            that the kubelets allow.
     """
 
-    def __init__(self, objects: ClusterObjects, releases: Sequence[Release] = NEWEST_FIRST) -> None:
-        self.releases: Sequence[Release] = releases
+    def __init__(self, objects: ClusterObjects, releases: Sequence[Release] = ()) -> None:
+        self.releases: Sequence[Release] = releases or objects.releases
         self._objects = objects
         self._slices = Slices(objects.slices)
         self._held = by_device(objects.held)
@@ -241,6 +283,22 @@ class ClaimTrial:
             return cls(objects_of([Value(documents[name], name) for name in kinds], kinds.values()))
         except DocumentError:
             return None
+
+    @property
+    def objects(self) -> ClusterObjects:
+        """What decides."""
+        return self._objects
+
+    @property
+    def lacks_library(self) -> bool:
+        """Whether an expression could not be evaluated because the library for CEL is not installed."""
+        return self._matches.lacks_library
+
+    def unpublished(self, answer: DeviceAllocation) -> list[Held]:
+        """Return devices that are allocated and published no more, of pools with counters that an answer uses."""
+        pools = {(one.key.driver, one.key.pool) for one in answer.taken if one.candidate.device.counters}
+        held = (one for device, of in self._held.items() if device[:2] in pools for one in of)
+        return [one for one in held if one.device not in self._objects.devices]
 
     def class_for(self, resource: str) -> str | None:
         """Return the DeviceClass that serves an extended resource if no plugin does. Of several it is the newest."""
@@ -340,7 +398,7 @@ class ClaimTrial:
         """Return what each node says, the best answer first. If all say no, the first names what has to change."""
         nodes = self._objects.target_nodes(only)
         found = [ClaimAnswer(node, self._allocate(claims, node, self._objects)) for node in nodes]
-        found.sort(key=lambda one: (not one.fits, -one.fitting))
+        found.sort(key=lambda one: (one.outcome is not Outcome.FITS, not one.fits, -one.fitting))
         if found:
             best = found[0]._replace(faults=self._faults(claims, found[0]))
             found[0] = best if best.fits else best._replace(changes=tuple(self._changes(claims, best)))
@@ -406,7 +464,8 @@ def _changes_of(claim: UnallocatedClaim, taints: Iterable[Taint]) -> Iterator[tu
     for constraint in claim.constraints:
         rest = tuple(one for one in claim.constraints if one is not constraint)
         rule = constraint.rule.value if constraint.rule else "constraint"
-        yield f"claim {claim.name} has no {rule} {constraint.attribute}", evolve(claim, constraints=rest)
+        about = f" for {', '.join(sorted(constraint.requests))}" if constraint.requests else ""
+        yield f"claim {claim.name} has no {rule} {constraint.attribute}{about}", evolve(claim, constraints=rest)
     for place, ways in enumerate(claim.requests):
         for index, request in enumerate(ways):
             for sentence, changed in _changes_of_request(request):

@@ -76,6 +76,19 @@ def _slices_of_no_node(server: ApiServer) -> list[Json]:
         return []
 
 
+def read_version(kubeconfig: str | PathLike[str] | None) -> str:
+    """Return the version of an API server, such as `v1.37.2`, empty if it does not tell it."""
+    server = ApiServer(Access(kubeconfig, timeout=_SECONDS), node_sentences("all"))
+    try:
+        answer = server.send(ApiRequest("get the version", "GET", "/version"))
+    except RequestError:
+        return ""
+    finally:
+        server.disconnect()
+    version = answer.get("gitVersion") if isinstance(answer, dict) else None
+    return version if isinstance(version, str) else ""
+
+
 def read_objects(
     node: str,
     kubeconfig: str | PathLike[str] | None,

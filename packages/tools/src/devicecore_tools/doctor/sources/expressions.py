@@ -17,6 +17,7 @@ class Expressions:
 
     def __init__(self, features: Features = Features()) -> None:
         self._features = features
+        self.lacks_library: bool = False
 
     def __call__(self, expression: str, device: PoolDevice) -> bool:
         """Return whether an expression selects a device.
@@ -31,5 +32,6 @@ class Expressions:
         try:
             from devicecore.adapters.cel import CelSelectors
         except ModuleNotFoundError as error:
+            self.lacks_library = True
             raise SelectorError(str(error), at_run_time=False) from None
         return CelSelectors(self._features)

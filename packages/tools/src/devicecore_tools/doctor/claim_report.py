@@ -1,0 +1,270 @@
+"""What people read about claims: the reasons against devices by kind, and what a constraint lacks.
+
+Law: a line says only what the verdicts of a trial say. Devices with one reason are one line, with their number and an
+example. What a constraint lacks is computed for the value of its attribute that comes nearest.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from attrs import frozen
+
+from devicecore.domain.allocation import DeviceKey, NoAllocation, PoolDevice, TargetNode, UnallocatedClaim
+from devicecore.domain.allocation.alignment import Shortage, shortages
+from devicecore.domain.allocation.model import DeviceRequest, Rule
+from devicecore.domain.allocation.reasons import (
+    CapacityExceeded,
+    ConstraintBroken,
+    CounterExhausted,
+    DeviceVerdict,
+    InUse,
+    NotSelected,
+    PoolUnusable,
+    Reason,
+    TakenBefore,
+)
+from devicecore.domain.text import counted, foreign_text
+
+_MAX_SHOWN = 3  # names in one line
+_MAX_EXPRESSION = 120
+
+
+@frozen
+class ReasonLine:
+    """The devices that one reason is against.
+
+    Attributes:
+        count: how many.
+        text: the reason.
+        example: one of them.
+    """
+
+    count: int
+    text: str
+    example: str = ""
+
+    def __str__(self) -> str:
+        return f"{counted(self.count, 'device')}: {self.text}"
+
+
+def reason_lines(verdicts: Iterable[DeviceVerdict], names: str = "") -> list[ReasonLine]:
+    """Return the reasons against the devices of one request: first those that can change, then what the devices are.
+
+    Devices that the class does not select are the last lines, those of other drivers in one. `names` is what a device
+    without a reason is called.
+    """
+    about = list(verdicts)
+    own = {one.device.driver for one in about if not _is_of_class(one.reason)}
+    groups: dict[str, list[DeviceVerdict]] = defaultdict(list)
+    for one in about:
+        groups[_kind(one.reason) if one.device.driver in own or not own else _FOREIGN].append(one)
+
+    def rank(item: tuple[str, list[DeviceVerdict]]) -> tuple[int, int]:
+        kind, group = item
+        reason = group[0].reason
+        is_last = kind == _FOREIGN or _is_of_class(reason)
+        return (3 + (kind == _FOREIGN) if is_last else 2 if isinstance(reason, NotSelected) else 1, -len(group))
+
+    lines = []
+    for kind, group in sorted(groups.items(), key=rank):
+        if kind == _FOREIGN:
+            text = f"of other drivers: {_listed(one.device.driver for one in group)}"
+        elif own and _is_of_class(group[0].reason):
+            text = f"not of {getattr(group[0].reason, 'source', 'the class')}"
+        else:
+            text = _text([one.reason for one in group], names)
+        lines.append(ReasonLine(len(group), text, str(group[0].device)))
+    return lines
+
+
+_FOREIGN = "of other drivers"
+
+
+def _is_of_class(reason: Reason | None) -> bool:
+    return isinstance(reason, NotSelected) and reason.source.startswith("class ")
+
+
+def _kind(reason: Reason | None) -> str:
+    """Return the same for reasons that one line tells."""
+    if isinstance(reason, NotSelected):
+        return f"selected {reason.source} {reason.expression}"
+    if isinstance(reason, ConstraintBroken):
+        return f"constraint {reason.constraint.attribute}"
+    if isinstance(reason, PoolUnusable):
+        return f"pool {reason.pool}"
+    if isinstance(reason, CapacityExceeded):
+        return f"capacity {reason.name} {reason.free is None} {bool(reason.allowed)}"
+    if isinstance(reason, InUse | TakenBefore | CounterExhausted):
+        return type(reason).__name__
+    return str(reason)
+
+
+def _text(reasons: Sequence[Reason | None], names: str) -> str:
+    first = reasons[0]
+    if first is None:
+        return names or "would fit"
+    if isinstance(first, InUse):
+        return f"in use by {_listed(str(one.held) for one in reasons if isinstance(one, InUse))}"
+    if isinstance(first, NotSelected):
+        shown = foreign_text(" ".join(first.expression.split()), _MAX_EXPRESSION)
+        found = [value for one in reasons if isinstance(one, NotSelected) for value in one.values]
+        return f"{first.source} wants {shown}{', but ' * bool(found)}{_values_shown(found)}"
+    if isinstance(first, CounterExhausted):
+        short = Counter(one.counter for one in reasons if isinstance(one, CounterExhausted))
+        free = f": needs {first.needed}, and {first.free} is free" if len(reasons) == 1 else ""
+        return f"too little is free of {_listed(short.elements(), 'counter')}{free}"
+    return str(first)
+
+
+def _values_shown(found: Sequence[str]) -> str:
+    """Return values such as `model is "A100"`, those of one name together."""
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for one in found:
+        name, verb, value = one.partition(" is ")
+        by_name[f"{name}{verb}"].append(value)
+    return "; ".join(f"{name}{_listed(values)}" for name, values in list(by_name.items())[:_MAX_SHOWN])
+
+
+def _listed(names: Iterable[str], noun: str = "") -> str:
+    """Return some names, those that come most often first, and how many more there are."""
+    found = [name for name, _ in Counter(names).most_common()]
+    more = len(found) - _MAX_SHOWN
+    shown = ", ".join(found[:_MAX_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+    return f"{noun}{'s' * (len(found) > 1)} {shown}" if noun else shown
+
+
+# --- constraints ------------------------------------------------------------------------------------------------------
+
+
+def constraint_lines(
+    claims: Sequence[UnallocatedClaim], answer: NoAllocation, devices: Mapping[DeviceKey, PoolDevice]
+) -> Iterator[str]:
+    """Return what the constraints lack that no set of devices can fulfil, although each request has devices."""
+    fit: dict[tuple[str, str], list[PoolDevice]] = defaultdict(list)
+    for one in answer.verdicts:
+        if (one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore)) and one.device in devices:
+            fit[one.claim, one.request].append(devices[one.device])
+    for claim in claims:
+        named = f" of claim {claim.name}" if len(claims) > 1 else ""
+
+        def usable(request: DeviceRequest, claim: UnallocatedClaim = claim) -> Sequence[PoolDevice]:
+            return fit[claim.name, request.result_name]
+
+        for shortage in shortages(claim, usable):
+            if all(len(usable(request)) >= request.count for request, _ in shortage.roles):
+                yield f"matchAttribute{named}: {_lacking(shortage)}"
+        for constraint in claim.constraints:
+            if constraint.rule is Rule.DISTINCT:
+                requests = [one for ways in claim.requests for one in ways[:1] if constraint.applies_to(one)]
+                wanted = sum(one.count for one in requests if not one.wants_all)
+                found = (one.attribute(constraint.attribute) for request in requests for one in usable(request))
+                values = {str(value) for one in found if one is not None for value in one.values}
+                if len(values) < wanted:
+                    there = (
+                        f"only {_shown(values)} {'is' if len(values) == 1 else 'are'} there"
+                        if values
+                        else "none has it"
+                    )
+                    yield f"distinctAttribute{named}: {wanted} different {constraint.attribute} are wanted, and {there}"
+
+
+def _lacking(shortage: Shortage) -> str:
+    name, nearest = shortage.attribute, shortage.nearest
+    if not nearest:
+        return f"no device that fits has the attribute {name}"
+    values = {value for _, have in shortage.roles for value in have}
+    enough = sum(shortage.supply.values())
+    needs = " and ".join(f"{request.count} for {request.result_name}" for request, _ in shortage.roles)
+    if enough:
+        alike = " or the like" if shortage.wanted > 1 else ""
+        return f"{shortage.wanted} values of {name} with {needs}{alike} are wanted, and only {enough} have them"
+    if len(shortage.roles) > 1:
+        parts = [
+            f"{have.get(nearest, 0)} of {request.count} for {request.result_name}" for request, have in shortage.roles
+        ]
+        return f"no {name} has devices for all requests; {nearest} comes nearest: {', '.join(parts)}"
+    request, have = shortage.roles[0]
+    numbers = sorted(Counter(have.values()).items(), reverse=True)
+    spread = ", ".join(f"{number} on {counted(times, 'value')}" for number, times in numbers)
+    return f"no {name} has {request.count} devices for {request.result_name}: {spread} ({_shown(values)})"
+
+
+def _shown(values: Iterable[str]) -> str:
+    return foreign_text(_listed(sorted(values)), _MAX_EXPRESSION)
+
+
+# --- expressions ------------------------------------------------------------------------------------------------------
+
+_NO_KEY = re.compile(r"""(?:no such key|Key not found in map) ?: ["']?([\w.-]+)""")
+_UNDECLARED = re.compile(r"undeclared reference to '(?:device\.)?(\w+)'")
+_ON_DEVICE = re.compile(r" on device (\S+?):")
+_DOMAIN = re.compile(r"""device\.(attributes|capacity)\[\s*["']([^"']+)["']\s*\]\.(\w+)""")
+
+
+def expression_advice(problem: str, expressions: Iterable[str], devices: Mapping[str, PoolDevice]) -> Iterator[str]:
+    """Return what to write instead of an expression that a scheduler cannot evaluate.
+
+    Args:
+        problem: the error.
+        expressions: those that may be the cause.
+        devices: the known devices by name.
+    """
+    all_of = list(devices.values())
+    if missing := _NO_KEY.search(problem):
+        name, on = missing[1], _ON_DEVICE.search(problem)
+        yield from _advice_of_key(name, devices.get(on[1]) if on else None, expressions, all_of)
+    elif missing := _UNDECLARED.search(problem):
+        name = missing[1]
+        where = sorted({domain for one in all_of for domain, identifier in _names(one) if identifier == name})
+        if where:
+            yield f'write device.attributes["{where[0]}"].{name}'
+        elif name != "device":
+            yield 'write device.driver, device.attributes["DOMAIN"].NAME or device.capacity["DOMAIN"].NAME'
+    elif "_==_" in problem or "no matching overload" in problem:
+        yield 'compare a value with one of its own type: quantity("1Gi"), semver("1.2.3"), "text", 1 or true'
+
+
+def _advice_of_key(
+    name: str, device: PoolDevice | None, expressions: Iterable[str], devices: Sequence[PoolDevice]
+) -> Iterator[str]:
+    uses = [match for one in expressions for match in _DOMAIN.finditer(one) if name == match[3]]
+    kind, domain = (uses[0][1], uses[0][2]) if uses else ("attributes", "DOMAIN")
+    others = sorted({where for one in devices for where, identifier in _names(one) if identifier == name})
+    if device is not None:
+        yield f"device {device.key} has no {name} of domain {domain}{_has(device, kind)}"
+    if uses and others and domain not in others:
+        yield f'{name} is known by another domain: write device.{kind}["{others[0]}"].{name}'
+        return
+    read = f'device.{kind}["{domain}"]'
+    yield (
+        f'write {read}.?{name}.orValue("") in place of {read}.{name}, or put "{name}" in {read} && before it, '
+        "so that devices without it are only not selected"
+    )
+
+
+def _has(device: PoolDevice, kind: str) -> str:
+    names = sorted(device.attributes if kind == "attributes" else device.capacity)
+    return f"; it has {_listed(names)}" if names else ""
+
+
+def _names(device: PoolDevice) -> Iterator[tuple[str, str]]:
+    for name in (*device.attributes, *device.capacity):
+        domain, _, identifier = name.rpartition("/")
+        yield domain or device.key.driver, identifier
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type", "nvidia.com/gpu.product")
+
+
+def shape_of(node: TargetNode, verdicts: Iterable[DeviceVerdict]) -> str:
+    """Return what nodes of one kind have in common: a label of their type, or else their devices by driver."""
+    for label in _TYPES:
+        if value := node.labels.get(label):
+            return value
+    devices = Counter(driver for driver, _, _ in {one.device for one in verdicts})
+    return (
+        ", ".join(f"{counted(count, 'device')} of {driver}" for driver, count in sorted(devices.items())) or "no device"
+    )

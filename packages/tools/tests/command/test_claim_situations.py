@@ -1,0 +1,273 @@
+"""Situations that people have reported: the first ten lines of `devicecore why` say what to change."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devicecore_tools.command.main import main
+
+Json = Any
+Capsys = pytest.CaptureFixture[str]
+GPU, NIC, DRANET = "gpu.nvidia.com", "nic.example.com", "dra.net"
+ROOT = "resource.kubernetes.io/pcieRoot"
+TEN = 10
+
+
+def a_slice(node: str, driver: str, devices: Sequence[Json], **more: Json) -> Json:
+    """A ResourceSlice of a node; `pool` and other fields of its spec may differ."""
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1} | more.pop("pool", {})
+    metadata = {"name": f"{node}-{driver}-{more.pop('part', 'a')}"}
+    spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": devices, **more}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
+
+
+def a_device(name: str, **attributes: str) -> Json:
+    """A device with attributes that are texts; `_root` is its PCIe root."""
+    named = {ROOT if name == "_root" else name: {"string": value} for name, value in attributes.items()}
+    return {"name": name, "attributes": named}
+
+
+def a_class(name: str, expression: str) -> Json:
+    """A DeviceClass with one expression."""
+    selectors = [{"cel": {"expression": expression}}]
+    return {"kind": "DeviceClass", "metadata": {"name": name}, "spec": {"selectors": selectors}}
+
+
+def a_request(name: str, device_class: str, count: int = 1, expression: str = "", **more: Json) -> Json:
+    """A request of a claim."""
+    selectors = {"selectors": [{"cel": {"expression": expression}}]} if expression else {}
+    return {"name": name, "exactly": {"deviceClassName": device_class, "count": count, **selectors, **more}}
+
+
+def a_claim(*requests: Json, constraints: Sequence[Json] = (), held: Sequence[tuple[str, str, str]] = ()) -> Json:
+    """A ResourceClaim, which has the devices of `held`."""
+    devices = {"requests": list(requests), **({"constraints": list(constraints)} if constraints else {})}
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": {"devices": devices}}
+    results = [{"request": "r", "driver": one[0], "pool": one[1], "device": one[2]} for one in held]
+    pods = [{"resource": "pods", "name": "infer-0", "uid": "u"}]
+    status = {"status": {"allocation": {"devices": {"results": results}}, "reservedFor": pods}} if held else {}
+    return {**claim, "metadata": {"name": "other" if held else "train", "namespace": "ml"}, **status}
+
+
+MIG = a_class("mig", f"device.driver == '{GPU}' && device.attributes['{GPU}'].type == 'mig'")
+WHOLE = a_class("gpu", f"device.driver == '{GPU}' && device.attributes['{GPU}'].type == 'gpu'")
+NICS = a_class("nic", f"device.driver == '{NIC}'")
+GPUS = [a_device(f"gpu-{number}", type="gpu", _root=f"pci{number}") for number in range(2)]
+HALF = {"counterSet": "gpu-0", "counters": {"memory": {"value": "40Gi"}}}
+COUNTERS = [{"name": "gpu-0", "counters": {"memory": {"value": "40Gi"}}}]
+PARTS = [
+    {**a_device("gpu-0", type="gpu"), "consumesCounters": [HALF]},
+    {**a_device("gpu-0-mig-3g-0", type="mig", profile="3g.20gb"), "consumesCounters": [HALF]},
+    {**a_device("gpu-0-mig-1g-5", type="mig", profile="1g.5gb"), "consumesCounters": [HALF]},
+]
+TWO = {"pool": {"resourceSliceCount": 2}}
+PARTITIONED = [a_slice("n1", GPU, PARTS, **TWO), a_slice("n1", GPU, [], part="b", sharedCounters=COUNTERS, **TWO)]
+PROFILE = f"device.attributes['{GPU}'].profile == '3g.20gb'"
+XID = {"key": "nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
+
+SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
+    "MIG: a whole GPU is wanted, and a part of it is in use": (
+        a_claim(a_request("r", "gpu")),
+        [WHOLE, MIG, *PARTITIONED, a_claim(a_request("r", "mig"), held=[(GPU, "n1", "gpu-0-mig-3g-0")])],
+        1,
+        ["gets them if  claim ml/other of pod infer-0 is released", "too little is free of counter gpu-0/memory"],
+    ),
+    "MIG: whole GPUs have no profile": (
+        a_claim(a_request("r", "gpu", expression=PROFILE)),
+        [WHOLE, *PARTITIONED],
+        1,
+        ["device gpu.nvidia.com/n1/gpu-0 has no profile", f'write device.attributes["{GPU}"].?profile.orValue("")'],
+    ),
+    "MIG: the profile is misspelt": (
+        a_claim(a_request("r", "mig", expression=PROFILE.replace("3g", "9g"))),
+        [MIG, *PARTITIONED],
+        1,
+        ['but profile is "3g.20gb", "1g.5gb"', f"does not want {PROFILE.replace('3g', '9g')}"],
+    ),
+    "the slice with the counters was refused by the API server": (
+        a_claim(a_request("r", "mig")),
+        [MIG, PARTITIONED[0]],
+        1,
+        ["1 of 2 slices of generation 1", "gpu.nvidia.com has to publish the pool whole: look at its pod and log"],
+    ),
+    "counters are over-committed after an upgrade": (
+        a_claim(a_request("r", "mig")),
+        [
+            MIG,
+            a_slice(
+                "n1",
+                GPU,
+                [*PARTS, {**a_device("gpu-1-mig", type="mig"), "consumesCounters": [{**HALF, "counterSet": "gpu-1"}]}],
+                **TWO,
+            ),
+            a_slice(
+                "n1",
+                GPU,
+                [],
+                part="b",
+                sharedCounters=[
+                    {"name": "gpu-0", "counters": {"memory": {"value": "10Gi"}}},
+                    {**COUNTERS[0], "name": "gpu-1"},
+                ],
+                **TWO,
+            ),
+            a_claim(a_request("r", "mig"), held=[(GPU, "n1", "gpu-0-mig-3g-0")]),
+        ],
+        4,
+        ["could get its devices, but not every scheduler finds them", "of which more is in use than there is"],
+    ),
+    "DRANET: interfaces of the second driver are on other PCIe roots": (
+        a_claim(
+            a_request("gpu", "gpu"),
+            a_request("nic", "nic"),
+            constraints=[{"requests": ["gpu", "nic"], "matchAttribute": ROOT}],
+        ),
+        [WHOLE, NICS, a_slice("n1", GPU, GPUS), a_slice("n1", NIC, [a_device("eth0", _root="pci7")])],
+        1,
+        [f"no {ROOT} has devices for all requests; pci0 comes nearest: 1 of 1 for gpu, 0 of 1 for nic"],
+    ),
+    "DRANET: two NICs of one PCIe root": (
+        a_claim(a_request("nics", "nic", 2), constraints=[{"matchAttribute": ROOT}]),
+        [NICS, a_slice("n1", NIC, [a_device(f"eth{number}", _root=f"pci{number}") for number in range(4)])],
+        1,
+        [f"no {ROOT} has 2 devices for nics: 1 on 4 values", f"has no matchAttribute {ROOT}"],
+    ),
+    "DRANET: the attribute is of another domain": (
+        a_claim(a_request("r", "nic", expression=f"device.attributes['{NIC}'].rdma == 'true'")),
+        [NICS, a_slice("n1", NIC, [{"name": "eth0", "attributes": {"dra.net/rdma": {"string": "true"}}}])],
+        1,
+        [f'rdma is known by another domain: write device.attributes["{DRANET}"].rdma'],
+    ),
+    "GB200: a channel of the IMEX daemon is in use": (
+        a_claim(a_request("r", "channel")),
+        [
+            a_class("channel", "device.driver == 'compute-domain.nvidia.com'"),
+            a_slice("n1", "compute-domain.nvidia.com", [{"name": "channel-0"}]),
+            a_claim(a_request("r", "channel"), held=[("compute-domain.nvidia.com", "n1", "channel-0")]),
+        ],
+        1,
+        ["in use by claim ml/other of pod infer-0", "gets them if  claim ml/other of pod infer-0 is released"],
+    ),
+    "GB200: no driver publishes a channel for the node": (
+        a_claim(a_request("r", "channel")),
+        [a_class("channel", "device.driver == 'compute-domain.nvidia.com'"), a_slice("n2", GPU, GPUS)],
+        1,
+        ["no driver publishes a device for n1", "look whether the driver runs there"],
+    ),
+    "an autoscaler's empty node says that its pool has no slice": (
+        a_claim(a_request("r", "gpu")),
+        [WHOLE, a_slice("n1", GPU, GPUS, pool={"resourceSliceCount": 0})],
+        1,
+        ["its resourceSliceCount is 0, but it has 1 slice"],
+    ),
+    "a shared NIC has no bandwidth left": (
+        a_claim(a_request("r", "nic", capacity={"requests": {"bandwidth": "8G"}})),
+        [
+            NICS,
+            a_slice(
+                "n1",
+                NIC,
+                [{"name": "eth0", "allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "5G"}}}],
+            ),
+        ],
+        1,
+        ["would have to give 8G of bandwidth, and has 5G", "asks for no capacity"],
+    ),
+    "a GPU is tainted after an XID": (
+        a_claim(a_request("r", "gpu")),
+        [WHOLE, a_slice("n1", GPU, [{**GPUS[0], "taints": [XID]}])],
+        1,
+        ["has the taint nvidia.com/xid=79:NoSchedule", "gets them if  claim ml/train tolerates the taint"],
+    ),
+    "the class is misspelt": (
+        a_claim(a_request("r", "gpus")),
+        [WHOLE, a_slice("n1", GPU, GPUS)],
+        1,
+        ["could not retrieve device class gpus: not found", "write   deviceClassName: gpu"],
+    ),
+    "all devices are wanted while another node's pool is written": (
+        a_claim(a_request("r", "gpu", allocationMode="All")),
+        [WHOLE, a_slice("n1", GPU, GPUS), a_slice("n2", GPU, GPUS, pool={"resourceSliceCount": 2})],
+        4,
+        ["an error on n2 stops the pod on every node", "1 of 2 slices of generation 1"],
+    ),
+}
+
+
+@pytest.fixture
+def why(tmp_path: Path, capsys: Capsys) -> Callable[..., tuple[int, list[str]]]:
+    """Run `devicecore why` on objects, and return its status and the lines that it prints."""
+
+    def run(wanted: Sequence[Json], objects: Sequence[Json], *options: str) -> tuple[int, list[str]]:
+        nodes: list[Json] = [{"kind": "Node", "metadata": {"name": name}} for name in ("n1", "n2")]
+        used = {one["spec"].get("nodeName") for one in objects if one["kind"] == "ResourceSlice"}
+        nodes = [one for one in nodes if one["metadata"]["name"] == "n1" or one["metadata"]["name"] in used]
+        (tmp_path / "wanted.yaml").write_text("".join(f"---\n{json.dumps(one)}\n" for one in wanted))
+        (tmp_path / "objects.json").write_text(json.dumps({"kind": "List", "items": [*objects, *nodes]}))
+        status = main(["why", str(tmp_path / "wanted.yaml"), "--slices", str(tmp_path / "objects.json"), *options])
+        said, errors = capsys.readouterr()
+        assert errors == ""
+        return status, said.splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_the_first_ten_lines_say_what_to_change(situation: str, why: Callable[..., tuple[int, list[str]]]) -> None:
+    claim, objects, expected, texts = SITUATIONS[situation]
+    status, lines = why([claim], objects, *(["--node-name", "n1"] if "GB200: no" in situation else []))
+    shown = "\n".join(lines[:TEN])
+    assert status == expected, shown
+    assert [text for text in texts if text not in shown] == [], shown
+    assert len(lines) <= 24  # rows of a small terminal
+
+
+POD_SPEC = {"containers": [{"name": "c"}], "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "tmpl"}]}
+TEMPLATE = {
+    "apiVersion": "resource.k8s.io/v1beta1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "tmpl", "namespace": "ml"},
+    "spec": {"spec": {"devices": {"requests": [{"name": "r", "deviceClassName": "gpu"}]}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("title", "holder"),
+    [
+        ("pod ml/train", {"kind": "Pod", "spec": POD_SPEC}),
+        ("pod ml/train", {"kind": "Deployment", "spec": {"template": {"spec": POD_SPEC}}}),
+        ("pod ml/train", {"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": {"spec": POD_SPEC}}}}}),
+        ("claim ml/tmpl", {"kind": "ConfigMap"}),
+    ],
+)
+def test_templates_and_what_names_them_are_explained(
+    title: str, holder: Json, why: Callable[..., tuple[int, list[str]]]
+) -> None:
+    named = {**holder, "metadata": {"name": "train", "namespace": "ml"}}
+    status, lines = why([TEMPLATE, named], [WHOLE, a_slice("n1", GPU, GPUS)])
+    assert (status, lines[0]) == (0, f"{title} on n1: gets its devices")
+
+
+def test_objects_of_v1beta1_are_read_as_those_of_v1(why: Callable[..., tuple[int, list[str]]]) -> None:
+    """A device has its attributes below `basic`, and a request has what is below `exactly` in v1."""
+    old = a_slice("n1", GPU, [{"name": one["name"], "basic": {"attributes": one["attributes"]}} for one in GPUS])
+    claim = a_claim(a_request("r", "gpu"))
+    claim["spec"]["devices"]["requests"] = [{"name": "r", "deviceClassName": "gpu", "count": 2}]
+    claim["apiVersion"] = old["apiVersion"] = "resource.k8s.io/v1beta1"
+    assert why([claim], [WHOLE, old])[0] == 0
+
+
+def test_nodes_that_say_the_same_are_one_line(why: Callable[..., tuple[int, list[str]]]) -> None:
+    _, lines = why([a_claim(a_request("r", "gpu", 3))], [WHOLE, *(a_slice(f"n{one}", GPU, GPUS) for one in (1, 2))])
+    assert lines[-2:] == [
+        "The other nodes",
+        "  n2  claim ml/train, request r: 2 of 3 devices fit; there are only 2 on the node",
+    ]
+
+
+def test_the_named_release_alone_is_asked(why: Callable[..., tuple[int, list[str]]]) -> None:
+    claim, objects, _, _ = SITUATIONS["counters are over-committed after an upgrade"]
+    assert "Kubernetes 1.36.3 does not" in why([claim], objects, "--scheduler", "v1.36.5")[1][1]
+    assert "Kubernetes 1.37 does not" in why([claim], objects, "--scheduler", "1.37")[1][1]

@@ -1,0 +1,94 @@
+"""Whether `matchAttribute` constraints can be fulfilled at all, by counting devices of each value.
+
+Law: a shortage is never reported of claims that can be allocated. What it counts are upper bounds: devices that fit a
+request while nothing else is taken.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from attrs import frozen
+
+from devicecore.domain.allocation.model import Constraint, DeviceRequest, PoolDevice, Rule, UnallocatedClaim
+
+Usable = Callable[[DeviceRequest], Sequence[PoolDevice]]
+"""Returns the devices that fit a request while nothing else is taken."""
+
+
+@frozen
+class Shortage:
+    """Constraints that ask for the same, and that too few values of their attribute fulfil.
+
+    Attributes:
+        attribute: of the constraints.
+        wanted: how many values are needed: one for each constraint.
+        supply: how many constraints each value fulfils at most.
+        roles: for each request of the first constraint, how many devices each value has.
+    """
+
+    attribute: str
+    wanted: int
+    supply: Mapping[str, int]
+    roles: tuple[tuple[DeviceRequest, Mapping[str, int]], ...]
+
+    @property
+    def nearest(self) -> str:
+        """The value that has most of what one constraint wants, empty if no device has the attribute."""
+
+        def met(value: str) -> int:
+            return sum(min(have.get(value, 0), request.count) for request, have in self.roles)
+
+        return max(sorted({value for _, have in self.roles for value in have}), key=met, default="")
+
+
+def shortages(claim: UnallocatedClaim, usable: Usable) -> Iterator[Shortage]:
+    """Return the constraints of a claim that cannot be fulfilled whatever is chosen.
+
+    Constraints about alternatives, all devices, admin access or shared devices are left out.
+    """
+    devices: dict[DeviceRequest, Sequence[PoolDevice]] = {}
+    alike: dict[object, list[tuple[Constraint, list[DeviceRequest]]]] = defaultdict(list)
+    for constraint in claim.constraints:
+        requests = _requests_of(claim, constraint)
+        if constraint.rule is not Rule.MATCH or not requests:
+            continue
+        for request in requests:
+            if request not in devices:
+                devices[request] = usable(request)
+        if any(device.is_shared for request in requests for device in devices[request]):
+            continue
+        shape = sorted((sorted(map(id, devices[one])), one.count) for one in requests)
+        alike[constraint.attribute, str(shape)].append((constraint, requests))
+    for group in alike.values():
+        named = [request for _, requests in group for request in requests]
+        # Constraints that have a request in common may be fulfilled by one value.
+        kept = group if len(set(named)) == len(named) else group[:1]
+        attribute, requests = kept[0][0].attribute, kept[0][1]
+        roles = tuple((one, _count(attribute, devices[one])) for one in requests)
+        needed: dict[str, tuple[int, Mapping[str, int]]] = {}
+        for request, have in roles:
+            role = str(sorted(map(id, devices[request])))
+            needed[role] = (needed.get(role, (0, have))[0] + request.count, have)
+        values = {value for _, have in roles for value in have}
+        supply = {value: min(have.get(value, 0) // count for count, have in needed.values()) for value in values}
+        if sum(supply.values()) < len(kept):
+            yield Shortage(attribute, len(kept), supply, roles)
+
+
+def _requests_of(claim: UnallocatedClaim, constraint: Constraint) -> list[DeviceRequest]:
+    """Return the requests that a constraint is about. It is empty if one has alternatives or is not for a number."""
+    found: list[DeviceRequest] = []
+    for ways in claim.requests:
+        about = [one for one in ways if constraint.applies_to(one)]
+        if about and (len(ways) > 1 or about[0].wants_all or about[0].admin_access):
+            return []
+        found += about
+    return found
+
+
+def _count(attribute: str, devices: Sequence[PoolDevice]) -> Mapping[str, int]:
+    values = (one for device in devices if (one := device.attribute(attribute)) is not None)
+    # A text and a number that look alike are different values.
+    return Counter(
+        str(value) if kind == "string" else f"{value} ({kind})" for one in values for kind, value in one.elements
+    )
