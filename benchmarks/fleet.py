@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, field, frozen
-from devicecore_fleet.cluster.object_watch import KubeApiPods
+from devicecore_fleet.cluster.object_watch import KubeApiPods, node_of
 from devicecore_fleet.cluster.requests import KubeApiRequests
 
 from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiResource, RequestError
@@ -86,15 +86,15 @@ class Running:
     phases: Counter[str] = field(factory=Counter)
     changed: threading.Condition = field(factory=threading.Condition)
 
-    def wants(self, node: str) -> bool:
-        return node.startswith("bench-")
+    def wants(self, found: Any) -> bool:  # noqa: ANN401 - parsed JSON
+        return node_of(found).startswith("bench-")
 
-    def listed(self, pods: Sequence[Any]) -> None:
-        for pod in pods:
+    def listed(self, objects: Sequence[Any]) -> None:
+        for pod in objects:
             self.seen("ADDED", pod)
 
-    def seen(self, kind: str, pod: Any) -> None:  # noqa: ANN401 - parsed JSON
-        phase, name = (pod.get("status") or {}).get("phase"), pod["metadata"]["name"]
+    def seen(self, kind: str, found: Any) -> None:  # noqa: ANN401 - parsed JSON
+        phase, name = (found.get("status") or {}).get("phase"), found["metadata"]["name"]
         if kind != "DELETED" and phase in ("Running", "Failed") and name not in self.seen_at:
             with self.changed:
                 self.seen_at[name] = time.monotonic()

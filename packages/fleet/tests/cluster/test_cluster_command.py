@@ -175,7 +175,7 @@ def test_a_node_is_registered_renewed_and_not_made_again(server: LocalApiServer,
 
 @pytest.mark.parametrize(
     ("status", "lines"),
-    [(401, ["cannot write to the API server: unauthorized"]), (403, ["permission to 'get leases'"] * 2)],
+    [(401, ["cannot write to the API server: unauthorized"]), (403, ["permission to 'get leases'"])],
 )
 def test_what_every_request_meets_is_logged_at_most_once_a_minute(
     server: LocalApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, status: int, lines: list[str]
@@ -188,6 +188,7 @@ def test_what_every_request_meets_is_logged_at_most_once_a_minute(
             RegisteredNode(NodeDescription(name, {"cpu": "2"}), writer).tick()
             server.wait_for(lambda: sum(one.path.endswith(name) for one in server.requests) > 2)  # noqa: B023 - called now
             passed.append(40.0)
+        server.wait_for(lambda: caplog.records)  # a permission may be about to come, so only after ten seconds
     for line, one in zip(lines, caplog.records, strict=True):
         assert line in one.getMessage()
 

@@ -531,3 +531,49 @@ def test_after_a_kill_a_pod_keeps_its_devices_before_its_plugin_is_back(server: 
         assert again.held() == held
         again.run_until(is_shown(again, a="Running", ends="Succeeded"))
     again.engine.stop()
+
+
+def test_a_watch_that_is_refused_again_and_again_lists_anew(node: ClusterNode) -> None:
+    """A server, or what stands before it, may refuse the version that the watch asks for with any status."""
+
+    def asked() -> str:
+        return " ".join(one.verb for one in node.server.requests if one.verb in ("list", "watch"))
+
+    node.run_until(lambda: asked() == "list watch")
+    node.server.inject(Answer(405, {"message": "no"}), verb="watch", times=2)
+    node.server.cut_watches()  # this is the first failure
+    node.run_until(lambda: asked().endswith("list watch watch watch list watch"))
+    node.bind(a_pod("a"))
+    node.run_until(lambda: node.phases() == {"a": "Running"})
+
+
+@pytest.mark.parametrize(
+    ("part", "odd"),
+    [
+        ("spec", {"activeDeadlineSeconds": "soon"}),
+        ("spec", {"initContainers": [{"name": 1, "resources": []}]}),
+        ("metadata", {"annotations": ["a"]}),
+        ("metadata", {"deletionTimestamp": "9999-12-31T23:59:59-14:00", "deletionGracePeriodSeconds": "x"}),
+        ("status", {"startTime": "0001-01-01T00:00:00+14:00", "containerStatuses": [{"state": []}]}),
+    ],
+)
+def test_a_pod_that_cannot_be_understood_is_skipped_with_a_sentence(
+    node: ClusterNode, caplog: pytest.LogCaptureFixture, part: str, odd: Json
+) -> None:
+    """The first is in a list, the second in the watch. Other pods run."""
+    odd_pods = []
+    for name in ("listed", "watched"):
+        pod = {**a_pod(name), "status": {"phase": "Pending"}}
+        pod["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": "5", "namespace": "default"}
+        pod["spec"]["nodeName"] = "node-1"
+        pod[part] |= odd
+        odd_pods.append(pod)
+    listed, watched = odd_pods
+    node.pods.listed([listed])
+    node.watch._see("ADDED", watched)  # noqa: SLF001 - no server sends such a pod
+    for _ in range(3):
+        node.engine.poll()
+        node.engine.advance()
+    node.bind(a_pod("a"))
+    node.run_until(lambda: node.phases() == {"a": "Running"})
+    assert "Traceback" not in caplog.text

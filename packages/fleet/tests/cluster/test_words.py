@@ -277,6 +277,13 @@ def test_a_running_pod_that_is_refused_after_a_restart_runs_no_longer() -> None:
     assert (by_type["Ready"], by_type["PodScheduled"]) == (("False", "PodFailed"), ("True", None))
 
 
+def test_a_container_that_kubectl_debug_adds_could_not_be_run() -> None:
+    pod = new_pod("p", {})
+    pod["spec"]["ephemeralContainers"] = [{"name": "debugger", "image": "busybox", "targetContainerName": "main"}]
+    (shown,) = pod_status(pod, PodFacts("Running", NOW, started=NOW, has_sandbox=True))["ephemeralContainerStatuses"]
+    assert (shown["name"], shown["state"]["terminated"]["reason"]) == ("debugger", "ContainerCannotRun")
+
+
 # --- nodes, leases, events --------------------------------------------------------------------------------------------
 
 

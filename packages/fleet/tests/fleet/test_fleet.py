@@ -1,12 +1,15 @@
 """A fleet on the API server for tests: pods, faults, and what a restart keeps."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from devicecore_fleet.fleet import assembly
 from devicecore_fleet.fleet.metrics import FleetCollector
 from devicecore_tools.testing.api_server import LocalApiServer
 from tests.fleet.world import FILE, World
@@ -188,3 +191,51 @@ def test_a_node_forgets_claims_that_are_released_and_times_of_earlier_looks(worl
     times = fleet._due  # noqa: SLF001 - as above
     assert max(times) == (max(at for at, _ in times), "n-0")
     assert len(times) <= 4 * len(fleet.nodes)
+
+
+def test_a_node_that_the_controller_has_lost_is_ready_again_by_the_watch(world: World) -> None:
+    """The node lifecycle controller writes Unknown after an outage, also when the Lease is renewed already."""
+    world.start()
+    world.until(world.is_settled)
+    world.until(lambda: Counter(one.verb for one in world.server.requests)["watch"] == 2)
+
+    def lose(node: dict[str, Any]) -> None:
+        for one in node["status"]["conditions"]:
+            one |= {"status": "Unknown", "reason": "NodeStatusUnknown"}
+
+    def is_ready(name: str) -> bool:
+        conditions = world.server.get("Node", name)["status"]["conditions"]
+        return bool({one["type"]: one["status"] for one in conditions}["Ready"] == "True")
+
+    before = len(world.server.requests)
+    for name in ("n-0", "n-1"):
+        world.server.change("Node", name, lose)
+    world.until(lambda: is_ready("n-0") and is_ready("n-1"))
+    sent = Counter(f"{one.verb} {one.resource}" for one in world.server.requests[before:] if one.resource != "leases")
+    assert sent == {"patch nodes/status": 2}
+    world.fleet.command_now("n-0", ("partition",))
+    world.server.change("Node", "n-0", lose)
+    world.server.change("Node", "n-1", lose)
+    world.fleet.connections["n-1"].tick()
+    world.until(lambda: is_ready("n-1"))
+    assert not is_ready("n-0"), "a separated node learns nothing"
+    world.fleet.command_now("n-0", ("heal",))
+    world.until(lambda: is_ready("n-0"))
+
+
+def test_a_driver_reports_the_health_of_its_devices_again_and_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report counts for 30 seconds, and a real driver sends the next one before that."""
+    later = [0.0]
+    monkeypatch.setattr(assembly, "monotonic", lambda: time.monotonic() + later[0])
+    fleet = world.start()
+    world.until(world.is_settled)
+    world.give("a", "nic-0")
+    world.until(lambda: set(world.devices("a").values()) == {"Healthy"})
+    for _ in range(3):
+        later[0] += 20.0
+        fleet.step()
+    world.server.change("Pod", "a", lambda pod: pod["status"]["containerStatuses"].clear())  # it is written again
+    world.until(lambda: world.devices("a"))
+    assert set(world.devices("a").values()) == {"Healthy"}

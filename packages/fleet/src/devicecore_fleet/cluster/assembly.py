@@ -6,6 +6,7 @@ Law: this is loaded only if the options name an API server for more than the cou
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 from attrs import frozen
 from devicecore_tools.node.feed import Outside
@@ -20,7 +21,7 @@ from devicecore_fleet.cluster.pods import ClusterPods, NodePods
 from devicecore_fleet.cluster.registration import RegisteredNode, RegisteredNodes
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.topology import TopologyPublisher
-from devicecore_fleet.cluster.words.nodes import RENEW_SECONDS, NodeDescription
+from devicecore_fleet.cluster.words.nodes import RENEW_SECONDS, NodeDescription, machine_info
 from devicecore_fleet.cluster.writer import ApiWriter
 
 _REGISTERING = 2.0  # seconds to wait for the Node, so that what is published next finds it
@@ -74,7 +75,13 @@ def begin(
         return _beside(options, chosen, writer, wake, last_to_first)
     answered, host_ips = threading.Event(), addresses_of(new.address)
     description = NodeDescription(
-        options.name, new.capacity, labels=new.labels, taints=new.taints, host_ips=host_ips, adopts=new.adopts
+        options.name,
+        new.capacity,
+        labels=new.labels,
+        taints=new.taints,
+        host_ips=host_ips,
+        info={**machine_info(options.name), "bootID": _boot()},
+        adopts=new.adopts,
     )
 
     def changed() -> None:
@@ -104,6 +111,14 @@ def begin(
     if node.refusal is not None:
         raise NodeRefusedError(options.name, node.refusal)
     return InCluster(pods, node, topology if chosen.topology_objects else None, watches, last_to_first)
+
+
+def _boot() -> str:
+    """Return the number of the boot of this machine; empty if it is not known."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def _beside(

@@ -6,6 +6,7 @@ listed anew, never from a cache that may be older than what is known. An object 
 """
 
 import logging
+import math
 import random
 import threading
 import time
@@ -34,6 +35,12 @@ _NOT_UNDERSTOOD = (
     TypeError,
     ValueError,
 )  # wrong types, times out of range
+
+GRANT_SECONDS = 10.0
+"""Seconds for which a missing permission is no error: its role may have been made just now, or the server started."""
+
+NOT_UNDERSTOOD = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What an object raises in which a field has the wrong type, or a time or number that nothing can be done with."""
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +90,7 @@ class KubeApiWatch(HasLifecycle):
         self._lister = self._watched = ApiServer(access, SENTENCES)
         self._thread: SupervisedThread | None = None
         self._problem: RequestError | None = None
+        self._forbidden_since = math.inf
 
     @property
     def problem(self) -> str | None:
@@ -134,7 +142,8 @@ class KubeApiWatch(HasLifecycle):
                 if _is_lost(problem, failures):
                     version = ""
                 self._is_ill(problem)
-                failures, pause = failures + 1, problem.pause
+                # After 410 the server answers, so what it has is listed soon.
+                failures, pause = (0 if problem.kind == HTTPStatus.GONE else failures) + 1, problem.pause
             if failures:
                 delay = self._backoff.delay(failures, random.random())  # noqa: S311 - no secret
                 stopping.wait(max(delay, pause))
@@ -162,13 +171,15 @@ class KubeApiWatch(HasLifecycle):
     def _see(self, kind: str, found: Json) -> None:
         try:
             self._handler.seen(kind, found)
-        except _NOT_UNDERSTOOD as error:
-            metadata = found["metadata"]
-            place = foreign_text("/".join(filter(None, (metadata.get("namespace"), metadata["name"]))))
-            what = f"{type(error).__name__}: {foreign_text(str(error), 200)}"
-            _log.error("%s %s cannot be understood, and is skipped: %s", self._resource.plural, place, what)
+        except NOT_UNDERSTOOD as error:
+            skipped(self._resource.plural, found, error)
 
     def _is_ill(self, problem: RequestError) -> None:
+        is_forbidden, now = problem.kind == HTTPStatus.FORBIDDEN, time.monotonic()
+        self._forbidden_since = min(self._forbidden_since, now) if is_forbidden else math.inf
+        if is_forbidden and now - self._forbidden_since < GRANT_SECONDS:
+            _log.debug("the %s cannot be watched yet: %s", self._resource.plural, problem)
+            return
         if self._problem is None or self._problem.kind != problem.kind:
             if problem.kind == HTTPStatus.GONE:
                 text = "the versions of %s are no longer known, so they are listed again: %s"
@@ -179,6 +190,7 @@ class KubeApiWatch(HasLifecycle):
         self._problem = problem
 
     def _is_well(self) -> None:
+        self._forbidden_since = math.inf
         if self._problem is not None:
             self._problem = None
             _log.warning("the %s are watched again", self._resource.plural)
@@ -211,6 +223,14 @@ class KubeApiNodes(KubeApiWatch):
         if node:
             check_node_name(node)
         super().__init__(NODES, handler, access, selectors(f"metadata.name={node}" if node else "", label))
+
+
+def skipped(what: str, found: Json, error: Exception) -> None:
+    """Log that an object cannot be understood, as one sentence: it is the object's mistake."""
+    metadata = found["metadata"]
+    place = "/".join(str(one) for one in (metadata.get("namespace"), metadata.get("name")) if one)
+    why = f"{type(error).__name__}: {foreign_text(str(error), 200)}"
+    _log.error("%s %s cannot be understood, and is skipped: %s", what, foreign_text(place), why)
 
 
 def node_of(pod: Json) -> str:

@@ -25,9 +25,9 @@ from devicecore.adapters.kube_api.access import RequestError
 from devicecore.adapters.kube_api.requests import EVENTS, PODS
 from devicecore.adapters.manifests import Changes, ManifestError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
-from devicecore_fleet.cluster.object_watch import ObjectHandler, node_of
+from devicecore_fleet.cluster.object_watch import NOT_UNDERSTOOD, ObjectHandler, node_of, skipped
 from devicecore_fleet.cluster.predicates import NodeRoom, unsuited
-from devicecore_fleet.cluster.records import MIRROR, PodRecord, Step, reduced, uid_of
+from devicecore_fleet.cluster.records import MIRROR, PodRecord, Step, check_types, reduced, uid_of
 from devicecore_fleet.cluster.registration import RegisteredNode, utc_now
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.words import events as words_of_events
@@ -97,7 +97,10 @@ class ClusterPods(PodFeed, PodReporter):
                     record.is_gone = True
                     self._changed[uid] = None
             for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):  # as a kubelet does
-                self._take(pod)
+                try:
+                    self._take(pod)
+                except NOT_UNDERSTOOD as error:
+                    skipped("pods", pod, error)
             self._is_listed = True
         self._wake()
 
@@ -127,7 +130,11 @@ class ClusterPods(PodFeed, PodReporter):
         return self._is_listed
 
     def _take(self, pod: Json) -> None:
-        """Take a pod as the server has it, unless a newer version of it is known."""
+        """Take a pod as the server has it, unless a newer version of it is known.
+
+        Raises TypeError if a field has the wrong type.
+        """
+        check_types(pod)
         uid = uid_of(pod)
         record = self._records.get(uid)
         if MIRROR in (pod["metadata"].get("annotations") or {}):
@@ -241,7 +248,11 @@ class ClusterPods(PodFeed, PodReporter):
                 record = self._records.get(uid)
                 if record is not None:
                     before, problem = record.pod, record.problem
-                    step = self._take_step(uid, record, now)
+                    try:
+                        step = self._take_step(uid, record, now)
+                    except NOT_UNDERSTOOD as error:
+                        skipped("pods", record.object, error)
+                        continue
                     if step in (Step.RELEASE, Step.REPLACE) and (gone := before or record.pod) is not None:
                         removed.append(gone)
                     if step in (Step.RUN, Step.REPLACE) and record.pod is not None:

@@ -9,6 +9,7 @@ import math
 import re
 from datetime import UTC, datetime
 from enum import Enum
+from typing import get_args, get_origin
 
 from attrs import define, field
 from devicecore_tools.node.feed import PodReport
@@ -36,7 +37,7 @@ _COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: by itself, by SIGT
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(h|ms|m|s)", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy", "ports")
-_UNUSED = ("volumes", "affinity", "topologySpreadConstraints", "ephemeralContainers")
+_UNUSED = ("volumes", "affinity", "topologySpreadConstraints")
 
 
 class Step(Enum):
@@ -249,6 +250,48 @@ class PodRecord:
         )
 
 
+_TEXTS, _OBJECTS = dict[str, str], list[dict[str, object]]
+_TYPES: tuple[tuple[str, str, object], ...] = (
+    ("metadata", "annotations", _TEXTS),
+    ("metadata", "labels", _TEXTS),
+    ("metadata", "deletionTimestamp", str),
+    ("metadata", "deletionGracePeriodSeconds", int),
+    ("spec", "nodeName", str),
+    ("spec", "restartPolicy", str),
+    ("spec", "activeDeadlineSeconds", int),
+    ("spec", "containers", _OBJECTS),
+    ("spec", "initContainers", _OBJECTS),
+    ("spec", "ephemeralContainers", _OBJECTS),
+    ("spec", "affinity", dict),
+    ("spec", "nodeSelector", _TEXTS),
+    ("spec", "tolerations", _OBJECTS),
+    ("status", "phase", str),
+    ("status", "startTime", str),
+    ("status", "conditions", _OBJECTS),
+    ("status", "containerStatuses", _OBJECTS),
+)
+"""The fields of a pod that are used here, and what each must be if it is there."""
+
+
+def check_types(pod: Json) -> None:
+    """Raise TypeError if a field of a pod that is used here has another type than an API server lets it have."""
+    for part, name, kind in _TYPES:
+        found = (pod.get(part) or {}).get(name)
+        outer, inner = get_origin(kind) or kind, get_args(kind)
+        is_right = found is None or isinstance(found, outer)  # type: ignore[arg-type]  # a class, as the table says
+        if is_right and found and inner:
+            values = found.values() if isinstance(found, dict) else found
+            is_right = all(isinstance(one, get_origin(inner[-1]) or inner[-1]) for one in values)
+        if not is_right:
+            message = f"{part}.{name} has the wrong type"
+            raise TypeError(message)
+    for part in ("containers", "initContainers", "ephemeralContainers"):
+        for one in pod["spec"].get(part) or ():
+            if not isinstance(one.get("name"), str) or not isinstance(one.get("resources") or {}, dict):
+                message = f"spec.{part} has an item with another name or other resources than are possible"
+                raise TypeError(message)
+
+
 def uid_of(pod: Json) -> PodUid:
     """Return the UID of a pod."""
     return PodUid(str(pod["metadata"].get("uid") or ""))
@@ -268,12 +311,12 @@ def _time(state: Json, name: str) -> datetime | None:
 
 
 def _parsed(text: object) -> datetime | None:
-    """Return the time that a text says. Return None for another text."""
+    """Return the time in UTC that a text says. Return None for another text."""
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
+        return time if time is None else (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):  # of a time whose zone leads out of the calendar
         return None
-    return time.replace(tzinfo=UTC) if time and not time.tzinfo else time
 
 
 def seconds_of(text: object) -> float | None:
@@ -292,7 +335,7 @@ def reduced(pod: Json) -> Json:
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     if REQUIRED in affinity:
         spec["affinity"] = {"nodeAffinity": {REQUIRED: affinity[REQUIRED]}}
-    for part in ("containers", "initContainers"):
+    for part in ("containers", "initContainers", "ephemeralContainers"):
         if part in spec:
             spec[part] = [{key: one[key] for key in _CONTAINER_FIELDS if key in one} for one in spec[part] or []]
     return {**pod, "kind": "Pod", "apiVersion": "v1", "spec": spec}

@@ -23,6 +23,7 @@ from devicecore.adapters.kube_api import Backoff
 from devicecore.adapters.kube_api.access import RequestError
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
+from devicecore_fleet.cluster.object_watch import GRANT_SECONDS
 from devicecore_fleet.cluster.requests import KubeApiRequests
 
 Job = Callable[[KubeApiRequests], float | None]
@@ -67,6 +68,7 @@ class _Entry:
     is_running: bool = False
     is_replaced: bool = False  # while it runs
     problem: object = None
+    forbidden_since: float = math.inf
 
     @property
     def kind(self) -> object:
@@ -121,6 +123,7 @@ class ApiWriter(HasLifecycle, Writer):
         self._had = 0.0  # of the kind whose turn was last
         self._window = _Window(clock(), 0)
         self._said_slow = -math.inf
+        self._well_since = -math.inf
         self._order = itertools.count()
         self._outages = 0
         self._not_before = 0.0
@@ -223,7 +226,7 @@ class ApiWriter(HasLifecycle, Writer):
         turn.had += 1 / turn.share
         due, _, entry = heapq.heappop(turn.queue)
         if entry.kind != "event":
-            self._window.latest = max(self._window.latest, now - due)
+            self._window.latest = max(self._window.latest, now - max(due, self._well_since))
         return entry, None
 
     def _run(self, job: Job, requests: KubeApiRequests) -> tuple[float | None, Exception | None]:
@@ -241,7 +244,7 @@ class ApiWriter(HasLifecycle, Writer):
         if self._requests.answered > self._failed_at:
             self._is_well()
         if error is None:
-            entry.failures, entry.problem = 0, None
+            entry.failures, entry.problem, entry.forbidden_since = 0, None, math.inf
             if entry.is_replaced:
                 again = 0.0
             if again is None:
@@ -273,7 +276,10 @@ class ApiWriter(HasLifecycle, Writer):
             self._problem = str(error)
         else:
             kind = error.status, error.reason
-            if entry.problem != kind and entry.failures > 1:  # the first may be a permission that is about to come
+            is_forbidden = error.status == HTTPStatus.FORBIDDEN
+            entry.forbidden_since = min(entry.forbidden_since, now) if is_forbidden else math.inf
+            is_granted_soon = is_forbidden and now - entry.forbidden_since < GRANT_SECONDS
+            if entry.problem != kind and entry.failures > 1 and not is_granted_soon:
                 self._say(entry.key, error, now)
                 entry.problem = kind
             if error.status in _DENIED and entry.failures > 1:
@@ -312,4 +318,5 @@ class ApiWriter(HasLifecycle, Writer):
     def _is_well(self) -> None:
         if self._problem is not None:
             _log.warning("the API server is written to again")
+            self._well_since = self._clock()
         self._outages, self._not_before, self._problem = 0, 0.0, None

@@ -5,10 +5,10 @@ Law: everything that is started is stopped in the reverse order, even if a later
 
 import fcntl
 import os
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from time import monotonic
 
 from attrs import frozen
 from devicecore_tools.node.assembly import serve_metrics
@@ -111,7 +111,7 @@ def start(
     metrics = serve_metrics(settings.metrics_port, last_to_first, settings.metrics_host)
     saver = SaverThread()
     last_to_first.callback(saver.end)
-    shared = SharedParts(saver, Workers(WORKERS), Workers(WORKERS), time.monotonic, settings.root, metrics)
+    shared = SharedParts(saver, Workers(WORKERS), Workers(WORKERS), monotonic, settings.root, metrics)
     connections: dict[str, ServerConnection] = {}
     host_ips = addresses_of(settings.node_ip)
     stored = StoredSlices(lambda node: node in connections)

@@ -16,7 +16,7 @@ from devicecore_fleet.cluster.gate import NodeGate
 from devicecore_fleet.cluster.pods import ClusterPods
 from devicecore_fleet.cluster.registration import RegisteredNode
 from devicecore_fleet.cluster.topology import TopologyPublisher
-from devicecore_fleet.cluster.words.nodes import LABEL, NodeDescription
+from devicecore_fleet.cluster.words.nodes import LABEL, NodeDescription, machine_info
 from devicecore_fleet.cluster.words.patches import Json
 from devicecore_fleet.cluster.writer import Writer
 from devicecore_fleet.fleet.description import GroupDescription
@@ -142,7 +142,6 @@ def describe(
     name: str, group: GroupDescription, starts: int, host_ips: tuple[str, ...], *, taints: bool
 ) -> NodeDescription:
     """Return what the Node of a virtual node says after so many starts of the node."""
-    machine, boot = uuid5(NAMESPACE_DNS, name), uuid5(NAMESPACE_DNS, f"{name} {starts}")
     return NodeDescription(
         name,
         group.capacity,
@@ -151,9 +150,8 @@ def describe(
         taints=all_taints(group.taints, is_tainted=taints),
         info={
             "osImage": "devicecore fleet",
-            "machineID": machine.hex,
-            "systemUUID": str(machine),
-            "bootID": str(boot),
+            **machine_info(name),
+            "bootID": str(uuid5(NAMESPACE_DNS, f"{name} {starts}")),
             "architecture": group.labels.get(_ARCHITECTURE, "amd64"),
         },
     )

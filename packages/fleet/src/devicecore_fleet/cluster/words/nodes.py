@@ -6,6 +6,7 @@ What others have written, such as taints, labels and conditions, stays.
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from uuid import NAMESPACE_DNS, uuid5
 
 from attrs import field, frozen
 
@@ -81,6 +82,12 @@ class NodeDescription:
     def holder(self) -> str:
         """Who holds the Lease. A kubelet has the name of the node there, so it is told from us."""
         return f"devicecore/{self.name}"
+
+
+def machine_info(node: str) -> dict[str, str]:
+    """Return the numbers of a machine, in `nodeInfo`, of a node that is none: always the same for a name."""
+    machine = uuid5(NAMESPACE_DNS, node)
+    return {"machineID": machine.hex, "systemUUID": str(machine)}
 
 
 def node_object(node: NodeDescription, now: datetime) -> Json:

@@ -96,12 +96,14 @@ def pod_status(pod: Json, facts: PodFacts) -> Json:
     )
     sizes = {"limits": limits, "requests": requests}
     main, init = spec["containers"], spec.get("initContainers") or []
+    ephemeral = [_ephemeral(one) for one in spec.get("ephemeralContainers") or []]
     return status | {
         "allocatedResources": requests or None,
         "resources": {} if is_over else {name: size for name, size in sizes.items() if size},
         "conditions": _conditions(pod, facts),
         "containerStatuses": [_container(one, facts, has_init=bool(init)) for one in main],
         **({"initContainerStatuses": [_init_container(one, facts, one is init[0]) for one in init]} if init else {}),
+        **({"ephemeralContainerStatuses": ephemeral} if ephemeral else {}),
     }
 
 
@@ -232,6 +234,20 @@ def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  
     times = dict.fromkeys(("startedAt", "finishedAt"), written(facts.started))
     state = {"terminated": {"exitCode": 0, "reason": "Completed", **times}}
     return {**status, "ready": True, "started": False, "state": state}
+
+
+def _ephemeral(container: Json) -> Json:
+    """The status of a container that `kubectl debug` has added: it could not be run, so nobody waits for it."""
+    message = "no container runs on a node of devicecore"
+    return {
+        "name": container["name"],
+        "image": container.get("image", ""),
+        "imageID": "",
+        "lastState": {},
+        "ready": False,
+        "restartCount": 0,
+        "state": {"terminated": {"exitCode": 128, "reason": "ContainerCannotRun", "message": message}},
+    }
 
 
 def _sidecars(spec: Json) -> Iterator[str]:
