@@ -30,9 +30,9 @@ PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 def public() -> Mapping[str, frozenset[str]]:
     """The public names by module, as the list has them."""
     found: dict[str, frozenset[str]] = {}
-    for part in _LIST.read_text(encoding="utf-8").split("\n\n"):
-        module, *lines = part.splitlines()
-        found[module.removesuffix(":")] = frozenset(line.partition("(")[0].split(":")[0].split()[0] for line in lines)
+    for part in re.split(r"\n(?=\S)", _LIST.read_text(encoding="utf-8")):
+        module, _, names = part.partition(":")
+        found[module] = frozenset(names.replace(",", " ").split())
     return found
 
 

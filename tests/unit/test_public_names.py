@@ -1,7 +1,10 @@
-"""What is public: `tests/data/public_names.txt` lists each public name of the library and the tools with its signature.
+"""What is public.
+
+`tests/data/public_names.txt` has each public name of the library and the tools, on two pages, and the file
+`public_signatures.txt` beside it has their signatures.
 
 docs/reference/public.md says which modules are public. After a wanted change, `python -m tests.unit.test_public_names`
-writes the list anew.
+writes both anew.
 """
 
 import ast
@@ -14,6 +17,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import fill
 from types import GenericAlias, ModuleType, UnionType
 from typing import NewType, Protocol, TypeVar
 
@@ -26,6 +30,7 @@ from tests.guides import forbid_private_modules
 
 ROOT = Path(__file__).parent.parent.parent
 LIST = ROOT / "tests" / "data" / "public_names.txt"
+SIGNATURES = ROOT / "tests" / "data" / "public_signatures.txt"
 _ROOM = re.compile(r"\bdevicecore(?:_tools)?\.[a-z_.]+(?=[A-Z])|\bcollections\.abc\.|\btyping\.|\b_local\.|\'")
 _OPTIONAL = re.compile(r"\bOptional\[((?:[^][]|\[(?:[^][]|\[[^][]*\])*\])*)\]")  # before Python 3.14
 _RAISED = re.compile(r"^ +(\w+): ", re.MULTILINE)
@@ -71,6 +76,12 @@ def _defined_in(module: ModuleType) -> Iterator[str]:
 
 
 def public_names() -> str:
+    """The names of each module."""
+    paragraphs = (f"{module}: {', '.join(sorted(names))}" for module, names in public_modules().items())
+    return "\n".join(fill(one, 120, subsequent_indent="  ", break_on_hyphens=False) for one in paragraphs) + "\n"
+
+
+def public_signatures() -> str:
     """Each name with its signature, and each class with its public attributes, by module."""
     homes: dict[int, str] = {}
     lines = []
@@ -128,6 +139,7 @@ def raised_by(value: object) -> Iterator[str]:
 def test_the_public_names_are_those_of_the_list() -> None:
     """A change of the public interface is a decision: the list changes with it, and CHANGELOG.md says it."""
     assert public_names() == LIST.read_text(encoding="utf-8")
+    assert public_signatures() == SIGNATURES.read_text(encoding="utf-8")
 
 
 def test_every_error_that_a_public_function_raises_is_public() -> None:
@@ -185,3 +197,4 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 if __name__ == "__main__":
     LIST.write_text(public_names(), encoding="utf-8")
+    SIGNATURES.write_text(public_signatures(), encoding="utf-8")

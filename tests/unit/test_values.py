@@ -17,6 +17,7 @@ from devicecore import (
     DevicePlugin,
     DeviceSet,
     Health,
+    NodeState,
     NotReady,
     NumaNode,
     PluginOptions,
@@ -28,6 +29,7 @@ from devicecore import (
 from devicecore.domain import errors
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import ContainerNotFoundError, DeviceCoreError, InvalidLimitError, NoHealthyDevicesError
+from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import ExtendedClaim, Receipt, RequestMapping
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from tests.memory_manager import MemoryManager
@@ -227,3 +229,10 @@ def test_a_repr_escapes_what_others_wrote() -> None:
     strange = Allocation(ContainerKey(PodUid("p\x1b[31m"), "c\n"), GPU, {DeviceId("x"): ()}, Receipt(b""))
     assert repr(strange) == "<Allocation: 1 device of example.com/gpu, container c\\n of pod p\\x1b[31m>"
     assert repr(DeviceSet.of([DeviceId("a\nb")])) == "DeviceSet(a\\nb)"
+
+
+def test_a_device_that_no_plugin_lists_any_more_is_allocated_without_numa_nodes() -> None:
+    key, devices = ContainerKey(PodUid("u"), "main"), DeviceSet.of([DeviceId("gpu-0")])
+    state = NodeState(ledger=Ledger().reserve(key, GPU, devices)).confirm(key, GPU, Receipt(b""))
+    (allocation,) = state.ledger
+    assert allocation.numa_nodes == {"gpu-0": ()}

@@ -17,6 +17,8 @@ from devicecore.domain.json_size import MAX_BYTES, OBJECTS, STATE, size_problem
 from devicecore.domain.model import ResourceName
 from devicecore.system.files import DurableFile
 
+__all__ = ["CHECKPOINT_NAME", "FileStore", "JsonFileSink"]
+
 CHECKPOINT_NAME = "kubelet_internal_checkpoint"
 """What a kubelet calls its device manager's checkpoint."""
 

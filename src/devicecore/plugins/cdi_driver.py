@@ -30,6 +30,8 @@ from devicecore.system.files import DurableFile, read_file
 from devicecore.system.json_values import from_json, to_json
 from devicecore.system.locks import NamedLocks
 
+__all__ = ["AlreadyRunningError", "CdiDriver", "CdiKindError", "NotPreparedError"]
+
 CDI_DIRECTORY = "/var/run/cdi"
 """Where container runtimes look for CDI files that do not survive a reboot."""
 

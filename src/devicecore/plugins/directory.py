@@ -14,6 +14,8 @@ from devicecore.domain.text import foreign_text
 from devicecore.plugins.polling import PollingPlugin
 from devicecore.plugins.responses import environment_list, refuse_unknown
 
+__all__ = ["DirectoryPlugin"]
+
 logger: logging.Logger = logging.getLogger(__name__)
 
 

@@ -11,6 +11,16 @@ from devicecore.domain.container_options import ContainerAllocateResponse, Devic
 from devicecore.domain.errors import DeviceRefusedError
 from devicecore.domain.model import DeviceId, ResourceName
 
+__all__ = [
+    "cdi_names",
+    "device_nodes",
+    "environment_list",
+    "mounts",
+    "numbered_device_nodes",
+    "refuse_unknown",
+    "together",
+]
+
 _LAST_NUMBER = re.compile(r"[0-9]+\Z")
 
 

@@ -17,6 +17,8 @@ from devicecore.domain.model import Device, DeviceId, Health, NumaNode, Resource
 from devicecore.plugins.responses import environment_list, refuse_unknown
 from devicecore.ports.plugin import DevicePlugin
 
+__all__ = ["SimulatedPlugin", "simulated_devices"]
+
 RESOURCE_VARIABLE = "resourcename"
 """The environment variable that names the resource if the caller does not."""
 

@@ -13,6 +13,8 @@ from devicecore.domain.text import foreign_text
 from devicecore.plugins.cdi_driver import CDI_DIRECTORY, CdiDriver, NotPreparedError
 from devicecore.ports.claims import ClaimSource
 
+__all__ = ["SimulatedDriver"]
+
 PARAMETERS = {"apiVersion": "simulated.devicecore/v1", "kind": "DeviceConfig"}
 """What parameters for this driver begin with. They may have `env`, variables that containers get with a device."""
 

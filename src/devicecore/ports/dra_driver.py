@@ -10,6 +10,8 @@ from devicecore.domain.checks import check_adapter, checked, expected
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
 from devicecore.domain.dra.model import ClaimRef, ClaimUid, DriverName
 
+__all__ = ["DraDriver", "prepared"]
+
 Result = TypeVar("Result", PrepareResult, UnprepareResult)
 
 

@@ -11,6 +11,8 @@ from devicecore.domain.checks import checked, expected, tuple_of
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.model import Device, DeviceId, PluginOptions, ResourceName
 
+__all__ = ["DevicePlugin"]
+
 _DERIVED = {
     (pre_start, preferred): PluginOptions(pre_start, preferred)
     for pre_start in (False, True)

@@ -31,6 +31,35 @@ from devicecore.ports.sink import NodeStatusSink
 from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import Listener, PluginTransport
 
+__all__ = [
+    "DISK_FULL",
+    "Answer",
+    "AnswersForeign",
+    "AnswersLate",
+    "AnswersNothing",
+    "AnswersRepeated",
+    "AnswersShort",
+    "AnswersTooLong",
+    "Call",
+    "Delayed",
+    "DeliveredTwice",
+    "Fails",
+    "FailsAfterwards",
+    "Fault",
+    "FaultyPlugin",
+    "FaultySink",
+    "FaultyStore",
+    "FaultyTransport",
+    "Gate",
+    "Loses",
+    "ManualClock",
+    "Meanwhile",
+    "NeverAnswers",
+    "Script",
+    "TakesTime",
+    "Tears",
+]
+
 ALLOCATE = "Allocate"
 GET_PREFERRED_ALLOCATION = "GetPreferredAllocation"
 PRE_START_CONTAINER = "PreStartContainer"

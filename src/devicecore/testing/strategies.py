@@ -35,6 +35,19 @@ from devicecore.domain.selection import AskPlugin, ResourceRequest
 from devicecore.domain.topology import NumaMask, Policy, Scope, Topology, TopologyHint
 from devicecore.system.extras import needs_extra
 
+__all__ = [
+    "admit",
+    "choices",
+    "device_ids",
+    "devices",
+    "ledgers",
+    "node_states",
+    "numa_nodes",
+    "plugin_events",
+    "pods",
+    "topologies",
+]
+
 with needs_extra("testing"):
     from hypothesis import strategies as st
 

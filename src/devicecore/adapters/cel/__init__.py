@@ -23,6 +23,8 @@ from devicecore.domain.allocation import Features, PoolDevice, SelectorError
 from devicecore.domain.allocation.model import Attribute
 from devicecore.domain.text import foreign_text
 
+__all__ = ["CelSelectors"]
+
 MAX_EXPRESSION = 10 * 1024
 """Characters of an expression, as in the API."""
 

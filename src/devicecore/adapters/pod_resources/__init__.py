@@ -4,8 +4,6 @@
 """
 
 from devicecore.adapters.pod_resources.api import (
-    SERVICE_V1,
-    SERVICE_V1ALPHA1,
     Snapshot,
     allocatable_resources,
     get_pod,
@@ -13,13 +11,9 @@ from devicecore.adapters.pod_resources.api import (
     list_pods_v1alpha1,
 )
 from devicecore.adapters.pod_resources.client import PodResourcesClient, PodResourcesError
-from devicecore.adapters.pod_resources.server import BURST, REQUESTS_PER_SECOND, PodResourcesServer
+from devicecore.adapters.pod_resources.server import PodResourcesServer
 
 __all__ = [
-    "BURST",
-    "REQUESTS_PER_SECOND",
-    "SERVICE_V1",
-    "SERVICE_V1ALPHA1",
     "PodResourcesClient",
     "PodResourcesError",
     "PodResourcesServer",

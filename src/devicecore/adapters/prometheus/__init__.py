@@ -30,6 +30,8 @@ from devicecore.adapters.prometheus.server import CannotListenError, MetricsServ
 if TYPE_CHECKING:
     from devicecore.domain.dra.claims import ClaimCache
 
+__all__ = ["PrometheusMetrics"]
+
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """The upper bounds, in seconds, by which a kubelet sorts Allocate calls (Go: `prometheus.DefBuckets`)."""
 

@@ -22,6 +22,8 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from devicecore.domain.errors import SetUpError
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 
+__all__ = ["CannotListenError", "MetricsServer"]
+
 MAX_CONNECTIONS = 16
 """Connections to the metrics server at once. One more is closed unanswered."""
 

@@ -14,6 +14,8 @@ from devicecore.domain.dra.model import AllocatedDevice, ClaimKey, ClaimUid, Dri
 from devicecore.ports.claims import ClaimSource
 from devicecore.testing.contracts.expect import Suite, expect, expect_error
 
+__all__ = ["CLAIM_SOURCE", "ClaimSourceHarness", "MakeClaimSource"]
+
 ALLOCATED_CLAIM = ResourceClaim(
     ClaimKey("default", "claim"),
     ClaimUid("uid-1"),

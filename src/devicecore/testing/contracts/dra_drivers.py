@@ -25,6 +25,8 @@ from devicecore.ports.dra_driver import DraDriver
 from devicecore.ports.drivers import DriverTransport
 from devicecore.testing.contracts.expect import EVENT_TIMEOUT, Suite, expect, expect_error, expect_in
 
+__all__ = ["DRIVER_TRANSPORT", "DriverConnection", "DriverTransportHarness", "MakeDriverTransport"]
+
 GPU_DRIVER = DriverName("gpu.example.com")
 NIC_DRIVER = DriverName("nic.example.com")
 CLAIMS_ASKED = (

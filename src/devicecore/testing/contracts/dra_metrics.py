@@ -9,6 +9,8 @@ from typing import Protocol
 from devicecore.ports.dra_metrics import DraMetrics
 from devicecore.testing.contracts.expect import Suite, expect
 
+__all__ = ["DRA_METRICS", "DraMetricsHarness", "MakeDraMetrics"]
+
 
 class DraMetricsHarness(Protocol):
     """A `DraMetrics` adapter, and what it has counted."""

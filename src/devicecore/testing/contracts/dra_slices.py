@@ -12,6 +12,8 @@ from devicecore.ports.slices import ResourceSlices
 from devicecore.testing.contracts.dra_drivers import GPU_DRIVER, NIC_DRIVER
 from devicecore.testing.contracts.expect import Suite, expect
 
+__all__ = ["RESOURCE_SLICES", "MakeSlices", "SlicesHarness"]
+
 
 class SlicesHarness(Protocol):
     """ResourceSlices, and what other programs see of them."""
