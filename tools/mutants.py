@@ -37,7 +37,8 @@ PARTS = ("domain", "runtime", "manager", "dra_manager")
 LEFT_OUT = "allocation"
 TESTS = ("tests/unit", "tests/property", "tests/contract", "tests/simulation", "tests/system", "tests/plugins")
 NO_TESTS = ("tests/contract/test_lifecycle.py", "tests/unit/test_public_names.py")
-HANGS = 20.0  # seconds and times of its usual duration after which a test counts as hanging
+HANGS = 8.0  # seconds and times of its usual duration after which a test counts as hanging
+_SPECIFIC = 30  # tests that come first
 
 _FORKS = get_context("fork")
 
@@ -246,6 +247,8 @@ class Runner:
         by_line = reached.tests.get(mutant.file, {})
         breadth = Counter(test for tests in reached.tests.values() for of_line in tests.values() for test in of_line)
         tests = sorted(by_line.get(str(mutant.line), ()), key=lambda test: (breadth[test], reached.seconds[test]))
+        # First those that reach little else, then those that reach most in their time.
+        tests[_SPECIFIC:] = sorted(tests[_SPECIFIC:], key=lambda test: reached.seconds[test] / breadth[test])
         if not tests:
             return "unreached"
         results, send = _FORKS.Pipe(duplex=False)

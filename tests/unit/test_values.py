@@ -24,6 +24,7 @@ from devicecore import (
     Pod,
     PodUid,
     Refused,
+    pod_of,
     resource_name,
 )
 from devicecore.domain import errors
@@ -229,6 +230,24 @@ def test_a_repr_escapes_what_others_wrote() -> None:
     strange = Allocation(ContainerKey(PodUid("p\x1b[31m"), "c\n"), GPU, {DeviceId("x"): ()}, Receipt(b""))
     assert repr(strange) == "<Allocation: 1 device of example.com/gpu, container c\\n of pod p\\x1b[31m>"
     assert repr(DeviceSet.of([DeviceId("a\nb")])) == "DeviceSet(a\\nb)"
+
+
+def test_device_lists_are_equal_if_all_their_devices_are() -> None:
+    devices = simulated_devices("gpu", 2)
+    one, sick = DeviceList.of(devices), [evolve(device, health=Health.UNHEALTHY) for device in devices]
+    assert one == DeviceList.of(devices) == tuple(devices)
+    assert one != DeviceList.of(sick)
+    assert one != DeviceList.of(simulated_devices("nic", 2))
+    assert one != tuple(sick)
+
+
+def test_a_pod_keeps_the_requests_that_a_claim_may_serve() -> None:
+    """Names without a slash are the node's own resources, and a request like its limit says nothing more."""
+    resources = {"limits": {GPU: "1"}, "requests": {"cpu": "2", GPU: "1", "example.com/nic": "3"}}
+    container = {"name": "main", "resources": resources}
+    pod = pod_of({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [container]}})
+    assert pod.containers[0].requests == {"example.com/nic": 3}
+    assert pod.containers[0].limits == {GPU: 1}
 
 
 def test_a_device_that_no_plugin_lists_any_more_is_allocated_without_numa_nodes() -> None:
