@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import random
+import resource
 import sys
 import time
 from collections import Counter
@@ -37,7 +38,8 @@ PARTS = ("domain", "runtime", "manager", "dra_manager")
 LEFT_OUT = "allocation"
 TESTS = ("tests/unit", "tests/property", "tests/contract", "tests/simulation", "tests/system", "tests/plugins")
 NO_TESTS = ("tests/contract/test_lifecycle.py", "tests/unit/test_public_names.py")
-HANGS = 8.0  # seconds and times of its usual duration after which a test counts as hanging
+HANGS = 15.0  # seconds and times of its usual duration after which a test counts as hanging
+MEMORY = 1_000_000_000  # bytes that a mutant may take beyond those of the process that it is a fork of
 _SPECIFIC = 30  # tests that come first
 
 _FORKS = get_context("fork")
@@ -303,6 +305,8 @@ def _prepare(session: pytest.Session) -> _Failures:
 
 def _run_tests(session: pytest.Session, mutant: Mutant, tests: Sequence[int], results: Connection) -> None:
     failures = _prepare(session)
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (limit := pages * resource.getpagesize() + MEMORY, limit))
     try:
         mutate(mutant)
     except (ValueError, SyntaxError) as error:
