@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint mypy types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos cards peers oracle clean FORCE
+.PHONY: help test quick lint mypy types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos mutants cards peers oracle clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -102,6 +102,12 @@ judge: $(VENV)/.dev ## claims: compare an exhaustive search with our allocation 
 
 SEEDS ?= 0-119
 STEPS ?= 1000
+
+MUTANTS ?= 300
+SEED ?= 41
+
+mutants: $(VENV)/.dev ## MUTANTS (300) random changes of the core, by SEED (41), and those that no test notices; half an hour
+	@$(BIN)/python -m tools.mutants --count $(MUTANTS) --seed $(SEED)
 
 simulate: $(VENV)/.dev ## a node from a seed, 120,000 steps of SEEDS (0-119) and STEPS (1000): two or three minutes
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --steps $(STEPS)
