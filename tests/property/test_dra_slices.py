@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import pytest
+from attrs import evolve
 from devicecore_tools.testing.api_server.causes import Field
 from devicecore_tools.testing.api_server.slice_rules import slice_causes
 from hypothesis import example, given
@@ -143,6 +144,18 @@ def test_a_change_of_the_devices_gets_a_higher_generation_in_all_slices() -> Non
     server = Server()
     server.bring(pool_of(300))
     server.bring(pool_of(300, first=1))
+    assert {one.generation for one in server.slices.values()} == {2}
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_slice_that_says_another_number_of_slices_is_not_shown(count: int) -> None:
+    """A scheduler sees no device of a pool that has another number of slices than they say."""
+    server = Server()
+    server.bring(pool_of(300))
+    first = min(server.slices)
+    server.slices[first] = evolve(server.slices[first], count=count)
+    assert server.bring(pool_of(300))
+    assert server.visible() == shown(pool_of(300))
     assert {one.generation for one in server.slices.values()} == {2}
 
 

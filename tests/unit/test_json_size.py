@@ -125,3 +125,14 @@ def test_a_store_writes_nothing_that_cannot_be_read_again(tmp_path: Path) -> Non
     with pytest.raises(StoreError, match="it could not be read again: expected at most"):
         store.save(b'{"Data":[' + b'"d",' * STATE.max_values + b'"d"]}')
     assert store.load() == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("character", "most"), [(b"a", 420_000_000 // 6), (b"\\u0100", 420_000_000 // 11), (b"\\ud83d", 420_000_000 // 21)]
+)
+def test_the_widest_character_decides_how_long_a_text_may_be(character: bytes, most: int) -> None:
+    """Python keeps 1, 2 or 4 bytes for each character of a text, and five copies of a file of state are made."""
+    most = min(most, MAX_BYTES)
+    text = character + b" " * (most - len(character))
+    assert size_problem(text) == ""
+    assert size_problem(text + b" ") != ""
