@@ -308,7 +308,17 @@ def _width(hint: TopologyHint) -> tuple[int, int]:
 providers_hints = st.lists(provider_hints(nodes=4), max_size=3)
 
 
+def hinted(*masks: set[int], preferred: bool = False) -> Hints:
+    """The hints of a provider for one resource."""
+    return {"r": tuple(TopologyHint(NumaMask.of(map(NumaNode, mask)), preferred) for mask in masks)}
+
+
+TWO_NODES = Topology(map(NumaNode, (0, 1)), Policy.BEST_EFFORT)
+
+
 @given(topologies(max_nodes=4), providers_hints)
+@example(TWO_NODES, [hinted({0}, preferred=True), hinted({1}, preferred=True)])
+@example(TWO_NODES, [hinted({0}, {0, 1}), hinted({0, 1})])
 def test_merging_equals_the_kubelets_fold(topology: Topology, providers: list[Hints]) -> None:
     """Looking for the best by rank finds what the kubelet finds by comparing pair after pair."""
     merged, admitted = merge(topology, providers)

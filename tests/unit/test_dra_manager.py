@@ -757,6 +757,24 @@ def test_a_deletion_of_slices_that_fails_after_a_restart_delays_nothing(node: No
     assert manager.drivers.due(node.now) == (None,)
 
 
+def test_a_deletion_of_slices_that_fails_is_not_tried_again_if_the_driver_is_back(node: Node) -> None:
+    class Late(MemorySlices):
+        def delete(self, driver: DriverName | None) -> None:
+            if driver is not None:
+                instance.connect()
+                raise errors.SliceError("the API server is away")
+
+    node.slices = Late()
+    manager = node.manager()
+    manager.tick()
+    instance = node.transport.register(Driver())
+    instance.disconnect()
+    node.now += 30
+    assert set(manager.wipe_slices()) == {GPU}
+    assert manager.drivers.is_connected(GPU)
+    assert manager.drivers.wipes == {}
+
+
 def test_a_deletion_of_slices_that_fails_is_tried_again_for_ever(node: Node) -> None:
     """A kubelet gives up after nine tries."""
 

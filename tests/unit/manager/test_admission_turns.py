@@ -1,14 +1,21 @@
 import threading
+from collections.abc import Callable
 
-from devicecore import NodeState, NumaNode, PodUid
+import pytest
+
+from devicecore import Container, DeviceManager, NodeState, NumaNode, Pod, PodUid
+from devicecore.adapters.memory import MemoryPods
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import ContainerKey, DeviceId, ResourceName
+from devicecore.manager.active_pods import ActivePods
 from devicecore.manager.turns import AdmissionTurns, Affinity
 from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.observers import Observers
 from devicecore.runtime.open_call import OpenCall
 from devicecore.runtime.run import Run
 from devicecore.runtime.turns import Turn
+from tests.memory_manager import MemoryManager
 
 A, B = PodUid("a"), PodUid("b")
 GPU = ResourceName("example.com/gpu")
@@ -90,3 +97,30 @@ def test_an_affinity_is_chosen_without_the_lock_and_written_under_it() -> None:
 
     turns._affinities = Guarded()  # noqa: SLF001 - as above
     assert turns.affinity(A, choose, anew=False) == [0]
+
+
+@pytest.mark.parametrize(
+    "call", [DeviceManager.tick, DeviceManager.update_allocated_devices, lambda one: one.evict([])]
+)
+def test_a_call_that_frees_devices_ends_abandoned_admissions(call: Callable[[DeviceManager], object]) -> None:
+    with MemoryManager() as manager:
+        turns = manager._turns  # noqa: SLF001 - only an interrupt abandons an admission
+        thread = threading.Thread(target=abandon, args=(turns,))
+        thread.start()
+        thread.join()
+        call(manager)
+        assert turns.admitting() == set()
+
+
+def test_a_container_has_run_if_it_or_a_later_one_runs() -> None:
+    """An earlier one says nothing, because it may be one that does not end."""
+    first, second, main = (Container(name) for name in ("first", "second", "main"))
+    pod = Pod(A, init_containers=(first, second), containers=(main,))
+    found = {}
+    for running in (first, second, main):
+        source = MemoryPods(ready=False, running={pod.key(running)})
+        state = CurrentState(NodeState())
+        pods = ActivePods(source, state, AdmissionTurns(state), Observers(()))
+        pods.begin()
+        found[running.name] = [one.name for one in pod.in_start_order if pods.is_already_running(pod, one)]
+    assert found == {"first": ["first"], "second": ["first", "second"], "main": ["first", "second", "main"]}
