@@ -30,6 +30,7 @@ from typing import Any
 import coverage
 import pytest
 from attrs import asdict, define, frozen
+from hypothesis import Phase, settings
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "devicecore"
@@ -248,7 +249,9 @@ class Runner:
         """Run the tests that reach a mutant until one fails. Return what became of it."""
         by_line = reached.tests.get(mutant.file, {})
         breadth = Counter(test for tests in reached.tests.values() for of_line in tests.values() for test in of_line)
-        tests = sorted(by_line.get(str(mutant.line), ()), key=lambda test: (breadth[test], reached.seconds[test]))
+        # In a fork, and in a thread that is not Python's, lines are reached that nobody sees: then the file counts.
+        near = by_line.get(str(mutant.line)) or {test for tests in by_line.values() for test in tests}
+        tests = sorted(near, key=lambda test: (breadth[test], reached.seconds[test]))
         # First those that reach little else, then those that reach most in their time.
         tests[_SPECIFIC:] = sorted(tests[_SPECIFIC:], key=lambda test: reached.seconds[test] / breadth[test])
         if not tests:
@@ -297,6 +300,9 @@ def _prepare(session: pytest.Session) -> _Failures:
     capture.start_global_capturing()
     failures = _Failures()
     plugins.register(failures)
+    phases = (Phase.explicit, Phase.generate)  # whatever fails need not be made small
+    settings.register_profile("mutants", settings.get_profile(settings.get_current_profile_name()), phases=phases)
+    settings.load_profile("mutants")
     factory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001 - as tests/workers.py does
     factory._basetemp = factory.getbasetemp() / f"fork{os.getpid()}"  # noqa: SLF001 - as above
     factory._basetemp.mkdir()  # noqa: SLF001 - as above
