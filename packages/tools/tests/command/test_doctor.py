@@ -13,8 +13,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from devicecore_tools.command.main import main
+from devicecore_tools.command.node_report import lines_of
 from devicecore_tools.doctor.checks import CHECKS
+from devicecore_tools.doctor.findings import Evidence, NodeFinding
 from devicecore_tools.doctor.look import Source
+from devicecore_tools.doctor.precedence import OwnerState
+from devicecore_tools.doctor.report import DeviceRow, NodeReport
 from prometheus_client.parser import text_string_to_metric_families
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
@@ -49,24 +53,77 @@ def doctor(*arguments: str) -> int:
 
 
 def test_a_sound_file_has_no_findings_and_no_free_device(file: Path, capsys: Capsys) -> None:
-    assert doctor("--checkpoint", str(file)) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["checkpoint", str(file)] in lines
-    assert ["pods", "not", "read:", "add", "--pods", "or", "--kubeconfig"] in lines
-    assert [GPU, "gpu-0", "0", "unknown", "u-1", "main", "checkpoint", "unknown"] in lines
-    assert [GPU, "gpu-1", "unknown", "unknown", "unknown", "checkpoint", "unknown"] in lines
-    said = [line for line in lines[lines.index(["none"]) + 1 :] if line]
-    assert " ".join(said[0]).startswith("not ruled out: a device of a plugin that belongs to a ResourceClaim too")
+    assert doctor("--checkpoint", str(file)) == 3
+    printed = capsys.readouterr().out.splitlines()
+    verdict = (
+        "this node: nothing wrong in what was seen, which is not all; 1 pod holds 1 device, 0 free, 1 with unknown"
+    )
+    assert printed[0].startswith(verdict)
+    assert printed[2].startswith("not ruled out: a device of a plugin that belongs to a ResourceClaim too")
+    lines = [line.split() for line in printed]
+    assert ["read:", "checkpoint", f"({file.parent})"] in lines
+    assert "  not read: pods: add --pods or --kubeconfig" in printed
+    assert [GPU, "gpu-0", "0", "unknown", "u-1", "main", "unknown", "checkpoint"] in lines
+    assert [GPU, "gpu-1", "unknown", "unknown", "unknown", "unknown", "checkpoint"] in lines
 
 
 def test_a_finding_is_printed_with_all_that_belongs_to_it(file: Path, capsys: Capsys) -> None:
     file.write_bytes(SHARED)
     assert doctor("--checkpoint", str(file)) == 1
-    (text,) = re.findall(r"^Findings\n\n(.*)", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
+    verdict, _, text = capsys.readouterr().out.partition("\n\n")
+    assert verdict.startswith("this node: 1 finding: a device belongs to two containers that cannot share it")
     assert text.startswith(f"1. 1 device of {GPU} (gpu-0) belongs to container 'main' of pod 'u-1' and to container")
-    for part in ("   evidence: checkpoint: ", "   next:     ", "   confirm:  ", "   see:      https://"):
+    for part in (
+        "   evidence: checkpoint: ",
+        "   next:     ",
+        "   do:       ",
+        "   confirm:  ",
+        "   see:      https://",
+    ):
         assert f"\n{part}" in text
-    assert max(map(len, text.splitlines())) <= 120
+
+
+def large_report(findings: int) -> NodeReport:
+    """300 pods with 3 devices each, 1,100 free devices, and some findings."""
+    held = [
+        DeviceRow(
+            GPU, f"gpu-{one}", (0,), "Healthy", f"default/pod-{one // 3}", "", "main", (Source.PODS,), OwnerState.LIVE
+        )
+        for one in range(900)
+    ]
+    free = [
+        DeviceRow(GPU, f"gpu-{one}", (0,), "Healthy", "free", "", "", (Source.CHECKPOINT,), OwnerState.LIVE)
+        for one in range(900, 2_000)
+    ]
+    check = CHECKS[0]
+    texts = check.code, check.title, "The sentence " * 20, (Evidence(Source.PODS, "said " * 40),)
+    found = [
+        NodeFinding(
+            *texts, check.next, check.confirm, check.issue, GPU, do=check.do, number=one + 1, brief=f"{one} brief"
+        )
+        for one in range(findings)
+    ]
+    return NodeReport("node-1", (), (*held, *free), tuple(found), is_enough=True)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("findings", [1, 30])
+def test_the_verdict_and_all_findings_are_on_the_first_screen(findings: int, width: int) -> None:
+    lines = list(lines_of(large_report(findings), width))
+    assert lines[0].startswith("node-1: ")
+    shown = " ".join(lines[:40])
+    assert all(f"{one} brief" in shown for one in range(findings))
+    assert "300 pods hold 900 devices, 1,100 free" in " ".join(line.strip() for line in lines[:4])
+    assert max(len(line) for line in lines if "https://" not in line) <= width
+
+
+def test_a_page_never_replaces_what_is_read(file: Path, tmp_path: Path, capsys: Capsys) -> None:
+    (node := tmp_path / "node.json").write_text("{}")
+    (link := tmp_path / "link.html").symlink_to(file)
+    for target in (file, link, node):
+        assert doctor("--checkpoint", str(file), "--node", str(node), "--html", str(target)) == 2
+        assert "is read, and would be replaced" in capsys.readouterr().err
+    assert (file.read_bytes(), node.read_text()) == (SOUND, "{}")
 
 
 def test_json_has_sources_devices_and_findings(file: Path, capsys: Capsys) -> None:
@@ -96,7 +153,7 @@ def test_json_has_sources_devices_and_findings(file: Path, capsys: Capsys) -> No
 def test_metrics_are_read_by_prometheus(tmp_path: Path, resource: str, capsys: Capsys) -> None:
     file = tmp_path / "file"
     file.write_bytes(encode(CheckpointData(None, {resource: ("gpu-0",)})))
-    assert doctor("--checkpoint", str(file), "--metrics") == 0
+    assert doctor("--checkpoint", str(file), "--metrics") == 3
     families = {one.name: one for one in text_string_to_metric_families(capsys.readouterr().out)}
     assert {one.type for one in families.values()} == {"gauge"}
     assert all(one.documentation for one in families.values())
@@ -122,8 +179,8 @@ def test_page_and_picture_are_written_besides_what_is_printed(file: Path, tmp_pa
 def test_nothing_to_read_is_status_2_with_a_sentence(tmp_path: Path, capsys: Capsys) -> None:
     assert doctor("--root", str(tmp_path)) == 2
     printed = capsys.readouterr()
-    assert "not read: there is no directory" in printed.out
-    assert printed.err.startswith("devicecore doctor: not enough input: ")
+    assert "not read: checkpoint: there is no directory" in printed.out
+    assert printed.err.startswith("devicecore doctor: no device is seen: ")
 
 
 @pytest.mark.parametrize(
@@ -179,17 +236,17 @@ def test_a_named_file_that_is_unreadable_is_status_2(file: Path, tmp_path: Path,
 
 def test_a_root_that_cannot_be_looked_at_hides_no_other_source(file: Path, tmp_path: Path, capsys: Capsys) -> None:
     """As a directory of another user; a name that is too long is refused to every user."""
-    assert doctor("--root", str(tmp_path / ("x" * 300)), "--checkpoint", str(file)) == 0
+    assert doctor("--root", str(tmp_path / ("x" * 300)), "--checkpoint", str(file)) == 3
     output = capsys.readouterr().out
-    assert "sockets         not read: File name too long" in output
-    assert f"checkpoint      {file}" in output
+    assert "  not read: sockets: File name too long" in output
+    assert f"  read: checkpoint ({file.parent})" in output
 
 
 def test_an_api_server_that_cannot_be_used_is_a_sentence(file: Path, tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "config").write_text("")
     arguments = ("--checkpoint", str(file), "--kubeconfig", str(tmp_path / "config"), "--node-name")
-    assert doctor(*arguments, "n1") == 0
-    assert "not read: " in next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  pods"))
+    assert doctor(*arguments, "n1") == 3
+    assert "\n  not read: pods: " in capsys.readouterr().out
     assert doctor(*arguments, "../x") == 2
 
 
@@ -203,7 +260,7 @@ def test_no_recorded_checkpoint_is_too_much(tmp_path: Path, capsys: Capsys) -> N
         file.write_bytes(base64.b64decode(record["file_b64"]))
         status = doctor("--checkpoint", str(file), "--html", str(page), "--svg", str(picture))
         printed = capsys.readouterr()
-        assert (status in {0, 1}, printed.err) == (True, ""), record["id"]
+        assert (status in {0, 1, 3}, printed.err) == (True, ""), record["id"]
         assert page.read_text(encoding="utf-8").endswith("</html>\n"), record["id"]
         ET.parse(picture)  # noqa: S314 - the text is ours, and what is foreign in it is what is tested
         assert all(text.isprintable() for text in printed.out.splitlines()), record["id"]
@@ -252,7 +309,7 @@ def test_without_grpc_the_other_sources_are_read(tmp_path: Path) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     sources = {source["source"]: source for source in json.loads(ran.stdout)["sources"]}
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (ran.returncode, ran.stderr) == (3, "")
     assert sources["checkpoint"]["was_read"]
     assert "because protobuf is not installed" in sources["checkpoint"]["notes"][0]
     assert "because grpcio is not installed" in sources["pod-resources"]["problem"]
@@ -322,7 +379,9 @@ def test_each_finding_and_a_source_that_is_not_read_have_a_rule() -> None:
 
 def test_help_says_what_is_read_and_what_the_exit_status_means(devicecore: Run) -> None:
     text = " ".join(devicecore("doctor", "--help").stdout.split())
-    assert "Exit status: 0 if nothing is wrong, 1 if there are findings, 2 if there is not enough input or a" in text
+    assert (
+        "Exit status: 0 if nothing is wrong and everything was seen, 1 if there are findings, 3 if nothing is" in text
+    )
     assert "Never Allocate" in text
 
 
@@ -338,9 +397,9 @@ def test_a_device_of_a_plugin_and_a_claim_is_found_in_files(file: Path, tmp_path
     text = " ".join(capsys.readouterr().out.split())
     assert "belongs to container 'main' of pod 'u-1', and to ResourceClaim 'default/one'" in text
     assert "both have the PCI address 0000:3b:00.0" in text
-    assert doctor("--checkpoint", str(file), "--claims", str(claims)) == 0
+    assert doctor("--checkpoint", str(file), "--claims", str(claims)) == 3
     text = " ".join(capsys.readouterr().out.split())
-    assert "Findings none not ruled out: a device of a plugin of the same vendor, or with a PCI address as" in text
+    assert "not ruled out: a device of a plugin of the same vendor, or with a PCI address as" in text
     assert "because they were not read: add --slices or --kubeconfig" in text
 
 
@@ -350,6 +409,6 @@ def test_a_copied_plugin_directory_does_not_say_that_no_claim_is_prepared(tmp_pa
         directory.mkdir(parents=True)
         (directory / "kubelet_internal_checkpoint").write_bytes(encode(CheckpointData((), {"example.com/gpu": ("g",)})))
     doctor("--root", str(copy), "--patience", "0")
-    assert f"claims          not read: there is no such file ({tmp_path}/dra_manager_state)" in capsys.readouterr().out
+    assert f"  not read: claims: there is no such file ({tmp_path}/dra_manager_state)" in capsys.readouterr().out
     doctor("--root", str(kubelets), "--patience", "0")
-    assert "note: there is no such file, so no claim is prepared" in capsys.readouterr().out
+    assert "note: claims: there is no such file, so no claim is prepared" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """Nodes of a real kubelet 1.36.2 that were misread once: what must be said of them, and what must not."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,10 @@ from devicecore_tools.doctor.look import NodeSeen, PodResourcesSeen
 from devicecore_tools.doctor.sources.machine import this_machine, why_another_machine, why_other_pods
 from devicecore_tools.doctor.sources.node import NodeSources
 from tests.doctor.nodes import pod
+
+from devicecore.adapters.grpc_unix import serve_plugin
+from devicecore.domain.checkpoint import CheckpointData, encode
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
 Capsys = pytest.CaptureFixture[str]
 DATA = Path(__file__).parent.parent / "data" / "misread_nodes"
@@ -145,3 +150,49 @@ def test_a_node_file_of_another_machine_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "node.json").write_text(json.dumps(node))
     look = NodeSources(root=str(tmp_path), node=str(tmp_path / "node.json")).look()
     assert (look.node.value, "is another machine than this one" in look.node.problem) == (None, True)
+
+
+def test_each_process_on_a_living_node_is_asked_who_it_is(tmp_path: Path, capsys: Capsys) -> None:
+    """A record keeps the answers. A plugin that does not answer hangs each admission of a pod that asks for it."""
+    root = tmp_path / "root"
+    plugins, registry = root / "device-plugins", root / "plugins_registry"
+    for directory in (plugins, registry):
+        directory.mkdir(mode=0o750, parents=True)
+    data = CheckpointData((), {"example.com/gpu": ("gpu-0",)})
+    (plugins / "kubelet_internal_checkpoint").write_bytes(encode(data))
+    plugin = SimulatedPlugin("example.com/nic", simulated_devices("nic", 1))
+    with (
+        serve_plugin(plugin, registry=registry, poll_interval=0.1) as running,
+        socket.socket(socket.AF_UNIX) as silent,
+        socket.socket(socket.AF_UNIX) as dead,
+    ):
+        for one, name in ((silent, "gpu.sock"), (dead, "dead.sock")):
+            one.bind(str(plugins / name))
+        silent.listen()
+        sources = NodeSources(root=str(root), plugin_timeout=0.5)
+        look = sources.look()
+        options = ["fits", str(tmp_path / "pod.json"), "--root", str(root)]
+        limits = {"limits": {"example.com/gpu": "1"}}
+        spec = {"containers": [{"name": "main", "resources": limits}]}
+        pod_ = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": "d"}, "spec": spec}
+        (tmp_path / "pod.json").write_text(json.dumps(pod_))
+        status = main(options)
+        name = f"plugins_registry/{Path(running.socket).name}"
+    assert look.sockets.value is not None
+    assert look.sockets.value.named == {name: ("DevicePlugin", "example.com/nic")}
+    problem = {"device-plugins/gpu.sock": "no answer to GetDevicePluginOptions within 0.5 s"}
+    assert look.sockets.value.silent == problem
+    assert (status, "it hangs, and no pod of this node is admitted" in " ".join(capsys.readouterr().out.split())) == (
+        1,
+        True,
+    )
+    sources.save(str(tmp_path / "saved"), look)
+    again = NodeSources(root=str(tmp_path / "saved")).look().sockets.value
+    assert again is not None
+    assert (again.named, again.silent) == (look.sockets.value.named, problem)
+    main(["doctor", "--root", str(tmp_path / "saved"), "--json"])
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (found["code"], found["resource"]) == ("plugin-silent", "example.com/gpu")
+    unasked = NodeSources(root=str(root), plugins=False).look().sockets.value
+    assert unasked is not None
+    assert (unasked.named, unasked.silent) == ({}, {})

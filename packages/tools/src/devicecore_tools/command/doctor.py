@@ -7,9 +7,8 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,31 +17,28 @@ from attrs import frozen
 
 from devicecore.domain.text import counted, foreign_text
 from devicecore.system.files import DurableFile
-from devicecore_tools.command.node_sources import node_sources, source_options
+from devicecore_tools.command.node_report import finding_lines, is_seen, show, where
+from devicecore_tools.command.node_sources import DEFAULT_ROOT, node_sources, source_options
 from devicecore_tools.command.options import json_option, path_option, seconds_option
-from devicecore_tools.command.output import complain, fold
+from devicecore_tools.command.output import complain, console_on
 from devicecore_tools.command.signals import Signals
 from devicecore_tools.doctor.drawing import svg as drawn
 from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.findings import NodeFinding
 from devicecore_tools.doctor.look import Look, Source
 from devicecore_tools.doctor.metrics import metrics_text
 from devicecore_tools.doctor.page import page
 from devicecore_tools.doctor.picture import picture
-from devicecore_tools.doctor.precedence import OwnerState
-from devicecore_tools.doctor.report import DeviceRow, NodeReport, SourceLine, check, report, still_wrong
+from devicecore_tools.doctor.report import NodeReport, SourceLine, check, report, still_wrong
 from devicecore_tools.doctor.report import patience as patience_of
 
 if TYPE_CHECKING:
     from devicecore_tools.doctor.sources.node import NodeSources
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks
-_WIDTH = 120  # columns of prose
-_MAX_CELL = 120  # characters of a cell in the table
-_HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "SOURCE", "STATE")
-_NEGATIVE, _UNUSABLE = 1, 2
+_NEGATIVE, _UNUSABLE, _NOT_ALL_SEEN = 1, 2, 3
 _MODE = 0o644  # of pages and pictures: they are made to be shown
 _OF_ALL_NODES = ("all_nodes", "kubeconfig", "in_cluster", "as_json", "patience")  # options that mean something for them
+_OF_THE_NODE = {Source.PODS, Source.NODE}  # they say something of the node also if nothing names a device
 _CLEAR = "\x1b[H\x1b[2J"
 
 Wait = Callable[[float], bool]
@@ -64,7 +60,8 @@ Wait = Callable[[float], bool]
     "--save",
     "DIR",
     "Also write what was read into this directory, as a record that --root reads. Of pods, neither environment "
-    "nor annotations nor volumes are written.",
+    "nor annotations nor volumes are written. What plugins answered to containers, such as their environment, stays in "
+    "the checkpoint.",
 )
 @click.option(
     "--all-nodes",
@@ -97,10 +94,11 @@ def doctor(
 ) -> int:
     """Read a node, and say what is wrong with its devices. Nothing is changed.
 
-    Reads the kubelet's checkpoint and sockets and asks its pod-resources API; if you ask for it, also pods and Node,
-    plugins, and CDI files. Prints which sources could be read, a table of all devices with their owners, and numbered
-    findings: what is wrong, the evidence, what the kubelet will do next, and how to confirm it. A device whose owner is
-    not certain is "unknown", never "free".
+    Reads the kubelet's checkpoint and sockets, asks its pod-resources API, and asks each plugin who it is; if you ask
+    for it, also pods and Node, the lists of plugins, and CDI files. Prints a verdict in one line, then numbered
+    findings: what is wrong, the evidence, what the kubelet will do next, what to do, and how to see that it is so; then
+    the devices that are held or odd, and which sources could be read. A device whose owner is not certain is "unknown",
+    never "free".
 
     \b
     $ devicecore doctor
@@ -116,14 +114,16 @@ def doctor(
     Sources are read one after the other, so a finding is reported only if later looks find it again with the same
     evidence. docs/read-a-node.md explains each finding.
 
-    Exit status: 0 if nothing is wrong, 1 if there are findings, 2 if there is not enough input or a file that an option
-    names could not be read.
+    Exit status: 0 if nothing is wrong and everything was seen, 1 if there are findings, 3 if nothing is wrong in what
+    was seen, 2 if nothing could be read, or not a file that an option names.
     """
     if context.args:
         place = context.args[0]
         option = "--checkpoint" if Path(place).is_file() else "--root"
         raise click.UsageError(f"expected options only, got {place!r}. If it is what to read, write {option} {place}.")
     output = _Output(as_json=as_json, metrics=metrics, html=html, svg=svg)
+    for option, target in (("--html", html), ("--svg", svg)):
+        _refuse_an_input(option, target, sources)
     if save is not None and Path(save).is_file():
         raise click.UsageError(f"--save: {save} is a file, expected the name of a directory.")
     if all_nodes:
@@ -182,7 +182,7 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
         for one in reports:
             lines = [f"{foreign_text(one.name)}: {counted(len(one.findings), 'finding')}"]
             for finding in one.findings:
-                lines += ["", *_finding(finding), ""]
+                lines += ["", *finding_lines(finding, console_on(sys.stdout).width), ""]
             sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.write("Only the API server was asked. Run doctor on a node to see its devices.\n")
     return _NEGATIVE if any(one.findings for one in reports) else 0
@@ -222,11 +222,11 @@ def _finish(report: NodeReport | None, output: "_Output", named: Iterable[str]) 
     if not report.is_enough and not report.findings:
         complain(
             "devicecore doctor",
-            "not enough input: neither a checkpoint nor the pod-resources API nor a plugin could be read",
+            "no device is seen: neither a checkpoint nor the pod-resources API nor a plugin could be read",
         )
     unread = [one for one in report.sources if not one.was_read and one.source.value in named]
     for one in unread:
-        complain("devicecore doctor", f"--{one.source.value} was not read: {_where(one.problem, one.place)}")
+        complain("devicecore doctor", f"--{one.source.value} was not read: {where(one.problem, one.place)}")
     return _status(report, unread)
 
 
@@ -258,7 +258,7 @@ class _Output:
             sys.stdout.write(metrics_text(report))
         elif not self.as_json:
             sys.stdout.write(_CLEAR if others_follow and sys.stdout.isatty() else "")
-            _show_text(report)
+            show(report)
         elif others_follow:
             sys.stdout.write(f"{json.dumps(_document(report))}\n")
         else:
@@ -294,6 +294,25 @@ def _check_target(option: str, file: str | None) -> None:
         raise click.UsageError(f"{option}: there is no directory {path.parent}.")
 
 
+def _refuse_an_input(option: str, target: str | None, sources: Mapping[str, object]) -> None:
+    """Refuse to replace what is read: a file that an option names, or one in the directory of the kubelet or a record.
+
+    Raises click.UsageError if it is one.
+    """
+    if target is None or not Path(target).exists():
+        return
+    named = [Path(place) for name in _INPUTS if isinstance(place := sources[name], str) and place != "-"]
+    root = Path(str(sources["root"] or DEFAULT_ROOT)).resolve()
+    is_named = any(place.exists() and place.samefile(target) for place in named)
+    is_below = Path(target).resolve().is_relative_to(root) and not Path(target).read_bytes()[:9].startswith(_OURS)
+    if is_named or is_below:
+        raise click.UsageError(f"{option}: {target} is read, and would be replaced. Name another file.")
+
+
+_INPUTS = ("checkpoint", "pods", "node", "events", "claims", "resourceclaims", "slices", "kubeconfig")
+_OURS = (b"<!doctype", b"<!DOCTYPE", b"<svg")  # pages and pictures may be written anew
+
+
 def _replace(file: str, text: str) -> None:
     """Replace a file as a whole, so that a browser never loads half of it."""
     try:
@@ -305,7 +324,9 @@ def _replace(file: str, text: str) -> None:
 def _status(report: NodeReport, unread: Sequence[SourceLine]) -> int:
     if report.findings:
         return _NEGATIVE
-    return 0 if report.is_enough and not unread else _UNUSABLE
+    if unread or not (report.is_enough or _OF_THE_NODE & {one.source for one in report.sources if one.was_read}):
+        return _UNUSABLE
+    return 0 if is_seen(report) else _NOT_ALL_SEEN
 
 
 @_without_collector()
@@ -359,73 +380,3 @@ def _show_json(report: NodeReport) -> None:
         text = json.dumps(value) if items is None else f"[{items}\n  ]"
         members.append(f"\n  {json.dumps(name)}: {text}")
     sys.stdout.write(f"{{{','.join(members)}\n}}\n")
-
-
-def _show_text(report: NodeReport) -> None:
-    lines = ["Sources", *_sources(report), "", "Devices", *_table(report.devices), "", "Findings"]
-    for finding in report.findings:
-        lines += ["", *_finding(finding)]
-    lines += [] if report.findings else ["  none"]
-    for one in report.not_ruled_out:
-        lines += ["", *_folded("  not ruled out: ", one, 17)]
-    lines.append("")
-    sys.stdout.write("\n".join(lines))
-
-
-def _sources(report: NodeReport) -> Iterator[str]:
-    width = max(len(line.source.value) for line in report.sources)
-    for line in report.sources:
-        said = line.place if line.was_read else f"not read: {_where(line.problem, line.place)}"
-        yield f"  {line.source.value:{width}}  {foreign_text(said)}"
-        yield from (f"  {'':{width}}  note: {foreign_text(note)}" for note in line.notes)
-
-
-def _where(problem: str, place: str) -> str:
-    """Return a problem with the place to which it belongs, which many problems begin with."""
-    return problem if not place or place in problem else f"{problem} ({place})"
-
-
-def _table(rows: Iterable[DeviceRow]) -> list[str]:
-    cells = [_HEADINGS, *map(_cells, rows)]
-    if len(cells) == 1:
-        return ["  no source names a device"]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    line = "".join([f"  {{:<{width}}}" for width in widths])
-    return [line.format(*row).rstrip() for row in cells]
-
-
-def _cells(row: DeviceRow) -> tuple[str, ...]:
-    owner = f"{row.owner} {row.container}" if row.container else row.owner
-    numa, certainty = _numa_nodes(row.numa_nodes), _certainty(row.sources, row.state)
-    texts = (row.resource, row.device, numa, row.health, owner, *certainty)
-    together = "".join(texts)
-    if len(together) <= _MAX_CELL and together.isprintable():  # nearly always, and there are many rows
-        return texts
-    return tuple(foreign_text(text, _MAX_CELL) for text in texts)
-
-
-@lru_cache(maxsize=256)  # thousands of rows have the same few values
-def _numa_nodes(numa_nodes: tuple[int, ...] | None) -> str:
-    return "unknown" if numa_nodes is None else ",".join(map(str, numa_nodes[:8])) or "-"
-
-
-@lru_cache(maxsize=256)
-def _certainty(sources: tuple[Source, ...], state: OwnerState) -> tuple[str, str]:
-    return ",".join(source.value for source in sources) or "-", state.value
-
-
-def _finding(finding: NodeFinding) -> Iterator[str]:
-    yield from _folded(f"{finding.number}. ", finding.sentence, 3)
-    for evidence in finding.evidence:
-        yield from _folded("   evidence: ", f"{evidence.source.value}: {evidence.text}", 13)
-    if finding.measured:
-        yield f"   measured: {finding.measured}"
-    yield from _folded("   next:     ", finding.next, 13)
-    yield from _folded("   confirm:  ", finding.confirm, 13)
-    yield f"   see:      {finding.issue}"
-
-
-def _folded(start: str, text: str, indent: int) -> list[str]:
-    """`text` behind `start`, in lines of which all but the first are indented."""
-    first, *rest = fold(foreign_text(text, 4_000), _WIDTH - indent).split("\n")
-    return [start + first, *(" " * indent + line for line in rest)]

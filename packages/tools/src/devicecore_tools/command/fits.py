@@ -45,7 +45,11 @@ _ONLY_DEVICES = (
     help="A node: a kubelet's directory, a record of one, a checkpoint, or a description. May be repeated. Default: "
     f"{DEFAULT_ROOT}.",
 )
-@click.option("--plugins", is_flag=True, help="Ask the plugins of a kubelet's directory for their lists.")
+@click.option(
+    "--plugins/--no-plugins",
+    default=None,
+    help="Ask the plugins of a kubelet's directory for their lists, or ask none at all. Default: ask each who it is.",
+)
 @path_option(
     "--pods",
     "FILE",
@@ -67,7 +71,7 @@ def fits(
     *,
     as_json: bool,
     places: tuple[str, ...],
-    plugins: bool,
+    plugins: bool | None,
     pods: str | None,
     slices: str | None,
     claims: str | None,
@@ -138,7 +142,7 @@ def fits(
 
 
 def _node(
-    place: str, pod: Pod, topology: "TopologySettings", pods: Reading[tuple[PodSeen, ...]], *, plugins: bool
+    place: str, pod: Pod, topology: "TopologySettings", pods: Reading[tuple[PodSeen, ...]], *, plugins: bool | None
 ) -> "TrialNode":
     """Return a node to try the pod on. A description names its holders itself, so `pods` are not compared with it.
 
@@ -158,7 +162,7 @@ def _node(
 
             return described_node(document, topology)
     root, checkpoint = (place, None) if path.is_dir() else (None, place)
-    sources = node_sources(root=root, checkpoint=checkpoint, plugins=plugins and root is not None)
+    sources = node_sources(root=root, checkpoint=checkpoint, plugins=plugins if root is not None else None)
     look = sources.look()
     file = look.checkpoint.value
     is_known = (

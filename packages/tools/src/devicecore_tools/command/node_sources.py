@@ -44,7 +44,11 @@ source_options = option_group(
         "--in-cluster", is_flag=True, help="Read them with the service account of this pod; needs --node-name."
     ),
     click.option("--node-name", metavar="NAME", help="The Node object's name at the API server."),
-    click.option("--plugins", is_flag=True, help="Ask each plugin for its options and one list. Never Allocate."),
+    click.option(
+        "--plugins/--no-plugins",
+        default=None,
+        help="Ask each plugin also for its list, or ask none at all. Default: ask each who it is. Never Allocate.",
+    ),
     seconds_option("--plugin-timeout", 10.0, "How long a plugin or the kubelet may take for one answer."),
     click.option(
         "--cdi-dir",

@@ -65,7 +65,9 @@ def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
     lists = {resource: tuple(listed.values()) for resource, listed in devices.items()}
     wrong = {one["code"].text(""): one["sentence"].text("") for one in document["findings"].sequence()}
     name = document["name"].text("") or document.file
-    return TrialNode(name, lists, allocations, topology=found, stopped=wrong.get("kubelet-gone", ""))
+    return TrialNode(
+        name, lists, allocations, topology=found, stopped=wrong.get("kubelet-gone") or wrong.get("node-not-ready", "")
+    )
 
 
 def _resource(value: "Value") -> ResourceName:

@@ -28,7 +28,7 @@ class Evidence:
 
 @frozen
 class Found:
-    """What a check found. If `next` is not empty, it replaces the `next` of the check.
+    """What a check found. If `next` is not empty, it replaces the `next` of the check, and `brief` its title.
 
     `pods` names the pods that cannot start, run well or end because of it.
     """
@@ -40,6 +40,7 @@ class Found:
     pods: tuple[str, ...] = field(default=(), kw_only=True)
     measured: str = field(default="", eq=False)
     next: str = ""
+    brief: str = ""
 
 
 @frozen
@@ -51,7 +52,8 @@ class NodeCheck:
         title: what it is, in a few words.
         find: yields what is wrong in one look; its arguments name the values of `Facts` that it needs.
         next: what the kubelet will do next.
-        confirm: how to confirm the finding by hand.
+        do: what to do, with the command.
+        confirm: how to see by hand that the finding is true.
         issue: the public issue or page that describes it.
         patience: seconds for which the finding must stay the same if its sources are live. A kubelet writes the
             Node's status every 10 s, and a plugin needs some seconds to register again.
@@ -61,6 +63,7 @@ class NodeCheck:
     title: str
     find: Callable[..., Iterator[Found]]
     next: str
+    do: str
     confirm: str
     issue: str
     patience: float = 1.0
@@ -68,7 +71,10 @@ class NodeCheck:
 
 @frozen
 class NodeFinding:
-    """Something that is wrong on a node. `number` counts the findings of a report from 1; 0 is not numbered yet."""
+    """Something that is wrong on a node. `number` counts the findings of a report from 1; 0 is not numbered yet.
+
+    `brief` says it in a few words.
+    """
 
     code: str
     title: str
@@ -82,6 +88,8 @@ class NodeFinding:
     measured: str = field(default="", eq=False)
     number: int = field(default=0, eq=False)
     pods: tuple[str, ...] = ()
+    do: str = ""
+    brief: str = ""
 
 
 def as_told(pod: PodSeen, container: str, what: str, resource: str, devices: Collection[str]) -> Found:

@@ -11,7 +11,7 @@ from enum import Enum
 from attrs import frozen
 
 from devicecore_tools.doctor.findings import name, names
-from devicecore_tools.doctor.look import NOBODY_LISTENS, Look, Source
+from devicecore_tools.doctor.look import NOBODY_LISTENS, Look, PluginSeen, Source
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, is_requested
 
 NumaNodes = Mapping[str, Mapping[str, tuple[int, ...]]]
@@ -219,6 +219,27 @@ def _without_devices(
         yield Source.SOCKETS, f"nobody listens at {names(sockets.dead)}"
     if in_file == ():
         yield Source.CHECKPOINT, "an empty list"
+
+
+def silent_plugins(look: Look, lists: Lists) -> Iterator[tuple[PluginSeen, Source, tuple[str, ...]]]:
+    """Yield each plugin that does not answer, the source that says so, and the resources that may be its."""
+    silent = look.sockets.value.silent if look.sockets.value else {}
+    asked = [(one, Source.PLUGINS) for one in look.plugins.value or () if one.problem]
+    if look.plugins.value is None:
+        named = ((path.partition("/"), problem) for path, problem in silent.items())
+        asked += [
+            (PluginSeen(socket, problem=problem), Source.SOCKETS)
+            for (directory, _, socket), problem in named
+            if directory == "device-plugins" or not is_driver(socket)
+        ]
+    unserved = tuple(one for one in lists.registered if one not in lists.sockets_of)
+    missing = tuple(one for one in unserved if not (lists.allocatable or {}).get(one))
+    for plugin, source in asked:
+        gone = plugin.problem == NOBODY_LISTENS
+        if gone and not missing and not unserved and not plugin.resource:
+            continue  # each resource has another plugin: this socket was left behind
+        candidates = (missing if source is Source.PLUGINS else ()) or unserved
+        yield plugin, source, (plugin.resource,) if plugin.resource else candidates
 
 
 def is_of_others(look: Look, lists: Lists, resource: str) -> bool:

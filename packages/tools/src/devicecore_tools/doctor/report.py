@@ -10,6 +10,7 @@ from attrs import evolve, frozen
 
 from devicecore.domain.device_set import in_natural_order
 from devicecore.domain.model import DeviceId, Health
+from devicecore.domain.text import foreign_text
 from devicecore_tools.doctor.checks import CHECKS
 from devicecore_tools.doctor.dra import DraDevice, DraDevices, DriverPresence
 from devicecore_tools.doctor.facts import Facts
@@ -110,6 +111,9 @@ def check(facts: Facts) -> tuple[NodeFinding, ...]:
             found.devices,
             found.measured,
             pods=found.pods,
+            do=re.sub(r"\bNODE\b", name, one.do),
+            brief=found.brief
+            or (f"{one.title} ({foreign_text(found.resource, 100)})" if found.resource else one.title),
         )
         for one in CHECKS
         for found in facts.ask(one.find)
@@ -137,7 +141,7 @@ def report(facts: Facts, findings: Iterable[NodeFinding]) -> NodeReport:
     numbered = tuple(evolve(finding, number=number) for number, finding in enumerate(findings, start=1))
     node = facts.look.node.value
     name = node.name if node else ""
-    not_ruled_out = tuple(_not_ruled_out(facts)) if facts.look.is_enough else ()
+    not_ruled_out = tuple(dict.fromkeys(_not_ruled_out(facts)))
     return NodeReport(name, sources, tuple(_rows(facts)), numbered, facts.look.is_enough, not_ruled_out)
 
 
@@ -149,6 +153,17 @@ def _not_ruled_out(facts: Facts) -> Iterator[str]:
             "a device of a plugin of the same vendor, or with a PCI address as its id, that belongs to a ResourceClaim"
         )
         yield f"{same} too, because {facts.claimed.unidentified}"
+    certain = {(one.pod.identity, one.resource) for one in facts.holders.missing if one.is_certain}
+    for missing in facts.holders.missing:
+        is_certain = (missing.pod.identity, missing.resource) in certain
+        if not is_certain and missing.pod in facts.pods.here and missing.container not in missing.pod.reusable:
+            named = (
+                "no source names its devices" if not missing.named else f"the sources name {missing.named:,} of them"
+            )
+            yield (
+                f"pod {foreign_text(missing.pod.identity)} runs without the {missing.requested:,} of "
+                f"{foreign_text(missing.resource, 100)} that it requests, because {named}"
+            )
     if "" in facts.not_free and facts.lists.resources:
         yield f"a container that holds a device without a holder, because {facts.not_free['']}"
     if facts.dra.why_not_free and facts.dra.devices:

@@ -39,7 +39,8 @@ from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore_tools.doctor.claim_trial import ClaimsAnswer, ClaimTrial
 from devicecore_tools.doctor.dra import DriverPresence
 from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.plugins import WhyAbsent, is_of_others
+from devicecore_tools.doctor.look import NOBODY_LISTENS
+from devicecore_tools.doctor.plugins import WhyAbsent, is_of_others, silent_plugins
 from devicecore_tools.doctor.precedence import KubeletNow
 from devicecore_tools.doctor.state import state_of
 
@@ -91,6 +92,7 @@ class TrialNode:
         damage: why nothing in the checkpoint is believed; empty if it is sound, or the kubelet has said more.
         of_others: resources that the Node has and no plugin serves, because an administrator has added them.
         unknown: why a device that the pod gets may be in use all the same, by resource.
+        hangs: the resources whose plugin does not answer, and what happens to the first pod that asks for one.
         topology: the NUMA nodes, the topology policy and its scope.
         pod_names: the names of the holders in answers; a pod without a name is called by its UID.
     """
@@ -113,11 +115,15 @@ class TrialNode:
     of_others: Collection[str] = ()
     damage: str = ""
     restart: str = "a kubelet runs on the node"
+    hangs: Mapping[str, str] = field(factory=dict)
 
     def answer(self, pod: Pod) -> "Verdict | NotNow":
         """Return what a kubelet on the node would answer to `pod`, apart from its claims."""
         if self.stopped:
             return NotNow(self.stopped)
+        for name in _wanted(self, pod):
+            if name in self.hangs:
+                return NotNow(self.hangs[name])
         decision = self.claims_of(pod)
         if decision.problem:
             return NotNow(decision.problem)
@@ -517,7 +523,8 @@ def trial_node(
         {resource: one.warning for resource, one in facts.absent.items()},
         [one for one in _published(facts) if is_of_others(facts.look, facts.lists, one)],
         facts.look.damage if facts.lists.allocatable is None else "",
-        *(("the Node becomes Ready",) if facts.kubelet not in {KubeletNow.STOPPED, KubeletNow.SILENT} else ()),
+        "a kubelet runs on the node" if facts.kubelet in {KubeletNow.STOPPED, KubeletNow.SILENT} else _READY,
+        dict(_hangs(facts)),
     )
 
 
@@ -551,8 +558,26 @@ def _stopped(facts: Facts) -> str:
     return f"the Node is not Ready{why}, so no pod is sent to it"
 
 
+_READY = "the Node becomes Ready"
+
+
+def _hangs(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield the resources whose plugin certainly does not answer, although a process listens at its socket."""
+    for plugin, _, candidates in silent_plugins(facts.look, facts.lists):
+        if plugin.problem != NOBODY_LISTENS and len(candidates) == 1:
+            at = foreign_text(plugin.socket, 300)
+            yield candidates[0], f"the plugin of {candidates[0]} at {at} {_HANGS.format(candidates[0])}"
+
+
+_HANGS = "does not answer: it hangs, and no pod of this node is admitted after the first that asks for {}"
+
+
 def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
     """Return what may happen to a pod that the kubelet admits."""
+    for plugin, _, candidates in silent_plugins(facts.look, facts.lists):
+        for resource in candidates if plugin.problem != NOBODY_LISTENS and len(candidates) > 1 else ():
+            at = foreign_text(plugin.socket, 300)
+            yield resource, f"the plugin at {at}, which may be that of {resource}, {_HANGS.format(resource)}"
     for resource in sorted(facts.lists.left_out):
         yield resource, f"the kubelet's answer lists no device of {resource}: if its plugin has ended, no pod gets any"
     for one in facts.holders.missing:

@@ -24,6 +24,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=kubelet.kubelet_gone,
         next="Containers run on with their devices. No pod is admitted, ended or reported until a kubelet runs; after "
         "some 40 s the Node becomes NotReady, and after 5 minutes its pods are evicted.",
+        do="Start it: systemctl restart kubelet. If it ends again, the end of its log says why: journalctl -u kubelet "
+        "-n 50.",
         confirm="systemctl status kubelet, and the end of its log.",
         issue=f"{_KUBERNETES}127653",
         patience=_RESTART,
@@ -33,8 +35,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the Node is not Ready, although its kubelet runs",
         find=kubelet.node_not_ready,
         next="The scheduler sends no pod to the node. Pods that run go on with their devices.",
-        confirm="kubectl describe node NODE shows the condition Ready with its message; journalctl -u kubelet on the "
-        "node shows what it waits for.",
+        do="Remove what the message names: start the container runtime or the network, or connect the kubelet with the"
+        " API server (journalctl -u kubelet).",
+        confirm="kubectl describe node NODE shows the condition Ready with its message.",
         issue="https://kubernetes.io/docs/reference/node/node-status/#condition",
         patience=_RESTART,
     ),
@@ -44,8 +47,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=kubelet.kubelet_cannot_start,
         next="A kubelet reads the file at its start, and ends with an error each time. One that runs already goes on "
         "until it is restarted.",
-        confirm="The end of the kubelet's log names the file. Drain the node and move the file away; devicecore "
-        "checkpoint show dra_manager_state says which claims that file names.",
+        do="Drain the node, stop the kubelet and move the file away: kubectl drain NODE --ignore-daemonsets.",
+        confirm="The end of the kubelet's log names the file; devicecore checkpoint show dra_manager_state says which "
+        "claims that file names.",
         issue=f"{_KUBERNETES}131253",
     ),
     NodeCheck(
@@ -54,7 +58,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=kubelet.kubelet_starting,
         next="The kubelet lists its pods again within seconds, and each plugin registers again when it sees the new "
         "kubelet.sock. Pods keep their devices meanwhile.",
-        confirm="Look again after a minute. If it lasts, look in the kubelet's log for what it waits for.",
+        do="Wait a minute and look again. If it lasts, journalctl -u kubelet shows what it waits for.",
+        confirm="kubectl get --raw /api/v1/nodes/NODE/proxy/pods lists the pods that the kubelet knows.",
         issue=f"{_KUBERNETES}109595",
         patience=_REGISTRATION,
     ),
@@ -64,8 +69,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=owners.request_without_device,
         next="The kubelet counts the devices of these pods as free and gives them to other pods. Only the requests of "
         "the pods still limit how many it gives.",
-        confirm="Compare the environment or the device files of the containers: kubectl exec POD -c CONTAINER -- env. "
-        "Drain the node, or delete these pods, before new ones come; a new pod gets a record again.",
+        do="Drain the node, or delete these pods, before new ones come: a new pod gets a record again.",
+        confirm="Compare the environment or the device files of the containers: kubectl exec POD -c CONTAINER -- env.",
         issue=f"{_KUBERNETES}137534",
     ),
     NodeCheck(
@@ -73,6 +78,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a device belongs to two containers that cannot share it",
         find=owners.two_owners,
         next="The kubelet corrects nothing: both containers keep the device, and it is free when both pods are gone.",
+        do="Delete one of the pods; a new one gets another device: kubectl delete pod POD.",
         confirm="Compare the environment or the device files of both containers: kubectl exec POD -c CONTAINER -- env",
         issue=f"{_KUBERNETES}137534",
     ),
@@ -82,8 +88,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.plugin_and_claim,
         next="The kubelet notices nothing: it compares neither plugins with drivers nor the devices of both. Both pods "
         "use the device until one of them ends.",
-        confirm="Compare devicecore checkpoint show of kubelet_internal_checkpoint and of dra_manager_state. Let "
-        "either the plugin or the driver have the device. A claim with adminAccess may share it on purpose.",
+        do="Let either the plugin or the driver have the device, in the configuration of one of them, and delete one "
+        "of the pods. A claim with adminAccess may share it on purpose.",
+        confirm="Compare devicecore checkpoint show of kubelet_internal_checkpoint and of dra_manager_state.",
         issue="https://github.com/kubernetes/enhancements/issues/5004",
     ),
     NodeCheck(
@@ -92,8 +99,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.offered_and_claimed,
         next="The device counts as allocatable, so the kubelet may give it to the next pod that asks for the resource, "
         "and two pods use it then.",
-        confirm="devicecore checkpoint show dra_manager_state names the claim. Exclude the device in the configuration "
-        "of the plugin or of the driver.",
+        do="Exclude the device in the configuration of the plugin or of the driver.",
+        confirm="devicecore checkpoint show dra_manager_state names the claim.",
         issue="https://github.com/kubernetes/enhancements/issues/5004",
     ),
     NodeCheck(
@@ -102,8 +109,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.driver_gone,
         next="The kubelet prepares no claim of the driver and releases none. 30 s after the driver has gone, the "
         "kubelet deletes its ResourceSlices.",
-        confirm="kubectl get pods -A -o wide shows whether the driver's pod runs on this node; ls "
-        "/var/lib/kubelet/plugins_registry shows its socket.",
+        do="Start the driver's pod on this node again: kubectl get pods -A -o wide --field-selector spec.nodeName=NODE"
+        " shows it, and kubectl logs why it ended.",
+        confirm="ls /var/lib/kubelet/plugins_registry shows no socket at which the driver listens.",
         issue=f"{_KUBERNETES}129402",
         patience=_REGISTRATION,
     ),
@@ -112,6 +120,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a pod waits for a ResourceClaim",
         find=claims.pod_waits_for_claim,
         next="The pod stays Pending. The kubelet tries again every 60 to 90 seconds.",
+        do="Remove the cause that is named; for a driver's error, its log says more. The pod then goes on by itself.",
         confirm="kubectl describe pod POD lists the event FailedPrepareDynamicResources; the pod's status does not "
         "have it.",
         issue=f"{_KUBERNETES}129402",
@@ -122,7 +131,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.claim_without_record,
         next="The containers run on. One that has to start again cannot ('unable to get claim info'), and when the pod "
         "ends, no driver is asked to release the claim.",
-        confirm="devicecore checkpoint show dra_manager_state. Delete the pod, so that a new one prepares its claim.",
+        do="Delete the pod, so that a new one prepares its claim: kubectl delete pod POD.",
+        confirm="devicecore checkpoint show dra_manager_state does not name the claim for the pod.",
         issue=f"{_KUBERNETES}123552",
         patience=_POD_STATUS,
     ),
@@ -132,8 +142,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.claim_taken_away,
         next="The pod runs on. The API server counts the devices as free, or frees them when its controller next looks "
         "at the claim; then the scheduler can give them to another pod while this one uses them.",
-        confirm="kubectl get resourceclaim CLAIM -o yaml shows status.allocation and status.reservedFor. Delete the "
-        "pod, so that a new one gets its devices.",
+        do="Delete the pod, so that a new one gets its devices: kubectl delete pod POD.",
+        confirm="kubectl get resourceclaim CLAIM -o yaml shows status.allocation and status.reservedFor.",
         issue="https://github.com/kubernetes/enhancements/issues/4381",
         patience=_POD_STATUS,
     ),
@@ -142,7 +152,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a pod that is being deleted waits for a DRA driver",
         find=claims.pod_cannot_end,
         next="The pod stays Terminating. The kubelet tries again about every 10 seconds; only its log says so.",
-        confirm="Bring the driver back on this node. Do not delete the pod by force: its devices would stay taken.",
+        do="Bring the driver back on this node. Do not delete the pod by force: its devices would stay taken.",
+        confirm="kubectl get pod POD shows Terminating, and the kubelet's log 'unprepare'.",
         issue=f"{_KUBERNETES}131957",
         patience=_REGISTRATION,
     ),
@@ -152,8 +163,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.claimed_device_unhealthy,
         next="The container keeps running. Neither scheduler nor kubelet keeps the device from other pods, unless the "
         "driver taints it.",
-        confirm="status.containerStatuses[].allocatedResourcesStatus of the pod shows the health; the driver's log "
-        "tells the cause.",
+        do="Read the driver's log for the device, and delete the pod if it needs another device.",
+        confirm="status.containerStatuses[].allocatedResourcesStatus of the pod shows the health.",
         issue="https://github.com/kubernetes/enhancements/issues/4680",
     ),
     NodeCheck(
@@ -162,7 +173,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.slices_missing,
         next="No pod that asks for the driver's devices is scheduled to this node until the driver publishes again. "
         "Pods that have devices keep them.",
-        confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE. Restart the driver.",
+        do="Restart the driver, so that it publishes again.",
+        confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE lists none of the driver.",
         issue=f"{_KUBERNETES}128696",
         patience=_SLICES,
     ),
@@ -172,8 +184,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.held_not_published,
         next="The container keeps running. The scheduler gives the device to no other pod, and the claim keeps it "
         "until the pod ends; whether the device still works, only the driver and the container know.",
-        confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml lists what is published; the "
-        "driver's log tells why a device is missing.",
+        do="Find out from the driver's log why the device is missing. If it is broken, delete the pod, so that a new "
+        "one gets another.",
+        confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml does not have the device.",
         issue="https://github.com/kubernetes/enhancements/issues/4381",
         patience=_SLICES,
     ),
@@ -184,8 +197,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="Pods that have devices keep them. The kubelet refuses new pods that ask for the resource, with 'no "
         "healthy devices present' or 'unregistered device'; the end of a pod does not help. The kubelet never connects "
         "by itself: the plugin has to register.",
-        confirm="kubectl get pods -A -o wide shows whether the plugin's pod runs on this node; its log shows "
-        "'Register'. kubectl get node NODE -o jsonpath='{.status.allocatable}'",
+        do="Restart the plugin's pod on this node, so that it registers: kubectl get pods -A -o wide --field-selector "
+        "spec.nodeName=NODE shows it, then kubectl delete pod POD.",
+        confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}' has 0 of it, also if the plugin's pod runs.",
         issue=f"{_KUBERNETES}125579",
         patience=_REGISTRATION,
     ),
@@ -195,7 +209,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=devices.held_device_not_listed,
         next="The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
         "allocated devices are no longer healthy'; the device cannot be allocated again until the plugin lists it.",
-        confirm="Look in the plugin's log for the device, and on the node for the device itself.",
+        do="Read the plugin's log for the device. If the device is broken, delete the pod, so that a new one gets "
+        "another.",
+        confirm="devicecore doctor --plugins lists what the plugin has.",
         issue=f"{_KUBERNETES}92592",
     ),
     NodeCheck(
@@ -204,8 +220,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=devices.held_device_unhealthy,
         next="The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
         "allocated devices are no longer healthy'. New pods do not get the device.",
+        do="Read the plugin's log for the device. If it stays so, delete the pod, so that a new one gets another.",
         confirm="status.containerStatuses[].allocatedResourcesStatus of the pod shows the health (Kubernetes 1.36 and "
-        "later); the plugin's log tells the cause.",
+        "later).",
         issue="https://github.com/kubernetes/enhancements/issues/4680",
     ),
     NodeCheck(
@@ -213,7 +230,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a device that no container holds is not healthy",
         find=devices.unhealthy_device,
         next="The kubelet gives the device to no pod until the plugin reports it as healthy.",
-        confirm="The plugin's log tells the cause; on the node, devicecore doctor --plugins names the device.",
+        do="Read the plugin's log for the cause, and repair the device.",
+        confirm="On the node, devicecore doctor --plugins names the device.",
         issue="https://github.com/kubernetes/enhancements/issues/4680",
         patience=_NODE_STATUS,
     ),
@@ -223,6 +241,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=devices.more_allocated_than_allocatable,
         next="The kubelet evicts no pod. The scheduler sends no further pod that asks for the resource until enough "
         "pods have ended.",
+        do="End pods that hold the resource, or see in the plugin's log why it lists fewer devices.",
         confirm="kubectl describe node NODE lists the requests under 'Allocated resources' and the allocatable number "
         "above it.",
         issue=f"{_KUBERNETES}60388",
@@ -235,8 +254,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="The kubelet writes the Node's status about every 10 s, so a difference that lasts means that these "
         "writes fail, that the plugin has gone, or that another program writes the status. The scheduler believes the "
         "Node.",
-        confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}', and the kubelet's log for 'Error updating "
-        "node status'.",
+        do="See in the kubelet's log why it does not write the status ('Error updating node status'), and whether "
+        "another program writes it.",
+        confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}'",
         issue=f"{_KUBERNETES}133724",
         patience=_NODE_STATUS,
     ),
@@ -245,6 +265,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a plugin serves a socket, but its resource is not registered",
         find=plugins.socket_without_resource,
         next="The kubelet does not look for plugins in this directory. It waits until the plugin calls Register.",
+        do="Restart the plugin, so that it registers, and look for 'Register' in its log.",
         confirm="Look for 'Register' in the log of the plugin, and for 'Got registration request' in that of the "
         "kubelet. To repair it, restart the plugin.",
         issue=f"{_KUBERNETES}127457",
@@ -256,6 +277,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=plugins.resource_without_socket,
         next="If the plugin has gone, its devices count as unhealthy, and after 5 minutes the resource is removed and "
         "stays on the Node with 0. The kubelet never connects by itself; the plugin has to register.",
+        do="Restart the plugin, so that it makes its socket again and registers.",
         confirm="kubectl get pods -A -o wide shows whether the plugin's pod runs on this node. The plugin may have a "
         "socket elsewhere if it registered through another directory.",
         issue=f"{_KUBERNETES}125579",
@@ -267,6 +289,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=plugins.plugin_does_not_answer,
         next="If the plugin hangs, admission of a pod that asks for its resource hangs too, because the kubelet has no "
         "deadline for Allocate. If it has gone, its devices are unhealthy.",
+        do="Restart the plugin; its log shows what it waits for.",
         confirm="Look whether the plugin's process runs (not stopped, state T), and restart it. A socket without a "
         "process is left over from a plugin that was killed.",
         issue=f"{_KUBERNETES}117435",
@@ -277,6 +300,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=plugins.plugin_answers_late,
         next="The kubelet waits: it has no deadline for Allocate and GetPreferredAllocation, and admits one pod at a "
         "time, so each pod on the node waits with it.",
+        do="Look at the load of the node and in the plugin's log.",
         confirm="Compare kubelet_device_plugin_alloc_duration_seconds in the kubelet's metrics.",
         issue="https://github.com/NVIDIA/k8s-device-plugin/issues/774",
     ),
@@ -285,6 +309,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a plugin lists no devices",
         find=plugins.plugin_lists_nothing,
         next="The kubelet publishes 0 devices for the resource, and refuses pods with 'no healthy devices present'.",
+        do="Look in the plugin's log for the reason, such as a kernel driver that is not loaded yet.",
         confirm="Look in the plugin's log for the reason, such as a driver that is not loaded yet.",
         issue=f"{_KUBERNETES}128043",
         patience=_REGISTRATION,
@@ -295,6 +320,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=file.unreadable_receipt,
         next="At its next start the kubelet logs the entry and passes over it. Then the container's devices count as "
         "free, and may be allocated to a second pod.",
+        do="Delete the pod of the entry before the kubelet restarts, so that a new one gets a record that can be read.",
         confirm="devicecore checkpoint show FILE names the entry.",
         issue=f"{_KUBERNETES}135711",
     ),
@@ -303,6 +329,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the checkpoint's checksum is wrong",
         find=file.wrong_checksum,
         next=_STARTS_EMPTY,
+        do="Let the running kubelet write the file again: start a pod that asks for devices. If no kubelet runs, "
+        "devicecore checkpoint repair FILE NEWFILE keeps what is right.",
         confirm="devicecore checkpoint verify FILE. The log of a kubelet that has read the file has 'checkpoint is "
         "corrupted'.",
         issue=f"{_KUBERNETES}135711",
@@ -312,6 +340,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the checkpoint cannot be read",
         find=file.unreadable_checkpoint,
         next=_STARTS_EMPTY,
+        do="Let the running kubelet write the file again: start a pod that asks for devices. If no kubelet runs, "
+        "devicecore checkpoint repair FILE NEWFILE keeps what can be read.",
         confirm="devicecore checkpoint verify FILE",
         issue=f"{_KUBERNETES}135711",
     ),
@@ -321,6 +351,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=file.old_format,
         next="If the kubelet starts with this file, it cannot read it: it logs the error and starts without any "
         "allocation, so devices that containers use may be allocated again.",
+        do="Drain the node before the kubelet starts, or convert the file: devicecore checkpoint convert --help.",
         confirm="devicecore checkpoint verify FILE prints the format; kubectl get node NODE -o wide prints the "
         "kubelet's version.",
         issue=f"{_KUBERNETES}102880",
@@ -331,7 +362,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=file.duplicate_cdi_names,
         next="The kubelet passes the name on. The container runtime then finds a conflict and cannot resolve the "
         "device: the container does not start.",
-        confirm="grep the name in the CDI directory, and remove the file that nothing maintains any more.",
+        do="Remove the file that nothing maintains any more.",
+        confirm="grep the name in the CDI directory.",
         issue="https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md",
     ),
     NodeCheck(
@@ -340,6 +372,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=file.unresolvable_cdi_names,
         next="The kubelet passes the name on whenever it creates the container. The runtime fails with 'unresolvable "
         "CDI devices', so the container does not start again after it has ended.",
+        do="Restart the plugin or the tool that writes the CDI files, then delete the pod.",
         confirm="grep the name in /etc/cdi and /var/run/cdi. After a reboot /var/run/cdi is empty until the plugin "
         "writes it.",
         issue="https://github.com/NVIDIA/k8s-device-plugin/issues/1252",
@@ -350,7 +383,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=plugins.list_near_limit,
         next="The kubelet accepts messages of up to 4 MiB. With a larger one it ends the stream, and the resource has "
         "0 devices.",
-        confirm="The kubelet's log has 'received message larger than max'. Use shorter device ids, or fewer devices.",
+        do="Use shorter device ids, or fewer devices.",
+        confirm="The kubelet's log has 'received message larger than max'.",
         issue=f"{_KUBERNETES}109304",
     ),
     NodeCheck(
@@ -359,6 +393,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=owners.sources_disagree,
         next="The kubelet works with what it answers, and writes that into the checkpoint with its next write. If it "
         "restarts before, it takes its state from the checkpoint.",
+        do="Start a pod that asks for devices, so that the kubelet writes its checkpoint; if that does not help, see "
+        "in its log why it cannot.",
         confirm="Compare devicecore checkpoint show DIR with the answer of the pod-resources API.",
         issue=f"{_KUBERNETES}140929",
         patience=_POD_STATUS,
@@ -369,6 +405,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=devices.many_numa_nodes,
         next="With a topology manager policy other than none the kubelet does not start, unless "
         "max-allowable-numa-nodes allows it; then hints may take very long, because there are 2^N masks.",
+        do="Set max-allowable-numa-nodes, or the topology manager policy none, in the kubelet's configuration.",
         confirm="ls -d /sys/devices/system/node/node* on the node, and topologyManagerPolicy in the kubelet's "
         "configuration.",
         issue=f"{_KUBERNETES}135541",

@@ -8,7 +8,7 @@ from itertools import filterfalse
 
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.model import Health
-from devicecore.domain.text import counted
+from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.findings import Evidence, Found, by_number, name, names
 from devicecore_tools.doctor.look import NOBODY_LISTENS, Look, PluginSeen, Source
 from devicecore_tools.doctor.plugins import (
@@ -16,6 +16,7 @@ from devicecore_tools.doctor.plugins import (
     PluginSockets,
     WhyAbsent,
     is_driver,
+    silent_plugins,
     wanted_resources,
 )
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, Pods, believed_file
@@ -52,7 +53,9 @@ def plugin_gone(
         nothing = "The kubelet has no healthy device of" if is_told else "The Node has nothing allocatable of"
         sentence = f"{nothing} {name(resource)}, so no pod gets any{while_}: {one.because}."
         evidence = tuple(Evidence(source, text) for source, text in one.proof)
-        yield Found(sentence, evidence, resource, tuple(lists.devices.get(resource, ())), pods=holding)
+        shown = foreign_text(resource, 100)
+        brief = f"the plugin of {shown} is gone" if one.why is WhyAbsent.GONE else f"there is no device of {shown}"
+        yield Found(sentence, evidence, resource, tuple(lists.devices.get(resource, ())), pods=holding, brief=brief)
 
 
 def socket_without_resource(look: Look, kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterator[Found]:
@@ -127,21 +130,14 @@ def resource_without_socket(
 
 def plugin_does_not_answer(look: Look, lists: Lists) -> Iterator[Found]:
     """A plugin does not answer at its socket, or has left it behind."""
-    unserved = [one for one in lists.registered if one not in lists.sockets_of]
-    missing = [one for one in unserved if not (lists.allocatable or {}).get(one)]
-    for plugin in look.plugins.value or ():
-        if not plugin.problem:
-            continue
-        gone = plugin.problem == NOBODY_LISTENS
-        if gone and not missing and not unserved and not plugin.resource:
-            continue  # each resource has another plugin: this socket was left behind
-        candidates = [plugin.resource] if plugin.resource else missing or unserved
+    for plugin, source, candidates in silent_plugins(look, lists):
         of = f" of {name(candidates[0])}" if len(candidates) == 1 else ""
         perhaps = f" It may be that of {' or '.join(map(name, candidates))}." if 1 < len(candidates) <= _FEW else ""
+        gone = plugin.problem == NOBODY_LISTENS
         what = "has ended: no process listens there" if gone else "does not answer"
         sentence = f"The plugin{of} at {name(plugin.socket)} {what}.{perhaps}"
         resource = candidates[0] if len(candidates) == 1 else ""
-        yield Found(sentence, (Evidence(Source.PLUGINS, f"{name(plugin.socket)}: {plugin.problem}"),), resource)
+        yield Found(sentence, (Evidence(source, f"{name(plugin.socket)}: {plugin.problem}"),), resource)
 
 
 _FEW = 3

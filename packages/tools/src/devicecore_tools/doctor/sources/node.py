@@ -47,6 +47,7 @@ from devicecore_tools.doctor.sources.state_files import SYSTEM, read_state_files
 from devicecore_tools.doctor.sources.taint_rules import TaintRule, added_taints, rules_in
 
 DEFAULT_ROOT = "/var/lib/kubelet"
+_MAX_WAIT = 5.0  # seconds for a process to say who it is
 MAX_INPUT = 64 * 1024 * 1024 + 1
 """Bytes that are read of standard input; a longer document is refused when it is parsed."""
 
@@ -87,7 +88,9 @@ class NodeSources:
     kubeconfig: str | None = None
     in_cluster: bool = False
     node_name: str | None = None
-    plugins: bool = False
+    plugins: bool | None = None
+    """Whether plugins are asked for their lists. If it is None, they are only asked who they are; if False, nothing."""
+
     plugin_timeout: float = 10.0
     cdi_directories: tuple[str, ...] = ()
     events_of: tuple[str, str] | None = field(default=None, init=False)
@@ -131,7 +134,7 @@ class NodeSources:
     def look(self) -> Look:
         """Read every source once, one after the other."""
         checkpoint = self._read_checkpoint()
-        sockets = self._read_sockets()
+        sockets = self._with_names(self._read_sockets())
         pod_resources = self._read_pod_resources()
         objects = self._read_objects(pod_resources.value)
         plugins = self._read_plugins(sockets)
@@ -236,6 +239,22 @@ class NodeSources:
         if self._reasons is not None and self.root is not None:
             return record.read_listing(self.root)
         return read_sockets(self._directory) if self._directory else Reading(problem=_add("--root"))
+
+    def _with_names(self, sockets: Reading[SocketsSeen]) -> Reading[SocketsSeen]:
+        """Return the sockets with what each process says that it is, if the node is living."""
+        found, directory = sockets.value, self._directory
+        if found is None or directory is None or self.plugins is False:
+            return sockets
+        try:
+            from devicecore_tools.doctor.sources.plugin_sockets import who_listens
+        except ModuleNotFoundError as error:
+            return evolve(sockets, notes=(*sockets.notes, f"no plugin was asked who it is: {_needs(error, 'grpcio')}"))
+        places = {f"plugins_registry/{one}": str(Path(directory.registry) / one) for one in found.registry}
+        if not self.plugins:  # else each is asked for its list
+            places |= {f"device-plugins/{one}": str(Path(directory.plugins) / one) for one in found.plugins}
+        living = {name: path for name, path in places.items() if found.served.get(name)}
+        named, silent = who_listens(living, min(self.plugin_timeout, _MAX_WAIT)) if living else ({}, {})
+        return evolve(sockets, value=evolve(found, named=named, silent=silent))
 
     def _read_pod_resources(self) -> Reading[PodResourcesSeen]:
         if self.pod_resources is None and self._reasons is not None and self.root is not None:

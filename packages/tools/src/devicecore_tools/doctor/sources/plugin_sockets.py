@@ -1,4 +1,4 @@
-"""What device plugins answer when they are asked for their options and one list. Nothing is allocated.
+"""What plugins answer when they are asked who they are, for their options, and for one list. Nothing is allocated.
 
 Laws: each plugin is asked at most three things: GetInfo (in the plugin watcher's directory only), its options, and one
 list. The result is a `PluginSeen` for any answer, and also if there is none. A plugin whose socket went or was replaced
@@ -6,7 +6,7 @@ while it was asked is left out, because a kubelet that starts deletes the socket
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,45 @@ def read_plugins(
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="devicecore-doctor") as pool:
         answers = pool.map(lambda one: _ask_in_time(*one, timeout=timeout), asked[:MAX_PLUGINS])
         return Reading.of(directory, tuple(seen for seen in answers if seen is not None), notes)
+
+
+def who_listens(sockets: Mapping[str, str], timeout: float) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
+    """Ask the process at each socket who it is, as a kubelet does.
+
+    A plugin in the kubelet's own directory has no name to tell, so it is asked for its options.
+
+    Args:
+        sockets: paths by the names that the results have, which say in which directory a socket is.
+        timeout: seconds for each answer.
+
+    Returns:
+        The type and the name of each plugin that answered, and why the others did not.
+    """
+
+    def ask(name: str, path: str) -> tuple[str, str] | str:
+        served = socket_identity(path)
+        try:
+            with _channel(path) as channel:
+                if not name.startswith("plugins_registry/"):
+                    _unary(channel, rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), timeout)
+                    return rpc.DEVICE_PLUGIN_TYPE, ""
+                data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), timeout)
+            info = _parsed(pluginregistration.PluginInfo.FromString, data)
+        except _NoAnswerError as error:
+            return str(error) if socket_identity(path) == served else ""
+        return foreign_text(info.type, _MAX_NAME), foreign_text(info.name, _MAX_NAME)
+
+    def ask_in_time(one: tuple[str, str]) -> tuple[str, str] | str:
+        try:
+            return in_time(lambda: ask(*one), timeout + NOTICED)
+        except TimeoutError:
+            return f"no answer within {timeout:g} s"
+
+    asked = [*sockets.items()][:MAX_PLUGINS]
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="devicecore-doctor") as pool:
+        answers = dict(zip((name for name, _ in asked), pool.map(ask_in_time, asked), strict=True))
+    named = {name: answer for name, answer in answers.items() if isinstance(answer, tuple)}
+    return named, {name: answer for name, answer in answers.items() if answer and isinstance(answer, str)}
 
 
 def _ask_in_time(name: str, path: str, is_watched: bool, *, timeout: float) -> PluginSeen | None:  # noqa: FBT001 - of a tuple

@@ -1,0 +1,214 @@
+"""The report on a node as text: the verdict first, then the findings, the devices, and what was read.
+
+Laws: the verdict and one line for each finding come before everything else. On a terminal no line is wider than the
+terminal; elsewhere no line is broken.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.command.output import console_on, fold
+from devicecore_tools.doctor.findings import NodeFinding, names
+from devicecore_tools.doctor.look import Source, grouped
+from devicecore_tools.doctor.report import FREE, NOBODY, UNKNOWN, DeviceRow, NodeReport
+
+_MAX_CELL = 120  # characters of a cell in the table
+_MAX_BRIEF = 160  # characters of a finding in the verdict
+_MAX_PROSE = 120  # columns of prose on a wide terminal
+_FEW = 3  # devices without a holder that have rows of their own
+_HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "STATE", "SOURCE")
+_SPARE = (6, 2)  # columns that a narrow terminal does without: SOURCE, NUMA
+_LEAST = 4  # columns of a cell that is cut
+_KINDS = {FREE: "free", NOBODY: "not held and not usable", UNKNOWN: "with unknown holder"}
+
+
+def show(report: NodeReport) -> None:
+    """Print a report."""
+    width = console_on(sys.stdout).width
+    sys.stdout.write("\n".join([*lines_of(report, width), ""]))
+
+
+def lines_of(report: NodeReport, width: int) -> Iterator[str]:
+    """Yield the lines of a report; none is wider than `width`, down to some 40 columns."""
+    yield from _folded("", verdict(report), 2, width)
+    if len(report.findings) > 1:
+        yield from (_cut(f"{one.number}. {one.brief}", width) for one in report.findings)
+    for finding in report.findings:
+        yield ""
+        yield from finding_lines(finding, width)
+    for one in report.not_ruled_out:
+        yield ""
+        yield from _folded("not ruled out: ", one, 15, width)
+    yield from ("", "Devices", *_devices(report.devices, width), "", "Sources", *_sources(report, width))
+
+
+def verdict(report: NodeReport) -> str:
+    """Return the report in one line: what is wrong, and how many devices are held and free."""
+    name = foreign_text(report.name) or "this node"
+    briefs = list(dict.fromkeys(one.brief for one in report.findings))
+    if briefs:
+        more = f", and {len(briefs) - 1} more" if len(briefs) > 1 else ""
+        said = f"{counted(len(report.findings), 'finding')}: {foreign_text(briefs[0], _MAX_BRIEF)}{more}"
+    elif not any(one.was_read for one in report.sources):
+        said = "nothing was read"
+    else:
+        said = "nothing wrong" if is_seen(report) else "nothing wrong in what was seen, which is not all"
+    return f"{name}: {said}{_counts(report.devices)}"
+
+
+def is_seen(report: NodeReport) -> bool:
+    """Return whether everything was seen, so that a report without findings says that nothing is wrong."""
+    return report.is_enough and not report.not_ruled_out
+
+
+def _counts(rows: Sequence[DeviceRow]) -> str:
+    """Return how many devices are held, free and neither."""
+    if not rows:
+        return ""
+    held = [row for row in rows if row.is_held]
+    pods = {row.pod_uid or row.owner for row in held if row.container}
+    kinds = Counter(row.owner for row in rows if not row.is_held)
+    devices = {(row.resource, row.pool, row.device) for row in held}
+    holding = f"{counted(len(pods), 'pod')} hold{'s' * (len(pods) == 1)} {counted(len(devices), 'device')}"
+    parts = [holding if pods else f"{len(devices)} held"]
+    parts += [f"{kinds[kind]:,} {what}" for kind, what in _KINDS.items() if kinds[kind] or kind == FREE]
+    return f"; {', '.join(parts)}"
+
+
+def finding_lines(finding: NodeFinding, width: int) -> Iterator[str]:
+    """Yield a finding with all that belongs to it."""
+    number = f"{finding.number}. "
+    yield from _folded(number, finding.sentence, len(number), width)
+    for evidence in finding.evidence:
+        yield from _folded("   evidence: ", f"{evidence.source.value}: {evidence.text}", 13, width)
+    if finding.measured:
+        yield f"   measured: {finding.measured}"
+    yield from _folded("   next:     ", finding.next, 13, width)
+    yield from _folded("   do:       ", finding.do, 13, width)
+    yield from _folded("   confirm:  ", finding.confirm, 13, width)
+    yield f"   see:      {finding.issue}"
+
+
+def _folded(start: str, text: str, indent: int, width: int) -> list[str]:
+    """`text` behind `start`, in lines of which all but the first are indented."""
+    is_terminal = sys.stdout.isatty()
+    room = (min(width, _MAX_PROSE) if is_terminal else width) - indent
+    first, *rest = fold(foreign_text(text, 4_000), room).split("\n")
+    return [start + first, *(" " * indent + line for line in rest)]
+
+
+def _cut(text: str, width: int) -> str:
+    text = foreign_text(text, 4_000)
+    return text if len(text) <= width else f"{text[: width - 1]}\u2026"
+
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+def _devices(rows: Sequence[DeviceRow], width: int) -> Iterator[str]:
+    """Yield a table of the devices that are held or odd, and below it how many others there are of each resource."""
+    if not rows:
+        yield "  no source names a device"
+        return
+    shown: list[DeviceRow] = []
+    others: list[str] = []
+    keyed = ((_alike(row), row) for row in rows)
+    for (resource, is_held), of_resource in groupby(keyed, key=lambda one: (one[1].resource, one[1].is_held)):
+        if is_held:
+            shown += [row for _, row in of_resource]
+            continue
+        alike: dict[tuple[object, ...], list[DeviceRow]] = {}
+        for key, row in of_resource:
+            alike.setdefault(key, []).append(row)
+        for of_kind in alike.values():
+            if len(of_kind) <= _FEW and of_kind[0].owner != FREE:
+                shown += of_kind
+            else:
+                others.append(_together(resource, of_kind))
+    yield from _table(shown, width) if shown else ()
+    yield from (line for other in others for line in _folded("  ", other, 4, width))
+
+
+def _alike(row: DeviceRow) -> tuple[object, ...]:
+    return row.pool, row.health, row.owner, row.state, row.sources
+
+
+def _together(resource: str, rows: Sequence[DeviceRow]) -> str:
+    row = rows[0]
+    health = "" if row.health in {"Healthy", UNKNOWN} else f", {row.health}"
+    in_pool = f" of pool {foreign_text(row.pool, 100)}" if row.pool else ""
+    what = f"{len(rows):,} {_KINDS.get(row.owner, row.owner)}{in_pool}{health} ({names([one.device for one in rows])})"
+    return f"{foreign_text(resource, 100)}: {what}"
+
+
+def _table(rows: Iterable[DeviceRow], width: int) -> list[str]:
+    cells = [_HEADINGS, *map(_cells, rows)]
+    kept = list(range(len(_HEADINGS)))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for column in _SPARE:
+        if sum(widths[one] + 2 for one in kept) > width:
+            kept.remove(column)
+    while (over := sum(widths[one] + 2 for one in kept) - width) > 0:
+        widest = max(kept, key=lambda one: widths[one])
+        if widths[widest] <= _LEAST:
+            break
+        widths[widest] = max(_LEAST, widths[widest] - over)
+    lines = []
+    for row in cells:
+        texts = [_cut(row[one], widths[one]) for one in kept]
+        padded = (f"  {text:<{widths[one]}}" for text, one in zip(texts, kept, strict=True))
+        lines.append("".join(padded).rstrip())
+    return lines
+
+
+def _cells(row: DeviceRow) -> tuple[str, ...]:
+    owner = f"{row.owner} {row.container}" if row.container else row.owner
+    certain = row.state.value, _sources_of(row.sources)
+    texts = (row.resource, row.device, _numa_nodes(row.numa_nodes), row.health, owner, *certain)
+    together = "".join(texts)
+    if len(together) <= _MAX_CELL and together.isprintable():  # nearly always, and there are many rows
+        return texts
+    return tuple(foreign_text(text, _MAX_CELL) for text in texts)
+
+
+@lru_cache(maxsize=256)  # thousands of rows have the same few values
+def _numa_nodes(numa_nodes: tuple[int, ...] | None) -> str:
+    return "unknown" if numa_nodes is None else ",".join(map(str, numa_nodes[:8])) or "-"
+
+
+@lru_cache(maxsize=256)
+def _sources_of(sources: tuple[Source, ...]) -> str:
+    return ",".join(source.value for source in sources) or "-"
+
+
+# --- sources ----------------------------------------------------------------------------------------------------------
+
+
+def _sources(report: NodeReport, width: int) -> Iterator[str]:
+    """Yield what was read in one line, then each source that was not, with the reason."""
+    places = grouped((_directory(line.place), line.source.value) for line in report.sources if line.was_read)
+    if places:
+        read = [f"{', '.join(sources)} ({foreign_text(place)})" for place, sources in places.items()]
+        yield from _folded("  read: ", "; ".join(read), 8, width)
+    for line in report.sources:
+        if not line.was_read:
+            said = f"{line.source.value}: {where(line.problem, line.place)}"
+            yield from _folded("  not read: ", said, 12, width)
+        for note in line.notes:
+            yield from _folded("  note: ", f"{line.source.value}: {note}", 8, width)
+
+
+def where(problem: str, place: str) -> str:
+    """Return a problem with the place to which it belongs, which many problems begin with."""
+    return problem if not place or place in problem else f"{problem} ({place})"
+
+
+def _directory(place: str) -> str:
+    """Return the directory of a file, with which most sources are read."""
+    path = Path(place)
+    return str(path.parent) if path.suffix or path.is_file() else place
