@@ -210,7 +210,7 @@ def test_a_pod_whose_claim_is_allocated_fits_where_the_devices_are(
 
 @pytest.mark.parametrize(("node", "status"), [("node-1.yaml", 0), ("node-2.yaml", 1)])
 def test_fits_decides_claims_and_plugins_devices_together(place: Path, node: str, status: int, capsys: Capsys) -> None:
-    assert run(place, "fits", "pod.yaml", "--node", node) == 0
+    assert run(place, "fits", "pod.yaml", "--node", node) == 3
     files = ("--slices", "slices.json", "--claims", "claims.json")
     released = place / "claims.json"
     released.write_text(released.read_text().replace("gpu-0", "gpu-9"))

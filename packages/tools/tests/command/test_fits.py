@@ -65,7 +65,7 @@ def test_whether_a_pod_fits_is_unknown_if_the_checkpoint_is_damaged(
     (place / "node" / "device-plugins").mkdir(parents=True)
     file = place / "node" / "device-plugins" / "kubelet_internal_checkpoint"
     file.write_bytes(damage((place / "checkpoint").read_bytes()))
-    assert fits(place, "one.yaml", "node", options=("--json",)) == 2
+    assert fits(place, "one.yaml", "node", options=("--json",)) == 3
     (answer,) = json.loads(capsys.readouterr().out)["nodes"]
     assert (answer["fits"], answer["changes"]) == (None, [])
     assert "nothing in the checkpoint is believed, because it is damaged: " in answer["warnings"][0]

@@ -3,6 +3,7 @@
 import json
 import socket
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from devicecore_tools.doctor.sources.node import NodeSources
 from tests.doctor.nodes import pod
 
 from devicecore.adapters.grpc_unix import serve_plugin
-from devicecore.domain.checkpoint import CheckpointData, encode
+from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
 Capsys = pytest.CaptureFixture[str]
@@ -154,7 +155,11 @@ def test_a_node_file_of_another_machine_is_not_read(tmp_path: Path) -> None:
 
 def test_each_process_on_a_living_node_is_asked_who_it_is(tmp_path: Path, capsys: Capsys) -> None:
     """A record keeps the answers. A plugin that does not answer hangs each admission of a pod that asks for it."""
-    root = tmp_path / "root"
+    with TemporaryDirectory() as root:  # the path of a socket has to be short
+        ask_each_process(Path(root), tmp_path, capsys)
+
+
+def ask_each_process(root: Path, tmp_path: Path, capsys: Capsys) -> None:
     plugins, registry = root / "device-plugins", root / "plugins_registry"
     for directory in (plugins, registry):
         directory.mkdir(mode=0o750, parents=True)
@@ -196,3 +201,52 @@ def test_each_process_on_a_living_node_is_asked_who_it_is(tmp_path: Path, capsys
     unasked = NodeSources(root=str(root), plugins=False).look().sockets.value
     assert unasked is not None
     assert (unasked.named, unasked.silent) == ({}, {})
+
+
+REFUSED = [
+    ({"containers": [{"name": "m", "resources": {"requests": {"a.b/gpu": "1"}}}]}, "1 of a.b/gpu and has no limit"),
+    (
+        {"containers": [{"name": "m", "resources": {"requests": {"a.b/gpu": "1"}, "limits": {"a.b/gpu": "2"}}}]},
+        "has a limit of 2",
+    ),
+    (
+        {
+            "resourceClaims": [{"name": "c", "source": {"resourceClaimName": "one"}}],
+            "containers": [{"name": "m", "resources": {"claims": [{"name": "c"}]}}],
+        },
+        "before 1.31 had them below the field source",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "why"), REFUSED)
+def test_a_pod_that_an_api_server_refuses_fits_nowhere(
+    spec: dict[str, Any], why: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    (tmp_path / "pod.json").write_text(json.dumps(document))
+    (tmp_path / "node.json").write_text('{"name": "n", "devices": [{"resource": "a.b/gpu", "device": "gpu-0"}]}')
+    assert main(["fits", str(tmp_path / "pod.json"), "--node", str(tmp_path / "node.json")]) == 1
+    assert why in " ".join(capsys.readouterr().out.split())
+
+
+def test_more_devices_are_held_than_the_node_has(tmp_path: Path, capsys: Capsys) -> None:
+    """The plugin was started again with another list, and the pods run on with devices that are in it no more."""
+    resource = "example.com/vf"
+    pods, entries = [], []
+    for number in range(3):
+        limits = {"limits": {resource: "1"}}
+        spec = {"nodeName": "n1", "containers": [{"name": "main", "resources": limits}]}
+        metadata = {"name": f"rank-{number}", "namespace": "default", "uid": f"uid-{number}"}
+        pods.append({"metadata": metadata, "spec": spec, "status": {"phase": "Running", "startTime": "2026-11-26"}})
+        entries.append(PodDevicesEntry(f"uid-{number}", "main", resource, {0: (f"vf-{number}",)}, b""))
+    counts = {"capacity": {resource: "1"}, "allocatable": {resource: "1"}}
+    node = {"kind": "Node", "metadata": {"name": "n1"}, "status": counts}
+    (root := tmp_path / "root").mkdir()
+    (root / "pods.json").write_text(json.dumps({"kind": "PodList", "items": pods}))
+    (root / "node.json").write_text(json.dumps(node))
+    (root / "kubelet_internal_checkpoint").write_bytes(encode(CheckpointData(tuple(entries), {resource: ("vf-7",)})))
+    _, document = findings(capsys, root)
+    assert "over-allocated" in [one["code"] for one in document["findings"]]
+    status, said = asked(capsys, root, resource)
+    assert (status, f"3 devices of {resource} are held, and the Node has 1" in said) == (1, True)

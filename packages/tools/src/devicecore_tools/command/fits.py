@@ -27,7 +27,7 @@ from devicecore_tools.doctor.look import PodSeen, Reading
 if TYPE_CHECKING:
     from devicecore_tools.doctor.trial import Fit, TopologySettings, TrialNode
 
-_NEGATIVE, _UNUSABLE = 1, 2
+_NEGATIVE, _UNUSABLE, _NOT_KNOWN = 1, 2, 3
 _ONLY_DEVICES = (
     "Only devices were tried: the CPU manager, the memory manager or the scheduler may still refuse the pod. "
     "Devices of which no source names a holder were taken as free; in a description, an owner that is unknown counts."
@@ -101,10 +101,14 @@ def fits(
 
     With --slices and --claims, the ResourceClaims of the pod are tried on the same nodes.
 
-    Exit status: 0 if the pod fits on a node, 1 if it fits on none, 2 if something cannot be read, or if a damaged
-    checkpoint leaves it unknown (with --json, `fits` is null then).
+    A pod that an API server refuses fits nowhere: one that requests a device without a limit, or whose claim is named
+    below `source`, as before Kubernetes 1.31.
+
+    Exit status: 0 if the pod fits on a node, 1 if it fits on none, 3 if that cannot be known: its claims were not
+    looked at, or no source that is believed names a resource (with --json, `fits` is null then). 2 if something cannot
+    be read.
     """
-    from devicecore_tools.doctor.trial import fit
+    from devicecore_tools.doctor.trial import fit, why_refused
 
     if pod == pods == "-":
         raise click.UsageError("POD and --pods cannot both be standard input.")
@@ -112,7 +116,8 @@ def fits(
     try:
         wanted = pod_in_file(pod)
         nodes = [_node(place, wanted, topology, known, plugins=plugins) for place in places or (DEFAULT_ROOT,)]
-        of_claims = [claims_of_pod(wanted, node.name, slices, claims) for node in nodes]
+        refused = why_refused(wanted)
+        of_claims = [None if refused else claims_of_pod(wanted, node.name, slices, claims) for node in nodes]
     except OSError as error:
         complain("devicecore fits", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
@@ -135,10 +140,14 @@ def fits(
                 outcome = "get their devices" if claim.fits else "get no devices"
                 print_pairs(f"The claims of the pod on {claim.node.name}: {outcome}", pairs_of(claim))
         click.echo(_ONLY_DEVICES)
-    pairs = zip(answers, of_claims, strict=True)
-    if any(answer.fits and (claim is None or claim.fits) for answer, claim in pairs):
+    possible = [
+        answer
+        for answer, claim in zip(answers, of_claims, strict=True)
+        if answer.fits and (claim is None or claim.fits)
+    ]
+    if any(not answer.claims for answer in possible):
         return 0
-    return _UNUSABLE if any(answer.is_unknown for answer in answers) else _NEGATIVE
+    return _NOT_KNOWN if possible or any(answer.is_unknown for answer in answers) else _NEGATIVE
 
 
 def _node(

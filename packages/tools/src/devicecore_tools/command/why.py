@@ -106,9 +106,12 @@ def why(
     node (see `devicecore doctor --help`), also says who holds the devices now, tries the pod on the node as it is now,
     and proposes the smallest changes after which it fits.
 
-    Exit status: 0 if something was explained, 1 if neither a kubelet from 1.29 to 1.36 nor the scheduler says it, 2 if
-    nothing could be read. Of claims: 0 if they get their devices, 1 if not, 3 if nobody can say, 4 if the rules allow
-    it, but a scheduler of that release does not find the devices.
+    A sentence of another scheduler, an autoscaler, a container runtime or the kubelet's log is named as theirs, with
+    where to ask.
+
+    Exit status: 0 if something was explained, 1 if nobody who is known says it, 2 if nothing could be read. Of claims:
+    0 if they get their devices, 1 if not, 3 if nobody can say, 4 if the rules allow it, but a scheduler of that release
+    does not find the devices.
     """
     try:
         check_message(message)
@@ -129,8 +132,10 @@ def why(
         texts, seen, what = _read(json.dumps({"kind": "Pod", **item}).encode(), message)
         pod = seen.pod if seen else None
     found = texts if pod is None or facts is None else [*texts, *_events_of(pod, facts)]
-    explained = list({one.text: one for text in found for one in explain(text, pod, facts)}.values())
-    wrong = concerning(pod, facts) if pod is not None and facts is not None else ()
+    nodes = _nodes(sources) if any(_SCHEDULER in text for text in found) else None
+    explained = list({one.text: one for text in found for one in explain(text, pod, facts, nodes)}.values())
+    named = [value for one in explained for name, value in one.values if name == "resource"]
+    wrong = concerning(pod, facts, named) if facts is not None and (pod is not None or explained) else ()
     stands = "" if explained else _standing(seen, what)
     if not explained and not wrong:
         complain("devicecore why", stands or _not_understood(message, found, what, _about_events(pod, facts)))
@@ -190,7 +195,8 @@ def _print(explained: Sequence[Explanation], wrong: Sequence[NodeFinding], trial
     for one in explained:
         print_pairs(one.text, _pairs(one))
     for finding in wrong:
-        print_pairs(finding.sentence, (("next", finding.next), ("confirm", finding.confirm)))
+        pairs = (("next", finding.next), ("do", finding.do), ("confirm", finding.confirm))
+        print_pairs(finding.sentence, pairs)
     if trial is not None:
         print_pairs("The same pod, tried on the node as it is now", _trial_pairs(trial))
 
@@ -363,6 +369,32 @@ def _facts(options: dict[str, object], pod: Pod | None) -> tuple[Facts | None, d
     return facts, sources.documents
 
 
+def _nodes(options: dict[str, object]) -> dict[str, dict[str, tuple[int, int]]] | None:
+    """Return capacity and allocatable of all Nodes, if an API server is named and no Node. Return None otherwise."""
+    if not (options["kubeconfig"] or options["in_cluster"]) or options["node_name"]:
+        return None
+    from devicecore_tools.doctor.sources.api_server import read_objects
+    from devicecore_tools.doctor.sources.objects import node_in
+
+    kubeconfig = options["kubeconfig"]
+    assert kubeconfig is None or isinstance(kubeconfig, str)  # noqa: S101 - for mypy: click has checked it
+    answer = read_objects("", kubeconfig, ("Node",))["Node"]
+    if isinstance(answer, str):
+        complain("devicecore why", f"the Nodes were not read: {answer}")
+        return None
+    try:
+        nodes = [node_in(Value({"kind": "Node", **one}, "API server")) for one in answer]
+    except DocumentError as error:
+        complain("devicecore why", f"the Nodes were not read: {error}")
+        return None
+    return {
+        one.name: {name: (count, one.allocatable.get(name, 0)) for name, count in one.capacity.items()} for one in nodes
+    }
+
+
+_SCHEDULER = "nodes are available"
+
+
 def _events_of(pod: Pod, facts: Facts) -> list[str]:
     """Return the messages of the pod's events, the newest first."""
     events = [
@@ -383,7 +415,8 @@ _SOURCES = ("root", "checkpoint", "pod_resources", "pods", "events", "kubeconfig
 def _pairs(one: Explanation) -> Iterator[tuple[str, str]]:
     yield "decided by", f"{one.manager} ({one.id})"
     yield "because", one.because
-    yield "next", one.next
+    if one.next:
+        yield "next", one.next
     yield "change", one.change
     for issue in one.issues:
         yield "see", f"{_UPSTREAM}{issue.rpartition('#')[2]}"
@@ -400,7 +433,8 @@ def _counts(now: ResourceNow) -> str:
     numbers = (now.listed, now.healthy, now.free)
     listed, healthy, free = ("unknown" if number is None else number for number in numbers)
     gone = f" ({now.held_by_pods_that_are_gone} by pods that are gone)" if now.held_by_pods_that_are_gone else ""
-    return f"{now.resource}: {listed} listed, {healthy} healthy, {now.held} held{gone}, {free} free"
+    why_ = f": {now.absent}" if now.absent else ""
+    return f"{now.resource}: {listed} listed, {healthy} healthy, {now.held} held{gone}, {free} free{why_}"
 
 
 def _verdict(trial: "Fit") -> str:

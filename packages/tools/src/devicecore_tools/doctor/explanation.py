@@ -12,20 +12,30 @@ from devicecore.domain.model import Health, Pod
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.findings import NodeFinding
 from devicecore_tools.doctor.messages import NEXT, Match, find
+from devicecore_tools.doctor.others import Foreign, find_foreign
 from devicecore_tools.doctor.pasted import find_all
-from devicecore_tools.doctor.precedence import Lists, OwnerState
+from devicecore_tools.doctor.plugins import WhyAbsent
+from devicecore_tools.doctor.precedence import OwnerState
 from devicecore_tools.doctor.report import FREE, UNKNOWN, DeviceRow, check, report
 from devicecore_tools.doctor.scheduler import NEXT as SCHEDULED_NEXT
-from devicecore_tools.doctor.scheduler import Unscheduled, find_unscheduled
+from devicecore_tools.doctor.scheduler import NodesSeen, Unscheduled, find_unscheduled
 
 _SCHEDULER = "scheduler"
 _DECIDES_ON_DEVICES = ("device manager", "topology manager", "device, CPU or memory manager", _SCHEDULER, "predicates")
-_OF_THE_NODE = {"kubelet-gone", "kubelet-cannot-start", "kubelet-starting"}  # findings that concern each pod
+_OF_THE_NODE = {"kubelet-gone", "kubelet-cannot-start", "kubelet-starting", "node-not-ready"}  # concern each pod
+_UNSERVED = "could not find the requested resource"
+_ASK_VERSIONS = (
+    "kubectl api-versions lists which versions of resource.k8s.io the API server serves: use a kubelet and a driver "
+    "that speak one of them, or serve theirs (--runtime-config of the API server)."
+)
 
 
 @frozen
 class ResourceNow:
-    """How many devices of a resource there are now. A number is None if the sources do not show it."""
+    """How many devices of a resource there are now. A number is None if the sources do not show it.
+
+    `absent` says why the kubelet has nothing of it; empty if it has.
+    """
 
     resource: str
     listed: int | None
@@ -33,6 +43,7 @@ class ResourceNow:
     held: int
     held_by_pods_that_are_gone: int
     free: int | None
+    absent: str = ""
 
 
 @frozen
@@ -59,33 +70,56 @@ class Explanation:
         return self.manager in _DECIDES_ON_DEVICES
 
 
-def explain(text: str, pod: Pod | None = None, facts: Facts | None = None) -> tuple[Explanation, ...]:
-    """Explain each sentence in a text with which a kubelet refuses a pod, or else those of the scheduler.
+def explain(
+    text: str, pod: Pod | None = None, facts: Facts | None = None, nodes: NodesSeen | None = None
+) -> tuple[Explanation, ...]:
+    """Explain each sentence in a text with which a kubelet refuses a pod, or else those of the scheduler and of others.
 
     Args:
-        text: a pod's status message, the message of an event, or that of a waiting container; also with what
-            `kubectl` or a log prints around it.
+        text: a pod's status message, the message of an event, that of a waiting container, or lines of a kubelet's log;
+            also with what `kubectl` or a log prints around it.
         pod: the pod that was refused, if it is known: many sentences do not name the resource.
         facts: what the sources of the node say, if they were read.
+        nodes: the Nodes of the cluster, if they were read.
     """
     refusals = find_all(text)
     if not refusals or all(found.message.is_last_resort for found in refusals):
-        scheduler = tuple(_unscheduled(found, facts) for found in find_unscheduled(text))
-        if scheduler:
-            return scheduler
+        node = facts.look.node.value if facts else None
+        if nodes is None and node is not None:
+            both = ((name, (count, node.allocatable.get(name, 0))) for name, count in node.capacity.items())
+            nodes = {node.name or "of the sources": dict(both)}
+        absent = {name: one.because for name, one in facts.absent.items()} if facts else {}
+        scheduler = tuple(_unscheduled(found, facts) for found in find_unscheduled(text, nodes, absent))
+        others = tuple(_foreign(found, facts) for found in find_foreign(text))
+        if scheduler or others:
+            return (*scheduler, *others)
     return tuple(_explained(found, pod, facts) for found in refusals)
 
 
-def concerning(pod: Pod, facts: Facts) -> tuple[NodeFinding, ...]:
-    """Return what is wrong on the node and keeps this pod from starting, running or ending."""
-    identity = f"{pod.namespace}/{pod.name}"
-    wanted = {resource for container in pod.in_start_order for resource, size in container.limits.items() if size}
-    found = check(facts)
+def concerning(pod: Pod | None, facts: Facts, resources: Iterable[str] = ()) -> tuple[NodeFinding, ...]:
+    """Return what is wrong on the node and keeps this pod, or one that asks for these resources, from running."""
+    identity = f"{pod.namespace}/{pod.name}" if pod else ""
+    wanted = {name for one in pod.in_start_order for name, size in one.limits.items() if size} if pod else set()
+    wanted.update(resources)
     return tuple(
         one
-        for one in found
-        if identity in one.pods or one.code in _OF_THE_NODE or (one.code == "plugin-gone" and one.resource in wanted)
+        for one in check(facts)
+        if (identity and identity in one.pods)
+        or one.code in _OF_THE_NODE
+        or (one.code in _OF_A_RESOURCE and one.resource in wanted)
     )
+
+
+_MAY_LIST = {WhyAbsent.SICK, WhyAbsent.UNKNOWN}  # then the plugin may list devices that are not healthy
+_OF_A_RESOURCE = {"plugin-gone", "plugin-silent", "plugin-empty", "over-allocated", "request-without-device"}
+"""The findings that concern each pod that asks for the resource."""
+
+
+def _foreign(found: Foreign, facts: Facts | None) -> Explanation:
+    names = (found.resource,) if found.resource else ()
+    now, rows = _seen(names, facts)
+    values = tuple(("resource", name) for name in names)
+    return Explanation(found.text, found.id, found.who, found.because, "", found.change, (), values, now, rows)
 
 
 def _unscheduled(found: Unscheduled, facts: Facts | None) -> Explanation:
@@ -95,7 +129,7 @@ def _unscheduled(found: Unscheduled, facts: Facts | None) -> Explanation:
 
 
 def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanation:
-    inner = _of_resize(found) or found
+    inner = _of_resize(found) or _of_update(found) or found
     names = _resources(inner, pod, facts)
     now, rows = _seen(names, facts)
     return Explanation(
@@ -104,12 +138,20 @@ def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanatio
         found.message.manager,
         found.because if inner is found else f"{found.because} {inner.because}",
         NEXT[found.message.next],
-        inner.change,
+        _ASK_VERSIONS if _UNSERVED in found.values.get("cause", "") else inner.change,
         inner.message.issues,
         tuple(sorted({**found.values, **inner.values}.items())),
         now,
         rows,
     )
+
+
+def _of_update(found: Match) -> Match | None:
+    """Return the refusal of the device manager inside of a sentence of kubelets before 1.29."""
+    if found.message.id != "PR-05":
+        return None
+    inner = find(f"Allocate failed due to {found.values.get('cause', '')}, which is unexpected")
+    return None if inner is None or inner.message.is_last_resort else inner
 
 
 def _of_resize(found: Match) -> Match | None:
@@ -136,10 +178,11 @@ def _seen(names: Iterable[str], facts: Facts | None) -> tuple[tuple[ResourceNow,
     if facts is None or not facts.look.is_enough:
         return (), ()
     rows = tuple(row for row in report(facts, ()).devices if row.resource in names)
-    return tuple(_now(name, facts.lists, rows) for name in names), rows
+    return tuple(_now(name, facts, rows) for name in names), rows
 
 
-def _now(resource: str, lists: Lists, rows: Iterable[DeviceRow]) -> ResourceNow:
+def _now(resource: str, facts: Facts, rows: Iterable[DeviceRow]) -> ResourceNow:
+    lists, absent = facts.lists, facts.absent.get(resource)
     mine = [row for row in rows if row.resource == resource]
     healths = {row.device: row.health for row in mine}
     held = {row.device for row in mine if row.container}
@@ -150,11 +193,16 @@ def _now(resource: str, lists: Lists, rows: Iterable[DeviceRow]) -> ResourceNow:
     is_listed = lists.allocatable is not None or resource in lists.registered or resource in lists.listed
     free = len([row for row in mine if row.owner == FREE])
     is_free_known = is_listed and all(row.owner != UNKNOWN for row in mine)
+    listed = {*lists.listed.get(resource, ()), *(lists.allocatable or {}).get(resource, ())}
+    listed.update(() if absent else lists.registered.get(resource, ()))
+    if resource in lists.listed or not facts.look.plugins.value:
+        listed.update(one for one, health in healths.items() if health == Health.UNHEALTHY.value and not absent)
     return ResourceNow(
         resource,
-        len(healths) if is_listed else None,
+        len(listed) if is_listed and (absent is None or absent.why not in _MAY_LIST) else None,
         healthy if is_told and "unknown" not in healths.values() else None,
         len(held),
         len(gone),
         free if is_free_known else None,
+        absent.because if absent else "",
     )

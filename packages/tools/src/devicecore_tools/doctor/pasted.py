@@ -31,6 +31,7 @@ _ESCAPED = re.compile(r"\\+([\"n])")  # a JSON string, perhaps in another one
 _TYPOGRAPHIC = str.maketrans("\u201c\u201d\u2018\u2019\u00a0", "\"\"'' ")
 _SHORTEST = 15  # characters of the shortest refusal; a pasted text may have 600,000 lines that are shorter
 _ALLOCATE, _UNEXPECTED = "Allocate failed due to ", ", which is unexpected"
+_LOGGED = re.compile(r'" err="([^"]+(?:"[^"=]+"[^"]+)*)"(?= \w+=|$)')
 _INSIDE_OF_ANOTHER = re.compile(rf"{_ALLOCATE}\s*$|Pod resize \S+: \{{")
 """What stands before a sentence that is only a part of another, which says what happens to the pod."""
 
@@ -81,8 +82,18 @@ def _find_in(record: str) -> Match | None:
         readings += [" ".join(record.replace("\n", "").split()), "".join(map(str.strip, record.split("\n")))]
     found = [[*_readings(reading[:MAX_MESSAGE])] for reading in readings]
     better = [next((one for one in matches if not one.message.is_last_resort), None) for matches in found]
+    better += [_in_log(reading) for reading in readings[:1]]
     whole = max(filter(None, better), key=lambda match: len(match.text), default=None)  # not only its last words
     return whole or next(chain.from_iterable(found), None)
+
+
+def _in_log(line: str) -> Match | None:
+    """Return the refusal in a line that the kubelet logs about a pod: its error lacks what an event has in front."""
+    for error in _LOGGED.finditer(line[:MAX_MESSAGE]):
+        match = find(f"{PREFIXES['prepare'][0]}{error[1]}")
+        if match is not None and not match.message.is_last_resort:
+            return match
+    return None
 
 
 def _readings(text: str) -> Iterator[Match]:

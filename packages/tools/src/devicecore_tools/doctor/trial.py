@@ -92,6 +92,7 @@ class TrialNode:
         damage: why nothing in the checkpoint is believed; empty if it is sound, or the kubelet has said more.
         of_others: resources that the Node has and no plugin serves, because an administrator has added them.
         unknown: why a device that the pod gets may be in use all the same, by resource.
+        capacity: how many devices of a resource the Node has, also those that are not healthy.
         hangs: the resources whose plugin does not answer, and what happens to the first pod that asks for one.
         topology: the NUMA nodes, the topology policy and its scope.
         pod_names: the names of the holders in answers; a pod without a name is called by its UID.
@@ -116,9 +117,12 @@ class TrialNode:
     damage: str = ""
     restart: str = "a kubelet runs on the node"
     hangs: Mapping[str, str] = field(factory=dict)
+    capacity: Mapping[str, int] = field(factory=dict)
 
     def answer(self, pod: Pod) -> "Verdict | NotNow":
         """Return what a kubelet on the node would answer to `pod`, apart from its claims."""
+        if refused := why_refused(pod):
+            return NotNow(refused)
         if self.stopped:
             return NotNow(self.stopped)
         for name in _wanted(self, pod):
@@ -180,6 +184,10 @@ class TrialNode:
         A kubelet counts at least as many devices as it has allocated, those of this pod included (kubelet.md 8.1).
         """
         for resource, size in sorted(requests_of(pod).items()):
+            before = {device for one in self.allocations if one.resource == resource for device in one.numa_nodes}
+            if size and 0 < self.capacity.get(resource, 0) < len(before):
+                has = f"{len(before):,} devices of {resource} are held, and the Node has {self.capacity[resource]:,}"
+                return NotNow(f"{has}: the scheduler sends no pod that asks for it")
             used = sum(of.get(resource, 0) for uid, of in self.requests.items() if uid != pod.uid)
             held = {
                 device
@@ -291,6 +299,8 @@ class Fit:
 
 def fit(node: TrialNode, pod: Pod) -> Fit:
     """Try `pod` on `node`; if it does not fit, look for the smallest changes after which it does."""
+    if refused := why_refused(pod):
+        return Fit(node.name, NotNow(refused))
     verdict = node.answer(pod)
     claims = node.claims_of(pod).undecided
     damage = (node.damage,) if node.damage and _wanted(node, pod) else ()
@@ -318,6 +328,26 @@ def fit(node: TrialNode, pod: Pod) -> Fit:
         )
     found = [change for kind in kinds if (change := _first_that_helps(islice(kind, attempts))) is not None]
     return Fit(node.name, verdict, tuple(sorted(found, key=lambda change: change.size)), claims, warnings)
+
+
+def why_refused(pod: Pod) -> str:
+    """Return why an API server refuses a pod, as far as devices go. The result is empty if it takes the pod."""
+    for one in pod.in_start_order:
+        for resource, size in one.requests.items():
+            if is_extended_resource(resource):
+                limit = f"a limit of {one.limits[resource]}" if resource in one.limits else "no limit of it"
+                return (
+                    f"an API server refuses the pod: container {one.name} requests {size} of {resource} and has "
+                    f"{limit}. Write the resource under limits, with the same number"
+                )
+    for claim in pod.claims:
+        if claim.claim is None and claim.template is None:
+            return (
+                f"an API server refuses the pod: its claim {claim.name} names neither resourceClaimName nor "
+                "resourceClaimTemplateName. Write one of them beside its name; Kubernetes before 1.31 had them below "
+                "the field source"
+            )
+    return ""
 
 
 def claims_of(pod: Pod) -> list[str]:
@@ -525,6 +555,7 @@ def trial_node(
         facts.look.damage if facts.lists.allocatable is None else "",
         "a kubelet runs on the node" if facts.kubelet in {KubeletNow.STOPPED, KubeletNow.SILENT} else _READY,
         dict(_hangs(facts)),
+        facts.look.node.value.capacity if facts.look.node.value else {},
     )
 
 

@@ -180,6 +180,12 @@ def more_allocated_than_allocatable(
         if lists.allocatable is not None and not lists.allocatable.get(resource):
             continue  # the plugin has gone, which is another finding, and the Node does not say so yet
         allocatable = node.allocatable.get(resource, 0) if node else 0
+        capacity = node.capacity.get(resource, 0) if node else 0
+        if 0 < capacity < len(devices):
+            sentence = f"Containers hold {devices_of([*devices], resource)}, and the Node has only {capacity:,}."
+            text = Evidence(Source.NODE, f"status.capacity: {capacity:,}")
+            yield Found(sentence, (*_holders(holders, resource, [*devices]), text), resource, (*devices,))
+            continue
         healthy = len(devices) - len(sick.get(resource, ()))
         if 0 < allocatable < healthy:
             sentence = f"Containers hold {devices_of([*devices], resource)}, but only {allocatable:,} are allocatable."

@@ -1,0 +1,76 @@
+"""Sentences of public threads, each explained rightly or named as somebody else's; and what Nodes add to them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devicecore_tools.doctor.explanation import explain
+from devicecore_tools.doctor.scheduler import NodesSeen
+
+FILE = Path(__file__).parent.parent / "data" / "public_sentences.jsonl"
+TABLE = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
+"""A text with neutral names, the thread, the ids of the explanations, and words that they have or never have."""
+
+
+@pytest.mark.parametrize("row", TABLE, ids=[f"{one['thread'][19:]} {one['ids'][0]}" for one in TABLE])
+def test_a_sentence_of_a_public_thread_is_explained(row: dict[str, Any]) -> None:
+    found = explain(row["text"])
+    assert [one.id for one in found] == row["ids"]
+    said = " ".join(f"{one.manager}: {one.because} {one.change}" for one in found)
+    assert not [words for words in row["says"] if words not in said], said
+    assert not [words for words in row["never"] if words in said], said
+
+
+def test_the_table_has_forty_sentences_of_many_projects() -> None:
+    assert len({one["text"] for one in TABLE}) >= 40
+    assert len({"/".join(one["thread"].split("/")[3:5]) for one in TABLE}) >= 15
+
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "says", "never"),
+    [
+        ({"a": {}}, ["Node a never had any", "or it is misspelt"], "leave fewer"),
+        ({"a": {"amd.com/gpu": (8, 8)}}, ["The Nodes have amd.com/gpu"], "leave fewer"),
+        ({"a": {GPU: (4, 0)}}, ["Node a has 0 of", "its plugin is gone, or reports all"], "leave fewer"),
+        ({"a": {GPU: (0, 0)}}, ["its plugin is gone, or lists none"], "leave fewer"),
+        ({"a": {GPU: (4, 4)}}, [f"a has 4 of {GPU}, and the pods there leave fewer"], "plugin"),
+        ({"a": {GPU: (4, 4)}, "b": {}, "c": {}}, ["Nodes b, c never had", "a has 4 of"], "misspelt, "),
+    ],
+)
+def test_insufficient_begins_with_the_nodes_that_have_none(nodes: NodesSeen, says: list[str], never: str) -> None:
+    (found,) = explain(f"0/3 nodes are available: 3 Insufficient {GPU}.", nodes=nodes)
+    said = f"{found.because} {found.change}"
+    assert not [words for words in says if words not in said], said
+    assert never not in said
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpumem", "volcano.sh/vgpu-number", "tencent.com/vcuda-core"])
+def test_a_resource_of_another_scheduler_is_named_as_its_own(resource: str) -> None:
+    (found,) = explain(f"0/3 nodes are available: 3 Insufficient {resource}.", nodes={"a": {}})
+    assert "this scheduler knows nothing of it" in found.because
+    assert "plugin" not in found.change
+
+
+@pytest.mark.parametrize(
+    ("taint", "says", "toleration"),
+    [
+        (" {node.kubernetes.io/unreachable: }", "does not report to the API server", False),
+        (" {node.kubernetes.io/disk-pressure: }", "disk is nearly full", False),
+        (" {node.kubernetes.io/of-tomorrow: }", "because it has a trouble", False),
+        (" {node.cloudprovider.kubernetes.io/uninitialized: true}", "cloud", False),
+        (" {nvidia.com/gpu: present}", "the taint nvidia.com/gpu", True),
+        ("(s)", "a taint that the pod does not tolerate", True),
+    ],
+)
+def test_a_taint_is_named_with_its_key_and_that_of_a_trouble_is_never_tolerated(
+    taint: str,
+    says: str,
+    toleration: bool,
+) -> None:
+    (found,) = explain(f"0/1 nodes are available: 1 node(s) had untolerated taint{taint}. preemption: no")
+    assert says in found.because
+    assert ("toleration" in found.change) == toleration
