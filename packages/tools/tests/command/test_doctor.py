@@ -143,6 +143,7 @@ def test_json_has_sources_devices_and_findings(file: Path, capsys: Capsys) -> No
         "sources": ["checkpoint"],
         "state": "unknown",
         "pool": "",
+        "note": "one of 2 holders",
     }
     (finding,) = document["findings"]
     assert (finding["number"], finding["code"], finding["devices"]) == (1, "two-owners", ["gpu-0"])
@@ -314,6 +315,14 @@ def test_without_grpc_the_other_sources_are_read(tmp_path: Path) -> None:
     assert "because protobuf is not installed" in sources["checkpoint"]["notes"][0]
     assert "because grpcio is not installed" in sources["pod-resources"]["problem"]
     assert "because grpcio is not installed" in sources["plugins"]["problem"]
+    shown = subprocess.run(
+        [sys.executable, "-c", script.replace(", '--json'", "")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "the kubelet was not asked, because grpcio is not installed" in shown.stdout.partition("\n")[0]
 
 
 def test_nothing_is_changed(directory: Path, capsys: Capsys) -> None:

@@ -90,7 +90,8 @@ def test_a_fleet_fits_if_one_node_fits(place: Path, capsys: Capsys) -> None:
     assert fits(place, "two.yaml", "node.yaml", "checkpoint", options=("--json",)) == 0
     document = json.loads(capsys.readouterr().out)
     assert [node["fits"] for node in document["nodes"]] == [False, True]
-    assert document["nodes"][1]["devices"][0]["devices"] == ["gpu-1", "gpu-2"]
+    assert document["nodes"][1]["devices"] == []
+    assert document["nodes"][1]["devices_not_certain"].startswith("the kubelet's answer was not read")
 
 
 def test_the_output_of_doctor_is_a_description(place: Path, capsys: Capsys) -> None:
@@ -198,3 +199,22 @@ def test_of_a_node_the_name_is_enough_for_a_pod_without_devices_of_plugins(place
     assert capsys.readouterr().out.startswith("node-1: fits\n")
     assert fits(place, "one.yaml", "node.yaml") == 2
     assert "its kind is 'Node'. A description is what this prints on the node" in capsys.readouterr().err
+
+
+def test_the_topology_policy_is_read_from_the_kubelets_configuration_or_named_as_not_looked_at(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    root = tmp_path / "root"
+    (root / "device-plugins").mkdir(parents=True)
+    entries = [PodDevicesEntry("u-1", "main", GPU, {0: ("gpu-0",), 1: ("gpu-1",)}, b"")]
+    data = CheckpointData(tuple(entries), {GPU: ("gpu-0", "gpu-1", "gpu-2")})
+    (root / "device-plugins" / "kubelet_internal_checkpoint").write_bytes(encode(data))
+    (tmp_path / "one.yaml").write_text(POD % 1)
+    assert fits(tmp_path, "one.yaml", "root") == 0
+    assert "the kubelet's topology policy, taken as none" in " ".join(capsys.readouterr().out.split())
+    assert fits(tmp_path, "one.yaml", "root", options=("--topology-policy", "none")) == 0
+    assert "not looked at" not in capsys.readouterr().out
+    settings = {"kind": "KubeletConfiguration", "topologyManagerPolicy": "best-effort"}
+    (root / "config.yaml").write_text(json.dumps(settings))
+    assert fits(tmp_path, "one.yaml", "root") == 0
+    assert "not looked at" not in capsys.readouterr().out

@@ -250,3 +250,30 @@ def test_more_devices_are_held_than_the_node_has(tmp_path: Path, capsys: Capsys)
     assert "over-allocated" in [one["code"] for one in document["findings"]]
     status, said = asked(capsys, root, resource)
     assert (status, f"3 devices of {resource} are held, and the Node has 1" in said) == (1, True)
+
+
+def test_a_device_that_is_only_watched_is_free_and_the_last_holder_of_another_is_named(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    root = written(tmp_path, "driver-with-its-own-socket-name")
+    claims = json.loads((root / "resourceclaims.json").read_text())
+    for one in claims["items"]:
+        for result in one.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ()):
+            result["adminAccess"] = True
+    (root / "resourceclaims.json").write_text(json.dumps(claims))
+    _, document = findings(capsys, root)
+    rows = {row["device"]: (row["owner"], row["note"]) for row in document["devices"]}
+    assert rows["dev-0"] == ("free", "watched through claim team-54/k1")
+    root = written(tmp_path, "node-not-ready")
+    for name in ("pods.json", "pod-resources-list.json"):
+        document = json.loads((root / name).read_text())
+        document["items" if name == "pods.json" else "pod_resources"] = []
+        (root / name).write_text(json.dumps(document))
+    proxy = {"metadata": {"name": "proxy", "namespace": "kube-system", "uid": "u"}, "status": {"phase": "Running"}}
+    (root / "pods.json").write_text(json.dumps({"kind": "PodList", "items": [proxy]}))
+    listed = {"pod_resources": [{"name": "proxy", "namespace": "kube-system"}]}
+    (root / "pod-resources-list.json").write_text(json.dumps(listed))
+    _, document = findings(capsys, root)
+    notes = {row["device"]: row["note"] for row in document["devices"] if row["note"]}
+    assert notes.keys() == {"gpu-2", "gpu-3"}
+    assert all(note.endswith("whose container may still run") for note in notes.values())

@@ -191,6 +191,10 @@ def _node(
     if pods.value is not None and facts.pods.why_incomplete:
         why = f"the list of pods is not complete: {facts.pods.why_incomplete}. Holders that it lacks keep their devices"
         complain("devicecore fits", f"warning: {why}")
+    if root is not None and not topology.is_given:
+        from devicecore_tools.doctor.sources.kubelet_settings import read_topology
+
+        topology = read_topology(root, topology)
     return trial_node(place, facts, topology, ClaimTrial.of_record(sources.documents))
 
 
@@ -234,13 +238,17 @@ def unhandled_of(answer: "Fit") -> Iterator[tuple[str, str]]:
 
 def _pairs(answer: "Fit") -> Iterator[tuple[str, str]]:
     if isinstance(answer.verdict, Admitted):
-        for held in answer.verdict.allocations if not answer.warnings else ():
+        for held in answer.verdict.allocations if not (answer.warnings or answer.uncertain) else ():
             yield f"{held.key.container}", f"{held.resource}: {', '.join(held.devices)}"
         yield from unhandled_of(answer)
     else:
         yield "reason", str(answer.verdict)
     for warning in answer.warnings:
         yield "warning", warning
+    if answer.uncertain:
+        yield "not certain", f"which devices it gets, because {answer.uncertain}"
+    if not answer.is_topology_known:
+        yield "not looked at", "the kubelet's topology policy, taken as none: name it with --topology-policy"
     for claim in answer.claims:
         yield "not looked at", f"ResourceClaim {claim}: whether devices for it are left"
     for change in answer.changes:
@@ -256,13 +264,15 @@ def _document(answer: "Fit") -> dict[str, object]:
         "reason": None if admitted else str(verdict),
         "devices": [
             {"container": held.key.container, "resource": held.resource, "devices": list(held.devices)}
-            for held in (admitted.allocations if admitted and not answer.warnings else ())  # as in `_pairs`
+            for held in (admitted.allocations if admitted and not (answer.warnings or answer.uncertain) else ())
         ],
+        "devices_not_certain": answer.uncertain,
         "unhandled": [
             {"container": container, "resource": resource}
             for container, resource in (admitted.unhandled if admitted else ())
         ],
         "claims_not_looked_at": list(answer.claims),
+        "topology_not_looked_at": not answer.is_topology_known,
         "warnings": list(answer.warnings),
         "changes": [{"change": change.sentence, "size": change.size} for change in answer.changes],
     }

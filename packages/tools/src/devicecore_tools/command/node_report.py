@@ -23,6 +23,7 @@ _MAX_PROSE = 120  # columns of prose on a wide terminal
 _FEW = 3  # devices without a holder that have rows of their own
 _HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "STATE", "SOURCE")
 _SPARE = (6, 2)  # columns that a narrow terminal does without: SOURCE, NUMA
+_SKIPPED = "it is skipped, because"  # of a source whose library is not installed, as in devicecore.pyz
 _LEAST = 4  # columns of a cell that is cut
 _KINDS = {FREE: "free", NOBODY: "not held and not usable", UNKNOWN: "with unknown holder"}
 
@@ -58,7 +59,11 @@ def verdict(report: NodeReport) -> str:
         said = "nothing was read"
     else:
         said = "nothing wrong" if is_seen(report) else "nothing wrong in what was seen, which is not all"
-    return f"{name}: {said}{_counts(report.devices)}"
+    skipped = next(
+        (one for one in report.sources if one.source is Source.POD_RESOURCES and _SKIPPED in one.problem), None
+    )
+    unasked = "; the kubelet was not asked, because grpcio is not installed, so no device is known to be free"
+    return f"{name}: {said}{_counts(report.devices)}{unasked if skipped else ''}"
 
 
 def is_seen(report: NodeReport) -> bool:
@@ -135,14 +140,16 @@ def _devices(rows: Sequence[DeviceRow], width: int) -> Iterator[str]:
 
 
 def _alike(row: DeviceRow) -> tuple[object, ...]:
-    return row.pool, row.health, row.owner, row.state, row.sources
+    return row.pool, row.health, row.owner, row.state, row.sources, row.note
 
 
 def _together(resource: str, rows: Sequence[DeviceRow]) -> str:
     row = rows[0]
     health = "" if row.health in {"Healthy", UNKNOWN} else f", {row.health}"
     in_pool = f" of pool {foreign_text(row.pool, 100)}" if row.pool else ""
-    what = f"{len(rows):,} {_KINDS.get(row.owner, row.owner)}{in_pool}{health} ({names([one.device for one in rows])})"
+    note = f"; {foreign_text(row.note, 400)}" if row.note else ""
+    kind = _KINDS.get(row.owner, row.owner)
+    what = f"{len(rows):,} {kind}{in_pool}{health} ({names([one.device for one in rows])}){note}"
     return f"{foreign_text(resource, 100)}: {what}"
 
 
@@ -168,6 +175,7 @@ def _table(rows: Iterable[DeviceRow], width: int) -> list[str]:
 
 def _cells(row: DeviceRow) -> tuple[str, ...]:
     owner = f"{row.owner} {row.container}" if row.container else row.owner
+    owner += f" ({row.note})" if row.note else ""
     certain = row.state.value, _sources_of(row.sources)
     texts = (row.resource, row.device, _numa_nodes(row.numa_nodes), row.health, owner, *certain)
     together = "".join(texts)

@@ -52,7 +52,14 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
         from devicecore_tools.doctor.trial import TopologySettings
 
         nodes = tuple(map(NumaNode, numa_nodes))
-        return command(topology=TopologySettings(Policy(topology_policy), Scope(topology_scope), nodes), **others)
+        given = click.get_current_context().get_parameter_source("topology_policy")
+        settings = TopologySettings(
+            Policy(topology_policy),
+            Scope(topology_scope),
+            nodes,
+            is_given=given is click.core.ParameterSource.COMMANDLINE,
+        )
+        return command(topology=settings, **others)
 
     return _options(bundled)
 

@@ -44,6 +44,7 @@ class DraDevice:
     """A device of a driver: who holds it, for which claims, and its health as the kubelet last wrote it.
 
     `pending` names the claims that have it at the API server and for which the kubelet has not prepared it.
+    `watchers` are the claims that have only admin access to it, which keeps it from nobody.
     `is_own` says that this node's driver has published it. `has_room` says whether a claim on this node can get it, as
     far as its pool goes; None if that is not known.
     """
@@ -57,6 +58,7 @@ class DraDevice:
     is_tainted: bool = False
     is_own: bool = False
     has_room: bool | None = True
+    watchers: tuple[str, ...] = ()
 
 
 @frozen
@@ -163,8 +165,10 @@ def _why_not_free(look: Look, kubelet: KubeletNow, pods: Pods) -> str:
 def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
     file, health = look.claims.value, look.health.value or {}
     prepared = file.devices if file and not file.problem else ()
-    in_api = grouped((one.key, one) for one in look.claimed)
-    in_file = grouped((one.key, one.claim) for one in prepared)
+    watched = {(one.claim, key) for one in look.allocations.value or () for key in one.only_watched}
+    in_api = grouped((one.key, one) for one in look.claimed if (f"{one.namespace}/{one.claim}", one.key) not in watched)
+    in_file = grouped((one.key, one.claim) for one in prepared if (one.claim, one.key) not in watched)
+    watchers = grouped((key, claim) for claim, key in sorted(watched))
     cdi = {one.key: one.cdi_devices[0] for one in prepared if one.cdi_devices}
     allocated = grouped(
         (key, one.claim) for one in look.allocations.value or () for key in one.devices if key not in one.only_watched
@@ -191,6 +195,7 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
                 one.is_tainted,
                 key in published and one.is_own,
                 one.is_usable and _has_room(one, *left.get(key[:2], ({}, {}))),
+                tuple(watchers.get(key, ())),
             ),
         )
 

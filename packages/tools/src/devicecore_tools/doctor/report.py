@@ -49,6 +49,7 @@ class DeviceRow:
         resource: the resource of a plugin, or the name of a DRA driver.
         device: the plugin's id, or the name of the driver's device.
         pool: the pool of a driver's device; empty for a plugin's.
+        note: what else is known of the holder, or of the one before it.
         numa_nodes: None if no source says.
         health: `Healthy`, `Unhealthy`, `not listed`, or `unknown`.
         owner: `free`, `none`, `unknown`, `claim` and a ResourceClaim, or what is known of the pod: namespace and name,
@@ -68,6 +69,7 @@ class DeviceRow:
     sources: tuple[Source, ...]
     state: OwnerState
     pool: str = ""
+    note: str = ""
 
     @property
     def is_held(self) -> bool:
@@ -182,11 +184,15 @@ def _rows(facts: Facts) -> Iterator[DeviceRow]:
             if all(one.state is OwnerState.STALE for one in owners):
                 row = _without_owner(facts, resource, device, *what)
                 if not owners or row.owner != UNKNOWN:  # the kubelet has let go of what its file still names
+                    if owners and owners[-1].pod is None and not owners[-1].name:  # nobody lists the pod
+                        uid = foreign_text(owners[-1].uid, 100)
+                        row = evolve(row, note=f"last held by pod {uid}, whose container may still run")
                     yield row
                     continue
             for owner in owners:
                 who = owner.identity, owner.uid, owner.container
-                yield DeviceRow(resource, device, *what, *who, owner.sources, owner.state)
+                note = f"one of {len(owners)} holders" if len(owners) > 1 else "init container" * owner.is_reusable
+                yield DeviceRow(resource, device, *what, *who, owner.sources, owner.state, note=note)
     for (driver, pool, name), claimed in facts.dra.devices.items():
         yield from _of_driver(facts.dra, driver, pool, name, claimed)
 
@@ -227,11 +233,13 @@ def _may_be_left_out(facts: Facts, resource: str, device: str) -> bool:
 
 def _of_driver(dra: DraDevices, driver: str, pool: str, name: str, claimed: DraDevice) -> Iterator[DeviceRow]:
     numa = claimed.numa_nodes
+    note = f"one of {len(claimed.owners)} holders" if len(claimed.owners) > 1 else ""
     for owner in claimed.owners:
         who = owner.identity, owner.uid, owner.container
-        yield DeviceRow(driver, name, numa, claimed.health, *who, owner.sources, owner.state, pool)
+        yield DeviceRow(driver, name, numa, claimed.health, *who, owner.sources, owner.state, pool, note)
     if claimed.owners:
         return
+    watched = f"watched through claim {', '.join(claimed.watchers)}" if claimed.watchers else ""
     owner_text, state = UNKNOWN, OwnerState.UNKNOWN
     if claims := (*claimed.claims, *claimed.pending):
         owner_text, state = f"claim {claims[0]}", OwnerState.LIVE
@@ -241,4 +249,4 @@ def _of_driver(dra: DraDevices, driver: str, pool: str, name: str, claimed: DraD
         can_prepare = dra.drivers.get(driver) in {DriverPresence.ALIVE, DriverPresence.NOT_NEEDED}
         is_given = can_prepare and claimed.has_room and not claimed.is_tainted
         owner_text, state = FREE if is_given else NOBODY, OwnerState.LIVE
-    yield DeviceRow(driver, name, numa, claimed.health, owner_text, "", "", claimed.sources, state, pool)
+    yield DeviceRow(driver, name, numa, claimed.health, owner_text, "", "", claimed.sources, state, pool, watched)

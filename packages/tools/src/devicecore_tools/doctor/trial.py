@@ -61,11 +61,15 @@ _POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Pol
 
 @frozen
 class TopologySettings:
-    """The topology manager of a kubelet, as a user describes it. Without NUMA nodes, devices say which there are."""
+    """The topology manager of a kubelet. Without NUMA nodes, devices say which there are.
+
+    `is_given` says that a user or the kubelet's configuration says so; otherwise it is what a kubelet does by default.
+    """
 
     policy: Policy = Policy.NONE
     scope: Scope = Scope.CONTAINER
     numa_nodes: tuple[NumaNode, ...] = ()
+    is_given: bool = False
 
 
 UNKNOWN_HOLDER = PodUid("unknown")
@@ -93,6 +97,8 @@ class TrialNode:
         of_others: resources that the Node has and no plugin serves, because an administrator has added them.
         unknown: why a device that the pod gets may be in use all the same, by resource.
         capacity: how many devices of a resource the Node has, also those that are not healthy.
+        uncertain: why no source shows which devices of a resource are free; such devices are not named.
+        is_topology_known: whether `topology` has the kubelet's own policy; otherwise it is a kubelet's default.
         hangs: the resources whose plugin does not answer, and what happens to the first pod that asks for one.
         topology: the NUMA nodes, the topology policy and its scope.
         pod_names: the names of the holders in answers; a pod without a name is called by its UID.
@@ -118,6 +124,8 @@ class TrialNode:
     restart: str = "a kubelet runs on the node"
     hangs: Mapping[str, str] = field(factory=dict)
     capacity: Mapping[str, int] = field(factory=dict)
+    is_topology_known: bool = True
+    uncertain: Mapping[str, str] = field(factory=dict)
 
     def answer(self, pod: Pod) -> "Verdict | NotNow":
         """Return what a kubelet on the node would answer to `pod`, apart from its claims."""
@@ -277,6 +285,8 @@ class Fit:
     Attributes:
         changes: the smallest of each kind that were found, the smallest first.
         claims: the claims of the pod, which were not looked at: the answer holds apart from them.
+        is_topology_known: whether the kubelet's topology policy was read or given.
+        uncertain: why the devices of the verdict may not be those that the pod gets; empty if they are.
         warnings: what is missing, or what may happen although the kubelet admits the pod, a sentence each.
     """
 
@@ -285,6 +295,8 @@ class Fit:
     changes: tuple[Change, ...] = ()
     claims: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    is_topology_known: bool = True
+    uncertain: str = ""
 
     @property
     def fits(self) -> bool:
@@ -309,7 +321,9 @@ def fit(node: TrialNode, pod: Pod) -> Fit:
         return Fit(node.name, Unknown(f"no source that is believed names {names}"), claims=claims, warnings=damage)
     if _fits(verdict):
         warnings = damage + tuple(node.unknown[name] for name in _wanted(node, pod) if name in node.unknown)
-        return Fit(node.name, verdict, claims=claims, warnings=warnings)
+        is_known = node.is_topology_known or not _wanted(node, pod)
+        why = next((node.uncertain[name] for name in _wanted(node, pod) if name in node.uncertain), "")
+        return Fit(node.name, verdict, (), claims, warnings, is_topology_known=is_known, uncertain=why)
     missing = [name for name in _wanted(node, pod) if name in node.absent]
     warnings = damage + tuple(node.why_absent[name] for name in missing if name in node.why_absent)
     for one in node.allocations:
@@ -556,6 +570,8 @@ def trial_node(
         "a kubelet runs on the node" if facts.kubelet in {KubeletNow.STOPPED, KubeletNow.SILENT} else _READY,
         dict(_hangs(facts)),
         facts.look.node.value.capacity if facts.look.node.value else {},
+        topology.is_given or len(known) == 1,
+        dict(_uncertain(facts)),
     )
 
 
@@ -590,6 +606,14 @@ def _stopped(facts: Facts) -> str:
 
 
 _READY = "the Node becomes Ready"
+
+
+def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield the resources of which no source shows the free devices, and why."""
+    of_all = facts.not_free.get("") or facts.claimed.missing or facts.claimed.unidentified
+    for resource in facts.lists.resources:
+        if why := of_all or facts.not_free.get(resource):
+            yield resource, why
 
 
 def _hangs(facts: Facts) -> Iterator[tuple[str, str]]:
