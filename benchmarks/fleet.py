@@ -1,13 +1,14 @@
 """Measure a fleet: `python benchmarks/fleet.py --help`.
 
-The fleet and the API server are processes of their own. Without --kubeconfig the server is the small one for tests, and
-then the requests that it got are counted too. With it, any API server can be used: pods have a scheduler's name that
-no scheduler has, and are bound by this program.
+The fleet and the API server are processes of their own. Without --kubeconfig the server is the small one for tests.
+With it, any API server can be used, and its metrics say which requests it got. Pods have a scheduler's name that no
+scheduler has, and are bound by this program; those of --deployments are bound by the scheduler of the cluster.
 """
 
 import argparse
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -26,11 +27,12 @@ from attrs import define, field, frozen
 from devicecore_fleet.cluster.object_watch import KubeApiPods, node_of
 from devicecore_fleet.cluster.requests import KubeApiRequests
 
-from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiResource, RequestError
-from devicecore.adapters.kube_api.requests import CLAIMS, NODES, PODS, SLICES
+from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiResource, ApiServer, RequestError
+from devicecore.adapters.kube_api.requests import CLAIMS, NODES, PODS, SENTENCES, SLICES
 
 HERE = Path(__file__).parent
 NAMESPACE = ApiResource("", "v1", "namespaces")
+DEPLOYMENTS = ApiResource("apps", "v1", "deployments")
 PLACE = "devicecore-bench"
 GPUS, NICS = 8, 4
 NODE = f"""
@@ -84,6 +86,7 @@ class Running:
 
     seen_at: dict[str, float] = field(factory=dict)
     phases: Counter[str] = field(factory=Counter)
+    bound_at: dict[str, float] = field(factory=dict)
     changed: threading.Condition = field(factory=threading.Condition)
 
     def wants(self, found: Any) -> bool:  # noqa: ANN401 - parsed JSON
@@ -95,6 +98,7 @@ class Running:
 
     def seen(self, kind: str, found: Any) -> None:  # noqa: ANN401 - parsed JSON
         phase, name = (found.get("status") or {}).get("phase"), found["metadata"]["name"]
+        self.bound_at.setdefault(name, time.monotonic())
         if kind != "DELETED" and phase in ("Running", "Failed") and name not in self.seen_at:
             with self.changed:
                 self.seen_at[name] = time.monotonic()
@@ -166,9 +170,29 @@ def _typed(kind: str, version: str, body: dict[str, Any]) -> dict[str, Any]:
     return {"kind": kind, "apiVersion": version, **body}
 
 
-def nothing() -> tuple[dict[str, int], float]:
-    """Count no requests: only the small server tells."""
-    return {}, 0.0
+def by_metrics(access: Access) -> Callable[[], tuple[dict[str, int], float]]:
+    """Return what counts the requests of an API server since the last call, by its metrics, and its processor time."""
+    server, request = ApiServer(access, SENTENCES), ApiRequest("get metrics", "GET", "/metrics")
+    before = Counter[str]()
+
+    def read() -> str:
+        transport, url, headers = server._prepared(request)  # noqa: SLF001 - the answer is no JSON
+        return transport.send("GET", url, headers, None).content.decode()
+
+    def counts() -> tuple[dict[str, int], float]:
+        nonlocal before
+        text = server.ask(request, read)
+        found = Counter[str]()
+        for labels, value in re.findall(r"^apiserver_request_total\{(.*)\} (\S+)$", text, re.MULTILINE):
+            of = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            found[" ".join((of["verb"], "/".join(filter(None, (of["resource"], of["subresource"])))))] += int(
+                float(value)
+            )
+        new, before = found - before, found
+        cpu = re.search(r"^process_cpu_seconds_total (\S+)$", text, re.MULTILINE)
+        return dict(new.most_common(12)), float(cpu[1]) if cpu else 0.0
+
+    return counts
 
 
 @contextmanager
@@ -258,6 +282,10 @@ def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, obje
     after = Sample.of(bench.fleet)
     show("requests in a second at rest", {verb: round(count / options.idle, 2) for verb, count in counts.items()})
     show("processor time at rest, share of a core", round((after.cpu - before.cpu) / options.idle, 3))
+    if options.deployments:
+        for size in options.deployments.split(","):
+            roll_out(bench, int(size), show)
+        return
     measured = min(options.pods, int(options.rate * options.seconds))
     filling = range(options.pods - measured)
     all_at_once(bench.make, range(options.pods))
@@ -292,6 +320,37 @@ def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, obje
     show("threads with pods", Sample.of(bench.fleet).threads)
 
 
+def roll_out(bench: Bench, size: int, show: Callable[[str, object], None]) -> None:
+    """Measure a Deployment, whose pods a scheduler binds."""
+    name, running = f"bench-{size}", bench.running
+    container = {"name": "main", "image": "none", "resources": {"limits": {"example.com/gpu": "1"}}}
+    labels = {"app": name}
+    spec = {"tolerations": [{"operator": "Exists"}], "containers": [container]}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    body = {
+        "metadata": {"name": name},
+        "spec": {"replicas": size, "selector": {"matchLabels": labels}, "template": template},
+    }
+    _, server = bench.counts()
+    had, began, start = len(running.seen_at), time.monotonic(), Sample.of(bench.fleet)
+    bench.requests.create(DEPLOYMENTS, _typed("Deployment", "apps/v1", body), PLACE)
+    reached = running.wait(had + size, 600) - had
+    seconds, end, (counts, server_end) = time.monotonic() - began, Sample.of(bench.fleet), bench.counts()
+    pods = [one for one, at in running.seen_at.items() if at > began]
+    waits = sorted(running.seen_at[one] - running.bound_at[one] for one in pods)
+    of_second = Counter(int(running.seen_at[one] - began) for one in pods)
+    first, last = min(of_second, default=0), max(of_second, default=0)
+    what = f"Deployment of {size}"
+    show(f"{what}: pods running", f"{reached} in {seconds:.1f} s")
+    show(f"{what}: seconds from bound to Running, median", round(statistics.median(waits), 2))
+    show(f"{what}: seconds without a status", sum(not of_second[second] for second in range(first, last)))
+    show(
+        f"{what}: processor time, s", {"fleet": round(end.cpu - start.cpu, 1), "server": round(server_end - server, 1)}
+    )
+    show(f"{what}: memory, MB", round(end.memory))
+    show(f"{what}: requests", counts)
+
+
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -301,6 +360,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="for which pods are bound at that rate")
     parser.add_argument("--idle", type=float, default=30.0, help="seconds for which requests at rest are counted")
     parser.add_argument("--kubeconfig", type=Path, help="a real API server, with the rights of an administrator")
+    parser.add_argument("--deployments", default="", help="sizes of Deployments, such as 1000,5000, in place of --pods")
     parser.add_argument("--root", type=Path, help="where the fleet keeps checkpoints; by default in memory")
     parser.add_argument("--json", type=Path, help="write the results there")
     options = parser.parse_args()
@@ -313,10 +373,11 @@ def main() -> None:
 
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        kubeconfig, counts = options.kubeconfig, nothing
-        if kubeconfig is None:
-            kubeconfig = directory / "kubeconfig"
+        kubeconfig = options.kubeconfig or directory / "kubeconfig"
+        if options.kubeconfig is None:
             counts = stack.enter_context(small_server(kubeconfig))
+        else:
+            counts = by_metrics(Access(kubeconfig, timeout=60))
         requests = stack.enter_context(KubeApiRequests(Access(kubeconfig, timeout=60)))
         try:
             requests.create(NAMESPACE, _typed("Namespace", "v1", {"metadata": {"name": PLACE}}))

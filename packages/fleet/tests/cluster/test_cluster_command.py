@@ -105,6 +105,20 @@ def test_a_node_killed_twice_doubles_no_device(server: LocalApiServer, directory
     assert "devicecore.io/virtual" in keys
 
 
+def test_the_node_of_a_machine_is_refused_and_left_as_it_is(server: LocalApiServer, directory: Path) -> None:
+    """The Node is that of a living kubelet, which has a pod and renews its Lease."""
+    server.create({"kind": "Node", "metadata": {"name": NODE}, "status": {"capacity": {GPU: "4"}}})
+    server.create(a_pod("database"))
+    server.bind("database", NODE)
+    before = server.objects("Node") + server.objects("Pod")
+    command = Command(server, directory)
+    assert command.process.wait(60) == 2
+    said = f"devicecore: node {NODE} is refused: it exists and devicecore has not made it"
+    assert said in (directory / "log").read_text()
+    assert server.objects("Node") + server.objects("Pod") == before
+    assert not server.objects("Lease")
+
+
 def wait_for_end(writer: ApiWriter) -> None:
     """Wait until every job is done."""
     end = time.monotonic() + PATIENCE

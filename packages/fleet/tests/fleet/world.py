@@ -33,8 +33,9 @@ MANIFEST = Path(__file__).parents[4] / "docs" / "fleet" / "fleet.yaml"
 
 
 def permitted() -> set[tuple[str, str]]:
-    """The verbs and resources that the role of the manifest has."""
-    roles = [one for one in yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8")) if one["kind"] == "ClusterRole"]
+    """The verbs and resources that the roles of the manifest have."""
+    objects = yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8"))
+    roles = [one for one in objects if one["kind"] in ("ClusterRole", "Role")]
     rules = [rule for role in roles for rule in role["rules"]]
     return {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
 

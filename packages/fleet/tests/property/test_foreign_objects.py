@@ -9,7 +9,6 @@ from typing import Any
 
 from devicecore_fleet.cluster.words.nodes import ANNOTATION, LABEL
 from devicecore_fleet.fleet.assembly import FleetSettings, start
-from devicecore_fleet.fleet.connection import ServerConnection
 from devicecore_fleet.fleet.reading import parse_fleet
 from devicecore_tools.testing.api_server import LocalApiServer
 from hypothesis import example, given, settings
@@ -77,8 +76,7 @@ class Run:
         self.fleet = start(description, FleetSettings(kubeconfig), self.woken.set, closing)
 
     def refused(self) -> set[str]:
-        nodes = self.fleet.connections.items()
-        return {name for name, one in nodes if isinstance(one, ServerConnection) and one.refusal}
+        return {view.name for view in self.fleet.views() if view.state == "refused"}
 
     def until(self, foreign: set[str]) -> None:
         """Run until the nodes of these names are refused, and the others have Leases."""

@@ -22,7 +22,7 @@ _SQUARES = {
     DeviceCell.UNHEALTHY: (UNHEALTHY, "red"),
     DeviceCell.LOST: (UNHEALTHY, "bold cyan"),
 }
-_STATES = {"up": "", "down": "red", "separated": "yellow"}
+_STATES = {"up": "", "down": "red", "refused": "red", "separated": "yellow"}
 _UNITS = ("line", "node", "log line")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import counted, foreign_text
@@ -53,6 +53,10 @@ class NodeConnection(Protocol):
 
     def cut(self, *, is_cut: bool) -> None:
         """Separate the node from the API server, or connect it again."""
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the Node of this name is left alone; None if it is not."""
 
 
 Connect = Callable[[str, GroupDescription, Callable[[], None]], NodeConnection]
@@ -289,7 +293,8 @@ class Fleet(HasLifecycle):
     def views(self) -> Iterator[NodeView]:
         """Yield the nodes as they are now. Only the thread that calls `step` may ask."""
         for name, node in self.nodes.items():
-            yield node.view(is_cut=name in self._cut)
+            view = node.view(is_cut=name in self._cut)
+            yield evolve(view, is_refused=self.connections[name].refusal is not None)
 
     def totals(self, patience: float = 5.0) -> Totals | None:
         """Have the thread that calls `step` count nodes, pods and devices.

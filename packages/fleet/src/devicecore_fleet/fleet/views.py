@@ -46,11 +46,14 @@ class NodeView:
     is_cut: bool
     providers: tuple[ProviderView, ...]
     pods: Mapping[str, int] = field(factory=dict)
+    is_refused: bool = False  # its Node is not ours
 
     @property
     def state(self) -> str:
         """The state of the node in one word."""
-        return "down" if not self.is_up else "separated" if self.is_cut else "up"
+        if not self.is_up:
+            return "down"
+        return "refused" if self.is_refused else "separated" if self.is_cut else "up"
 
     def as_json(self) -> dict[str, object]:
         """Return the node as `--json` prints it."""
