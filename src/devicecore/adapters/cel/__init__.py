@@ -1,8 +1,8 @@
 """CEL by Google's C++ library, in the environment that Kubernetes gives to the selectors of devices.
 
 Laws: an expression is compiled once, and evaluated once for all devices that do not differ in what it reads. A domain
-that a device has no attributes of is an empty map. Every evaluation is bounded: by the library in the elements that it
-visits, and here in the length of an expression and of what it makes.
+that a device has no attributes of is an empty map. Every evaluation is bounded in memory and time: an expression that
+might take much is compiled and evaluated in a process with limits.
 
 The library visits at most 10,000 elements for one expression; Kubernetes allows more, if each costs little.
 """
@@ -19,6 +19,7 @@ with needs_extra("cel"):
     from cel_expr_python import cel
 
 from devicecore.adapters.cel import functions, rewriting
+from devicecore.adapters.cel.limited import LimitedProcess, is_harmless
 from devicecore.domain.allocation import Features, PoolDevice, SelectorError
 from devicecore.domain.allocation.model import Attribute
 from devicecore.domain.text import foreign_text
@@ -72,6 +73,7 @@ class _Compiled:
     """An expression ready for use, with what is known of it.
 
     Attributes:
+        expression: None if it is evaluated in a process with limits.
         pieces: what to evaluate one by one if the library finds the whole one too long; None if it has no pieces.
         reads: the attributes and capacities that it reads; None if they are not known.
         values: known values.
@@ -98,10 +100,12 @@ class CelSelectors:
 
     Args:
         features: the feature gates of the scheduler.
+        is_limited: whether expressions that might take much are evaluated in a process with limits.
     """
 
-    def __init__(self, features: Features = Features()) -> None:
+    def __init__(self, features: Features = Features(), *, is_limited: bool = True) -> None:
         self._features = features
+        self._ask = LimitedProcess(features).ask if is_limited else None
         checked, evaluated = functions.extensions()
         self._checking = self._make_environment(functions.QUANTITY, checked)
         self._environment = self._make_environment(functions.VALUE, evaluated)
@@ -120,12 +124,12 @@ class CelSelectors:
         if isinstance(compiled, SelectorError):
             raise compiled
         if compiled.reads is None or not self._is_sound(device):
-            return self._evaluate(compiled, device)
+            return self._evaluate(expression, compiled, device)
         key = compiled.key(device)
         known = compiled.values.get(key)
         if known is None:
             try:
-                known = self._evaluate(compiled, device)
+                known = self._evaluate(expression, compiled, device)
             except SelectorError as error:
                 known = error
             if len(compiled.values) == _MAX_VALUES:
@@ -135,8 +139,10 @@ class CelSelectors:
             raise SelectorError(known.problem)
         return known
 
-    def _evaluate(self, compiled: _Compiled, device: PoolDevice) -> bool:
+    def _evaluate(self, text: str, compiled: _Compiled, device: PoolDevice) -> bool:
         """Return the value of an expression for a device. Raises SelectorError if it has none."""
+        if self._ask is not None and compiled.expression is None:
+            return self._ask(text, device)
         try:
             return self._evaluate_whole(compiled, device)
         except SelectorError as error:
@@ -198,6 +204,12 @@ class CelSelectors:
             problem = f"expected at most {MAX_EXPRESSION} characters, got {len(expression)}"
             return SelectorError(problem, at_run_time=False)
         tokens = rewriting.tokens_of(expression)
+        if self._ask is not None and not is_harmless(tokens):
+            try:
+                self._ask(expression, None)
+            except SelectorError as error:
+                return error
+            return _Compiled(None, None, rewriting.reads(rewriting.written_out(tokens)))
         written = rewriting.written_out(tokens)
         return self._compile_tokens(written, expression if written == tokens else " ".join(written))
 

@@ -1,0 +1,60 @@
+"""The program of the process that evaluates expressions within limits (see `limited`).
+
+Law: it answers one question after another, and ends when nobody can ask any more.
+"""
+
+import os
+import pickle
+import resource
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from devicecore.adapters.cel import CelSelectors
+from devicecore.adapters.cel.limited import GIVEN_UP, LISTS, MAX_MEMORY, MAX_SECONDS
+from devicecore.domain.allocation import Features, PoolDevice, SelectorError
+
+
+def serve() -> None:
+    """Answer questions on standard input until it ends."""
+    selects = CelSelectors(Features(list_attributes=bool(os.environ.get(LISTS))), is_limited=False)
+    questions, answers = sys.stdin.buffer, sys.stdout.buffer
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if used := _data_of_process():
+        resource.setrlimit(resource.RLIMIT_DATA, (used + MAX_MEMORY, used + MAX_MEMORY))
+    while (question := _next(questions)) is not None:
+        spent = resource.getrusage(resource.RUSAGE_SELF)
+        limit = int(spent.ru_utime + spent.ru_stime) + MAX_SECONDS + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+        pickle.dump(_answer(selects, *question), answers)
+        answers.flush()
+
+
+def _next(questions: BinaryIO) -> tuple[str, PoolDevice | None] | None:
+    try:
+        question: tuple[str, PoolDevice | None] = pickle.load(questions)  # noqa: S301 - see above
+    except (EOFError, OSError):
+        return None
+    return question
+
+
+def _answer(selects: CelSelectors, expression: str, device: PoolDevice | None) -> tuple[bool, str, bool]:
+    """Return the value of an expression, what is wrong with it, and whether that was found while it was evaluated."""
+    try:
+        if device is None:
+            selects.check(expression)
+            return True, "", False
+        return selects(expression, device), "", False
+    except SelectorError as error:
+        return False, error.problem, error.at_run_time
+    except MemoryError:
+        return False, GIVEN_UP, True
+
+
+def _data_of_process() -> int:
+    """Return the bytes of this process that the limit counts. It is 0 where the system does not tell."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), 0)
