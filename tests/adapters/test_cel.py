@@ -46,6 +46,7 @@ def test_expressions_have_the_values_that_they_have_in_kubernetes() -> None:
 @pytest.mark.parametrize(
     "expression",
     [
+        '[device.attributes["a.example.com"].v, "a"].size() == 2',
         *('[1, "a"].size() == 2', '{"a": 1, "b": "c"}.a == 1', '[[1], ["a", 2]].size() == 2'),
         '"%s".format([device.attributes["a.example.com"].v]) == "1.0.0"',
         'true || int("a") == 1 || "a".matches("(")',
@@ -135,6 +136,10 @@ def test_what_is_an_integer_depends_on_how_it_is_written_as_in_go(quantity: str,
         *((f'device.attributes["a.example.com"].v == {one}', None) for one in ("-1", "true", "[0]", 'quantity("1")')),
         ('device.attributes["a.example.com"].v == null', False),
         ('device.attributes["a.example.com"].v == semver("1.0.0")', True),
+        ('device.attributes["a.example.com"]["v"] == "1.0.0"', None),
+        ('device.attributes["a.example.com"].?v.orValue(semver("0.0.0")) == "1.0.0"', None),
+        ('has(device.attributes["a.example.com"]["v"])', None),
+        ('"".split("") == [] && "ab".split("", 1) == ["ab"] && "a,b,c".split(",", 2) == ["a", "b,c"]', True),
         ('device.attributes["a.example.com"].t == "1.0.0" && device.attributes["a.example.com"].t != "x"', True),
         ('device.attributes["a.example.com"].l == ["x", "y"]', True),
         ('device.attributes["a.example.com"].l != ["x", "y"] || device.attributes["a.example.com"].l == ["x"]', False),

@@ -263,6 +263,8 @@ class CelSelectors:
         except RuntimeError as error:
             if "'_+_'" in str(error):
                 return "the elements of a list or a map have different types"
+        if any(self._has_an_unknown_type(parts) for parts in rewriting.literals(tokens)):
+            return "an element of a list has a type that is not known, and another has one"
         for argument in rewriting.formatted(tokens):
             try:
                 if self._checking.compile(" ".join(argument)).return_type() == cel.Type.DYN:
@@ -270,6 +272,18 @@ class CelSelectors:
             except RuntimeError:
                 continue  # it has a variable of a macro
         return ""
+
+    def _has_an_unknown_type(self, elements: list[list[str]]) -> bool:
+        """Return whether the types of some elements are known, and those of others are not."""
+        if not any(token in ("device", "dyn") for one in elements for token in one):
+            return False
+        kinds = set()
+        for one in elements:
+            try:
+                kinds.add(self._checking.compile(" ".join(one)).return_type() == cel.Type.DYN)
+            except RuntimeError:
+                return False  # it has a variable of a macro
+        return len(kinds) > 1
 
     def _make_activation(self, device: PoolDevice) -> "cel.Activation":
         driver = device.key.driver

@@ -366,6 +366,7 @@ def _texts_and_lists() -> Iterator[_Row]:
     for more in ([], [_INT]):
         yield _member("findAll", _TEXTS, [_TEXT, _TEXT, *more], _find_all)
         yield _member("bounded_replace", _TEXT, [_TEXT, _TEXT, _TEXT, *more], _replace)
+        yield _member("bounded_split", _TEXTS, [_TEXT, _TEXT, *more], _split)
     yield _member("bounded_join", _TEXT, [_TEXTS], _join)
     yield _member("bounded_join", _TEXT, [_TEXTS, _TEXT], _join)
     for kind in (*_PLAIN, cel.Type.DURATION, cel.Type.TIMESTAMP):
@@ -378,6 +379,16 @@ def _texts_and_lists() -> Iterator[_Row]:
     yield _Row("lists.bounded_range", cel.Type.List(_INT), [_INT], lambda end: list(range(_check_made(end))))
     yield _member("indexOf", _INT, [_LIST, _ANY], _index)
     yield _member("lastIndexOf", _INT, [_LIST, _ANY], lambda a, b: _index(a, b, last=True))
+
+
+def _split(text: str, separator: str, limit: int = -1) -> list[str]:
+    """Return the parts of a text as Go does: of an empty text and separator, none."""
+    if limit == 0:
+        return []
+    if separator:
+        return text.split(separator, limit - 1 if limit > 0 else -1)
+    parts = list(text)
+    return parts if not 0 < limit < len(parts) else [*parts[: limit - 1], text[limit - 1 :]]
 
 
 # Python's own regular expressions can take for ever. Those of the library cannot.

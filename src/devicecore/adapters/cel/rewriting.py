@@ -17,7 +17,7 @@ _TOKEN = re.compile(
 _LITERAL = re.compile(r"""(?s)[0-9].*|[rRbB]{0,2}["'].*""")
 _PLAIN_TEXT = re.compile(r"""(["'])([^"'\\\n]*)\1""")
 _MAPS = ("attributes", "capacity")
-_RENAMED = {"replace": "bounded_replace", "join": "bounded_join", "range": "bounded_range"}
+_RENAMED = {name: f"bounded_{name}" for name in ("replace", "join", "range", "split")}
 _GROUPS = 10
 """Groups into which a list is split."""
 
@@ -29,6 +29,12 @@ _DEVICE_PATH = re.compile(r"""device(\.\w+(\[("[^"\\]*"|'[^'\\]*')\](\.\w+)?)?)?
 _VALIDATE = ["(", ")", ".", "validate", "("]
 _CONVERSIONS = ("bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint")
 _PATTERNS = ("matches", "find", "findAll")
+_KEYWORDS = frozenset(
+    (
+        *("in", "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "let", "loop"),
+        *("package", "namespace", "null", "return", "true", "var", "void", "while"),
+    )
+)
 _ENDS = ([], *([token] for token in ("&&", "||", "?", ":", ",")))
 _AFTER_OPERAND = ("<", ">", "<=", ">=", "==", "!=", "in", ")", "]", "}", ",", "?", ":", "&&", "||")
 _UNWRAP = ".filter(o, o.hasValue()).map(o, o.value())"
@@ -52,6 +58,8 @@ def written_out(tokens: list[str]) -> list[str]:
     found = _with_bound_names(tokens)
     for index in reversed(range(len(found))):
         one = found[index : index + 6]
+        if name := _indexed_name(found, index):
+            found[index + 6 : index + 9] = [".", name]
         if one[:3] == ["device", ".", "?"] and one[3:4] and one[3] in _FIELDS:
             found[index : index + 4] = ["optional", ".", "of", "(", "device", ".", one[3], ")"]
         elif one[:4] == ["has", "(", "device", "."] and one[5:] == [")"] and one[4] in _FIELDS:
@@ -67,6 +75,16 @@ def written_out(tokens: list[str]) -> list[str]:
             if (end := _closing(found, index + 7)) is not None:
                 found[index : end + 1] = [*start, *found[index + 8 : end], ")", ")"]
     return found
+
+
+def _indexed_name(tokens: Sequence[str], index: int) -> str:
+    """Return the name in `device.attributes["domain"]["name"]`, which may be written `.name`. Return "" of others."""
+    device, dot, what, opening, _, closing, second, name, end, *_ = [*tokens[index : index + 9], *[""] * 9]
+    text = _PLAIN_TEXT.fullmatch(name)
+    if (device, dot, opening, closing, second, end) != ("device", ".", "[", "]", "[", "]") or what not in _MAPS:
+        return ""
+    is_plain = text is not None and text[2].isidentifier() and text[2] not in _KEYWORDS
+    return text[2] if text and is_plain and tokens[max(index - 2, 0) : index] != ["has", "("] else ""
 
 
 def _with_bound_names(tokens: list[str]) -> list[str]:
@@ -204,6 +222,8 @@ def _with_comparable_values(tokens: list[str]) -> list[str]:
             continue
         start = middle + 1
         before = next((middle - size for size in (8, 11) if _operand_size(tokens, middle - size) == size), None)
+        if before is None:
+            before = _start_of_default(tokens, middle)
         after = start + _operand_size(tokens, start)
         if before is None or after == start or tokens[before - 1 : before] not in (*_ENDS, ["("], ["["]):
             continue
@@ -220,6 +240,20 @@ def _with_comparable_values(tokens: list[str]) -> list[str]:
             value = "false" if operator == "!=" else "true"
             written[before] = f"(unlike_versions({left}, {right}) ? {value} : {written[before][1:]}"
     return tokens_of(" ".join(written))
+
+
+def _start_of_default(tokens: Sequence[str], end: int) -> int | None:
+    """Return where `device.attributes["domain"].?name.orValue(...)` begins that ends here, None if none does."""
+    starts = (at for at in range(max(end - 40, 0), end - 11) if tokens[at] == "device")
+    for at in starts:
+        rest = [token for token in tokens[at:end] if token != "?"]  # noqa: S105 - no password
+        device, dot, what, opening, domain, closing, *more = rest
+        is_path = (device, dot, what, opening, closing) == ("device", ".", "attributes", "[", "]")
+        called = end - len(rest) + rest.index("orValue") + 1 if "orValue" in rest else end
+        is_path = is_path and more[:1] + more[2:5] == [".", ".", "orValue", "("]
+        if is_path and _PLAIN_TEXT.fullmatch(domain) and _closing(tokens, called) == end - 1:
+            return at
+    return None
 
 
 def _is_plain(elements: Sequence[str]) -> bool:
@@ -289,6 +323,17 @@ def with_literals_apart(tokens: list[str]) -> list[str]:
             else:
                 written[comma:end] = [""] * (end - comma)  # which has a type that was seen
     return written
+
+
+def literals(tokens: list[str]) -> Iterator[list[list[str]]]:
+    """Return the elements of each list that is written in an expression, if it has several."""
+    for opening, closing in _brackets(tokens):
+        before = tokens[opening - 1] if opening else ""
+        is_index = (before.isidentifier() and before != "in") or before in (")", "]", "}") or _LITERAL.fullmatch(before)
+        edges = [opening, *_commas(tokens, opening, closing), closing]
+        parts = [tokens[a + 1 : b] for a, b in pairwise(edges)]
+        if tokens[opening] == "[" and not is_index and len(parts) > 1 and not _is_formatted(tokens, opening):
+            yield [part[part[:1] == ["?"] :] for part in parts if part]
 
 
 def formatted(tokens: list[str]) -> Iterator[list[str]]:
