@@ -7,8 +7,7 @@ not know are messages with one text, which is the same for equal values. What a 
 import ipaddress
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Protocol
@@ -213,17 +212,6 @@ def _are_unlike_versions(left: object, right: list[object]) -> bool:
     )
 
 
-def _merged(maps: Sequence[Mapping[object, object]]) -> Mapping[object, object]:
-    """Return one map of several. Raises ValueError if a key is there twice."""
-    merged: dict[object, object] = {}
-    for one in maps:
-        if not merged.keys().isdisjoint(one):
-            message = "insert failed: a key is there already"
-            raise ValueError(message)
-        merged.update(one)
-    return merged
-
-
 def _sum(values: Sequence[Any]) -> object:
     total = sum(values[1:], start=values[0]) if values else 0
     if isinstance(total, int) and abs(total) > MAX_QUANTITY:  # an unsigned one looks the same here
@@ -259,45 +247,7 @@ def _rows() -> Iterator[_Row]:
     yield from _texts_and_lists()
     yield _Row("comparable", _BOOL, [_ANY, _ANY], _comparable)
     yield _Row("unlike_versions", _BOOL, [_ANY, _LIST], _are_unlike_versions)
-    yield _Row("format_errors", _TEXTS, [_TEXT, _TEXT], _format_errors)
     yield _member("includes", _BOOL, [_ANY, _ANY], _includes)
-    for name, does in (("made_map", dict), ("merged_map", _merged)):
-        yield _member(name, cel.Type.Map(_ANY, _ANY), [_LIST], does)
-
-
-_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_NAMED = r"[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-_DATE = r"\d{4}-\d\d-\d\d"
-_FORMATS = {  # how long a text may be, and what it must look like
-    "dns1123Label": (63, _LABEL),
-    "dns1123Subdomain": (253, _SUBDOMAIN),
-    "dns1035Label": (63, r"[a-z]([-a-z0-9]*[a-z0-9])?"),
-    "qualifiedName": (317, rf"((?=[^/]{{1,253}}/){_SUBDOMAIN}/)?(?=[^/]{{1,63}}\Z){_NAMED}"),
-    "labelValue": (63, rf"({_NAMED})?"),
-    "uuid": (36, r"(?i:[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12})"),
-    "date": (10, _DATE),
-    # Kubernetes' own expression has any character before a fraction of a second, too.
-    "datetime": (MAX_MADE, rf"{_DATE}[tT]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(.\d+)?([zZ]|[+-]\d\d:\d\d)"),
-    "byte": (MAX_MADE, r"(?=.)([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"),
-}
-
-
-def _format_errors(name: str, text: str) -> list[str]:
-    """Return why a text has not a format. Raises ValueError if there is no such format here."""
-    if name == "uri":
-        return [] if _succeeds(_parse_url)(text) else ["invalid URI for request"]
-    plain = name.removesuffix("Prefix")
-    if plain not in _FORMATS or (plain != name and not plain.startswith("dns")):
-        message = f"unknown format {name[:100]}"
-        raise ValueError(message)
-    if plain != name and len(text) > 1 and text.endswith("-"):
-        text = text[:-2] + "a"  # more is to follow
-    longest, pattern = _FORMATS[plain]
-    is_valid = len(text) <= longest and re.fullmatch(pattern, text, re.ASCII) is not None
-    if is_valid and plain.startswith("date"):
-        is_valid = _succeeds(date.fromisoformat)(text[:10])
-    return [] if is_valid else [f"is no {plain}"]
 
 
 def _conversions() -> Iterator[_Row]:

@@ -26,7 +26,6 @@ _VARIABLES = ("driver", "allowMultipleAllocations")
 _FIELDS = (*_MAPS, *_VARIABLES)
 _BIND = ["cel", ".", "bind", "("]
 _DEVICE_PATH = re.compile(r"""device(\.\w+(\[("[^"\\]*"|'[^'\\]*')\](\.\w+)?)?)?""")
-_VALIDATE = ["(", ")", ".", "validate", "("]
 _CONVERSIONS = ("bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint")
 _PATTERNS = ("matches", "find", "findAll")
 _KEYWORDS = frozenset(
@@ -54,7 +53,7 @@ def tokens_of(expression: str) -> list[str]:
 
 
 def written_out(tokens: list[str]) -> list[str]:
-    """Rewrite what the library does not know: the device as a value, `device.?driver`, `existsOne`, `unwrapOpt` ..."""
+    """Rewrite what the library does not know: the device as a value, `device.?driver`, `unwrapOpt` ..."""
     found = _with_bound_names(tokens)
     for index in reversed(range(len(found))):
         one = found[index : index + 6]
@@ -64,16 +63,10 @@ def written_out(tokens: list[str]) -> list[str]:
             found[index : index + 4] = ["optional", ".", "of", "(", "device", ".", one[3], ")"]
         elif one[:4] == ["has", "(", "device", "."] and one[5:] == [")"] and one[4] in _FIELDS:
             found[index : index + 6] = ["true"]
-        elif one[:2] == ["exists_one", "("] and len(_arguments(found, index + 1)) == 3:
-            found[index] = "existsOne"
         elif one[:4] == [".", "unwrapOpt", "(", ")"]:
             found[index : index + 4] = tokens_of(_UNWRAP)
         elif one[:4] == ["optional", ".", "unwrap", "("] and (end := _closing(found, index + 3)) is not None:
             found[index : end + 1] = found[index + 3 : end + 1] + tokens_of(_UNWRAP)
-        elif one[:2] == ["format", "."] and found[index + 3 : index + 8] == _VALIDATE:
-            start = ["optional", ".", "ofNonZeroValue", "(", "format_errors", "(", f'"{one[2]}"', ","]
-            if (end := _closing(found, index + 7)) is not None:
-                found[index : end + 1] = [*start, *found[index + 8 : end], ")", ")"]
     return found
 
 
@@ -132,7 +125,7 @@ def with_mixed_numbers(tokens: list[str], columns: Container[int]) -> list[str]:
 
 def for_evaluation(tokens: list[str]) -> str:
     """Rewrite an expression whose types were checked, so that the library gives it the value that it has in Go."""
-    return " ".join(_with_defaults(_with_comparable_values(_with_pairs(tokens))))
+    return " ".join(_with_defaults(_with_comparable_values(tokens)))
 
 
 def constant_parts(tokens: list[str]) -> list[str]:
@@ -153,25 +146,6 @@ def constant_parts(tokens: list[str]) -> list[str]:
 def is_unknown_type(tokens: list[str]) -> bool:
     """Return whether the whole expression is `dyn(...)`. Kubernetes refuses it, but not an attribute."""
     return tokens[:2] == ["dyn", "("] and _closing(tokens, 1) == len(tokens) - 1
-
-
-def _with_pairs(tokens: list[str]) -> list[str]:
-    """Rewrite macros that make a map, which the library cannot evaluate, as a list of pairs of which a map is made."""
-    found = list(tokens)
-    for index in reversed(range(len(found))):
-        if found[index] in ("transformMap", "transformMapEntry") and found[index + 1 : index + 2] == ["("]:
-            end = _closing(found, index + 1)
-            commas = [] if end is None else list(_commas(found, index + 1, end))
-            if end is None or not commas:
-                continue
-            last = commas[-1]
-            if found[index] == "transformMap":
-                pair = ["[", found[index + 2], ",", *found[last + 1 : end], "]"]
-                found[last + 1 : end + 1] = [*pair, *tokens_of(").made_map()")]
-            else:
-                found[end : end + 1] = tokens_of(").merged_map()")
-            found[index] = "transformList"
-    return found
 
 
 def reads(tokens: Sequence[str]) -> tuple[tuple[str, str, str], ...] | None:
