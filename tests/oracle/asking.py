@@ -33,6 +33,7 @@ class Oracle:
     """A running oracle. It answers one question after the other."""
 
     def __init__(self, program: Path) -> None:
+        self.version: str = program.parents[1].name  # of Kubernetes
         self._process = subprocess.Popen(
             [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "GOMAXPROCS": "1"}
         )

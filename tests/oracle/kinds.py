@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from tests.oracle import devices
+from tests.oracle import claims, devices
 from tests.oracle.asking import Json, Oracle, Verdict
 
 
@@ -18,4 +18,6 @@ class Kind(NamedTuple):
 KINDS = {
     "devices": Kind(devices.history, devices.judge),
     "admission": Kind(devices.admissions, devices.judge),
+    "claims": Kind(claims.case, claims.judge),
+    "cel": Kind(claims.expression, claims.judge_expression),
 }

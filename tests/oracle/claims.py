@@ -1,0 +1,121 @@
+"""Allocations of claims, and CEL expressions of DeviceClasses: what is asked, and how two answers are compared."""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from random import Random
+
+from devicecore_tools.testing.allocation_cases import random_case
+
+from devicecore.adapters.cel import CelSelectors
+from devicecore.domain import allocation
+from tests.oracle import expressions
+from tests.oracle.asking import AGREED, Json, Oracle, Verdict, differences
+from tests.recorded_allocations import held_of, results_of
+
+GATES = ("AdminAccess", "PrioritizedList", "PartitionableDevices", "DeviceTaints", "DeviceBindingAndStatus")
+FEATURES = {**dict.fromkeys(GATES, True), "ConsumableCapacity": True}
+KEYS = ("driver", "pool", "device")
+
+
+def case(random: Random) -> Json:
+    """One to three questions about one cluster: the claims that come one after another."""
+    first = random_case(random)
+    later = [random_case(random)["claims"] for _ in range(random.choice((0, 0, 1, 2)))]
+    return {**first, "later": later}
+
+
+def judge(asked: Json, oracle: Oracle) -> Verdict:
+    """Compare the answers to each question, with what Kubernetes has given before allocated."""
+    release = allocation.Release.of(oracle.version) or allocation.Release.V1_37
+    allocated = json.loads(json.dumps(asked["allocated"]))
+    for number, claims in enumerate([asked["claims"], *asked["later"]]):
+        question = {**asked, "claims": claims, "allocated": allocated, "features": FEATURES}
+        theirs = oracle.ask("allocate", question)
+        if "panic" in theirs:
+            return Verdict(f"Kubernetes panics: {theirs['panic']}", ())
+        given = [_tidy(one) for one in theirs["results"]] if theirs["ok"] else None
+        answer = _answer(question, release)
+        lines = list(differences(json.loads(json.dumps(results_of(answer))), given))
+        if lines:
+            cause = ", ".join(answer.faults) or None
+            return Verdict(cause, [f"question {number}{line}" for line in lines])
+        _hold(allocated, given or (), number)
+    return AGREED
+
+
+def _answer(question: Json, release: allocation.Release) -> allocation.DeviceAllocation | allocation.NoAllocation:
+    return allocation.allocate(
+        [allocation.claim_of(one) for one in question["claims"]],
+        allocation.node_of(question["node"]),
+        [allocation.slice_of(one) for one in question["slices"]],
+        held_of(question["allocated"]),
+        [allocation.class_of(one) for one in question["classes"]],
+        matches=_selectors(),
+        release=release,
+    )
+
+
+@cache
+def _selectors() -> CelSelectors:
+    return CelSelectors()
+
+
+def _tidy(result: Json) -> Json:
+    """Leave out what Go writes of nothing."""
+    devices = {name: value for name, value in result["devices"].items() if value}
+    return {**result, "devices": {"results": [], **devices}}
+
+
+def _hold(allocated: Json, results: Json, number: int) -> None:
+    """Add devices that claims have got to what is allocated."""
+    for index, one in enumerate(one for result in results for one in result["devices"]["results"]):
+        if one.get("adminAccess"):
+            continue
+        named = {key: one[key] for key in KEYS}
+        if "shareID" in one:
+            share = f"00000000-0000-4000-8000-{number:06x}{index:06x}"
+            allocated["shared"].append({**named, "shareID": share})
+            if one.get("consumedCapacity"):
+                allocated["capacity"].append({**named, "consumed": one["consumedCapacity"]})
+        else:
+            allocated["devices"].append(named)
+
+
+# --- expressions ------------------------------------------------------------------------------------------------------
+
+
+def expression(random: Random) -> Json:
+    """An expression, with the devices for which it is evaluated."""
+    devices = [{"name": f"device-{number}", "device": body} for number, body in enumerate(expressions.DEVICES)]
+    return {"expression": expressions.expression(random), "driver": expressions.DRIVER, "devices": devices}
+
+
+def judge_expression(asked: Json, oracle: Oracle) -> Verdict:
+    """Compare for each device whether there is a value, and which."""
+    theirs = oracle.ask("cel", {**asked, "features": {"ConsumableCapacity": True}})
+    given = [one["result"] for one in theirs["devices"]] or [None] * len(asked["devices"])
+    ours = list(_values(asked))
+    if ours == given:
+        return AGREED
+    errors = " ".join(str(one["error"]) for one in theirs["devices"])
+    return Verdict(_cause(asked["expression"], errors), [asked["expression"], *differences(ours, given)])
+
+
+def _values(asked: Json) -> Iterator[bool | None]:
+    pool = {"name": "pool", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": asked["driver"], "nodeName": "node", "pool": pool}
+    for one in asked["devices"]:
+        devices = [{**one["device"], "name": one["name"]}]
+        (device,) = allocation.slice_of({"metadata": {"name": "slice"}, "spec": {**spec, "devices": devices}}).devices
+        try:
+            yield _selectors()(asked["expression"], device)
+        except allocation.SelectorError:
+            yield None
+
+
+def _cause(text: str, errors: str) -> str | None:
+    """The row of docs/claims.md that a difference belongs to."""
+    if "no such overload" in errors and "==" in text:
+        return "a version compared with something computed"
+    return "missing in []" if " in []" in text else None
