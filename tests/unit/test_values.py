@@ -30,6 +30,8 @@ from devicecore import (
 from devicecore.domain import errors
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import ContainerNotFoundError, DeviceCoreError, InvalidLimitError, NoHealthyDevicesError
+from devicecore.domain.go_text import utf8
+from devicecore.domain.json_size import MAX_OF_OWNER
 from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import ExtendedClaim, Receipt, RequestMapping
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
@@ -255,3 +257,20 @@ def test_a_device_that_no_plugin_lists_any_more_is_allocated_without_numa_nodes(
     state = NodeState(ledger=Ledger().reserve(key, GPU, devices)).confirm(key, GPU, Receipt(b""))
     (allocation,) = state.ledger
     assert allocation.numa_nodes == {"gpu-0": ()}
+
+
+def test_the_answers_of_a_plugin_may_take_up_its_share_of_the_file() -> None:
+    """In the file they are in base64, which has four characters for three bytes."""
+    one, other = ContainerKey(PodUid("u"), "one"), ContainerKey(PodUid("u"), "other")
+    devices = [DeviceSet.of([DeviceId(name)]) for name in ("gpu-0", "gpu-1")]
+    ledger = Ledger().reserve(one, GPU, devices[0]).reserve(other, GPU, devices[1])
+    half = Receipt(b"x" * (MAX_OF_OWNER * 3 // 8))
+    state = NodeState(ledger=ledger).confirm(one, GPU, half)
+    assert state.confirm(other, GPU, half).ledger.reservations == ()
+    with pytest.raises(errors.PluginAnswersTooLargeError):
+        state.confirm(other, GPU, Receipt(half + b"xxx"))
+
+
+def test_what_cannot_be_saved_is_shown_with_20_characters_on_each_side() -> None:
+    with pytest.raises(errors.UnencodableCheckpointError, match=f"'{'x' * 20}.ud800{'y' * 20}' holds a lone surrogate"):
+        utf8("x" * 100 + "\ud800" + "y" * 100)
