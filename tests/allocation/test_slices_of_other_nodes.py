@@ -130,3 +130,22 @@ def test_a_pool_without_all_its_slices_says_how_many_are_there() -> None:
 def test_each_version_has_the_allocator_of_a_release(version: str, release: str) -> None:
     assert Release.of(version) is Release(release)
     assert Release.of("devel") is None
+
+
+def test_of_different_counts_1_36_takes_that_of_counters_last() -> None:
+    """Found by the oracle: slices with counters were kept with those of several nodes, behind the node's own."""
+    selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
+    devices = a_slice("a", {"nodeSelector": selector}, {"devices": [{"name": "gpu-0"}]})
+    slices = [devices, a_slice("b", HERE, COUNTERS, count=2)]
+    assert answer(slices, Release.V1_36_3).faults == ("counters-of-other-nodes",)
+    assert names(answer(slices, Release.V1_37)) == ["gpu-0"]
+
+
+def test_a_request_for_all_that_1_36_answers_without_an_error_is_no_crash() -> None:
+    """By the rules the pool is incomplete; for 1.36 it is complete, and its device is in use."""
+    slices = [
+        a_slice("b", HERE, COUNTERS, count=3),
+        a_slice("a", HERE, {"devices": [{"name": "gpu-0"}]}, count=2),
+    ]
+    held = Held(DeviceKey("gpu.example.com", "p", "gpu-0"))
+    assert isinstance(answer(slices, Release.V1_36_3, held, mode="All"), NoAllocation)

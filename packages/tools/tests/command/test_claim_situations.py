@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from devicecore_tools.command.main import main
+from devicecore_tools.testing.api_server import LocalApiServer
 
 Json = Any
 Capsys = pytest.CaptureFixture[str]
@@ -271,3 +272,51 @@ def test_the_named_release_alone_is_asked(why: Callable[..., tuple[int, list[str
     claim, objects, _, _ = SITUATIONS["counters are over-committed after an upgrade"]
     assert "Kubernetes 1.36.3 does not" in why([claim], objects, "--scheduler", "v1.36.5")[1][1]
     assert "Kubernetes 1.37 does not" in why([claim], objects, "--scheduler", "1.37")[1][1]
+
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "train", "namespace": "ml", "uid": "u"},
+    "spec": POD_SPEC,
+}
+
+
+def test_fits_ends_with_4_if_a_scheduler_does_not_find_the_devices(tmp_path: Path, capsys: Capsys) -> None:
+    _, objects, _, _ = SITUATIONS["counters are over-committed after an upgrade"]
+    template = {
+        **TEMPLATE,
+        "spec": {"spec": a_claim(a_request("r", "mig"))["spec"]},
+        "apiVersion": "resource.k8s.io/v1",
+    }
+    files = {
+        "pod.json": POD,
+        "node.json": {"name": "n1", "devices": []},
+        "all.json": {"kind": "List", "items": [template, *objects]},
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    pod, node, everything = (str(tmp_path / name) for name in files)
+    assert main(["fits", pod, "--node", node, "--slices", everything]) == 4
+    assert "but" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("has_template", [True, False])
+def test_a_pod_is_explained_by_an_api_server_alone(*, has_template: bool, tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "pod.json").write_text(json.dumps(POD))
+    with LocalApiServer() as server:
+        server.create({"kind": "Namespace", "metadata": {"name": "ml"}})
+        template = {**TEMPLATE, "spec": {"spec": a_claim(a_request("r", "gpu"))["spec"]}}
+        for one in ({"kind": "Node", "metadata": {"name": "n1"}}, WHOLE, a_slice("n1", GPU, GPUS)):
+            server.create(one)
+        if has_template:
+            server.create({**template, "apiVersion": "resource.k8s.io/v1"})
+        config = str(server.kubeconfig(tmp_path / "config"))
+        status = main(["why", str(tmp_path / "pod.json"), "--kubeconfig", config])
+    said, errors = capsys.readouterr()
+    if has_template:
+        assert (status, errors) == (0, "")
+        assert said.startswith("pod ml/train on n1: gets its devices")
+    else:
+        assert status == 2
+        assert "ResourceClaimTemplate ml/tmpl, which is in no file" in errors

@@ -60,6 +60,8 @@ class Slices:
         known = list(slices)
         # If slices say different counts, the first of them counts; those of a node come before those of several.
         self._rank = {one: (not (one.place and one.place.node), number) for number, one in enumerate(known)}
+        # Kubernetes 1.36 takes slices with counters for slices of several nodes.
+        self._rank_of_1_36 = {one: (rank or bool(one.counters), at) for one, (rank, at) in self._rank.items()}
         for one in sorted(known, key=lambda one: (one.driver, one.pool, one.name)):
             self._pools[one.driver, one.pool].append(one)
             nodes[one.driver, one.pool].add(one.place.node if one.place else "")
@@ -105,7 +107,8 @@ class Slices:
             return None
         current, count = here, here[0].count
         if any(one.count != count for one in here):
-            count = min(here, key=self._rank.__getitem__).count
+            rank = self._rank_of_1_36 if everywhere else self._rank
+            count = min(here, key=rank.__getitem__).count
         devices = tuple((one, device) for one in here for device in one.devices)
         if len(here) != count:
             newest = max(one.generation for one in slices)

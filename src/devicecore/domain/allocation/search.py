@@ -176,7 +176,7 @@ class Search:
 
     def wanted(self, request: DeviceRequest) -> int:
         """Return how many devices a request is for."""
-        return len(self._all[request]) if request.wants_all else request.count
+        return len(self._all.get(request, ())) if request.wants_all else request.count
 
     # --- before the search ----------------------------------------------------------------------------------------
 

@@ -131,6 +131,8 @@ def _claim_trial(
         except ModuleNotFoundError as error:
             raise ValueError(f"--kubeconfig: {error}: install the extra `kubernetes`") from None
         for kind, items in read_objects("", kubeconfig, OF_CLAIMS).items():
+            if isinstance(items, str) and kind == "ResourceClaimTemplate":
+                continue  # only pods that name one need it, and then it is named
             if isinstance(items, str):
                 raise ValueError(f"{kubeconfig}: {kind}: {items}")  # noqa: TRY004 - a sentence in place of the answer
             documents.append(Value({"items": [{**one, "kind": kind} for one in items]}, f"{kubeconfig}: {kind}"))

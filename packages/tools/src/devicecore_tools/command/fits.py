@@ -105,8 +105,8 @@ def fits(
     below `source`, as before Kubernetes 1.31.
 
     Exit status: 0 if the pod fits on a node, 1 if it fits on none, 3 if that cannot be known: its claims were not
-    looked at, or no source that is believed names a resource (with --json, `fits` is null then). 2 if something cannot
-    be read.
+    looked at, or no source that is believed names a resource (with --json, `fits` is null then), 4 if a scheduler does
+    not find the devices of its claims, although the rules allow them. 2 if something cannot be read.
     """
     from devicecore_tools.doctor.trial import fit, why_refused
 
@@ -141,12 +141,13 @@ def fits(
                 print_pairs(f"The claims of the pod on {claim.node.name}: {outcome}", pairs_of(claim))
         click.echo(_ONLY_DEVICES)
     possible = [
-        answer
+        (answer, claim)
         for answer, claim in zip(answers, of_claims, strict=True)
         if answer.fits and (claim is None or claim.fits)
     ]
-    if any(not answer.claims for answer in possible):
-        return 0
+    decided = [claim for answer, claim in possible if not answer.claims]
+    if decided:  # a scheduler may not find what the rules allow
+        return min(0 if claim is None else int(claim.outcome.value) for claim in decided)
     return _NOT_KNOWN if possible or any(answer.is_unknown for answer in answers) else _NEGATIVE
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from os import PathLike
 
+from attrs import evolve
+
 from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.access import (
     ApiRequest,
@@ -30,13 +32,15 @@ _RESOURCES = {
     "ResourceSlice": [SLICES],
     "ResourceClaim": [CLAIMS],
     "DeviceClass": [CLASSES],
+    "ResourceClaimTemplate": [ApiResource("resource.k8s.io", "v1", "resourceclaimtemplates")],
     "DeviceTaintRule": [ApiResource("resource.k8s.io", one, "devicetaintrules") for one in _VERSIONS_OF_RULES],
 }
+_OLDER = ("v1beta2", "v1beta1")  # of the other kinds of dynamic resource allocation, until Kubernetes 1.33
 
 OF_NODES = ("Node", "Pod", "Event", "ResourceSlice", "ResourceClaim", "DeviceClass")
 """The kinds that say what happens on nodes."""
 
-OF_CLAIMS = ("ResourceSlice", "DeviceClass", "ResourceClaim", "DeviceTaintRule", "Node")
+OF_CLAIMS = ("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule", "Node")
 """The kinds that decide which devices claims get."""
 
 PREPARE_FAILED = "reason=FailedPrepareDynamicResources"
@@ -56,7 +60,10 @@ def _objects(server: ApiServer, kind: str, node: str, events: str) -> Json:
     fields = events if kind == "Event" else ""
     if node and kind in {"Pod", "ResourceSlice"}:
         fields = f"spec.nodeName={node}"
-    for resource in _RESOURCES[kind]:
+    known = _RESOURCES[kind]
+    if not node and len(known) == 1 and known[0].group == "resource.k8s.io":
+        known = [*known, *(evolve(known[0], version=one) for one in _OLDER)]
+    for resource in known:
         try:
             found = all_of(server, resource, fields, page=_PODS_AT_ONCE)[0]
             return found + _slices_of_no_node(server) if node and kind == "ResourceSlice" else found

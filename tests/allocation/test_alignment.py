@@ -1,0 +1,60 @@
+"""Constraints that no choice of devices can fulfil are found by counting, not by trying."""
+
+import pytest
+
+from devicecore.domain.allocation import (
+    DeviceAllocation,
+    DeviceClass,
+    NoAllocation,
+    TargetNode,
+    allocate,
+    claim_of,
+    slice_of,
+)
+
+ROOT = "resource.kubernetes.io/pcieRoot"
+CLASSES = [DeviceClass(name, (name,)) for name in ("gpu", "nic")]
+
+
+def answer(aligned: int, pairs: int = 8) -> DeviceAllocation | NoAllocation:
+    """What a claim for pairs of a GPU and a NIC gets, if so many of eight NICs are beside a GPU."""
+    slices = []
+    for kind in ("gpu", "nic"):
+        roots = [f"pci{number if kind == 'gpu' or number < aligned else number + 8}" for number in range(8)]
+        devices = [
+            {"name": f"{kind}-{number}", "attributes": {ROOT: {"string": root}}} for number, root in enumerate(roots)
+        ]
+        pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": f"{kind}.example.com", "nodeName": "n1", "pool": pool, "devices": devices}
+        slices.append(slice_of({"metadata": {"name": kind}, "spec": spec}))
+    names = [(f"gpu{number}", f"nic{number}") for number in range(pairs)]
+    requests = [{"name": name, "exactly": {"deviceClassName": name[:3]}} for pair in names for name in pair]
+    constraints = [{"requests": list(pair), "matchAttribute": ROOT} for pair in names]
+    claim = claim_of(
+        {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests, "constraints": constraints}}}
+    )
+    return allocate(
+        [claim],
+        TargetNode("n1"),
+        slices,
+        [],
+        CLASSES,
+        matches=lambda expression, device: device.key.driver.startswith(expression),
+        max_steps=2_000,
+    )
+
+
+@pytest.mark.parametrize("aligned", [0, 1, 7])
+def test_eight_pairs_of_too_few_roots_end_without_being_given_up(aligned: int) -> None:
+    found = answer(aligned)
+    assert isinstance(found, NoAllocation)
+    assert not found.is_unknown
+    assert not found.is_error
+
+
+@pytest.mark.parametrize(("aligned", "pairs"), [(8, 8), (3, 3), (7, 5)])
+def test_pairs_that_are_there_are_found(aligned: int, pairs: int) -> None:
+    found = answer(aligned, pairs)
+    assert isinstance(found, DeviceAllocation)
+    roots = [one.candidate.device.attribute(ROOT) for one in found.devices()]
+    assert roots[::2] == roots[1::2]
