@@ -348,3 +348,15 @@ def test_a_plugin_has_gone_if_the_node_has_devices_and_nothing_to_give() -> None
     (finding,) = findings(look)
     assert (finding.code, finding.resource) == ("plugin-gone", "example.com/x")
     assert f"kubectl get node {node.name} -o" in finding.confirm
+
+
+def test_devices_that_were_never_healthy_belong_to_the_resource_that_is_left() -> None:
+    """No source names one of them, and one plugin, one resource and their counts are left."""
+    sick = [f"fpga-{number}" for number in range(3)]
+    node = nodes.node_of(CLEAN)
+    counted_ = evolve(node, capacity={**node.capacity, nodes.FPGA: 3}, allocatable={**node.allocatable, nodes.FPGA: 0})
+    look = nodes.with_registered(nodes.with_node(CLEAN, counted_), nodes.FPGA)
+    look = nodes.with_plugins(look, *nodes.plugins_of(CLEAN), nodes.plugin("fpga.sock", sick, unhealthy=sick))
+    assert ("unhealthy", nodes.FPGA) in [(one.code, one.resource) for one in check(Facts(look))]
+    other = nodes.with_node(look, evolve(counted_, capacity={**node.capacity, nodes.FPGA: 4}))
+    assert ("unhealthy", nodes.FPGA) not in [(one.code, one.resource) for one in check(Facts(other))]

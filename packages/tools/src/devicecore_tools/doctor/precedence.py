@@ -195,7 +195,8 @@ def _why_incomplete(look: Look) -> str:
     if node is not None and node.name and bound and node.name not in bound:
         return "it has no pod of this Node"
     holders = {one.pod_uid for one in (file.data.entries if file and file.data else ()) or ()}
-    if listed or (look.pods.is_whole and (pods or not holders)):
+    both_list_none = api is not None and not pods and (look.pods.is_whole or look.pods.is_recorded)
+    if listed or both_list_none or (look.pods.is_whole and (pods or not holders)):
         return ""
     return why_incomplete(pods, holders, is_of_file=not look.pods.is_recorded)
 
@@ -667,7 +668,8 @@ def _served_by(
     """Return each plugin that answered, with its resources.
 
     No call of the API returns a plugin's resource, so the ids are compared: the resource that shares most ids with
-    the list is meant, or several if they share the same number.
+    the list is meant, or several if they share the same number. If none shares one, and only one plugin and one
+    resource are left, whose counts are equal, they belong together.
     """
     plugins = look.plugins.value or ()
     if not plugins:
@@ -681,7 +683,18 @@ def _served_by(
     for resource, ids in by_resource:
         for device in ids:
             known.setdefault(device, {})[resource] = None
-    return tuple((plugin, _resources_of(plugin, known)) for plugin in plugins)
+    found = {plugin.socket: _resources_of(plugin, known) for plugin in plugins}
+    node = look.node.value
+    served = {resource for resources in found.values() for resource in resources}
+    left = [one for one, devices in registered.items() if not devices and one not in served]
+    unknown = [one for one in plugins if one.devices and not found[one.socket]]
+    if (
+        node is not None
+        and len(left) == len(unknown) == 1
+        and node.capacity.get(left[0]) == len(unknown[0].devices or ())
+    ):
+        found[unknown[0].socket] = (left[0],)  # none of its devices was ever healthy, so nobody names one
+    return tuple((plugin, found[plugin.socket]) for plugin in plugins)
 
 
 def _resources_of(plugin: PluginSeen, known: Mapping[str, Mapping[str, None]]) -> tuple[str, ...]:

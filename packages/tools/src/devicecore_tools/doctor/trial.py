@@ -192,10 +192,6 @@ class TrialNode:
         A kubelet counts at least as many devices as it has allocated, those of this pod included (kubelet.md 8.1).
         """
         for resource, size in sorted(requests_of(pod).items()):
-            before = {device for one in self.allocations if one.resource == resource for device in one.numa_nodes}
-            if size and 0 < self.capacity.get(resource, 0) < len(before):
-                has = f"{len(before):,} devices of {resource} are held, and the Node has {self.capacity[resource]:,}"
-                return NotNow(f"{has}: the scheduler sends no pod that asks for it")
             used = sum(of.get(resource, 0) for uid, of in self.requests.items() if uid != pod.uid)
             held = {
                 device
@@ -207,6 +203,13 @@ class TrialNode:
             if capacity is not None and size and used + size > max(capacity, len(held)):
                 numbers = f"requested: {size}, used: {used}, capacity: {capacity}"
                 return NotNow(f"Node didn't have enough resource: {resource}, {numbers}")
+            others = (one for one in self.allocations if one.resource == resource and one.key.pod != pod.uid)
+            taken = {device for one in others for device in one.numa_nodes}
+            if size and 0 < self.capacity.get(resource, 0) < len(taken) + size:
+                has = (
+                    f"{counted(len(taken), 'device')} of {resource} held, and the Node has {self.capacity[resource]:,}"
+                )
+                return NotNow(f"{has}: the scheduler sends no pod that asks for {size:,} more")
         return None
 
     def admit(self, pod: Pod) -> Verdict:

@@ -128,12 +128,17 @@ def resource_without_socket(
             yield Found(sentence, (there, _registered(lists, resource)), resource, devices)
 
 
-def plugin_does_not_answer(look: Look, lists: Lists) -> Iterator[Found]:
+def plugin_does_not_answer(
+    look: Look, pods: Pods, holders: Holders, lists: Lists, absent: Mapping[str, Absence]
+) -> Iterator[Found]:
     """A plugin does not answer at its socket, or has left it behind."""
+    told = {found.resource for found in plugin_gone(look, pods, holders, lists, absent)}
     for plugin, source, candidates in silent_plugins(look, lists):
         of = f" of {name(candidates[0])}" if len(candidates) == 1 else ""
         perhaps = f" It may be that of {' or '.join(map(name, candidates))}." if 1 < len(candidates) <= _FEW else ""
         gone = plugin.problem == NOBODY_LISTENS
+        if gone and told.issuperset(candidates) and candidates:
+            continue  # it is the plugin that is gone
         what = "has ended: no process listens there" if gone else "does not answer"
         sentence = f"The plugin{of} at {name(plugin.socket)} {what}.{perhaps}"
         resource = candidates[0] if len(candidates) == 1 else ""
