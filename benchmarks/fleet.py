@@ -172,7 +172,7 @@ def _typed(kind: str, version: str, body: dict[str, Any]) -> dict[str, Any]:
 
 def by_metrics(access: Access) -> Callable[[], tuple[dict[str, int], float]]:
     """Return what counts the requests of an API server since the last call, by its metrics, and its processor time."""
-    server, request = ApiServer(access, SENTENCES), ApiRequest("get metrics", "GET", "/metrics")
+    server, request = ApiServer(access, SENTENCES), ApiRequest("get metrics", "GET", "metrics")
     before = Counter[str]()
 
     def read() -> str:
@@ -369,7 +369,7 @@ def main() -> None:
 
     def show(what: str, value: object) -> None:
         results[what] = value
-        print(f"{what:56}{value}", flush=True)
+        print(f"{what:60} {value}", flush=True)
 
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
