@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint mypy types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos mutants cards peers oracle clean FORCE
+.PHONY: help test quick lint mypy types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos mutants cards peers oracle recordings clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -161,6 +161,9 @@ peers: ## build Kubernetes' programs and ours around its code, of KUBERNETES (1.
 oracle: $(VENV)/.dev ## compare with Kubernetes' own code on CASES (1000) new cases of each kind, or of KIND; SEED= and CASE= repeat one; needs Go 1.26
 	@$(BIN)/python -m tests.oracle --kubernetes $(KUBERNETES) $(if $(filter file,$(origin CASES)),,--cases $(CASES)) \
 	  $(KIND:%=--kind %) $(if $(SEED),--seed $(SEED)) $(if $(CASE),--case $(CASE))
+
+recordings: $(VENV)/.dev ## make the recordings that the tests read anew, from Kubernetes' own code; needs Go 1.26
+	@$(BIN)/python -m tests.oracle.recordings --kubernetes $(KUBERNETES)
 
 clean: ## remove the environment that make has made, and everything else that can be made again
 	@if [ -f $(VENV)/.made ] && ! grep -qx adopted $(VENV)/.made; then rm -rf $(VENV); fi

@@ -50,7 +50,7 @@ def held_of(recorded: Json) -> list[allocation.Held]:
     return held
 
 
-def situation_of(recording: Json) -> Situation:
+def situation_of(recording: Json, release: allocation.Release = RELEASE) -> Situation:
     """What a search for a recording starts from."""
     features, node = features_of(recording["features"]), allocation.node_of(recording["node"])
     return Situation(
@@ -61,7 +61,7 @@ def situation_of(recording: Json) -> Situation:
         {one.name: one for one in map(allocation.class_of, recording["classes"])},
         selectors(features),
         features,
-        release=RELEASE,
+        release=release,
     )
 
 
@@ -76,7 +76,9 @@ def devices_of(results: Json) -> tuple[tuple[int, str, allocation.DeviceKey], ..
     )
 
 
-def allocation_of(recording: Json) -> allocation.DeviceAllocation | allocation.NoAllocation:
+def allocation_of(
+    recording: Json, release: allocation.Release = RELEASE
+) -> allocation.DeviceAllocation | allocation.NoAllocation:
     """What our allocation answers to a recording."""
     features = features_of(recording["features"])
     return allocation.allocate(
@@ -87,7 +89,7 @@ def allocation_of(recording: Json) -> allocation.DeviceAllocation | allocation.N
         [allocation.class_of(one) for one in recording["classes"]],
         matches=selectors(features),
         features=features,
-        release=RELEASE,
+        release=release,
     )
 
 

@@ -50,9 +50,13 @@ def cache_of(version: str) -> Path:
     return Path(home) / "devicecore-peers" / version
 
 
+TREE = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
+"""Tells the programs of this copy of the repository from those of other ones, which share the cache."""
+
+
 def program(name: str, version: str | None = None) -> Path:
     """The path of a program of `peers/` after `build` has built it."""
-    return cache_of(version or default_version()) / "bin" / name
+    return cache_of(version or default_version()) / "bin" / (f"{name}-{TREE}" if name in OURS else name)
 
 
 def go(*arguments: str) -> str:
@@ -144,13 +148,15 @@ def overlay(version: str, sources: Path, modules: Path) -> list[str]:
         link.unlink(missing_ok=True)
         link.symlink_to(sources)
     files = {str(link / file.relative_to(INSIDE / KUBERNETES)): str(file) for file in sorted(INSIDE.rglob("*.go"))}
-    write(cache / "overlay.json", json.dumps({"Replace": files}, indent=1))
+    tree = cache / TREE
+    tree.mkdir(exist_ok=True)
+    write(tree / "overlay.json", json.dumps({"Replace": files}, indent=1))
     text = modules.read_text("utf-8") + f"\nreplace {KUBERNETES} => {link}\n"
-    write(cache / "oracle.mod", text)
-    write(cache / "oracle.sum", modules.with_suffix(".sum").read_text("utf-8"))
+    write(tree / "oracle.mod", text)
+    write(tree / "oracle.sum", modules.with_suffix(".sum").read_text("utf-8"))
     minor = int(version.split(".")[1])
     tags = ",".join(f"kubernetes1.{one}" for one in range(30, minor + 1))  # like Go's own: true from that release on
-    return [f"-modfile={cache / 'oracle.mod'}", f"-overlay={cache / 'overlay.json'}", f"-tags={tags}"]
+    return [f"-modfile={tree / 'oracle.mod'}", f"-overlay={tree / 'overlay.json'}", f"-tags={tags}"]
 
 
 def link_flags(version: str) -> str:
@@ -172,7 +178,7 @@ def build(version: str, names: Iterable[str]) -> None:
         "".join([modules.read_text("utf-8"), link_flags(version), go("version")]).encode()
     ).hexdigest()
     for name in names:
-        path = target / name
+        path = program(name, version)
         if name in OURS:
             options = overlay(version, sources, modules)
             go("build", *options, "-o", str(path), f"./{name}")

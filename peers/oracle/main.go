@@ -26,10 +26,17 @@ import (
 type answerer func(ctx context.Context, question []byte) (any, error)
 
 var kinds = map[string]answerer{
-	"allocate": allocate,
-	"cel":      evaluate,
-	"devices":  playDevices,
-	"topology": mergeHints,
+	"allocate":          allocate,
+	"cel":               evaluate,
+	"checkpoint-decode": decodeCheckpoint,
+	"checkpoint-encode": encodeCheckpoint,
+	"claims-decode":     decodeClaims,
+	"claims-encode":     encodeClaims,
+	"claims":            playClaims,
+	"devices":           playDevices,
+	"name":              judgeName,
+	"quantity":          readQuantity,
+	"topology":          mergeHints,
 }
 
 func main() {

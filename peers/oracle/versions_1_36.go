@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
+	"k8s.io/kubernetes/pkg/kubelet/cm/dra"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 )
@@ -59,3 +60,11 @@ func (p fixedHints) GetPodTopologyHints(*v1.Pod) map[string][]topologymanager.To
 func (fixedHints) AllocatePod(*v1.Pod) error { return nil }
 
 func (fixedHints) Allocate(*v1.Pod, *v1.Container) error { return nil }
+
+func registerDriver(_ context.Context, m *dra.Manager, name, endpoint, service string) error {
+	return m.GetWatcherHandler().RegisterPlugin(name, endpoint, []string{service}, nil)
+}
+
+func deregisterDriver(_ context.Context, m *dra.Manager, name, endpoint string) {
+	m.GetWatcherHandler().DeRegisterPlugin(name, endpoint)
+}

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
+	"k8s.io/kubernetes/pkg/kubelet/cm/dra"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 )
@@ -60,4 +61,12 @@ func (fixedHints) AllocatePod(klog.Logger, *v1.Pod, lifecycle.Operation) error {
 
 func (fixedHints) Allocate(context.Context, *v1.Pod, *v1.Container, lifecycle.Operation) error {
 	return nil
+}
+
+func registerDriver(ctx context.Context, m *dra.Manager, name, endpoint, service string) error {
+	return m.GetWatcherHandler().RegisterPlugin(ctx, name, endpoint, []string{service}, nil)
+}
+
+func deregisterDriver(ctx context.Context, m *dra.Manager, name, endpoint string) {
+	m.GetWatcherHandler().DeRegisterPlugin(ctx, name, endpoint)
 }

@@ -55,10 +55,9 @@ def run(options: argparse.Namespace) -> int:
     numbers = range(options.cases) if options.case is None else range(options.case, options.case + 1)
     print(f"== Kubernetes {options.kubernetes}, seed {options.seed}")
     is_wrong = False
-    for position, kind in enumerate(options.kinds):
+    for kind in options.kinds:
         start = time.time()
-        share = options.seconds / len(options.kinds) if options.seconds else 0
-        until = options.start + share * (position + 1) if share else float("inf")
+        until = start + options.seconds / len(options.kinds) if options.seconds else float("inf")
         total, causes, unknown = 0, Counter[str](), list[Result]()
         with ProcessPoolExecutor(options.processes) as pool:
             parts = [pool.submit(partial(compare, path, kind, options.seed, part, until)) for part in chunks(numbers)]
@@ -92,7 +91,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     options.kinds = options.kinds or list(KINDS)
     options.seed = options.seed or f"{SystemRandom().getrandbits(32):08x}"
-    options.start = time.time()
     try:
         build(options.kubernetes, ["oracle"])
     except PeersError as error:

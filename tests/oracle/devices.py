@@ -196,6 +196,11 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
     return Verdict(None if all(other[place] == others[0][place] for other in others) else "D18", lines)
 
 
+def agree(history: Json, answers: Json) -> bool:
+    """Whether these answers of a kubelet are ours, too."""
+    return bool(_ours(history) == _theirs(history, answers))
+
+
 def _forgetting(history: Json, answers: Json) -> Json:
     """The history in which a pod is removed if its second admission fails, and asks by a new name after a failure."""
     steps, failed = [], set[str]()

@@ -1,11 +1,16 @@
 """The comparison with Kubernetes' own code: what can be tried without Go."""
 
+import re
+from pathlib import Path
 from random import Random
 
 from devicecore import Topology
+from devicecore.domain.allocation.faults import KubernetesFault
 from tests.histories import Replay
 from tests.oracle.asking import differences
 from tests.oracle.kinds import KINDS
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_same_random_numbers_make_the_same_case() -> None:
@@ -19,6 +24,13 @@ def test_each_place_where_two_answers_differ_is_named() -> None:
     assert list(differences(ours, ours)) == []
     assert list(differences(ours, theirs)) == [".a[1]: ours 2, theirs 3", ".b: ours only: 1", ".c: theirs only: 1"]
     assert list(differences([1], [1, 2])) == [": ours [1], theirs [1, 2]"]
+
+
+def test_each_kind_of_difference_has_a_row() -> None:
+    rows = set(re.findall(r"^\| `?([^ |`]+)`? \|", (ROOT / "docs" / "differences.md").read_text("utf-8"), re.MULTILINE))
+    sources = "".join(path.read_text("utf-8") for path in Path(__file__).parent.glob("[!t]*.py"))
+    assert set(re.findall(r'"(D\d+)"', sources)) <= rows
+    assert {fault.value for fault in KubernetesFault} <= rows
 
 
 def test_a_device_that_is_no_longer_listed_crashes_no_manager() -> None:

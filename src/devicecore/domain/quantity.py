@@ -1,7 +1,7 @@
 """Kubernetes quantities: `2`, `500m`, `1.5Gi`, `3e2`.
 
 Law: a text that `k8s.io/apimachinery` refuses is refused, and rounding goes away from zero: a tenth of a device counts
-as one device. A text without digits, such as `Gi`, is 0 there and here.
+as one device. A text without digits, such as `Gi`, is 0 there and here, unless Go would read it as a decimal.
 """
 
 import re
@@ -56,6 +56,8 @@ class Quantity(NamedTuple):
         sign, number, exponent, suffix = matched.groups(default="")
         magnitude = _magnitude(number, exponent, suffix)
         has_few_digits, is_whole = _kept_as(number, exponent, suffix)
+        if not has_few_digits and number in ("", "."):
+            raise InvalidQuantityError(text)  # Go reads it as a decimal, which needs a digit
         if not has_few_digits and suffix in _TWOS:
             magnitude = min(magnitude, Decimal(MAX_QUANTITY))  # Go does this with those that it keeps as decimals
         nanos = int(_EXACT.multiply(magnitude, _NANO).to_integral_value(ROUND_CEILING))

@@ -1,0 +1,125 @@
+"""Histories of a DRA manager: parts of recorded ones, put together anew."""
+
+from collections.abc import Sequence
+from functools import cache
+from random import Random
+
+from tests import recorded
+from tests.oracle.asking import AGREED, Json, Oracle, Verdict
+from tests.unit.test_dra_histories import Comparison
+
+OPS = frozenset(
+    (
+        *("driver_up", "driver_down", "driver_script", "put_claim", "delete_claim", "put_pod"),
+        *("prepare", "unprepare", "all_resources", "pod_might_need", "reconcile", "restart"),
+    )
+)
+
+
+@cache
+def _recorded() -> Sequence[Sequence[Json]]:
+    return [
+        [{name: value for name, value in step.items() if not name.startswith("expect")} for step in history["steps"]]
+        for history in recorded.lines("dra/histories.jsonl")
+    ]
+
+
+def history(random: Random) -> Json:
+    """The steps of a recorded history, some left out, repeated or moved, with other answers of drivers."""
+    steps = [step for step in random.choice(_recorded()) if step["op"] in OPS]
+    scripts = [
+        step["script"] for other in random.sample(_recorded(), 8) for step in other if step["op"] == "driver_script"
+    ]
+    for _ in range(random.randint(0, 8)):
+        place = random.randrange(len(steps))
+        match random.choice(("drop", "repeat", "move", "move")):
+            case "drop" if steps[place]["op"] not in ("put_pod", "driver_up"):
+                del steps[place]
+            case "repeat":
+                steps.insert(random.randint(place, len(steps)), steps[place])
+            case "move":
+                steps.insert(random.randrange(len(steps)), steps.pop(place))
+            case _:
+                pass
+    return {"steps": list(_possible(random, steps, scripts))}
+
+
+def _possible(random: Random, steps: Sequence[Json], scripts: Sequence[Json]) -> Sequence[Json]:
+    """The steps that are possible in this order: of pods that are known, and of drivers that are up."""
+    pods, drivers, result = set[str](), set[tuple[str, str]](), []
+    for given in steps:
+        step, key = given, (given.get("name", ""), given.get("instance", "a"))
+        match step["op"]:
+            case "put_pod":
+                pods.add(step["object"]["metadata"]["uid"])
+            case "driver_up":
+                drivers.add(key)
+            case "driver_down":
+                if key not in drivers:
+                    continue
+                step = {**step, "mode": "deregister"}  # the kubelet notices other ends after some time
+                drivers.discard(key)
+            case "driver_script":
+                if key not in drivers:
+                    continue
+                if scripts and random.random() < 0.5:
+                    step = {**step, "script": random.choice(scripts)}
+                step = {**step, "script": _without_delays(step["script"])}
+            case "prepare" | "unprepare" | "all_resources" if step["pod"] not in pods:
+                continue
+            case _:
+                pass
+        result.append(step)
+    return result
+
+
+def _without_delays(script: Json) -> Json:
+    return {method: {name: one for name, one in says.items() if name != "delay_ms"} for method, says in script.items()}
+
+
+class _Live(Comparison):
+    """A comparison in which the order of CDI names means nothing: the kubelet walks Go's maps (D18)."""
+
+    def _compare_containers(self, ours: Json, theirs: Json) -> None:
+        in_order = [{**one, "cdi": sorted(one["cdi"])} if one["ok"] else one for one in (ours, theirs)]
+        super()._compare_containers(*in_order)
+
+
+TRIES = 40
+"""How often the kubelet is asked again, because it walks the claims of a pod in any order."""
+
+
+def judge(case: Json, oracle: Oracle) -> Verdict:
+    """Compare the answers step by step, up to one that differs for a reason of docs/dra.md, N1 to N19.
+
+    D18: the kubelet gives several answers, one of which is ours, or which differ where ours does.
+    """
+    first, place, seen = AGREED, -1, list[Json]()
+    for attempt in range(TRIES):
+        answers = oracle.ask("claims", case)
+        if "panic" in answers:
+            return Verdict(None, [answers["panic"]])
+        verdict, number = _compared(case, answers)
+        if verdict.cause is not None:
+            return verdict if attempt == 0 else Verdict("D18", first.lines)
+        if attempt == 0:
+            first, place = verdict, number
+            case = {"steps": case["steps"][: number + 1]}
+        seen.append(answers[place])
+    return first if all(one == seen[0] for one in seen) else Verdict("D18", first.lines)
+
+
+def _compared(case: Json, answers: Json) -> tuple[Verdict, int]:
+    """The comparison with one run of the kubelet, and at which step it ended."""
+    comparison = _Live()
+    number = 0
+    for number, (step, expect) in enumerate(zip(case["steps"], answers, strict=True)):
+        if expect.get("error", "").endswith("is being unprepared"):
+            return Verdict("D25", [f"step {number}: {step}"]), number
+        try:
+            comparison.play({**step, "expect": expect})
+        except AssertionError as error:
+            return Verdict(None, [f"step {number}: {step}", f"theirs: {expect}", str(error)[:600]]), number
+        if comparison.different:
+            return Verdict(comparison.different, [f"step {number}: {step}"]), number
+    return AGREED, number

@@ -1,0 +1,98 @@
+"""Makes the data of the tests anew from the oracle: `make recordings`.
+
+The cases are the same in each run. A history that the kubelet does not answer as we do is left out.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+from tests.oracle import devices, files
+from tests.oracle.asking import Json, Oracle
+from tests.recorded import DATA
+from tools.make_peers import PeersError, build, default_version, program
+
+
+def histories(oracle: Oracle) -> Iterator[Json]:
+    """Histories of the device manager with the outcome of each step."""
+    for number, case in _cases(devices.history):
+        answers = oracle.ask("devices", case)
+        if "panic" not in answers and devices.agree(case, answers):
+            steps = [{**step, "expect": answer} for step, answer in zip(case["steps"], answers, strict=True)]
+            yield {"id": f"h{number:04}", "numa_nodes": case["numa_nodes"], "steps": steps}
+
+
+def checkpoints(oracle: Oracle) -> Iterator[Json]:
+    """Checkpoints of the device manager, as they are written."""
+    for number, case in _cases(files.checkpoint):
+        answer = oracle.ask("checkpoint-encode", case)
+        file = files.text_of(answer.pop("file_b64"))
+        yield {"id": f"e{number:04}", **case, "file": file, **answer}
+
+
+def checkpoint_files(oracle: Oracle) -> Iterator[Json]:
+    """Damaged checkpoints, and what the kubelet says of them."""
+    for number, case in _cases(files.damaged_checkpoint):
+        yield {"id": f"d{number:04}", **case, **oracle.ask("checkpoint-decode", case)}
+
+
+def claims(oracle: Oracle) -> Iterator[Json]:
+    """State files of the DRA manager, as they are written."""
+    for number, case in _cases(files.claims):
+        yield {"id": number, **case, **oracle.ask("claims-encode", case)}
+
+
+def claims_files(oracle: Oracle) -> Iterator[Json]:
+    """Damaged state files, and what the kubelet says of them."""
+    for number, case in _cases(files.damaged_claims):
+        yield {"id": number, **case, **oracle.ask("claims-decode", case)}
+
+
+RECORDINGS: dict[str, tuple[Callable[[Oracle], Iterator[Json]], int]] = {
+    "histories.jsonl": (histories, 300),
+    "checkpoint/encode.jsonl": (checkpoints, 150),
+    "checkpoint/decode.jsonl": (checkpoint_files, 700),
+    "dra/encode.jsonl": (claims, 120),
+    "dra/decode.jsonl": (claims_files, 600),
+}
+"""Each file, what is in it, and how many."""
+
+
+def _cases(case: Callable[[Random], Json]) -> Iterator[tuple[int, Json]]:
+    number = 0
+    while True:
+        yield number, case(Random(f"recording-{number}"))
+        number += 1
+
+
+def write(path: Path, recordings: Iterator[Json]) -> None:
+    """Write a recording a line."""
+    path.write_text("".join(json.dumps(one) + "\n" for one in recordings), encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write all files; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.oracle.recordings", description=__doc__.partition("\n")[0])
+    parser.add_argument("--kubernetes", default=default_version(), metavar="VERSION", help="(%(default)s)")
+    parser.add_argument("--into", type=Path, default=DATA, help="(%(default)s)")
+    options = parser.parse_args(arguments)
+    try:
+        build(options.kubernetes, ["oracle"])
+    except PeersError as error:
+        print(f"make recordings: {error}", file=sys.stderr)
+        return 1
+    with Oracle(program("oracle", options.kubernetes)) as oracle:
+        for name, (record, count) in RECORDINGS.items():
+            path = options.into / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(path, islice(record(oracle), count))
+            print(f"== {count} recordings of Kubernetes {options.kubernetes} in {path}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
