@@ -82,6 +82,8 @@ def _lack(search: Search, found: Sequence[DeviceVerdict], claim: str, request: D
     if about and not shown:
         on_node = f"there {'is' if len(about) == 1 else 'are'} only {len(about)} on the node"
     pools = [f"pool {pool}: {pool.problem}" for pool in search.pools if pool.problem][:_MAX_POOLS]
+    if pools and not about:
+        on_node = "of the devices on the node nothing is known"
     return "; ".join((f"request {request.result_name}: {fit} of {max(wanted, 1)} devices fit", on_node, *pools))
 
 
