@@ -89,6 +89,6 @@ def devicecore() -> None:
     \b
     $ devicecore demo
 
-    The exit status is 0 if all is well, 1 for a negative finding, and 2 for wrong usage or something that cannot be
-    used. Every listing has --json.
+    The exit status is 0 if all is well, 1 for a negative finding, 2 for wrong usage or something that cannot be used,
+    and 3 if what could be read decides nothing. Every listing has --json.
     """
