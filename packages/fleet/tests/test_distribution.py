@@ -15,7 +15,11 @@ from devicecore_tools.command.commands import COMMANDS, FLEET, GROUP
 from devicecore_tools.command.kubelet.command import IN_CLUSTER
 
 INSTALL = "in a clone, pip install . ./packages/tools ./packages/fleet; elsewhere, pip install devicecore-fleet"
-BLOCKED = "import sys; sys.modules['devicecore_fleet'] = None\nfrom devicecore_tools.command.main import main\n"
+BLOCKED = """
+import sys
+sys.modules |= dict.fromkeys(("devicecore_fleet", "httpcore2", "httpx2"))
+from devicecore_tools.command.main import main
+"""
 
 
 def python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:

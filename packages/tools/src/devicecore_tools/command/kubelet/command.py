@@ -8,7 +8,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from devicecore_tools.node.engine import NodeEngine
+    from devicecore_tools.node.feed import Outside
     from devicecore_tools.node.state import KubeletState, PodTexts
 
 STATE_NAME = "state.json"
@@ -45,6 +46,9 @@ _PAUSE = 0.05  # seconds to wait for more changes before one is acted on
 _REST_FACTOR = 10  # with 10,000 pods, work is long: after it, the main thread rests this many times as long ...
 _MAX_REST = 0.5  # ... but at most this many seconds, because new manifests wait meanwhile
 _WIDTH = 100  # columns of the view where there is no terminal
+
+Begin = Callable[[NodeSettings, ClusterSettings, Callable[[], None], ExitStack], "Outside"]
+"""What the entry point is."""
 
 MANIFEST_CHANGED = signal.SIGIO
 """What the kernel sends when something in the directory of manifests changes."""
@@ -88,21 +92,27 @@ def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **n
     or a plugin did not register. Plugins look for a kubelet about once a second, so the state counts as settled when
     nothing has changed for three seconds. --wait 0 waits for no plugin.
     """
+    begin = None
+    if (
+        node["register"] or node["from_server"] or node["topology_objects"]
+    ):  # first, because it brings all that it needs
+        begin = fleet_entry_point(IN_CLUSTER, "cluster", "a node of a cluster")
     settings, cluster = node_settings(**node), cluster_settings(**node)
-    return _run(settings, cluster, _Options(once, wait, as_json, status_period))
+    return _run(settings, cluster, begin, _Options(once, wait, as_json, status_period))
 
 
-def _run(settings: NodeSettings, chosen: ClusterSettings | None, options: _Options) -> int:
+def _run(settings: NodeSettings, chosen: ClusterSettings | None, begin: "Begin | None", options: _Options) -> int:
     from devicecore_tools.node import assembly
     from devicecore_tools.node.state import PodTexts
 
-    begin = None if chosen is None else fleet_entry_point(IN_CLUSTER, "cluster", "a node of a cluster")
     live = not options.once and not options.as_json and screens.is_live_terminal()
     kind = screens.LiveScreen if live else screens.JsonLines if options.as_json and not options.once else screens.Screen
     # Signals first: every thread has to inherit that they are blocked.
     with Signals(MANIFEST_CHANGED, *kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         log_lines = last_to_first.enter_context(screens.logged(live=live))
-        cluster = None if begin is None else begin(settings, chosen, signals.wake, last_to_first)
+        cluster = None
+        if begin is not None and chosen is not None:
+            cluster = begin(settings, chosen, signals.wake, last_to_first)
         sink = assembly.sink(settings, cluster, signals.wake, last_to_first)
         engine = assembly.start(settings, sink, cluster, signals.wake, last_to_first)
         if settings.manifests is not None:
