@@ -228,9 +228,8 @@ class RegisteredNode(NodeStatusSink):
             if error.reason == "NotFound":
                 self._is_gone(error)
                 return
-            if error.reason == "Invalid" and "metadata.uid" in error.message:
-                self.look()
-                return
+            # Somebody may have made a Node of this name.
+            self._must_read |= error.status == HTTPStatus.CONFLICT or "metadata.uid" in error.message
             self._problem = str(error)
             self._changed()
             raise
