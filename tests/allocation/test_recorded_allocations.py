@@ -54,5 +54,11 @@ def test_an_answer_that_differs_from_ours_has_one_of_the_known_causes() -> None:
             needed.update(found[0])
 
     check_each((*share(list(recordings("random.jsonl.gz")), of=8), *recordings("defects.jsonl")), check)
-    # One was seen only together with others.
-    assert needed == set(KubernetesFault) - {KubernetesFault.CAPACITY_REJECT}
+    # The first was seen only together with others. The recordings are of one node and commit no counter twice:
+    # `make oracle` makes cases of the other two.
+    not_recorded = {
+        KubernetesFault.CAPACITY_REJECT,
+        KubernetesFault.FOREIGN_COUNTERS,
+        KubernetesFault.OVER_COMMITTED,
+    }
+    assert needed == set(KubernetesFault) - not_recorded
