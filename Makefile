@@ -158,6 +158,12 @@ KUBERNETES ?= $(shell sed -n 's|^\tk8s.io/kubernetes v\([0-9.]*\).*|\1|p' peers/
 peers: ## build Kubernetes' programs and ours around its code, of KUBERNETES (1.37.2), into a cache outside the tree; needs Go 1.26; 20 minutes the first time
 	@$(PYTHON) tools/make_peers.py --kubernetes $(KUBERNETES)
 
+# PART is one of doctor, fleet, nodes, requests, sink and story; SITUATION a function of tests/real_cluster/situations.py.
+.PHONY: cluster
+cluster: $(VENV)/.dev peers ## compare with Kubernetes' own programs, of KUBERNETES (1.37.2); PART=nodes and SITUATION=NAME run a share; 15 minutes
+	@KUBERNETES=$(KUBERNETES) $(BIN)/pytest -s --tb=short --override-ini=faulthandler_timeout=900 \
+	  tests/real_cluster/checks_$(or $(PART),$(if $(SITUATION),doctor,*)).py $(if $(SITUATION),-k $(SITUATION))
+
 oracle: $(VENV)/.dev ## compare with Kubernetes' own code on CASES (1000) new cases of each kind, or of KIND; SEED= and CASE= repeat one; needs Go 1.26
 	@$(BIN)/python -m tests.oracle --kubernetes $(KUBERNETES) $(if $(filter file,$(origin CASES)),,--cases $(CASES)) \
 	  $(KIND:%=--kind %) $(if $(SEED),--seed $(SEED)) $(if $(CASE),--case $(CASE))

@@ -18,7 +18,7 @@ from attrs import define, field
 
 from tests.real_cluster.certificates import Authority, Pair
 from tests.real_cluster.client import Client, RefusedError
-from tests.real_cluster.programs import Program, Programs, free_port
+from tests.real_cluster.programs import Program, Programs, free_port, wait_for
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
 """The parts, in the order in which they start."""
@@ -41,11 +41,13 @@ class ControlPlane:
     Attributes:
         programs: what to run.
         arguments: further arguments by the name of the program, such as `{"kube-apiserver": ["--v=4"]}`.
+        parts: the programs to run; without a scheduler and a controller manager, objects stay as clients make them.
         keep: a directory that is used and kept, instead of a temporary one.
     """
 
     programs: Programs = field(factory=Programs.built)
     arguments: Mapping[str, Sequence[str]] = field(factory=dict)
+    parts: tuple[str, ...] = CONTROL_PLANE
     keep: Path | None = None
     _parts: dict[str, Program] = field(factory=dict, init=False)
     _last_to_first: ExitStack = field(factory=ExitStack, init=False)
@@ -107,7 +109,9 @@ class ControlPlane:
 
     def start(self) -> None:
         """Start all parts, and wait until the API server is ready. Raises RealClusterError if something is missing."""
-        self.programs.check(CONTROL_PLANE)
+        if self._parts:
+            return
+        self.programs.check(self.parts)
         try:
             self._start()
         except BaseException:
@@ -149,19 +153,14 @@ class ControlPlane:
         """Return a client with the identity of a node. The caller closes it."""
         return self.client(f"system:node:{name}", ("system:nodes",))
 
-    def service_account_kubeconfig(
-        self, name: str, namespace: str = "default", *, rules: Sequence[object] = ()
-    ) -> Path:
+    def service_account_kubeconfig(self, name: str, *rules: object, namespace: str = "default") -> Path:
         """Make a service account that may do what `rules` say, and return the path of its kubeconfig."""
         account, role = {"name": name, "namespace": namespace}, {"name": f"{namespace}-{name}"}
         _made(self.admin, {"kind": "ServiceAccount", "metadata": account})
         if rules:
-            _made(
-                self.admin, {"kind": "ClusterRole", "metadata": {"name": f"{namespace}-{name}"}, "rules": list(rules)}
-            )
-            role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"{namespace}-{name}"}
-            subject = {"kind": "ServiceAccount", **account}
-            binding = {"metadata": {"name": f"{namespace}-{name}"}, "roleRef": role, "subjects": [subject]}
+            _made(self.admin, {"kind": "ClusterRole", "metadata": role, "rules": list(rules)})
+            refers = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **role}
+            binding = {"metadata": role, "roleRef": refers, "subjects": [{"kind": "ServiceAccount", **account}]}
             _made(self.admin, {"kind": "ClusterRoleBinding", **binding})
         where = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         request = {
@@ -184,14 +183,18 @@ class ControlPlane:
         say(f"starting etcd, API server, scheduler and controller manager in {self._directory}")
         ways = (self._etcd, self._api_server, self._scheduler, self._controller_manager)
         for name, words in zip(CONTROL_PLANE, ways, strict=True):
+            if name not in self.parts:
+                continue
             command = [self.programs.path(name), *words(), *self.arguments.get(name, ())]
             self._parts[name] = part = Program(name, command, self._directory)
             self._last_to_first.callback(part.stop)
             part.start()
             if name == "kube-apiserver":
                 self.wait_until_ready()  # because the controller manager ends if it may not read yet
-        look = partial(self.admin.get, "ServiceAccount", "default")
-        self.controller_manager.wait_for("it to make a service account", look, _FIRST_START)
+        wait_for("the namespace default", partial(self.admin.get, "Namespace", "default"), _FIRST_START)
+        if "kube-controller-manager" in self.parts:
+            look = partial(self.admin.get, "ServiceAccount", "default")
+            self.controller_manager.wait_for("it to make a service account", look, _FIRST_START)
         version = self.admin.send("GET", "/version")["gitVersion"]
         say(f"Kubernetes {version} at {self.url} is ready after {time.monotonic() - began:.0f} s")
 

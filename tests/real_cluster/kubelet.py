@@ -9,13 +9,12 @@ import json
 import os
 import shlex
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from attrs import define, field
 
-from tests.real_cluster.control_plane import ControlPlane, say
+from tests.real_cluster.node import ClusterNode
 from tests.real_cluster.programs import Program, RealClusterError, free_port
 
 Json = Any
@@ -28,86 +27,30 @@ _SETTINGS = (
     "vm/overcommit_memory",
     "vm/panic_on_oom",
 )
-_START = 90.0  # seconds until the Node is ready
 
 
 @define
-class RealKubelet:
-    """A kubelet, from `start` to `stop` or in a `with` statement. Its Node has the name `name`.
+class RealKubelet(ClusterNode):
+    """A kubelet. `kubelet` and `runtime` can each be stopped, killed, paused and started again.
 
-    `kubelet` and `runtime` are processes that can each be stopped, killed, paused and started again.
+    The `pid` of `kubelet` has the mount namespace of the kubelet.
 
     Attributes:
-        plane: the control plane that the kubelet registers with.
-        name: of the Node.
         config: fields of KubeletConfiguration that replace ours.
         arguments: further arguments of the kubelet.
     """
 
-    plane: ControlPlane
-    name: str = "worker-1"
     config: Mapping[str, Json] = field(factory=dict)
     arguments: tuple[str, ...] = ()
-    _last_to_first: ExitStack = field(factory=ExitStack, init=False)
-    _parts: dict[str, Program] = field(factory=dict, init=False)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.stop()
-
-    @property
-    def _home(self) -> Path:
-        return self.plane.directory / self.name
-
-    @property
-    def directory(self) -> Path:
-        """What is /var/lib/kubelet for the kubelet. Drivers register in `plugins_registry` of it."""
-        return self._home / "lib" / "kubelet"
-
-    @property
-    def device_plugins(self) -> Path:
-        """The directory of device plugins, of the kubelet's socket and of its checkpoint."""
-        return self.directory / "device-plugins"
-
-    @property
-    def kubelet(self) -> Program:
-        """The process of the kubelet. Its `pid` has the mount namespace of the kubelet."""
-        return self._parts["kubelet"]
 
     @property
     def runtime(self) -> Program:
         """The process of the container runtime."""
         return self._parts["cri"]
 
-    def start(self) -> None:
-        """Start the runtime and the kubelet, and wait until the Node is ready."""
-        self.plane.programs.check(["cri", "kubelet"])
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """End the kubelet and the runtime. The Node stays, as that of a machine that is off."""
-        self._last_to_first.close()
-        self._parts = {}
-
-    def wait_until_ready(self, timeout: float = _START) -> Json:
-        """Wait until the Node is ready, and return it."""
-
-        def ready() -> Json:
-            node = self.plane.admin.get("Node", self.name)
-            return node if node and is_ready(node) else None
-
-        return self.kubelet.wait_for(f"Node {self.name} to be ready", ready, timeout)
-
     def containers(self) -> list[Json]:
         """Return what `peers/cri` has recorded: what containers were given, and when they began and ended."""
-        file = self._home / "cri" / "containers.jsonl"
+        file = self.home / "cri" / "containers.jsonl"
         return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
 
     def container(self, pod: str, container: str = "main") -> Json:
@@ -120,21 +63,22 @@ class RealKubelet:
 
     def break_runtime(self, what: str, text: str) -> None:
         """Make the runtime fail: `runtime-not-ready`, `network-not-ready` or `refuse/METHOD`, with a message."""
-        file = self._home / "cri" / what
+        file = self.home / "cri" / what
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
 
     def mend_runtime(self, what: str) -> None:
         """Undo `break_runtime`."""
-        (self._home / "cri" / what).unlink(missing_ok=True)
+        (self.home / "cri" / what).unlink(missing_ok=True)
 
     def end_container(self, pod: str, code: int = 0, container: str = "main", namespace: str = "default") -> None:
         """End a container with an exit code."""
         self.break_runtime(f"exit/{namespace}_{pod}_{container}", str(code))
 
-    def _start(self) -> None:
-        home = self._home
-        self.directory.mkdir(parents=True, exist_ok=True)
+    def begin(self) -> None:
+        """Start the runtime and the kubelet."""
+        self.plane.programs.check(["cri", "kubelet"])
+        home = self.home
         socket = home / "cri.sock"
         runtime = [self.plane.programs.path("cri"), f"--socket={socket}", f"--state={home / 'cri'}"]
         config = home / "kubelet.json"
@@ -153,17 +97,12 @@ class RealKubelet:
         script = " && ".join(
             [*(shlex.join(["mount", "--bind", str(ours), str(its)]) for ours, its in mounts.items()), "exec "]
         ) + shlex.join(words)
-        kubelet = ["unshare", "--mount", *own.split(), "sh", "-c", script]
-        for name, command in (("cri", runtime), ("kubelet", kubelet)):
-            self._parts[name] = part = Program(name, command, home)
-            self._last_to_first.callback(part.stop)
-            part.start()
-        self.wait_until_ready()
-        say(f"a real kubelet has registered the Node {self.name}")
+        self._run("cri", *runtime)
+        self._run("kubelet", "unshare", "--mount", *own.split(), "sh", "-c", script)
 
     def _settings(self) -> dict[Path, Path]:
         """Copy the kernel's settings that a kubelet writes. Return each copy with its original."""
-        copies = {self._home / "sys" / one.replace("/", "_"): Path("/proc/sys") / one for one in _SETTINGS}
+        copies = {self.home / "sys" / one.replace("/", "_"): Path("/proc/sys") / one for one in _SETTINGS}
         for ours, its in copies.items():
             ours.parent.mkdir(exist_ok=True)
             ours.write_bytes(its.read_bytes())
@@ -178,8 +117,10 @@ class RealKubelet:
             "healthzPort": 0,
             "authentication": {"x509": {"clientCAFile": str(self.plane.authority.certificate)}},
             "containerRuntimeEndpoint": f"unix://{socket}",
-            "podLogsDir": str(self._home / "logs"),
-            "volumePluginDir": str(self._home / "volume-plugins"),
+            "podLogsDir": str(self.home / "logs"),
+            "volumePluginDir": str(self.home / "volume-plugins"),
+            "clusterDNS": ["10.96.0.10"],  # nobody listens there, and nobody asks
+            "nodeStatusUpdateFrequency": "1s",  # of 10, so that tests wait less
             # The machine of a test may allow none of these, and has no use for them.
             "cgroupDriver": "cgroupfs",
             "cgroupsPerQOS": False,
@@ -191,10 +132,3 @@ class RealKubelet:
             "featureGates": {"KubeletInUserNamespace": True},  # /dev/kmsg may be out of reach
             **self.config,
         }
-
-
-def is_ready(node: Json) -> bool:
-    """Whether the condition Ready of a Node is true."""
-    return any(
-        one["type"] == "Ready" and one["status"] == "True" for one in (node.get("status") or {}).get("conditions") or []
-    )

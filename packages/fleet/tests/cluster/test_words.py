@@ -81,10 +81,10 @@ def _drop(value: Any, path: list[str]) -> None:  # noqa: ANN401 - JSON
     first, *rest = path
     if isinstance(value, list):
         for one in list(value):
-            if first != "[]" and one["type"] == first.strip("[]"):
-                value.remove(one)
-            elif first == "[]":
+            if first == "[]" or (rest and one["type"] == first.strip("[]")):
                 _drop(one, rest)
+            elif one["type"] == first.strip("[]"):
+                value.remove(one)
     elif isinstance(value, dict):
         for name in (first, f"$setElementOrder/{first}"):
             if rest and name in value:

@@ -138,6 +138,16 @@ def test_a_disagreement_about_other_devices_is_another_one() -> None:
     assert still_wrong(check(Facts(first)), check(Facts(second))) == ()
 
 
+def test_a_node_that_stays_not_ready_is_one_finding_whatever_its_message() -> None:
+    """As a real kubelet does, which adds `container runtime is down` to the message after half a minute."""
+    first, second = (
+        nodes.with_node(CLEAN, evolve(nodes.node_of(CLEAN), ready="False", why_not_ready=why))
+        for why in ("KubeletNotReady: container runtime not ready", "KubeletNotReady: [container runtime is down]")
+    )
+    found = check(Facts(second))
+    assert still_wrong(check(Facts(first)), found) == found != ()
+
+
 def test_what_needs_the_node_lasts_longer_than_a_kubelet_takes_to_write_it() -> None:
     assert patience(()) == 0
     assert patience(check(Facts(nodes.two_owners(CLEAN)))) == 1

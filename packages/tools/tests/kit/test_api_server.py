@@ -589,7 +589,7 @@ BAD_REQUESTS: list[tuple[str, str, object, str, int]] = [
     ("GET", f"{SLICES}?resourceVersion=0&resourceVersionMatch=Exact", None, JSON, 422),
     ("GET", f"{SLICES}?resourceVersion=1&resourceVersionMatch=Exact", None, JSON, 410),
     ("GET", f"{SLICES}?resourceVersion=99999", None, JSON, 504),
-    ("GET", f"{SLICES}?limit=x", None, JSON, 422),
+    ("GET", f"{SLICES}?limit=x", None, JSON, 400),
     ("GET", f"{SLICES}?limit=1&continue=x", None, JSON, 400),
     ("POST", f"{SLICES}?dryRun=Some", b'{"metadata": {"name": "s"}}', JSON, 422),
     ("DELETE", f"{SLICES}/s", b'{"dryRun": 1}', JSON, 422),
@@ -1105,3 +1105,50 @@ def test_an_event_in_protobuf_has_the_times_of_json(server: LocalApiServer) -> N
     body = in_protobuf("Event", sent.SerializeToString(), "v1")
     made = ask(server, "POST", "/api/v1/namespaces/default/events", body, PROTOBUF).body
     assert (made["firstTimestamp"], made["eventTime"]) == ("1970-01-01T00:00:01Z", "1970-01-01T00:00:01.000001Z")
+
+
+# --- as kube-apiserver 1.37.2 answers: `make cluster PART=requests` compares the two ----------------------------------
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def a_lease(name: str = "a", **metadata: str) -> Json:
+    return {"kind": "Lease", "metadata": {"name": name, **metadata}, "spec": {"leaseDurationSeconds": 4}}
+
+
+def test_an_update_creates_a_lease_unless_it_was_made_for_another_one(server: LocalApiServer) -> None:
+    assert ask(server, "PUT", f"{LEASES}/a", a_lease(uid="11111111-1111-4111-8111-111111111111")).code == 409
+    assert ask(server, "PUT", f"{LEASES}/a", a_lease("b")).code == 400
+    assert ask(server, "PUT", f"{LEASES}/a", a_lease(resourceVersion="7")).code == 201
+    assert ask(server, "PUT", f"{CONFIG_MAPS}/a", {"metadata": {"name": "a"}}).code == 404
+
+
+def test_an_apply_says_whether_it_has_created_the_object(server: LocalApiServer) -> None:
+    applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+    path = f"{CONFIG_MAPS}/a?fieldManager=m"
+    assert [ask(server, "PATCH", path, applied, APPLY).code for _ in range(2)] == [201, 200]
+
+
+def test_a_refusal_names_the_object_in_its_details(server: LocalApiServer) -> None:
+    details = ask(server, "GET", f"{LEASES}/none").body["details"]
+    assert details == {"name": "none", "group": "coordination.k8s.io", "kind": "leases"}
+
+
+def test_a_deletion_answers_a_status_for_kinds_of_which_kubernetes_does(server: LocalApiServer) -> None:
+    uid = ask(server, "POST", LEASES, a_lease()).body["metadata"]["uid"]
+    gone = ask(server, "DELETE", f"{LEASES}/a").body
+    assert (gone["kind"], gone["status"], gone["details"]["uid"]) == ("Status", "Success", uid)
+    ask(server, "POST", SLICES, a_slice())
+    assert ask(server, "DELETE", f"{SLICES}/{a_slice()['metadata']['name']}").body["kind"] == "ResourceSlice"
+
+
+def test_a_dry_run_of_a_creation_has_no_version(server: LocalApiServer) -> None:
+    assert "resourceVersion" not in ask(server, "POST", f"{LEASES}?dryRun=All", a_lease()).body["metadata"]
+
+
+def test_a_json_patch_replaces_what_is_not_there(server: LocalApiServer) -> None:
+    ask(server, "POST", LEASES, a_lease())
+    change = [{"op": "replace", "path": "/metadata/annotations", "value": {"n": "1"}}]
+    assert ask(server, "PATCH", f"{LEASES}/a", change, JSON_PATCH).body["metadata"]["annotations"] == {"n": "1"}
+    assert ask(server, "PATCH", f"{LEASES}/a", {"op": "add"}, JSON_PATCH).code == 400

@@ -124,8 +124,13 @@ def check(facts: Facts) -> tuple[NodeFinding, ...]:
 
 def still_wrong(before: Iterable[NodeFinding], now: Iterable[NodeFinding]) -> tuple[NodeFinding, ...]:
     """Return the findings of `now` that an earlier look had too, with the same evidence."""
-    known = set(before)
-    return tuple(finding for finding in now if finding in known)
+    known = {_lasting(finding) for finding in before}
+    return tuple(finding for finding in now if _lasting(finding) in known)
+
+
+def _lasting(finding: NodeFinding) -> object:
+    """What of a finding has to stay the same. A kubelet changes the message of a Node that stays not Ready."""
+    return finding.code if finding.code == "node-not-ready" else finding
 
 
 def patience(findings: Iterable[NodeFinding]) -> float:

@@ -44,7 +44,7 @@ _INFO: Mapping[str, str] = {
     **dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion", "kubeProxyVersion"), ""),
     "osImage": "devicecore",
     "containerRuntimeVersion": "none://0",
-    "kubeletVersion": "v1.36.2-devicecore",  # clients parse it
+    "kubeletVersion": "v1.37.2-devicecore",  # clients parse it
     "operatingSystem": "linux",
     "architecture": "amd64",
 }

@@ -84,7 +84,6 @@ def pod_status(pod: Json, facts: PodFacts) -> Json:
         "reason": reason,
         "message": message,
         "startTime": before.get("startTime") or written(facts.start_time),
-        **_addresses(spec, facts),
     }
     if facts.refusal is not None:
         reason, message = facts.refusal
@@ -98,6 +97,7 @@ def pod_status(pod: Json, facts: PodFacts) -> Json:
     main, init = spec["containers"], spec.get("initContainers") or []
     ephemeral = [_ephemeral(one) for one in spec.get("ephemeralContainers") or []]
     return status | {
+        **_addresses(spec, facts),
         "allocatedResources": requests or None,
         "resources": {} if is_over else {name: size for name, size in sizes.items() if size},
         "conditions": _conditions(pod, facts),
@@ -151,7 +151,7 @@ def _conditions(pod: Json, facts: PodFacts) -> list[Json]:
         ready = _verdict("ContainersNotReady", "containers with unready status", [*names, *_sidecars(pod["spec"])])
     is_gated = ready["status"] == "True" and (problem := _gate(pod))
     shown = {
-        "PodReadyToStartContainers": _condition(is_true=facts.has_sandbox),
+        "PodReadyToStartContainers": _sandbox(facts),
         "Initialized": initialized,
         "Ready": _condition(reason="ReadinessGatesNotReady", message=problem) if is_gated else ready,
         "ContainersReady": ready,
@@ -159,6 +159,13 @@ def _conditions(pod: Json, facts: PodFacts) -> list[Json]:
     }
     same = {"lastProbeTime": None, "observedGeneration": pod["metadata"].get("generation")}
     return [{**same, **condition, "type": name} for name, condition in shown.items()]
+
+
+def _sandbox(facts: PodFacts) -> Json:
+    if facts.has_sandbox:
+        return _condition(is_true=True)
+    message = "no pod sandbox exists" if facts.started is None else "pod sandbox is not ready"
+    return _condition(reason="PodSandboxNotReady", message=message)
 
 
 def _condition(*, is_true: bool = False, reason: str = "", message: str = "") -> Json:

@@ -26,7 +26,8 @@ class Kind:
 
     It is kept in `version`. `causes` and `status_causes` are its rules. `complete` sets the fields that a new object
     gets, `ending` begins a deletion that takes time: it gets the object, the seconds that the client asks for or None,
-    and the time. `needs_version` is whether an update has to name the version that it changes.
+    and the time. `needs_version` is whether an update has to name the version that it
+    changes. With `creates_on_update`, an update creates an object that does not exist.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Kind:
     has_status: bool = False
     has_generation: bool = False
     needs_version: bool = False
+    creates_on_update: bool = False
     is_custom: bool = False
     actions: tuple[str, ...] = ()
     more_selectable: tuple[str, ...] = ()
@@ -155,8 +157,18 @@ KINDS = (
     Kind("ConfigMap", "configmaps", short_names=("cm",), namespaced=True),
     Kind("Secret", "secrets", namespaced=True, more_selectable=("type",)),
     Kind("ServiceAccount", "serviceaccounts", short_names=("sa",), namespaced=True),
-    Kind("Lease", "leases", "coordination.k8s.io", namespaced=True, needs_version=True, causes=node_rules.lease_causes),
-    Kind("Event", "events", "events.k8s.io", namespaced=True, causes=node_rules.new_event_causes),
+    Kind(
+        "Lease",
+        "leases",
+        "coordination.k8s.io",
+        namespaced=True,
+        needs_version=True,
+        creates_on_update=True,
+        causes=node_rules.lease_causes,
+    ),
+    Kind(
+        "Event", "events", "events.k8s.io", namespaced=True, creates_on_update=True, causes=node_rules.new_event_causes
+    ),
     DEFINITION,
 )
 

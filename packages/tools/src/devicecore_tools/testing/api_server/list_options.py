@@ -24,6 +24,8 @@ def number(query: Mapping[str, str], name: str) -> int:
     text = query.get(name) or "0"
     if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS:
         shown = foreign_text(text, 50)
+        if name == "limit":
+            raise status.bad_request(f'strconv.ParseInt: parsing "{shown}": invalid syntax')
         raise status.invalid_options(options="ListOptions", field=name, kind=f'Invalid value: "{shown}"')
     return int(text)
 

@@ -7,7 +7,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from typing import Any
 from urllib.parse import unquote
 
@@ -34,6 +33,9 @@ MAX_DEPTH = 100
 _APPLY, _JSON_PATCH = "application/apply-patch+yaml", "application/json-patch+json"
 _MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 _SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+_ANSWERED_BY_STATUS = frozenset({"configmaps", "customresourcedefinitions", "events", "leases", "nodes", "secrets"})
+"""The kinds of which a deletion answers no object, once it is gone."""
 
 
 @frozen
@@ -108,11 +110,14 @@ def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int
         raise status.invalid_options(
             options=names.get(request.verb, "DeleteOptions"), field="dryRun", kind="Unsupported value", detail=detail
         )
-    with store.rehearsal() if dry else nullcontext():
+    with store.rehearsal() if dry else store.transaction():
+        is_new = request.verb == "create" or (request.verb in {"update", "patch"} and not store.has(target.place))
         answer = operations[request.verb](store, request, target)
-    if target.name is not None and target.subresource not in _ACTIONS:
+    if dry and is_new:
+        answer["metadata"].pop("resourceVersion", None)
+    if target.name is not None and answer.get("kind") != "Status":
         answer = typed(answer, target)
-    return (201 if request.verb == "create" else 200), answer
+    return (201 if is_new else 200), answer
 
 
 def _list(store: ObjectStore, request: Request, target: Target) -> Json:
@@ -138,6 +143,8 @@ def _get(store: ObjectStore, _: Request, target: Target) -> Json:
 
 def _update(store: ObjectStore, request: Request, target: Target) -> Json:
     body = _object(request.body, target)
+    if target.kind.creates_on_update and not store.has(target.place):
+        return store.create_by_update(target.place, body, manager=_manager(request))
     return store.update(target.place, body, in_status=target.is_status, manager=_manager(request))
 
 
@@ -148,7 +155,12 @@ def _delete(store: ObjectStore, request: Request, target: Target, body: object =
     if not isinstance(grace, int | None):
         message = "json: cannot unmarshal into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
         raise status.bad_request(message)
-    return store.delete(target.place, options.get("preconditions"), grace)
+    deleted = store.delete(target.place, options.get("preconditions"), grace)
+    if not (target.kind.is_custom or target.kind.plural in _ANSWERED_BY_STATUS) or store.has(target.place):
+        return deleted
+    told = {"name": target.name, "group": target.kind.group, "kind": target.kind.plural}
+    details = {name: text for name, text in told.items() if text} | {"uid": deleted["metadata"]["uid"]}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
 def _bind(store: ObjectStore, request: Request, target: Target) -> Json:
@@ -319,10 +331,18 @@ def typed(value: Json, target: Target) -> Json:
     return {**served, "apiVersion": target.api_version, "kind": target.kind.kind}
 
 
+def _item(value: Json, target: Target) -> Json:
+    """The object in a list, which says the kind of its items once, unless they are of a CustomResourceDefinition."""
+    item = typed(value, target)
+    if not target.kind.is_custom:
+        del item["apiVersion"], item["kind"]
+    return item
+
+
 def _listed(found: list[Json], version: int, target: Target) -> Json:
     return {
         "apiVersion": target.api_version,
         "kind": f"{target.kind.kind}List",
         "metadata": {"resourceVersion": str(version)},
-        "items": [typed(value, target) for value in found],
+        "items": [_item(value, target) for value in found],
     }

@@ -68,6 +68,10 @@ def json_patched(document: Json, operations: Any) -> Json:  # noqa: ANN401 - JSO
 
 def _with_operations(document: Json, operations: Any) -> Any:  # noqa: ANN401 - JSON
     """Carry out one operation after the other, because each may copy all that those before it have copied."""
+    if not isinstance(operations, list):
+        kind = "object" if isinstance(operations, dict) else type(operations).__name__
+        message = f"error decoding patch: json: cannot unmarshal {kind} into Go value of type []handlers.jsonPatchOp"
+        raise bad_request(message)
     listed = JsonPatch(operations).patch
     if len(listed) > MAX_OPERATIONS:
         raise ValueError(f"the allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(listed)}")
@@ -77,8 +81,16 @@ def _with_operations(document: Json, operations: Any) -> Any:  # noqa: ANN401 - 
             size += len(json.dumps(resolve_pointer(result, operation["from"])))
             if size > MAX_COPIED:
                 raise ValueError(f"expected at most {MAX_COPIED} bytes that a JSON patch copies, got {size}")
-        result = JsonPatch([operation]).apply(result, in_place=True)
+        result = JsonPatch([_like_in_go(result, operation)]).apply(result, in_place=True)
     return result
+
+
+def _like_in_go(document: Json, operation: Json) -> Json:
+    """Return the operation, but `add` for a `replace` of a field that is not there, as kube-apiserver reads it."""
+    if operation["op"] != "replace" or not operation["path"]:
+        return operation
+    parent = resolve_pointer(document, operation["path"].rpartition("/")[0])
+    return {**operation, "op": "add"} if isinstance(parent, dict) else operation
 
 
 def strategically_merged(document: Json, change: Json) -> Json:

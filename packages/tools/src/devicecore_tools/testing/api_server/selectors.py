@@ -38,6 +38,8 @@ def field_selector(kind: Kind, text: str, api_version: str) -> Selector:
 
 def label_selector(text: str) -> Selector:
     """Parse `a=b,c!=d,e,!f,g in (h, i)`. Raises ApiError if the text is no selector."""
+    if text.rstrip().endswith(","):
+        raise bad_request("found '', expected: identifier after ','")
     terms = [_label_term(term.strip(), text) for term in _LABEL.findall(text) if term.strip()]
     return lambda value: all(term(value["metadata"].get("labels") or {}) for term in terms)
 

@@ -50,7 +50,10 @@ class Cause:
 
 @frozen
 class ApiError(DeviceCoreError):
-    """A request that is answered with a Status, or with a plain text. `retry_after` is in seconds."""
+    """A request that is answered with a Status, or with a plain text.
+
+    `retry_after` is in seconds. `about` is the qualified resource or kind, and the name, that the request was about.
+    """
 
     code: int
     reason: str
@@ -58,6 +61,7 @@ class ApiError(DeviceCoreError):
     causes: tuple[Cause, ...] = ()
     retry_after: int | None = None
     is_text: bool = False
+    about: tuple[str, str] | None = None
     _text = "{message}"
 
     @property
@@ -72,15 +76,19 @@ class ApiError(DeviceCoreError):
             "reason": self.reason,
             "code": self.code,
         }
+        details: Json = {}
+        if self.about is not None:
+            kind, _, group = self.about[0].partition(".")
+            told = {"name": self.about[1], "group": group, "kind": kind}
+            details = {name: text for name, text in told.items() if text}
         if self.causes:
-            causes = [
+            details["causes"] = [
                 {"field": cause.field, "message": str(cause).partition(": ")[2], "reason": cause.reason}
                 if cause.field
                 else {"reason": cause.kind, "message": cause.detail}
                 for cause in self.causes
             ]
-            status["details"] = {"causes": causes}
-        return status
+        return {**status, "details": details} if details else status
 
 
 @frozen
@@ -96,7 +104,7 @@ class UnknownKindError(DeviceCoreError, ValueError):
 
 def not_found(resource: str, name: str) -> ApiError:
     """The object does not exist. `resource` is the qualified plural, such as `resourceclaims.resource.k8s.io`."""
-    return ApiError(404, "NotFound", f'{resource} "{name}" not found')
+    return ApiError(404, "NotFound", f'{resource} "{name}" not found', about=(resource, name))
 
 
 def unknown_group() -> ApiError:
@@ -111,12 +119,13 @@ def unknown_path() -> ApiError:
 
 def already_exists(resource: str, name: str) -> ApiError:
     """An object of that name exists."""
-    return ApiError(409, "AlreadyExists", f'{resource} "{name}" already exists')
+    return ApiError(409, "AlreadyExists", f'{resource} "{name}" already exists', about=(resource, name))
 
 
 def conflict(resource: str, name: str, problem: str) -> ApiError:
     """The request does not fit the object as it is now."""
-    return ApiError(409, "Conflict", f'Operation cannot be fulfilled on {resource} "{name}": {problem}')
+    message = f'Operation cannot be fulfilled on {resource} "{name}": {problem}'
+    return ApiError(409, "Conflict", message, about=(resource, name))
 
 
 def modified(resource: str, name: str) -> ApiError:
@@ -129,7 +138,7 @@ def invalid(kind: str, name: str, causes: list[Cause]) -> ApiError:
     """The object breaks rules of its kind. `kind` is qualified, such as `ResourceSlice.resource.k8s.io`."""
     texts = [str(cause) for cause in causes]
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', tuple(causes))
+    return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', tuple(causes), about=(kind, name))
 
 
 def bad_request(message: str) -> ApiError:

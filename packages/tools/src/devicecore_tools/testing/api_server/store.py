@@ -148,6 +148,11 @@ class ObjectStore:
         with self._changed:
             return copied(self._stored(place).value)
 
+    def has(self, place: ObjectPlace) -> bool:
+        """Whether the object exists."""
+        with self._changed:
+            return place.key in self._objects[place.kind.resource]
+
     def select(self, kind: Kind, namespace: str | None, selector: Selector) -> tuple[list[Json], int]:
         """The objects of a namespace, or of all of them, in the order of their names, and the version of the list.
 
@@ -215,8 +220,6 @@ class ObjectStore:
             if kind.namespaced:
                 metadata["namespace"] = namespace
             place = ObjectPlace(kind, namespace, metadata["name"])
-            if place.key in self._objects[kind.resource]:
-                raise status.already_exists(kind.resource, place.name)
             if kind.has_status and kind.group:
                 value.pop("status", None)
             self._apply_defaults(kind, value)
@@ -234,11 +237,26 @@ class ObjectStore:
                 [*label_causes(value), *kind.causes(value, None), *self._admin_access_causes(kind, namespace, value)],
             )
             _write_quantities({}, value)
+            if place.key in self._objects[kind.resource]:
+                raise status.already_exists(kind.resource, place.name)
             metadata["uid"] = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
             metadata["creationTimestamp"] = self._timestamp()
             if kind.has_generation:
                 metadata["generation"] = 1
             return self._write(place, value, owners, writer=me)
+
+    def create_by_update(self, place: ObjectPlace, body: Json, *, manager: str) -> Json:
+        """Create the object that an update names and that does not exist.
+
+        Raises ApiError if the update is for an object that has existed, or as `create` does.
+        """
+        metadata = body.get("metadata") or {}
+        _check_name(place, metadata)
+        _check_preconditions(
+            place.kind, {"metadata": {"uid": "", "resourceVersion": "", **_named(place)}}, {"uid": metadata.get("uid")}
+        )
+        sent = {name: value for name, value in metadata.items() if name != "resourceVersion"}
+        return self.create(place.kind, place.namespace, {**body, "metadata": sent}, manager=manager)
 
     def update(self, place: ObjectPlace, body: Json, *, in_status: bool, manager: str = "unknown") -> Json:
         """Replace an object, or its status.
@@ -246,9 +264,11 @@ class ObjectStore:
         Raises ApiError if it does not exist, is another one or a newer one, or breaks the rules of its kind.
         """
         _refuse_wrong_types(place.kind, body)
+        sent = body.get("metadata") or {}
+        _check_name(place, sent)
         with self._changed:
             stored = self._stored(place)
-            before, sent = stored.value, body.get("metadata") or {}
+            before = stored.value
             if place.kind.needs_version and not sent.get("resourceVersion"):
                 detail = "must be specified for an update"
                 _refuse_if(place.kind, place.name, [Cause("metadata.resourceVersion", "Invalid value: 0", detail)])
@@ -343,6 +363,8 @@ class ObjectStore:
                 if "deletionTimestamp" in metadata:
                     return copied(before)
                 ending = {"deletionTimestamp": self._timestamp(), "deletionGracePeriodSeconds": 0}
+                if metadata.get("generation"):
+                    ending["generation"] = metadata["generation"] + 1
                 return self._write(place, {**before, "metadata": {**metadata, **ending}}, stored.owners)
             return self._remove(place)
 
@@ -526,6 +548,16 @@ def _precondition(what: str, expected: str, actual: str) -> str:
         f"the {what} in the precondition ({expected}) does not match the {what} in record ({actual}). "
         f"The object might have been {end}"
     )
+
+
+def _check_name(place: ObjectPlace, sent: Json) -> None:
+    if sent.get("name") not in (None, "", place.name):
+        message = f"the name of the object ({sent['name']}) does not match the name on the URL ({place.name})"
+        raise status.bad_request(message)
+
+
+def _named(place: ObjectPlace) -> Json:
+    return {"name": place.name, **({"namespace": place.namespace} if place.namespace else {})}
 
 
 def _check_preconditions(kind: Kind, before: Json, sent: Json) -> None:

@@ -1,0 +1,14 @@
+"""`doctor` and `fits` on a real kubelet in trouble: what they say is what is true."""
+
+import pytest
+
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.situations import SITUATIONS
+from tests.real_cluster.trouble import Situation, judged
+
+
+@pytest.mark.parametrize("of", SITUATIONS.values(), ids=lambda one: one.name)
+def test_the_tools_say_of_a_node_in_trouble_what_is_true(plane: ControlPlane, of: Situation) -> None:
+    number = list(SITUATIONS).index(of.name)
+    verdicts = judged(plane, of, f"worker-{number}")
+    assert not verdicts.problems(of)

@@ -1,0 +1,173 @@
+"""The API server for tests and a real one are asked the same, and answer the same.
+
+Each difference has a cause: a row of docs/dra-fixtures.md. A seed repeats a run: `SEED=7 make cluster PART=requests`.
+"""
+
+import json
+import os
+import re
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from attrs import define, field
+from devicecore_tools.testing.api_server import LocalApiServer
+
+from tests.real_cluster.client import Client
+from tests.real_cluster.control_plane import ControlPlane, say
+from tests.real_cluster.differences import Difference, differences
+from tests.real_cluster.known import CAUSES, Answered, cause_of
+from tests.real_cluster.requests import MERGE, NAMES, Asked, requests
+
+Json = Any
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "dra-fixtures.md").read_text(encoding="utf-8")
+COUNT = int(os.environ.get("REQUESTS") or 2000)
+SEED = int(os.environ.get("SEED") or secrets.randbelow(10**6))
+# Of admission, the API server for tests knows only the taint of a new Node and NodeRestriction.
+_OFF = "ServiceAccount,DefaultTolerationSeconds,Priority"
+_SHOWN = 100  # kinds of differences that an error shows
+_REPLACED = (
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "UID"),
+    (re.compile(r"\bg-\w{5}\b"), "g-GENERATED"),
+)
+
+
+@define
+class Server:
+    """One of the servers, and what it has shown of objects."""
+
+    client: Client
+    _last: dict[str, Json] = field(factory=dict)
+    _first: dict[str, Json] = field(factory=dict)
+    _lists: dict[str, Json] = field(factory=dict)
+
+    def ask(self, asked: Asked) -> tuple[int, Json]:
+        """Send a request, and return the status and the answer without what differs between any two servers."""
+        body = asked.body if isinstance(asked.body, bytes) else self._filled(asked.where, asked.body)
+        query = self._filled(asked.where, dict(asked.query))
+        answer = self.client.raw(asked.method, asked.where, body, asked.kind, query)
+        if "watch" in asked.query and answer.status_code == httpx2.codes.OK:
+            return answer.status_code, [_plain(json.loads(line)) for line in answer.text.splitlines()]
+        try:
+            parsed = answer.json()
+        except ValueError:
+            return answer.status_code, answer.text
+        self._note(asked, parsed)
+        return answer.status_code, _plain(parsed)
+
+    def forget(self, where: str) -> str:
+        """Remove the objects that a request was about. Return the path of all objects of their kind."""
+        where = where.removesuffix("/status").removesuffix("/none")
+        above, _, last = where.rpartition("/")
+        for place in [where] if last in NAMES else [f"{where}/{name}" for name in NAMES]:
+            self.client.raw("PATCH", place, {"metadata": {"finalizers": None}}, MERGE)
+            self.client.raw("DELETE", place, {"gracePeriodSeconds": 0})
+            self._last.pop(place, None)
+            self._first.pop(place, None)
+        return above if last in NAMES else where
+
+    def _note(self, asked: Asked, answer: Json) -> None:
+        if not isinstance(answer, dict) or answer.get("kind") == "Status":
+            return
+        if "items" in answer:
+            self._lists[asked.where] = answer["metadata"]
+        elif "metadata" in answer and not asked.query.get("dryRun"):
+            place = asked.where.removesuffix("/status")
+            place = f"{place}/{answer['metadata'].get('name')}" if asked.method == "POST" else place
+            self._last[place] = answer["metadata"]
+            self._first.setdefault(place, answer["metadata"])
+
+    def _filled(self, where: str, body: Json) -> Json:
+        """Return the body with what the server has shown in the place of words such as `$version`."""
+        place = where.removesuffix("/status")
+        last, first = self._last.get(place, {}), self._first.get(place, {})
+        known = {
+            '"$version"': last.get("resourceVersion", "1"),
+            '"$first"': first.get("resourceVersion", "1"),
+            '"$uid"': last.get("uid", "00000000-0000-4000-8000-000000000009"),
+            '"$continue"': self._lists.get(where, {}).get("continue", ""),
+            '"$mark"': self._lists.get(where, {}).get("resourceVersion", "0"),
+        }
+        text = json.dumps(body)
+        for word, value in known.items():
+            text = text.replace(word, json.dumps(value))
+        return json.loads(text)
+
+
+def _plain(document: Json) -> Json:
+    text = json.dumps(document)
+    for pattern, word in _REPLACED:
+        text = pattern.sub(word, text)
+    return _without_versions(json.loads(text))
+
+
+def _without_versions(value: Json) -> Json:
+    if isinstance(value, list):
+        return [_without_versions(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    plain = {key: _without_versions(one) for key, one in value.items()}
+    for name in ("resourceVersion", "continue"):
+        if plain.get(name):
+            plain[name] = "SOME"
+    if isinstance(plain.get("managedFields"), list):
+        plain["managedFields"].sort(key=lambda one: (one["manager"], one["operation"], one.get("subresource", "")))
+    return plain
+
+
+def test_every_cause_is_a_row_of_the_page() -> None:
+    assert not {cause for cause in CAUSES if f"\n| {cause} |" not in GUIDE}
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[Server, Server]]:
+    arguments = {"kube-apiserver": [f"--disable-admission-plugins={_OFF}"]}
+    with (
+        ControlPlane(parts=("etcd", "kube-apiserver"), arguments=arguments) as plane,
+        LocalApiServer() as local,
+        httpx2.Client(base_url=local.url, timeout=30.0, trust_env=False) as http,
+    ):
+        yield Server(Client(http)), Server(plane.admin)
+
+
+def test_both_servers_answer_the_same(servers: tuple[Server, Server]) -> None:
+    say(f"{COUNT} requests of the seed {SEED}")
+    known: Counter[str] = Counter()
+    unknown: dict[str, list[str]] = {}
+    same, disturbed = 0, set[str]()  # the kinds of which objects were removed since the last list
+    for number, asked in enumerate(requests(SEED, COUNT), start=1):
+        first, second = ({"code": code, "answer": answer} for code, answer in (one.ask(asked) for one in servers))
+        found = list(differences(first, second))
+        if asked.method == "GET" and "items" in first["answer"]:
+            disturbed.discard(asked.where)
+        same += not found
+        for one in found:
+            if cause := cause_of(Answered(asked, one, first, second, asked.where in disturbed)):
+                known[cause] += 1
+            else:
+                unknown.setdefault(_alike(asked, one), []).append(f"{number}. {asked}\n      {one}"[:1500])
+        if found:  # so that the next answers differ only for a reason of their own
+            for server in servers:
+                disturbed.add(server.forget(asked.where))
+        if number % 500 == 0:
+            say(f"{number} requests, {same} answers are the same, {len(unknown)} kinds of unknown differences")
+    for cause, count in known.most_common():
+        say(f"{count} differences known: {cause}")
+    say(f"{COUNT} requests, {same} answers the same in every field, {sum(known.values())} known differences")
+    shown = [f"{len(alike)} times: {alike[0]}" for alike in sorted(unknown.values(), key=len, reverse=True)]
+    if unknown:
+        told = "\n".join(shown[:_SHOWN])
+        pytest.fail(f"seed {SEED}, {len(shown)} kinds of differences, with an example of each:\n{told}", pytrace=False)
+
+
+def _alike(asked: Asked, one: Difference) -> str:
+    """Return what the same cause may have: the verb, the place in the answer, and the beginnings of the values."""
+    where = re.sub(r"\[[^\]]*\]", "[]", one.path)
+    values = re.sub(r"[^a-zA-Z]+", " ", str(one)[len(one.path) :])[:40]
+    return f"{asked.method} {asked.kind if asked.method == 'PATCH' else ''} {where} {values}"

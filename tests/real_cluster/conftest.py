@@ -1,0 +1,27 @@
+"""What the checks of `make cluster` share: one control plane for all of them."""
+
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
+import pytest
+
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.programs import RealClusterError
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt  # so that pytest stops what was started
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane of Kubernetes' own programs."""
+    signal.signal(signal.SIGTERM, _end)
+    running = ControlPlane()
+    try:
+        running.start()
+    except RealClusterError as error:
+        pytest.exit(str(error), 1)
+    yield running
+    running.stop()

@@ -1,0 +1,98 @@
+"""Where two JSON documents differ, as paths that the tables of docs/ can name.
+
+`status.conditions[Ready].reason` is a path. An item of a list is named by its `type`, `name` or `key`, else by `[]`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from attrs import frozen
+
+Json = Any
+
+_NAMES = ("type", "name", "resourceID", "key", "containerPort")
+_MISSING = object()
+
+
+@frozen
+class Difference:
+    """One difference, and the values that there are."""
+
+    path: str
+    ours: Json
+    real: Json
+
+    @property
+    def is_only_real(self) -> bool:
+        """Whether only Kubernetes has a value there."""
+        return self.ours is _MISSING
+
+    @property
+    def is_only_ours(self) -> bool:
+        """Whether only we have a value there."""
+        return self.real is _MISSING
+
+    def __str__(self) -> str:
+        return f"{self.path}: {_shown(self.ours)} here, {_shown(self.real)} in Kubernetes"
+
+
+def differences(ours: Json, real: Json, path: str = "") -> Iterator[Difference]:
+    """Yield all differences of two documents."""
+    if isinstance(ours, dict) and isinstance(real, dict):
+        for key in sorted({*ours, *real}):
+            below = f"{path}.{key}" if path else str(key)
+            yield from differences(ours.get(key, _MISSING), real.get(key, _MISSING), below)
+    elif isinstance(ours, list) and isinstance(real, list):
+        first, second = _keyed(ours), _keyed(real)
+        for key in sorted({*first, *second}, key=str):
+            shown = "" if isinstance(key, int) else key
+            yield from differences(first.get(key, _MISSING), second.get(key, _MISSING), f"{path}[{shown}]")
+    elif ours != real:
+        yield Difference(path, ours, real)
+
+
+def _keyed(items: list[Json]) -> dict[str | int, Json]:
+    """Return the items by their names, or by their numbers if they have none."""
+    for name in _NAMES:
+        if items and all(isinstance(one, dict) and name in one for one in items):
+            found = {str(one[name]): one for one in items}
+            if len(found) == len(items):
+                return dict(found.items())
+    return dict(enumerate(items))
+
+
+def _shown(value: Json) -> str:
+    return "nothing" if value is _MISSING else repr(value)
+
+
+def is_listed(path: str, rows: Mapping[str, str]) -> bool:
+    """Whether a row of a table names the path, or a part of the document that it is in."""
+    return any(re.fullmatch(_pattern(row) + r"([.\[].*)?", path) for row in rows)
+
+
+def _pattern(row: str) -> str:
+    return re.escape(row).replace(r"\[\]", r"\[[^\]]*\]")
+
+
+def owned(managed_fields: list[Json]) -> dict[str, list[str]]:
+    """Return the paths that each manager owns, by manager, operation and subresource."""
+    found: dict[str, set[str]] = {}
+    for one in managed_fields:
+        key = " ".join(filter(None, (one["manager"], one["operation"], one.get("subresource"))))
+        found.setdefault(key, set()).update(_owned(one["fieldsV1"], ""))
+    return {key: sorted(paths) for key, paths in found.items()}
+
+
+def _owned(fields: Json, path: str) -> Iterator[str]:
+    """Yield the paths of an entry of managedFields that have no owned path below them."""
+    below = {key: value for key, value in fields.items() if key != "."}
+    if not below and path:
+        yield path
+    for key, value in below.items():
+        kind, _, rest = key.partition(":")
+        if kind == "f":
+            yield from _owned(value, f"{path}.{rest}" if path else rest)
+        else:
+            named = re.findall(r'"(?:type|name)":"([^"]*)"', rest)
+            yield from _owned(value, f"{path}[{named[0] if named else ''}]")

@@ -1,0 +1,172 @@
+"""What a real kubelet and a node of ours have in common: the plugins and drivers of a node of a real cluster."""
+
+import sys
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from attrs import define, field
+
+from tests.real_cluster.control_plane import ControlPlane, say
+from tests.real_cluster.programs import Program
+
+Json = Any
+
+GPU = "acme.io/gpu"
+"""The extended resource of the examples."""
+
+DEVICECORE = (sys.executable, "-m", "devicecore_tools")
+"""The command `devicecore`."""
+_START = 90.0  # seconds until the Node is ready
+
+
+@define
+class ClusterNode(ABC):
+    """A node of a real cluster, from `start` to `stop` or in a `with` statement.
+
+    Attributes:
+        plane: the control plane that it registers with.
+        name: of the Node.
+    """
+
+    plane: ControlPlane
+    name: str = "worker-1"
+    _last_to_first: ExitStack = field(factory=ExitStack, init=False)
+    _parts: dict[str, Program] = field(factory=dict, init=False)
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Start the programs of the node."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    @property
+    def home(self) -> Path:
+        """The directory of all files of the node."""
+        return self.plane.directory / self.name
+
+    @property
+    def directory(self) -> Path:
+        """What is /var/lib/kubelet for the kubelet. Drivers register in `plugins_registry` of it."""
+        return self.home / "lib" / "kubelet"
+
+    @property
+    def device_plugins(self) -> Path:
+        """The directory of device plugins, of the kubelet's socket and of its checkpoint."""
+        return self.directory / "device-plugins"
+
+    @property
+    def kubelet(self) -> Program:
+        """The process of the kubelet, or of `devicecore kubelet`."""
+        return self._parts["kubelet"]
+
+    def start(self) -> None:
+        """Start the node, and wait until it is ready."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.begin()
+            self.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+        say(f"{type(self).__name__} has registered the Node {self.name}")
+
+    def stop(self) -> None:
+        """End all programs of the node. The Node stays, as that of a machine that is off."""
+        self._last_to_first.close()
+        self._parts = {}
+
+    def wait_until_ready(self, timeout: float = _START) -> Json:
+        """Wait until the Node is ready, and return it."""
+
+        def ready() -> Json:
+            node = self.plane.admin.get("Node", self.name)
+            return node if node and is_ready(node) else None
+
+        return self.kubelet.wait_for(f"Node {self.name} to be ready", ready, timeout)
+
+    def plugin(self, resource: str = GPU, count: int = 4, *options: str, name: str = "") -> Program:
+        """Start a simulated plugin, and wait until the Node has its healthy devices.
+
+        `options` are further ones of `devicecore plugin simulated`; with `name`, further plugins can be told apart.
+        """
+        words = ["plugin", "simulated", f"--resource={resource}", f"--count={count}"]
+        plugin = self._devicecore(name or f"plugin-{resource.partition('/')[2]}", *words, *options)
+        self.wait_for_resource(resource, count if not any("unhealthy" in one for one in options) else None)
+        return plugin
+
+    def driver(self, name: str = "gpu.example.com", count: int = 4, *options: str) -> Program:
+        """Start a simulated DRA driver, and wait until it has published its devices.
+
+        `options` are further ones of `devicecore dra-driver simulated`.
+        """
+        words = ["dra-driver", "simulated", f"--name={name}", f"--count={count}", f"--node={self.name}"]
+        words += [f"--kubeconfig={self.plane.kubeconfig()}", f"--registry={self.directory / 'plugins_registry'}"]
+        words += [f"--plugin-dir={self.directory / 'plugins'}", f"--cdi-dir={self.cdi}"]
+        driver = self._devicecore(f"driver-{name}", *words, *options)
+
+        def published() -> bool:
+            slices = self.plane.admin.list("ResourceSlice")
+            return any((one["spec"]["driver"], one["spec"].get("nodeName")) == (name, self.name) for one in slices)
+
+        driver.wait_for(f"ResourceSlices of {name}", published)
+        return driver
+
+    def wait_for_resource(self, resource: str, count: int | None) -> None:
+        """Wait until the allocatable of the Node has a resource, with this count unless it is None."""
+
+        def look(node: Json) -> bool:
+            shown = node["status"].get("allocatable", {}).get(resource)
+            return shown is not None and count in (None, int(shown))
+
+        shown = "" if count is None else f"{count} "
+        self.plane.admin.wait("Node", self.name, f"to have {shown}{resource}", look)
+
+    @property
+    def cdi(self) -> Path:
+        """The directory of CDI files of the drivers that `driver` starts."""
+        return self.home / "cdi"
+
+    def _devicecore(self, name: str, *words: str) -> Program:
+        """Start a command of ours in the background. It ends with the kubelet. A second one of a name replaces it."""
+        environment = {"DEVICE_PLUGIN_PATH": str(self.device_plugins)}
+        program = Program(name, [*DEVICECORE, *words], self.home, environment)
+        self._last_to_first.callback(program.stop)
+        program.start()
+        return program
+
+    def _run(self, name: str, *command: str) -> None:
+        """Start a program that ends with the node."""
+        self._parts[name] = part = Program(name, command, self.home)
+        self._last_to_first.callback(part.stop)
+        part.start()
+
+
+@define
+class OurNode(ClusterNode):
+    """`devicecore kubelet` as a node of the cluster, with the identity of that node.
+
+    Attributes:
+        options: further options of the command.
+    """
+
+    options: tuple[str, ...] = ()
+
+    def begin(self) -> None:
+        """Start the command."""
+        words = [f"--root={self.directory}", f"--kubeconfig={self.plane.node_kubeconfig(self.name)}"]
+        words += [f"--node-name={self.name}", "--register-node", "--no-default-taint", *self.options]
+        self._run("kubelet", *DEVICECORE, "kubelet", *words)
+
+
+def is_ready(node: Json) -> bool:
+    """Whether the condition Ready of a Node is true."""
+    return any(
+        one["type"] == "Ready" and one["status"] == "True" for one in (node.get("status") or {}).get("conditions") or []
+    )

@@ -1,0 +1,302 @@
+"""A real kubelet in trouble, the tools that say what is wrong, and probe pods that say the truth.
+
+A situation is a function that makes the trouble on a node, with the probes whose pods are tried there:
+
+    @situation(a_pod("probe", 1), finds={"dead-socket"})
+    def a_plugin_is_killed(node: Trouble) -> None:
+        node.plugin().kill()
+
+Laws: If no probe starts that would start on a node without trouble, `doctor` has a finding or names what it does not
+rule out. If `fits` says that a probe fits, it runs. If `fits` says that it does not, it does not run.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from tests.real_cluster.control_plane import ControlPlane, say
+from tests.real_cluster.kubelet import RealKubelet
+from tests.real_cluster.node import GPU
+from tests.real_cluster.programs import Program, RealClusterError, wait_for
+
+Json = Any
+
+_DOES_NOT_FIT = (1, 4)  # exit statuses of `fits`: not at all, or no scheduler of that release finds how
+_UNTIL_RUNNING = 20.0  # seconds in which a probe runs, if it runs at all
+_SCHEDULED = 5.0  # seconds in which the scheduler finds a node, if there is one
+_SETTLED = 30.0  # seconds in which the Node shows what has happened
+
+
+@frozen
+class Trouble:
+    """A node for one situation, and how to make trouble on it.
+
+    `kubelet`, `runtime` and the programs that `plugin` and `driver` return are stopped, killed, paused and started.
+    """
+
+    real: RealKubelet
+
+    @property
+    def plane(self) -> ControlPlane:
+        """The control plane, whose `admin` changes objects."""
+        return self.real.plane
+
+    @property
+    def kubelet(self) -> Program:
+        """The process of the kubelet."""
+        return self.real.kubelet
+
+    @property
+    def runtime(self) -> Program:
+        """The process of the container runtime."""
+        return self.real.runtime
+
+    def plugin(self, resource: str = GPU, count: int = 4, *options: str, name: str = "") -> Program:
+        """Start a simulated plugin, as `RealKubelet.plugin` does."""
+        return self.real.plugin(resource, count, *options, name=name)
+
+    def driver(self, name: str = "gpu.example.com", count: int = 4, *options: str) -> Program:
+        """Start a simulated DRA driver, as `RealKubelet.driver` does."""
+        return self.real.driver(name, count, *options)
+
+    def run(self, pod: Json) -> Json:
+        """Make a pod and wait until it runs on the node. Return it."""
+        self.plane.admin.create(on_node(pod, self.real.name))
+        name = pod["metadata"]["name"]
+        return self.plane.admin.wait("Pod", name, "to run", lambda one: one["status"].get("phase") == "Running")
+
+    def wait_for_node(self, expected: str, look: Callable[[Json], object]) -> Json:
+        """Wait until the Node is as the trouble makes it, so that all who look see the same."""
+        return self.plane.admin.wait("Node", self.real.name, expected, look, timeout=_SETTLED)
+
+    def wait_for_count(self, count: int, resource: str = GPU) -> None:
+        """Wait until the allocatable of the Node has this count of a resource."""
+        self.real.wait_for_resource(resource, count)
+
+
+@frozen
+class Situation:
+    """A trouble, and what is true of it.
+
+    Attributes:
+        name: of the function that makes it.
+        make: makes it.
+        probes: pods that would run if there was no trouble, unless `is_quiet`.
+        finds: codes of findings that `doctor` has to have.
+        is_quiet: there is no trouble, so `doctor` must find none.
+        config: fields of KubeletConfiguration.
+    """
+
+    name: str
+    make: Callable[[Trouble], None]
+    probes: tuple[Json, ...]
+    finds: frozenset[str]
+    is_quiet: bool
+    config: Mapping[str, Json]
+
+
+SITUATIONS: dict[str, Situation] = {}
+"""All situations, by name."""
+
+
+def situation(
+    *probes: Json, finds: Collection[str] = (), is_quiet: bool = False, **config: Json
+) -> Callable[[Callable[[Trouble], None]], Callable[[Trouble], None]]:
+    """Make a situation of a function. The arguments are the attributes of `Situation`."""
+
+    def register(make: Callable[[Trouble], None]) -> Callable[[Trouble], None]:
+        SITUATIONS[make.__name__] = Situation(make.__name__, make, probes, frozenset(finds), is_quiet, config)
+        return make
+
+    return register
+
+
+def a_pod(name: str, count: int = 1, resource: str = GPU, **fields: Json) -> Json:
+    """Return a pod that asks for devices of a resource. `fields` are further ones of its spec."""
+    resources = {"limits": {resource: str(count)}} if count else {}
+    containers = [{"name": "main", "image": "registry.example/main:1", "resources": resources}]
+    spec = {"terminationGracePeriodSeconds": 1, "containers": containers, **fields}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def a_claiming_pod(name: str, claim: str) -> Json:
+    """Return a pod that has a ResourceClaim."""
+    pod = a_pod(name, 0, resourceClaims=[{"name": "device", "resourceClaimName": claim}])
+    pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "device"}]}
+    return pod
+
+
+def a_class(driver: str = "gpu.example.com") -> Json:
+    """Return a DeviceClass of the devices of a driver, with its name."""
+    selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
+    return {"kind": "DeviceClass", "metadata": {"name": driver}, "spec": {"selectors": [selector]}}
+
+
+def a_claim(name: str, count: int = 1, class_name: str = "gpu.example.com") -> Json:
+    """Return a ResourceClaim for devices of a class."""
+    request = {"name": "device", "exactly": {"deviceClassName": class_name, "count": count}}
+    return {"kind": "ResourceClaim", "metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
+
+
+def on_node(pod: Json, node: str) -> Json:
+    """Return the pod as one that the scheduler can send to one node only."""
+    return {**pod, "spec": {**pod["spec"], "nodeSelector": {"kubernetes.io/hostname": node}}}
+
+
+@frozen
+class Truth:
+    """What became of a probe: whether it runs, and in which words the cluster says why not."""
+
+    runs: bool
+    why: str
+
+
+@frozen
+class Verdicts:
+    """What the tools say of a node, and what is true.
+
+    Attributes:
+        codes: of the findings of `doctor`.
+        not_ruled_out: what `doctor` does not rule out.
+        fits: of each probe the exit status of `fits`.
+        truths: of each probe what became of it.
+    """
+
+    codes: tuple[str, ...]
+    not_ruled_out: tuple[str, ...]
+    fits: Mapping[str, int]
+    truths: Mapping[str, Truth]
+
+    def problems(self, of: Situation) -> list[str]:
+        """Return where the tools are wrong, one sentence each."""
+        found = [f"doctor has not found {code}" for code in sorted(of.finds - set(self.codes))]
+        if of.is_quiet and self.codes:
+            found.append(f"doctor has findings on a node without trouble: {', '.join(self.codes)}")
+        for name, truth in self.truths.items():
+            said = self.fits[name]
+            if said == 0 and not truth.runs:
+                found.append(f"fits says that {name} fits, but it does not run: {truth.why}")
+            if said in _DOES_NOT_FIT and truth.runs:
+                found.append(f"fits says that {name} does not fit, but it runs")
+            if not (truth.runs or of.is_quiet or self.codes or self.not_ruled_out):
+                found.append(f"doctor is silent, but {name} does not run: {truth.why}")
+        return found
+
+
+def judged(plane: ControlPlane, of: Situation, name: str) -> Verdicts:
+    """Make the trouble on a new node, ask the tools, and try the probes."""
+    node, folder = RealKubelet(plane, name, config=of.config), plane.directory / name
+    try:
+        with node:
+            of.make(Trouble(node))
+            say(f"{of.name}: asking doctor and fits")
+            report = _doctor(node, folder / "record")
+            fits = {probe["metadata"]["name"]: _fits(node, probe, folder) for probe in of.probes}
+            say(f"{of.name}: trying {len(of.probes)} probes")
+            truths = {probe["metadata"]["name"]: _truth(node, probe) for probe in of.probes}
+    finally:
+        _clear(plane, name)
+    codes = tuple(sorted({one["code"] for one in report["findings"]}))
+    verdicts = Verdicts(codes, tuple(str(one) for one in report["not_ruled_out"]), fits, truths)
+    tried = "; ".join(
+        f"{probe} {'runs' if truth.runs else 'does not run'}, fits says: {_words(fits[probe])}"
+        for probe, truth in truths.items()
+    )
+    say(f"{of.name}: doctor finds {', '.join(codes) or 'nothing'}; {tried}")
+    return verdicts
+
+
+def _clear(plane: ControlPlane, node: str) -> None:
+    """Remove what a situation has left."""
+    for kind in ("Pod", "ResourceClaim", "ResourceSlice", "DeviceClass"):
+        for one in plane.admin.list(kind):
+            plane.admin.delete(kind, one["metadata"]["name"], one["metadata"].get("namespace", ""), grace=0)
+    plane.admin.delete("Node", node)
+
+
+def _words(status: int) -> str:
+    return "fits" if status == 0 else "does not fit" if status in _DOES_NOT_FIT else "unknown"
+
+
+def _ours(*words: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "devicecore_tools", *map(str, words)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    if ended.returncode not in range(5) or "Traceback" in ended.stderr:
+        raise RealClusterError(f"`devicecore {words[0]}` has failed:\n{ended.stdout}{ended.stderr}")
+    return ended
+
+
+def _doctor(node: RealKubelet, record: Path) -> Json:
+    where = ("--root", node.directory, "--kubeconfig", node.plane.kubeconfig(), "--node-name", node.name)
+    ended = _ours(
+        "doctor", *where, "--plugins", "--plugin-timeout=3", "--cdi-dir", node.cdi, "--save", record, "--json"
+    )
+    (record.parent / "doctor.json").write_text(ended.stdout, encoding="utf-8")
+    return json.loads(ended.stdout)
+
+
+def _fits(node: RealKubelet, probe: Json, folder: Path) -> int:
+    manifest = folder / f"{probe['metadata']['name']}.json"
+    manifest.write_text(json.dumps(probe), encoding="utf-8")
+    more: tuple[object, ...] = ()
+    if probe["spec"].get("resourceClaims"):
+        files = {
+            "--slices": ("ResourceSlice", "DeviceClass", "Node"),
+            "--claims": ("ResourceClaim", "ResourceClaimTemplate"),
+        }
+        for option, kinds in files.items():
+            items = [
+                {"kind": kind, "apiVersion": "v1" if kind == "Node" else "resource.k8s.io/v1", **one}
+                for kind in kinds
+                for one in node.plane.admin.list(kind)
+            ]
+            file = folder / f"{option.strip('-')}.json"
+            file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}), encoding="utf-8")
+            more = (*more, option, file)
+    return _ours("fits", manifest, "--node", folder / "record", *more).returncode
+
+
+def _truth(node: RealKubelet, probe: Json) -> Truth:
+    """Try a probe: it runs, is refused, or still waits after some time."""
+    admin, name = node.plane.admin, probe["metadata"]["name"]
+    admin.create(on_node(probe, node.name))
+    began = time.monotonic()
+
+    def decided() -> Truth | None:
+        status = admin.get("Pod", name)["status"]
+        if status.get("phase") == "Running":
+            return Truth(runs=True, why="")
+        if time.monotonic() > began + _SCHEDULED and _is_unschedulable(status):
+            return Truth(runs=False, why=_waiting(node, name))
+        if status.get("phase") == "Failed":
+            return Truth(runs=False, why=f"{status.get('reason')}: {status.get('message')}")
+        return None
+
+    try:
+        truth = wait_for(f"{name} to run", decided, _UNTIL_RUNNING)
+    except RealClusterError:
+        truth = Truth(runs=False, why=_waiting(node, name))
+    admin.delete("Pod", name, grace=0)
+    wait_for(f"{name} to be gone", lambda: admin.get("Pod", name) is None)
+    return truth
+
+
+def _is_unschedulable(status: Json) -> bool:
+    return any(one.get("reason") == "Unschedulable" for one in status.get("conditions") or [])
+
+
+def _waiting(node: RealKubelet, name: str) -> str:
+    events = node.plane.admin.list("Event", fieldSelector=f"involvedObject.name={name}")
+    warnings = [f"{one['reason']}: {one['message']}" for one in events if one["type"] == "Warning"]
+    return warnings[-1] if warnings else "it waits, and no event says why"
+
+
+def settle(seconds: float) -> None:
+    """Wait for something that cannot be seen from outside, such as what a kubelet does every second."""
+    time.sleep(seconds)
