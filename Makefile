@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint mypy types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos mutants cards peers oracle recordings clean FORCE
+.PHONY: help test quick lint mypy types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos mutants zoo peers oracle recordings clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -150,8 +150,8 @@ format: $(VENV)/.dev ## let ruff write what it can
 protos: $(VENV)/.dev ## compile the .proto files again
 	@$(BIN)/python tools/make_protos.py
 
-cards: $(VENV)/.dev ## write docs/cards.md: the conformance checks over plugins and drivers of others; up to 20 minutes
-	@$(BIN)/python -m tools.make_cards
+zoo: $(VENV)/.dev ## write docs/cards.md: the conformance checks over plugins and drivers of others; needs Go, up to 20 minutes
+	@$(BIN)/python -m tools.make_zoo
 
 KUBERNETES ?= $(shell sed -n 's|^\tk8s.io/kubernetes v\([0-9.]*\).*|\1|p' peers/go.mod)
 

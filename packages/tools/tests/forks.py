@@ -22,11 +22,12 @@ from typing import Any
 
 from devicecore_tools.command.commands import COMMANDS
 from devicecore_tools.command.main import main
+from devicecore_tools.conformance.faults import DRIVER, PLUGIN
 from devicecore_tools.conformance.processes import orphans_come_here
 
 _HERE = Path(__file__).parent
-_NAMES = ("conformance/run_driver", "interop/stranger_driver", "interop/stranger_plugin", "interop/wild_plugin")
-_SCRIPTS = {str(_HERE / f"{name}.py") for name in (*_NAMES, "kit/faulty_plugin")}
+_NAMES = ("interop/stranger_driver", "interop/stranger_plugin", "interop/wild_plugin")
+_SCRIPTS = {*(str(_HERE / f"{name}.py") for name in _NAMES), str(DRIVER), str(PLUGIN)}
 _COMMAND = ("-m", "devicecore_tools")
 _PRELOADED = (
     *(f"devicecore_tools.command.{place.partition(':')[0]}" for place, _ in COMMANDS.values()),

@@ -1,13 +1,11 @@
 """Runs checks on the good driver and on faulty ones."""
 
 import faulthandler
-import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -15,10 +13,10 @@ from attrs import evolve
 from devicecore_tools.conformance import Check, Report, Severity, Verdict
 from devicecore_tools.conformance.dra import CHECKS, DriverTestSettings, DriverUnderTest, run
 from devicecore_tools.conformance.dra.steps import TwoParts
+from devicecore_tools.conformance.faults import DRIVER, classes_of
+from devicecore_tools.conformance.faults.good_driver import GoodDriver
 from devicecore_tools.conformance.processes import orphans_come_here
-from tests.conformance.good_driver import GoodDriver
 
-DRIVER = Path(__file__).with_name("run_driver.py")
 BY_NAME = {check.name: check for check in CHECKS}
 QUICK = DriverTestSettings(starting=60, returning=60, republishing=60, quiet=3.0, seed=1, budget=1000)
 IS_STORM = bool(os.environ.get("STORM"))
@@ -53,10 +51,7 @@ _AT_ONCE = 4  # drivers
 
 def faults_of(group: str) -> list[Fault]:
     """Return the faulty drivers of a group."""
-    module = import_module(f"tests.conformance.faults.{group}")
-    classes = inspect.getmembers(module, inspect.isclass)
-    members = [member for _, member in classes if member.__module__ == module.__name__]
-    return [member for member in members if issubclass(member, GoodDriver) and member.fails]
+    return [member for member in classes_of(group) if issubclass(member, GoodDriver) and member.fails]
 
 
 def faults_to_try(group: str) -> list[Fault]:
@@ -85,6 +80,9 @@ def run_on(
         command.append(f"{fault.__module__.rpartition('.')[2]}:{fault.__name__}")
     environment: dict[str, str] = {} if stubs is None else {"STUBS": str(stubs)}
     environment |= getattr(fault, "environment", {})
+    words = list(getattr(fault, "options", ()))
+    provoked = dict(zip([word[2:].replace("-", "_") for word in words[::2]], words[1::2], strict=True))
+    settings = evolve(settings, **provoked)
     return run(command, settings=evolve(settings, environment=environment), checks=checks)
 
 

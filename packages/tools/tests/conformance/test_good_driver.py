@@ -10,16 +10,18 @@ from devicecore_tools.conformance import Check
 from devicecore_tools.conformance.dra import CHECKS, CORE, DriverUnderTest, run
 from devicecore_tools.conformance.dra.environment import DEVICE_CLASS
 from devicecore_tools.conformance.dra.run import RENEWED
+from devicecore_tools.conformance.faults import DRIVER, GROUPS
+from devicecore_tools.conformance.faults.drivers import habits
+from devicecore_tools.conformance.faults.drivers.changes import HotPlugs
+from devicecore_tools.conformance.faults.drivers.slices import PublishesOnce
 from devicecore_tools.conformance.reports import summary
-from tests.conformance.faults import habits
-from tests.conformance.faults.slices import PublishesOnce
-from tests.conformance.harness import BY_NAME, DRIVER, QUICK, Fault, assert_all_pass, faults_of, run_on
+from tests.conformance.harness import BY_NAME, QUICK, Fault, assert_all_pass, faults_of, run_on
 
-GROUPS = sorted(path.stem for path in Path(__file__).with_name("faults").glob("*.py"))
 INFO = {"keeps-its-slices-at-sigterm"}
 """Checks that only report."""
 OTHERS = {
     "survives-being-asked-for-health",
+    *(check.name for check in CHECKS if check.group == "changes"),
     *(check.name for check in CHECKS if check.group == "rolling update" and check.name != "survives-a-second-start"),
 }
 """Checks for drivers that report no health, or that can be updated while they run: other tests have such drivers."""
@@ -90,6 +92,31 @@ def test_a_driver_may_publish_its_devices_late_after_each_start() -> None:
     assert_all_pass(run_on(habits.PublishesLate, checks, None, QUICK))
 
 
+def test_a_device_of_a_good_driver_may_come_and_go() -> None:
+    report = run_on(HotPlugs, [check for check in CHECKS if check.group == "changes"], None, QUICK)
+    assert_all_pass(report)
+    assert "1 device gone, 0 new" in report.result("publishes-a-change-of-devices").actual
+
+
+def test_a_wrong_command_for_a_change_of_devices_is_no_fault_of_the_driver() -> None:
+    settings = evolve(QUICK, provoke_devices="exit 3")
+    report = run_on(None, checks_of("publishes-a-change-of-devices"), None, settings)
+    assert not report.failures
+    assert report.wrong_usage
+    assert "`exit 3` exited with status 3" in summary(report)
+
+
+def test_a_driver_may_publish_other_names_after_each_start() -> None:
+    again, others = (
+        "prepares-the-same-after-a-restart",
+        ("prepares-a-claim", "frees-the-device", "prepare-is-idempotent"),
+    )
+    report = run_on(habits.RenamesItsDevices, checks_of(again, *others), None, QUICK)
+    assert_all_pass(report, again)
+    assert "the driver no longer publishes" in report.result(again).actual
+    assert report.passed
+
+
 def test_a_driver_may_know_no_administrators_and_change_its_slices() -> None:
     admin, writes = "allows-admin-access-to-a-device-in-use", "writes-no-slices-without-a-change"
     report = run_on(habits.KnowsNoAdministrators, checks_of(admin, writes), None, QUICK)
@@ -146,7 +173,7 @@ def test_a_panic_is_blamed_on_its_check_although_the_driver_is_started_again() -
 def test_a_check_that_does_not_apply_needs_no_time() -> None:
     names = "shares-its-claims-between-instances", "prepares-a-claim"
     report = run_on(None, checks_of(*names), None, evolve(QUICK, budget=0.0))
-    assert [result.name for result in report.out_of_time] == ["prepares-a-claim"]
+    assert [result.name for result in report.undecided] == ["prepares-a-claim"]
 
 
 def test_slices_that_were_gone_before_are_not_said_to_be_deleted() -> None:

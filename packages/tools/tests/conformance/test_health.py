@@ -1,7 +1,7 @@
 """A driver with a fault in its reports of health fails the check for it, and no other check."""
 
 from devicecore_tools.conformance.dra import CHECKS
-from tests.conformance.faults.health import WithoutHealth
+from devicecore_tools.conformance.faults.drivers.health import WithoutHealth
 from tests.conformance.harness import QUICK, assert_all_pass, fault_test, run_on
 
 test_a_fault_is_found = fault_test("health")

@@ -4,7 +4,8 @@ import sys
 
 from devicecore_tools.conformance import Verdict
 from devicecore_tools.conformance.dra import run
-from tests.conformance.harness import BY_NAME, DRIVER, QUICK, fault_test
+from devicecore_tools.conformance.faults import DRIVER
+from tests.conformance.harness import BY_NAME, QUICK, fault_test
 
 test_a_fault_is_found = fault_test("prepare")
 

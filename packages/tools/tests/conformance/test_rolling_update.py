@@ -1,7 +1,7 @@
 """A driver with a fault in its rolling update fails the check for it, and no other check."""
 
 from devicecore_tools.conformance.dra import CHECKS
-from tests.conformance.faults.rolling_update import RollingDriver
+from devicecore_tools.conformance.faults.drivers.rolling_update import RollingDriver
 from tests.conformance.harness import QUICK, assert_all_pass, fault_test, run_on
 
 test_a_fault_is_found = fault_test("rolling_update")

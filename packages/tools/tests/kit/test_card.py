@@ -10,9 +10,10 @@ import pytest
 from attrs import evolve
 from devicecore_tools.conformance import Report, Result, Severity, Verdict
 from devicecore_tools.conformance.card import as_badge, as_page
+from devicecore_tools.conformance.faults import PLUGIN
 from devicecore_tools.conformance.model import Exit
 from tests.browser import Browser, contrast, luminance
-from tests.kit.test_command import PLUGIN, conformance
+from tests.kit.test_command import conformance
 
 DAY = date(2026, 11, 21)
 EXIT = Exit(7, "it exited early with status 2", "panic: no chip\n\ngoroutine 1", is_crash=True, during="two")
@@ -170,7 +171,9 @@ def test_a_policy_forbids_whatever_could_get_into_a_page(browser: Browser, tmp_p
         ([result("a"), result("b", Verdict.FAILED)], "#a40e26", "1 passed, 1 failed"),
         ([result("a"), result("b", Verdict.FAILED, Severity.SHOULD)], "#7d4e00", "1 passed, 1 failed"),
         ([result("a"), result("b", Verdict.FAILED, Severity.INFO)], "#116329", "1 passed, 1 failed"),
-        ([result("a"), result("b", Verdict.SKIPPED)], "#116329", "1 passed, 1 skipped"),
+        ([result("a"), result("b", Verdict.SKIPPED, Severity.SHOULD)], "#116329", "1 passed, 1 skipped"),
+        ([result("a"), result("b", Verdict.SKIPPED)], "#a40e26", "1 passed, 1 skipped"),
+        ([result("a"), result("b", Verdict.UNDECIDED)], "#a40e26", "1 passed, 1 undecided"),
         ([result("a", Verdict.SKIPPED)], "#a40e26", "0 passed, 1 skipped"),
     ],
 )

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 import yaml
+from devicecore_tools.conformance.faults import PLUGIN
 
 ROOT = Path(__file__).parents[4]
-PLUGIN = Path(__file__).with_name("faulty_plugin.py")
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
 QUICK = "--only 'lists-*' --only gives-nodes-by-id"

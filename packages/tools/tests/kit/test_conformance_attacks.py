@@ -19,12 +19,13 @@ from devicecore_tools.conformance.connection import CallFailedError, SocketConne
 from devicecore_tools.conformance.device_plugin import CHECKS, PluginUnderTest, run
 from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, PluginConnection
 from devicecore_tools.conformance.device_plugin.watcher import WatchingKubelet
-from devicecore_tools.conformance.model import Check, OutOfTime, Skip
+from devicecore_tools.conformance.faults import PLUGIN
+from devicecore_tools.conformance.model import Check, Failure, OutOfTime, Skip
 from devicecore_tools.conformance.reports import summary
 from devicecore_tools.conformance.runner import run_checks
 from devicecore_tools.testing.process import PluginProcess
 from tests.forks import is_running
-from tests.kit.faults import BY_NAME, NAMES, PLUGIN, QUICK
+from tests.kit.faults import BY_NAME, NAMES, QUICK
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.system.grpc_settings import target
@@ -132,7 +133,7 @@ def test_no_check_waits_when_the_time_of_the_run_is_over() -> None:
     assert time.monotonic() - began < LIMIT
     assert report.result("registers-a-supported-version").verdict is Verdict.PASSED
     late = report.result("lists-devices-in-time")
-    assert (late.verdict, late.out_of_time) == (Verdict.SKIPPED, True)
+    assert late.verdict is Verdict.UNDECIDED
     assert late.actual.startswith("the 0 seconds of the run are over")
     assert not report.failures
     assert not report.passed
@@ -150,8 +151,24 @@ def test_a_run_without_time_for_a_must_check_has_not_passed(severity: Severity, 
     results, _ = run_checks([good, Check("late", severity, "", "", "", look_late)], None)
     report = Report(subject="x", results=results, seconds=1.0)
     assert report.passed is passed
-    sentence = "no time was left for 1 check of severity must, so this run has not passed: late"
+    sentence = "1 check of severity must was not decided, so this run has not passed: late"
     assert (sentence in summary(report)) is (not passed)
+
+
+def fail_late(_: None) -> str:
+    raise Failure("it was not back after 30 seconds")
+
+
+@pytest.mark.parametrize(("load", "verdict"), [(1.0, Verdict.FAILED), (1000.0, Verdict.UNDECIDED)])
+def test_a_lack_of_time_on_a_busy_machine_decides_nothing(
+    load: float, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
+    late: Check[None] = Check("late", Severity.MUST, "", "", "", fail_late)
+    (result,), _ = run_checks([late], None, excuses_load=True)
+    assert result.verdict is verdict
+    (result,), _ = run_checks([late], None)
+    assert result.verdict is Verdict.FAILED
 
 
 def test_a_directory_that_has_gone_skips_a_check() -> None:

@@ -280,6 +280,12 @@ def test_a_killed_driver_answers_the_same_after_its_start(processes: DraKubelet)
     pod.delete()
 
 
+def test_the_edits_of_a_cdi_device_are_read_from_yaml_too(processes: DraKubelet) -> None:
+    device = "kind: example.com/x\ndevices:\n- name: a\n  containerEdits: {env: [X=1]}\n"
+    (processes.cdi / "x.yaml").write_text(f"cdiVersion: 0.5.0\n{device}", encoding="utf-8")
+    assert processes.cdi_edits("example.com/x=a") == {"env": ["X=1"]}
+
+
 def test_a_reboot_takes_cdi_files_and_the_driver_brings_them_back(processes: DraKubelet) -> None:
     start(processes)
     processes.wait_for_devices(GPU, 4)

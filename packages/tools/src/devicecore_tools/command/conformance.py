@@ -10,6 +10,7 @@ import click
 
 from devicecore.domain.text import foreign_text
 from devicecore_tools.command.conformance_driver import driver
+from devicecore_tools.command.conformance_faults import faults
 from devicecore_tools.command.conformance_plugin import plugin
 
 MAX_CARD = 16 * 1024 * 1024
@@ -47,8 +48,8 @@ def compare(*, old: TextIO, new: TextIO) -> int:
     $ devicecore conformance compare v1.html v2.html
 
     Exit status 1 if a check of severity must fails on the second card, and did not fail on the first; or if the first
-    card has it and for the second it was not made, because nobody knows then that it still passes. So compare cards of
-    runs with the same --only, --skip and --full.
+    card has it and for the second it was not made or not decided, because nobody knows then that it still passes. So
+    compare cards of runs with the same --only, --skip and --full.
     """
     from devicecore_tools.conformance.card import NOT_MADE, differences, title_of
 
@@ -63,8 +64,11 @@ def compare(*, old: TextIO, new: TextIO) -> int:
         click.echo(foreign_text(f"{severity:<6}  {name:<40}  {before} -> {after}"))
     if not found:
         click.echo("no check was judged differently")
-    return int(any(severity == "must" and after in {"failed", NOT_MADE} for _, severity, _, after in found))
+    return int(
+        any(severity == "must" and after in {"failed", "undecided", NOT_MADE} for _, severity, _, after in found)
+    )
 
 
 conformance.add_command(plugin)
 conformance.add_command(driver)
+conformance.add_command(faults)

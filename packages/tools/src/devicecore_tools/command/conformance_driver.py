@@ -16,6 +16,7 @@ from devicecore_tools.command.conformance_plugin import ending_cleanly
 if TYPE_CHECKING:
     from devicecore_tools.conformance.dra import DriverTestSettings
 
+_MOST_LONGER = 4.0  # times the time of a run, on a machine that has more to do
 _OWN_START = 5.0  # seconds: at most so much of a run's time is taken for the start of this program
 
 
@@ -51,8 +52,8 @@ def driver(
     \b
     $ devicecore conformance driver --data-dir my -- ./my-driver --data {plugins}/my
 
-    Exit status 0 if no check of severity must failed, 1 if one failed, if no time was left for one, or if every check
-    was skipped, 2 if the driver cannot be run or a directory cannot be used.
+    Exit status 0 if no check of severity must failed, 1 if one failed or was not decided, or if every check was
+    skipped, 2 if the driver cannot be run or a directory cannot be used.
     """
     from devicecore_tools.command.conformance_report import Reporting, choose, print_list
     from devicecore_tools.conformance.dra import CHECKS, CORE, run
@@ -65,6 +66,8 @@ def driver(
     if not command:
         message = "expected the command that starts the driver: devicecore conformance driver -- ./my-driver ..."
         raise click.UsageError(message)
+    if options["undo_devices"] and not options["provoke_devices"]:
+        raise click.UsageError("--undo-devices needs --provoke-devices.")
     settings = _settings_of(options, full=full)
     settings = evolve(settings, budget=settings.budget - min(own_age(), _OWN_START, settings.budget / 2))
     reporting = Reporting(as_json=as_json, junit=junit, card=card, release=release, command=command)
@@ -76,6 +79,7 @@ def driver(
 
 def _settings_of(options: Mapping[str, Any], *, full: bool) -> "DriverTestSettings":
     from devicecore_tools.conformance.dra import FULL, DriverTestSettings
+    from devicecore_tools.conformance.runner import load_of_a_processor
 
     settings = FULL if full else DriverTestSettings()
     return evolve(
@@ -88,12 +92,15 @@ def _settings_of(options: Mapping[str, Any], *, full: bool) -> "DriverTestSettin
         environment=dict(map(_variable, options["env"])),
         objects=_objects(options["claims"]) if options["claims"] else (),
         device_class=options["device_class"],
+        provoke_devices=options["provoke_devices"],
+        undo_devices=options["undo_devices"],
         owns_children=True,
+        excuses_load=True,
         starting=options["starting"],
         returning=options["returning"],
         call=options["timeout"],
         grace=options["grace"],
-        budget=options["budget"] or settings.budget,
+        budget=options["budget"] or settings.budget * min(max(load_of_a_processor(), 1.0), _MOST_LONGER),
     )
 
 

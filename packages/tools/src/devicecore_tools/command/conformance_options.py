@@ -11,7 +11,7 @@ from devicecore.domain.text import foreign_text
 from devicecore_tools.command.options import extended_resource, json_option, option_group, seconds_option
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
-_LATE = "Checks for which no time is left are skipped; if one of severity must is among them, the exit status is 1."
+_LATE = "Checks for which no time is left are not decided; if one of severity must is among them, the exit status is 1."
 
 
 def _below_plugins(context: click.Context, option: click.Parameter, text: str) -> str:
@@ -111,11 +111,25 @@ driver_options = option_group(
         default="",
         help="The DeviceClass of the claims; by default one that selects all devices of the driver.",
     ),
+    click.option(
+        "--provoke-devices",
+        default="",
+        metavar="COMMAND",
+        help="A shell command after which devices come or go. Placeholders such as {plugins} are replaced in it.",
+    ),
+    click.option(
+        "--undo-devices", default="", metavar="COMMAND", help="A shell command that undoes --provoke-devices."
+    ),
     seconds_option("--starting", 30.0, "Seconds until the driver registers and publishes its devices first."),
     seconds_option("--returning", 30.0, "Seconds until the driver registers again after a restart."),
     seconds_option("--timeout", 45.0, "Seconds for a call to prepare or unprepare claims."),
     seconds_option("--grace", 30.0, "Seconds until the driver ends after SIGTERM."),
-    seconds_option("--budget", None, f"How many seconds the run may take; by default 55, and 290 with --full. {_LATE}"),
+    seconds_option(
+        "--budget",
+        None,
+        "How many seconds the run may take; by default 55, and 290 with --full, and up to four times as many on a busy "
+        f"machine. {_LATE}",
+    ),
 )
 """Gives a command the options of a DRA driver: the fields of its `DriverTestSettings`, and `full`."""
 

@@ -54,8 +54,8 @@ def plugin(
 
     Without COMMAND, start the plugin by hand.
 
-    Exit status 0 if no check of severity must failed, 1 if one failed, if no time was left for one, or if every check
-    was skipped, 2 if the plugin cannot be run, the directory cannot be used, or the command of --provoke-health failed.
+    Exit status 0 if no check of severity must failed, 1 if one failed or was not decided, or if every check was
+    skipped, 2 if the plugin cannot be run, the directory cannot be used, or the command of --provoke-health failed.
     """
     from devicecore_tools.command.conformance_report import Reporting, choose, print_list
     from devicecore_tools.conformance.device_plugin import CHECKS, Settings, run
@@ -78,7 +78,7 @@ def plugin(
     with ending_cleanly():
         report = run(
             command or None,
-            settings=Settings(**settings, owns_children=True),
+            settings=Settings(**settings, owns_children=True, excuses_load=True),
             directory=socket_dir,
             allow_shared_directory=allow_shared_directory,
             registry=registry,

@@ -41,6 +41,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "FAIL": {"fg": "red", "bold": True},
     "ok": {"fg": "green"},
     "skip": {"fg": "yellow"},
+    "open": {"fg": "yellow", "bold": True},
 }
 _INDENT = 14  # columns of a result's text below its first line
 _LABEL = 10  # columns of `expected: `
@@ -85,7 +86,7 @@ class Reporting:
         """Print a result when it is there."""
         if self.as_json:
             return
-        if result.verdict is Verdict.SKIPPED:
+        if result.verdict in {Verdict.SKIPPED, Verdict.UNDECIDED}:
             if result.actual in self._reasons:
                 self._folded.append(result.name)
                 return
@@ -96,8 +97,8 @@ class Reporting:
         """Print and write the report.
 
         Returns:
-            The exit status: 0 if no check of severity must failed, 1 if one failed, if no time was left for one, or if
-            every check was skipped, 2 if the subject cannot be run or the command of --provoke-health failed.
+            The exit status: 0 if no check of severity must failed, 1 if one failed or was not decided, or if every
+            check was skipped, 2 if the subject cannot be run or a command of the user failed.
 
         Raises:
             OSError: a file cannot be written.

@@ -36,7 +36,8 @@ tbody th { font-weight: normal; width: 40%; }
 p { margin: 0; }
 .name, pre { font-family: ui-monospace, monospace; }
 pre { padding: .75rem; background: var(--box); white-space: pre-wrap; }
-.passed { color: var(--good); } .failed { color: var(--bad); font-weight: bold; } .skipped { color: var(--open); }
+.passed { color: var(--good); } .failed { color: var(--bad); font-weight: bold; }
+.skipped, .undecided { color: var(--open); }
 """.strip()
 _POLICY = "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
 _PAGE = """<!doctype html>
@@ -183,6 +184,6 @@ def _score(report: Report) -> str:
     """A skipped check is not a passed one, so it is counted apart."""
     if report.cannot_run:
         return "could not be run"
-    passed, skipped = (count_of(report, verdict) for verdict in (Verdict.PASSED, Verdict.SKIPPED))
-    counts = {"passed": passed, "failed": len(report.failures), "skipped": skipped}
+    verdicts = (Verdict.PASSED, Verdict.FAILED, Verdict.SKIPPED, Verdict.UNDECIDED)
+    counts = {verdict.value: count_of(report, verdict) for verdict in verdicts}
     return ", ".join(f"{number} {word}" for word, number in counts.items() if number or word == "passed")

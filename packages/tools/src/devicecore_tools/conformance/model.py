@@ -35,6 +35,8 @@ class Verdict(Enum):
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
+    UNDECIDED = "undecided"
+    """It was not decided, for a reason of the run, such as its time."""
 
 
 class Failure(Exception):  # noqa: N818 - it is a result of a check, not an error of this program
@@ -53,7 +55,11 @@ class DoesNotApply(Skip):
     """Raised by a check of something optional that the subject does not have. The text says what."""
 
 
-class OutOfTime(Skip):
+class Undecided(Skip):
+    """Raised by a check that the run could not decide. The text says why."""
+
+
+class OutOfTime(Undecided):
     """Raised by a check that cannot be made, because the time of the run is over."""
 
 
@@ -143,7 +149,6 @@ class Result:
         verdict: how it ended.
         actual: what happened, in one printable line.
         seconds: the duration.
-        out_of_time: whether it was skipped because the time of the run was over.
         applies: whether it was not skipped because of something optional that the subject does not have.
     """
 
@@ -155,7 +160,6 @@ class Result:
     actual: str
     clause: str
     seconds: float
-    out_of_time: bool = False
     applies: bool = True
 
     @property
@@ -202,8 +206,8 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether a check was made, no must-check failed, and time and the user's command allowed all must-checks."""
-        not_passed = (*self.failures, *self.out_of_time)
+        """Whether a check was made, and every must-check was decided and did not fail."""
+        not_passed = (*self.failures, *self.undecided)
         return (
             self.made_any
             and not self.wrong_usage
@@ -213,7 +217,7 @@ class Report:
     @property
     def made_any(self) -> bool:
         """Whether at least one check was not skipped. Otherwise the report says nothing about its subject."""
-        return any(result.verdict is not Verdict.SKIPPED for result in self.results)
+        return any(result.verdict in {Verdict.PASSED, Verdict.FAILED} for result in self.results)
 
     @property
     def failures(self) -> tuple[Result, ...]:
@@ -221,9 +225,18 @@ class Report:
         return tuple(result for result in self.results if result.failed)
 
     @property
-    def out_of_time(self) -> tuple[Result, ...]:
-        """The results of the checks for which no time was left."""
-        return tuple(result for result in self.results if result.out_of_time)
+    def undecided(self) -> tuple[Result, ...]:
+        """The results of the checks that were not decided.
+
+        A check is skipped because of a fault that another check reports. If no check has failed, a check of severity
+        must that was skipped, although it applies, was not decided either.
+        """
+
+        def is_unexplained(result: Result) -> bool:
+            is_skipped = result.verdict is Verdict.SKIPPED and result.applies
+            return is_skipped and result.severity is Severity.MUST and not self.failures
+
+        return tuple(one for one in self.results if one.verdict is Verdict.UNDECIDED or is_unexplained(one))
 
     def result(self, name: str) -> Result:
         """Return the result of the check with this name.

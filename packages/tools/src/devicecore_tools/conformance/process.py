@@ -5,6 +5,7 @@ end is kept with what the process printed in that moment. When the time of the r
 """
 
 import math
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,15 +16,17 @@ from attrs import evolve
 
 from devicecore_tools.conformance.model import Exit, Skip, time_is_over
 from devicecore_tools.conformance.processes import exit_of
-from devicecore_tools.testing.process import PluginProcess
+from devicecore_tools.testing.process import PluginProcess, StillRunningError
 
 T = TypeVar("T")
 
 LATER_START = 2.0
 """A later start of a process may take so many times as long as its first one."""
 
+_TIMES = re.compile(r"^\W*[A-Z]?[0-9][-0-9/]*[T ]?[0-9:.,]*Z?( +[0-9]+(?= \S+:[0-9]+\]))?|time=\S+ *")
 _POLL_INTERVAL = 0.02  # seconds
 _EXIT_PAUSE = 0.3  # seconds from a failure to the exit that it causes, and from an exit to the next start
+_LOST_PAUSE = 5.0  # seconds from a lost connection to the exit of a process that has closed its socket, too
 _MAX_EXITS = 3  # during one wait
 
 
@@ -42,6 +45,8 @@ class SubjectProcess(ABC):
         """Each time that the process ended by itself."""
         self.deadline: float = math.inf
         """When the time of the run is over, in seconds of `time.monotonic`."""
+        self.is_leaving: bool = False
+        """Whether a call has lost its connection and nobody listens any more, so that the process is about to end."""
         self._budget = budget
         self._restarts = restart
         self._last_output = ""
@@ -52,8 +57,14 @@ class SubjectProcess(ABC):
 
     @property
     def output(self) -> str:
-        """The end of what the process printed, after that of the former process if it was started again."""
-        return "\n".join(text for text in (self._last_output, self.running.last_output if self.running else "") if text)
+        """The end of what the process printed, after that of the former process if it was started again.
+
+        Of lines that differ only in the time, the last one is there.
+        """
+        texts = (self._last_output, self.running.last_output if self.running else "")
+        lines = [line for text in texts for line in text.splitlines()]
+        latest = {_TIMES.sub("", line): number for number, line in enumerate(lines)}  # the same line is printed once
+        return "\n".join(line for number, line in enumerate(lines) if latest[_TIMES.sub("", line)] == number)
 
     # --- its exits ----------------------------------------------------------------------------------------------------
 
@@ -72,8 +83,10 @@ class SubjectProcess(ABC):
 
     def wait_for_exit(self) -> None:
         """Let a process that is about to end do so, to tell an exit from a lost connection."""
+        number, limit = len(self.exits), _LOST_PAUSE if self.is_leaving else _EXIT_PAUSE
+        self.is_leaving = False
         with suppress(Skip):  # no time is left, which the next check says
-            self.pause(_EXIT_PAUSE)
+            self.wait(lambda: len(self.exits) > number, limit)
 
     def notice_exit(self) -> None:
         """If the process has ended by itself, note that and start it again, so that no later check is blamed for it."""
@@ -81,7 +94,14 @@ class SubjectProcess(ABC):
             self.wait(lambda: self.running is None or self.running.status is None, _EXIT_PAUSE)
 
     def _note_exit(self) -> None:
-        seen = exit_of(self.running) if self.running is not None else None
+        """Note how the process has ended, if it has ended by itself. One that is about to end is waited for."""
+        if self.running is None:
+            return
+        if self.is_leaving or self.running.status is not None:
+            with suppress(StillRunningError):
+                self.running.wait(_LOST_PAUSE)  # also until its last output was read
+        self.is_leaving = False
+        seen = exit_of(self.running)
         if seen is not None and not any(one.pid == seen.pid for one in self.exits):
             self.exits.append(seen)
 

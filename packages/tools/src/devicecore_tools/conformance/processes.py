@@ -18,12 +18,15 @@ from typing import Self
 
 from attrs import frozen
 
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import foreign_text, shortened
 from devicecore_tools.conformance.model import Exit
-from devicecore_tools.testing.process import PluginProcess
+from devicecore_tools.testing.process import PluginProcess, PluginProcessError
 
 GO_CRASH = 2
 """The exit status of a program in Go that has crashed."""
+
+MAX_LINE = 20_000
+"""Characters of a line that a process has printed."""
 
 MAX_SENTENCE = 250
 """Characters of the sentence about an exit."""
@@ -136,9 +139,21 @@ def exit_of(process: PluginProcess) -> Exit | None:
         return None
     lines = [line.strip() for line in failure.output.splitlines() if line.strip()]
     said = next(iter(lines if crash and not crash.startswith("Traceback") else lines[::-1]), "it printed nothing")
-    how = foreign_text(f"it {failure.how}: {said}", MAX_SENTENCE)
+    how = shortened(foreign_text(f"it {failure.how}: {said}", MAX_LINE), MAX_SENTENCE)  # a reason stands at the end
     is_crash = failure.status < 0 or (failure.status == GO_CRASH and crash.startswith(("panic:", "fatal error:")))
     return Exit(process.pid, how, failure.output, is_crash=is_crash)
+
+
+def problem_of_command(command: str, directory: Path, timeout: float) -> str:
+    """Run a shell command of the user. Return why it failed, or an empty text. `{dir}` in it is the directory."""
+    process = PluginProcess(["/bin/sh", "-c", command], directory)
+    try:
+        process.start()
+        status = process.wait(timeout)
+    except PluginProcessError as error:
+        process.stop(grace=0.0)
+        return f"`{command}`: {error}"
+    return f"`{command}` exited with status {status}: {process.last_output or 'it printed nothing'}" if status else ""
 
 
 @frozen

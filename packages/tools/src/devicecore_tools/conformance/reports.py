@@ -12,7 +12,7 @@ from cattrs import Converter
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.model import MAX_ACTUAL, Check, Report, Result, Severity, Verdict, some
 
-WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
+WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip", Verdict.UNDECIDED: "open"}
 """How a result begins."""
 
 MAX_LINE = 300
@@ -52,13 +52,15 @@ def summary(report: Report) -> str:
     failed = f"{len(report.failures)} failed ({musts} of severity must)" if report.failures else "none failed"
     passed, skipped = counted(count_of(report, Verdict.PASSED), "check"), count_of(report, Verdict.SKIPPED)
     optional = sum(not result.applies for result in report.results)
-    left_out = f"{skipped} skipped" + (f" ({optional} of them do not apply)" if optional else "")
+    does = f" ({optional} of them {'does' if optional == 1 else 'do'} not apply)" if optional else ""
+    left_out = f"{skipped} skipped{does}"
     first = f"{report.subject}: {passed} passed, {failed}, {left_out}, in {report.seconds:.1f} seconds"
-    late = [result.name for result in report.out_of_time if result.severity is Severity.MUST]
-    if late:
-        number = counted(len(late), "check")
-        problem = f"no time was left for {number} of severity must, so this run has not passed: {some(late)}"
-        first = f"{first}; {problem}"
+    undecided = [result.name for result in report.undecided if result.severity is Severity.MUST]
+    if undecided:
+        what = (
+            "1 check of severity must was" if len(undecided) == 1 else f"{len(undecided)} checks of severity must were"
+        )
+        first = f"{first}; {what} not decided, so this run has not passed: {some(undecided)}"
     stray = sum(one.is_crash and not one.during for one in report.exits)
     crashed = () if not stray else (f"the {report.kind} crashed {counted(stray, 'time')} while no check was under way",)
     nothing = () if report.made_any else ("no check was made, so this run has failed",)
@@ -100,18 +102,23 @@ def check_document(check: Check[Any]) -> dict[str, object]:
 
 
 def as_junit(report: Report) -> str:
-    """Return the report as JUnit XML. A failed should- or info-check is `skipped` there, because it fails no build.
+    """Return the report as JUnit XML.
+
+    A failed should- or info-check is `skipped` there, because it fails no build. A must-check that was not decided is
+    an error.
 
     XML cannot hold control characters, not even escaped, so every text is made printable.
     """
     failures = [result for result in report.failures if result.severity is Severity.MUST]
-    skipped = sum(result.verdict is not Verdict.PASSED for result in report.results) - len(failures)
+    undecided = [result for result in report.undecided if result.severity is Severity.MUST]
+    others = len(failures) + len(undecided)
+    skipped = sum(result.verdict is not Verdict.PASSED for result in report.results) - others
     suite = ET.Element(
         "testsuite",
         name="devicecore conformance",
         tests=str(len(report.results)),
         failures=str(len(failures)),
-        errors="0",
+        errors=str(len(undecided)),
         skipped=str(skipped),
         time=f"{report.seconds:.3f}",
     )
@@ -127,6 +134,8 @@ def as_junit(report: Report) -> str:
             failure = ET.SubElement(case, "failure", message=foreign_text(result.actual, MAX_ACTUAL))
             printed = [line for pair in crashes(report, result.name) for line in ("", *pair)]
             failure.text = "\n".join([*(f"{label:<9} {text}" for label, text in explanation(result)), *printed])
+        elif result in undecided:
+            ET.SubElement(case, "error", message=f"not decided: {foreign_text(result.actual, MAX_ACTUAL)}")
         elif result.verdict is not Verdict.PASSED:
             prefix = f"{result.severity.value}, failed: " if result.failed else ""
             ET.SubElement(case, "skipped", message=prefix + foreign_text(result.actual, MAX_ACTUAL))

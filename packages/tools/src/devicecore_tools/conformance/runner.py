@@ -3,6 +3,8 @@
 Law: every check has a result, and a check that aborts the run names the reason of all skipped checks after it.
 """
 
+import os
+import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -16,14 +18,17 @@ from devicecore_tools.conformance.model import (
     Check,
     DoesNotApply,
     Failure,
-    OutOfTime,
     Result,
     Skip,
     Subject,
+    Undecided,
     Verdict,
     impossible,
 )
 from devicecore_tools.testing.process import PluginProcessError
+
+_LATE = re.compile("DEADLINE_EXCEEDED|within [0-9]|after [0-9.]+ second|still runs|it took|it used")
+_BUSY = 6.0  # times the work that the processors can do
 
 # What is raised if a check cannot be made, such as the error of a directory that the subject has deleted.
 _IMPOSSIBLE = (OSError, PluginProcessError)
@@ -35,6 +40,7 @@ def run_checks(
     *,
     on_result: Callable[[Result], None] = lambda _: None,
     after_failure: Callable[[], None] = lambda: None,
+    excuses_load: bool = False,
 ) -> tuple[tuple[Result, ...], str]:
     """Make the checks in their order.
 
@@ -43,6 +49,7 @@ def run_checks(
         subject: what they check.
         on_result: called with each result, but not with those of checks that were not made after an `Abort`.
         after_failure: called after each failed check.
+        excuses_load: whether a check is not decided if it has failed for a lack of time while the machine is busy.
 
     Returns:
         The results of all checks, and why the last ones were not made, or an empty text.
@@ -53,16 +60,26 @@ def run_checks(
         if not_made:
             results.append(_result(check, Verdict.SKIPPED, not_made, 0.0))
             continue
-        began, is_late, applies = time.monotonic(), False, True
+        began, applies = time.monotonic(), True
         try:
             check.needs(subject)
             verdict, actual = Verdict.PASSED, check.look(subject)
         except Skip as skip:
-            verdict, actual = Verdict.SKIPPED, str(skip)
-            is_late, applies = isinstance(skip, OutOfTime), not isinstance(skip, DoesNotApply)
+            verdict = Verdict.UNDECIDED if isinstance(skip, Undecided) else Verdict.SKIPPED
+            actual, applies = str(skip), not isinstance(skip, DoesNotApply)
         except Failure as failure:
             verdict, actual = Verdict.FAILED, str(failure)
-            if isinstance(failure, Abort):
+            if (
+                excuses_load
+                and _LATE.search(actual)
+                and (load := load_of_a_processor()) > _BUSY
+                and not isinstance(failure, Abort)
+            ):
+                verdict = Verdict.UNDECIDED
+                actual = (
+                    f"{actual}; that says little, because this machine has {load:.0f} times as much to do as it can"
+                )
+            elif isinstance(failure, Abort):
                 not_made = f"not made, because {check.name} failed"
         except _IMPOSSIBLE as error:
             verdict, actual = Verdict.SKIPPED, str(impossible(error))
@@ -70,7 +87,7 @@ def run_checks(
             with suppress(*_IMPOSSIBLE):  # the next check says so
                 after_failure()
         seconds = time.monotonic() - began
-        results.append(evolve(_result(check, verdict, actual, seconds), out_of_time=is_late, applies=applies))
+        results.append(evolve(_result(check, verdict, actual, seconds), applies=applies))
         on_result(results[-1])
     return tuple(results), not_made
 
@@ -79,3 +96,8 @@ def _result(check: Check[Subject], verdict: Verdict, actual: str, seconds: float
     lines = " | ".join(line.strip() for line in actual.splitlines() if line.strip())
     text = foreign_text(lines, MAX_ACTUAL)
     return Result(check.name, check.severity, verdict, check.done, check.expected, text, check.clause, seconds)
+
+
+def load_of_a_processor() -> float:
+    """Return how many processes want to run for each processor, on average in the last minute."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)

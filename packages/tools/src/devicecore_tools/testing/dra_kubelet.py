@@ -7,7 +7,6 @@ no cluster and no root. The kubelet of claims and that of devices start, stop, r
 faster. Both have the same methods.
 """
 
-import json
 import os
 import shutil
 from abc import abstractmethod
@@ -598,15 +597,17 @@ class DraKubelet(BaseDraKubelet):
 
         Raises:
             UnresolvedCdiNameError: no file there has the device.
-            ValueError: a file there is not JSON.
+            DocumentError: a file there is neither JSON nor YAML.
         """
-        files = sorted(path for path in self.cdi.iterdir() if path.suffix == ".json")
+        from devicecore.system.documents import read_documents  # which imports the reader of YAML, an extra
+
+        files = sorted(path for path in self.cdi.iterdir() if path.suffix in {".json", ".yaml"})
         for path in files:
-            document = json.loads(path.read_bytes())
-            for device in document["devices"]:
-                if f"{document['kind']}={device['name']}" == name:
-                    edits: Mapping[str, object] = device["containerEdits"]
-                    return edits
+            for document in read_documents(path.read_text(encoding="utf-8"), path.name):
+                for device in document["devices"].sequence():
+                    if f"{document['kind'].text()}={device['name'].text()}" == name:
+                        edits: Mapping[str, object] = device.mapping()["containerEdits"].data  # type: ignore[assignment]  # it is a mapping
+                        return edits
         raise UnresolvedCdiNameError(name, str(self.cdi), tuple(path.name for path in files))
 
     def drop_connection(self, driver: str) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, is_extended_resource
-from devicecore.domain.text import counted
+from devicecore.domain.text import counted, foreign_text
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.device_plugin.devices import health_changes, health_of
@@ -32,8 +32,8 @@ from devicecore_tools.conformance.model import (
     skipping,
     some,
 )
-from devicecore_tools.conformance.processes import ProcessorUse
-from devicecore_tools.testing.process import PluginProcess, PluginProcessError
+from devicecore_tools.conformance.processes import ProcessorUse, problem_of_command
+from devicecore_tools.testing.process import PluginProcess
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 """Bytes of the largest message that a kubelet's gRPC connection accepts."""
@@ -739,26 +739,30 @@ def returns_after_its_stream_is_cut(plugin: PluginUnderTest) -> str:
     "tries again, it should not flood a kubelet that refuses it.",
 )
 def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
-    """The kubelet restarts and refuses every registration for some seconds."""
+    """The kubelet restarts and refuses every registration, of each resource of the plugin, for some seconds."""
     plugin.registration.streaming()
     number, exits = len(plugin.kubelet.registrations), len(plugin.process.exits)
     plugin.kubelet.leave()
     plugin.process.pause(plugin.settings.restarting)
     plugin.kubelet.wipe()
+    refused = plugin.kubelet.refused
+    refused.clear()
     plugin.kubelet.refusal = "this kubelet refuses every plugin for some seconds"
     plugin.kubelet.serve()
     try:
         plugin.process.pause(plugin.settings.refusing)
-        attempts = len(plugin.kubelet.registrations) - number
     finally:
         plugin.kubelet.leave()  # some plugins try again only when they see another kubelet
         plugin.kubelet.refusal = ""
         plugin.kubelet.serve()
-    plugin.registration.wait_registered(number + attempts, plugin.settings.noticing)
+    number += refused[plugin.kubelet.resource]
+    plugin.registration.wait_registered(number, plugin.settings.noticing)
     plugin.seen.refused += len(plugin.process.exits) - exits  # a plugin may end because of that (api.proto)
     allowed = MAX_BURST + MAX_RATE * plugin.settings.refusing
+    resource, attempts = max(refused.items(), key=lambda one: one[1], default=("", 0))
     name = plugin.kubelet.attempt if attempts == 1 else plugin.kubelet.attempts
-    text = f"{attempts} {name} in {counted(plugin.settings.refusing, 'second')}"
+    other = f" for {foreign_text(resource)}" if len(refused) > 1 else ""
+    text = f"{attempts} {name}{other} in {counted(plugin.settings.refusing, 'second')}"
     require(attempts <= allowed, text)
     skip_if(not attempts, f"{text}, so there was nothing to refuse")
     return text
@@ -847,7 +851,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     """
     _wait_for_devices(plugin, connection)
     before = health_of(plugin.lists.devices)
-    skip_if(not before, "the plugin lists no device")
+    does_not_apply_if(not before, "the plugin lists no device")
     number, exits, registered = connection.list_count, len(plugin.process.exits), len(plugin.kubelet.registrations)
 
     def newer() -> list[PluginConnection]:
@@ -885,14 +889,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
 
 def _problem_of(plugin: PluginUnderTest, command: str) -> str:
     """Run a command of the user. Return why it failed, or an empty text."""
-    process = PluginProcess(["/bin/sh", "-c", command], plugin.kubelet.directory)
-    try:
-        process.start()
-        status = process.wait(plugin.settings.timeout)
-    except PluginProcessError as error:
-        process.stop(grace=0.0)
-        return f"`{command}`: {error}"
-    return f"`{command}` exited with status {status}: {process.last_output or 'it printed nothing'}" if status else ""
+    return problem_of_command(command, plugin.kubelet.directory, plugin.settings.timeout)
 
 
 @check(
@@ -998,7 +995,7 @@ CHECKS: tuple[Check[PluginUnderTest], ...] = tuple(one for one in globals().valu
 
 
 def _require_provocation(plugin: PluginUnderTest) -> None:
-    skip_if(not plugin.settings.provoke_health, "no command provokes it (--provoke-health)")
+    does_not_apply_if(not plugin.settings.provoke_health, "no command provokes it (--provoke-health)")
     skip_if(plugin.seen.provocation, f"--provoke-health: {plugin.seen.provocation}")
 
 

@@ -15,7 +15,7 @@ from devicecore_tools.conformance.device_plugin.kubelet import PluginConnection
 from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.registration import PluginRegistration
 from devicecore_tools.conformance.device_plugin.settings import Settings
-from devicecore_tools.conformance.model import Skip, skip_if, skipping, time_is_over
+from devicecore_tools.conformance.model import Skip, does_not_apply_if, skip_if, skipping, time_is_over
 
 _MAX_SINGLE_DEVICES = 64  # that are allocated one by one
 _MAX_ANSWERS = 16 * 1024 * 1024  # bytes of all answers for single devices, which are compared
@@ -29,6 +29,7 @@ class ListedDevices:
     Attributes:
         first: the devices before any change of health was provoked. It is None if there was no list.
         first_at: when they were read, in seconds of `time.monotonic`.
+        was_allocated: whether the plugin has answered a call of Allocate.
     """
 
     registration: PluginRegistration
@@ -36,6 +37,7 @@ class ListedDevices:
     settings: Settings
     first: tuple[deviceplugin.Device, ...] | None = None
     first_at: float = 0.0
+    was_allocated: bool = False
     _singles: dict[str, bytes] = field(factory=dict)
     _looked_into: deviceplugin.ListAndWatchResponse | None = None
     _healthy: list[str] = field(factory=list)
@@ -73,7 +75,7 @@ class ListedDevices:
     def healthy(self) -> list[str]:
         """The ids of healthy devices. Of more than 64, 64 from the whole list. Raises Skip if there is none."""
         ids = self._healthy_ids(self.require_list()) if self.devices else []
-        skip_if(not ids, "the plugin lists no healthy device")
+        does_not_apply_if(not ids, "the plugin lists no healthy device")
         step = -(-len(ids) // _MAX_SINGLE_DEVICES)
         return ids[::step]
 
@@ -88,7 +90,7 @@ class ListedDevices:
     def two_devices(self) -> tuple[str, str]:
         """Return two healthy devices. Raises Skip if there is only one."""
         ids = self.healthy
-        skip_if(len(ids) == 1, "the plugin has only one healthy device")
+        does_not_apply_if(len(ids) == 1, "the plugin has only one healthy device")
         return ids[0], ids[-1]
 
     def allocate(self, *containers: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
@@ -98,6 +100,7 @@ class ListedDevices:
         """
         requests = [deviceplugin.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
         answer = self.call(rpc.ALLOCATE, deviceplugin.AllocateRequest(container_requests=requests))
+        self.was_allocated = True
         return list(answer.container_responses)
 
     def alone(self, device: str) -> deviceplugin.ContainerAllocateResponse:

@@ -7,7 +7,7 @@ import os
 import posixpath
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -147,6 +147,7 @@ class BareKubelet:
             connection, and their texts are cut.
         others: other resources that have registered.
         unknown_methods: methods that were called and that do not belong to this API.
+        refused: how often each resource of the process was refused with `refusal`.
     """
 
     directory: Path
@@ -156,6 +157,7 @@ class BareKubelet:
     registrations: list[Registration] = field(factory=list)
     others: set[str] = field(factory=set)
     unknown_methods: set[str] = field(factory=set)
+    refused: Counter[str] = field(factory=Counter)
     is_watcher: ClassVar[bool] = False
     """Whether it looks for the sockets of plugins, instead of waiting for calls of Register."""
     attempt: ClassVar[str] = "call of Register"
@@ -238,10 +240,9 @@ class BareKubelet:
 
     def _register(self, request: deviceplugin.RegisterRequest, context: grpc.ServicerContext) -> deviceplugin.Empty:
         registration = Registration(request, time.monotonic())
-        if not self._note(registration):
-            return deviceplugin.Empty()
-        self._decide(registration)
-        registration.given_up = not context.is_active()
+        if self._note(registration):
+            self._decide(registration)
+            registration.given_up = not context.is_active()
         if registration.problem:
             context.abort(grpc.StatusCode.UNKNOWN, registration.problem)
 
@@ -259,9 +260,12 @@ class BareKubelet:
         with self._lock:
             if not self.refusal:
                 self.resource = self.resource or resource
+            elif len(self.refused) < _MAX_NAMES or resource in self.refused:
+                self.refused[resource] += 1
             if resource != self.resource:
                 if len(self.others) < _MAX_NAMES:
                     self.others.add(foreign_text(resource))
+                registration.problem = self.refusal
                 return False
             if len(self.registrations) >= _MAX_REGISTRATIONS:
                 return False
@@ -276,7 +280,7 @@ class BareKubelet:
         """Note whether a kubelet refuses the plugin, and keep no long texts of later registrations."""
         registration.stage, problem = self._judge(registration)
         registration.problem = foreign_text(problem)
-        if registration is not self.registrations[0]:
+        if self.registrations and registration is not self.registrations[0]:
             for name in ("version", "endpoint", "resource_name"):
                 setattr(registration.request, name, getattr(registration.request, name)[:_MAX_TEXT])
 

@@ -70,10 +70,7 @@ class ProcessUnderTest(SubjectProcess):
     def stop(self) -> None:
         """End the process, if the checks have started it. A second call does nothing."""
         if self.running is not None:
-            if self.running.status is not None:
-                self.running.wait()
-                if self.has_exited:
-                    self._note_exit()
+            self._note_exit()
             self.running.terminate()
             self.running.resume()
             with suppress(StillRunningError):

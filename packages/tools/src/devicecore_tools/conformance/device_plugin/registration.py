@@ -15,6 +15,8 @@ from devicecore_tools.conformance.device_plugin.settings import Settings
 from devicecore_tools.conformance.model import Failure, Skip, skip_if
 from devicecore_tools.conformance.process import LATER_START
 
+_FIRST_LIST = 3.0  # seconds until the plugin is expected to list devices, if it has other resources
+_MAX_TRIED = 3  # resources
 _STREAM_STAYS = 3.0  # seconds after which an open stream of lists is believed to stay open
 _AFTER_NO_RETURN = 5.0  # seconds to return, for a plugin that has failed to return before
 _RETURN_FACTOR = 1.3  # times the plugin's slowest return so far
@@ -53,7 +55,41 @@ class PluginRegistration:
                 first = registrations[0]
                 self.process.wait(lambda: first.problem or first.answered, 4 * self.settings.timeout)
                 self._first_return = first.at - self.process.started_at if self.process.is_ours else 0.0
+                self._choose_resource()
             self.process.deadline = time.monotonic() + self.settings.budget
+
+    def _choose_resource(self) -> None:
+        """If the first resource of a process with several lists no device, test one that lists some."""
+        kubelet = self.kubelet
+        if self.settings.resource or not self.process.is_ours:
+            return
+        first = kubelet.resource
+
+        def lists_devices() -> bool:
+            connection = kubelet.connection
+            return bool(connection and connection.list_count and connection.last_list.devices)
+
+        if self.process.wait(lambda: lists_devices() or (not kubelet.others and bool(kubelet.connection)), _FIRST_LIST):
+            return
+        if not kubelet.others:
+            return
+        for resource in sorted(kubelet.others)[:_MAX_TRIED]:
+            self._start_with(resource)
+            if self.process.wait(lists_devices, _FIRST_LIST):
+                return
+        self._start_with(first)
+        self.process.wait(lambda: kubelet.connection, _FIRST_LIST)
+
+    def _start_with(self, resource: str) -> None:
+        """Start the kubelet and the plugin anew, to test another resource."""
+        self.process.stop()
+        self.kubelet.leave()
+        self.kubelet.wipe()
+        self.kubelet.others = {self.kubelet.resource, *self.kubelet.others} - {resource}
+        self.kubelet.resource = resource
+        self.kubelet.registrations.clear()
+        self.kubelet.serve()
+        self.process.start()
 
     def wait_registered(self, number: int, timeout: float) -> PluginConnection | None:
         """Wait for a successful registration with a list of devices after the first `number` registrations.

@@ -75,7 +75,13 @@ def run(
             plugin.process.blame(result.name)
             on_result(result)
 
-        results, not_made = run_checks(checks, plugin, on_result=note, after_failure=plugin.process.wait_for_exit)
+        results, not_made = run_checks(
+            checks,
+            plugin,
+            on_result=note,
+            after_failure=plugin.process.wait_for_exit,
+            excuses_load=plugin.settings.excuses_load,
+        )
     return _report(plugin, results, not_made, time.monotonic() - began)
 
 
@@ -131,6 +137,11 @@ def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str,
     notes = []
     if others:
         notes.append(f"not tested (name one with --resource): {some(others)}")
+    if (
+        any(one.name == "allocates-each-device" and not one.failed for one in results)
+        and not plugin.lists.was_allocated
+    ):
+        notes.append("nothing was allocated, so most checks could not be made")
     problem = plugin.seen.provocation
     if problem:
         notes.append(

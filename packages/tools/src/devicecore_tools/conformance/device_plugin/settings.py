@@ -26,6 +26,7 @@ class Settings:
         undo_health: a shell command that undoes it.
         owns_children: whether all processes that become children of this one belong to the plugin, because the program
             starts no others. Then daemons that have dropped the plugin's environment are ended, too.
+        excuses_load: whether a check is not decided if it has failed for a lack of time while the machine is busy.
         budget: for everything after the first registration. Checks for which no time is left are skipped.
     """
 
@@ -42,4 +43,5 @@ class Settings:
     provoke_health: str = ""
     undo_health: str = ""
     owns_children: bool = False
+    excuses_load: bool = False
     budget: float = 300.0

@@ -8,7 +8,6 @@ How to add a check
 
        @check(
            MUST,
-           core=True,  # made by default; without it, only in a full run
            expected="what should happen",
            clause="the rule from which that follows. (its source)",
            found=("owner/repository#12",),  # known faults of real drivers that it finds
@@ -20,14 +19,15 @@ How to add a check
            require(again, "what happened instead")     # Failure with this text
            return "what happened"
 
-   The function's name is the check's name. **A check fails only for its own subject**: it prepares itself with methods
+   The function's name is the check's name. A check of severity must is made by default, another one only with
+   `core=True`, else in a full run. **A check fails only for its own subject**: it prepares itself with methods
    that raise `Skip` (`calls.ready`, `claims.new`, `registration.instance`), so one fault fails one check.
 2. A check that needs a restart, a reboot or a quiet time is a generator, decorated with `across(EVENT, ...)`; see
    `checks/events`. It yields where the event happens. All checks of an event share it.
    `driver.registration.returns[...]` says how the driver came back.
 3. A check of what the driver says at its start is decorated with `at_start(...)`, and one after which the driver may
    need a restart with `at_the_end(...)`. `checks/__init__.py` has the order of these times, and of the modules in each.
-4. Add a fault to `packages/tools/tests/conformance/faults/<group>.py`: a subclass of the good driver that fails this
+4. Add a fault to `conformance/faults/drivers/<group>.py`: a subclass of the good driver that fails this
    check alone.
 
 A check leaves nothing. Claims that it made with `driver.claims.new` are unprepared and deleted after it. Faults of the

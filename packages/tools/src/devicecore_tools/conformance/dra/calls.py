@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from attrs import define, field
 
 from devicecore.domain.text import counted, foreign_text
-from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.connection import CallFailedError, is_reachable
 from devicecore_tools.conformance.dra.claims import Claim, Claims
 from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _ANSWER = 10.0  # seconds for a call without claims
 _CLEAN_UP = 5.0  # seconds for the calls after a check
-_QUICK = 0.5  # seconds to prepare and unprepare a claim
+_QUICK = 0.1  # seconds to prepare and unprepare a claim; a client of the API server may have to wait 0.2 for its turn
 _CONVINCING = 10.0  # seconds without an answer that are a failure, even if less time than usual was left
 
 
@@ -58,7 +58,7 @@ class Calls:
     Attributes:
         habits: what they have shown.
         used: the claims of the present check that were sent to the driver and deleted.
-        are_quick: whether a claim is prepared and unprepared within half a second, as far as is known.
+        are_quick: whether a claim is prepared and unprepared within a tenth of a second, as far as is known.
         renew: starts the driver with fresh directories if a plain claim cannot be prepared; returns whether it did.
     """
 
@@ -107,6 +107,7 @@ class Calls:
             answer = instance.unprepare([claim.ref for claim in claims], min(_CLEAN_UP, self._call_timeout()))
         except CallFailedError as error:  # what it says of such calls is the subject of other checks
             if error.code == "UNAVAILABLE":
+                self.process.is_leaving = not is_reachable(instance.endpoint)
                 return
         else:
             for claim in claims:
@@ -170,11 +171,9 @@ class Calls:
         self.are_quick = time.monotonic() - began < _QUICK
         return True
 
-    def require_repeating(self) -> None:
-        """Do nothing if the driver prepares a claim a second time.
-
-        Raises Skip if it does not, which another check reports.
-        """
+    @property
+    def repeats(self) -> bool:
+        """Whether the driver prepares a claim a second time. It is found out at the first use."""
         if self.habits.repeats is None:
             with self.claims.owning([]):
                 claim, self.habits.repeats = self.ready(1), False
@@ -182,7 +181,19 @@ class Calls:
                     _ = self.prepared(claim)
                     self.habits.repeats = True
                 self.clean_up()
-        skip_if(not self.habits.repeats, "the driver prepares no claim twice")
+        return bool(self.habits.repeats)
+
+    def require_repeating(self) -> None:
+        """Do nothing if the driver prepares a claim a second time.
+
+        Raises Skip if it does not, which another check reports.
+        """
+        skip_if(not self.repeats, "the driver prepares no claim twice")
+
+    def require_unpreparing(self) -> None:
+        """Do nothing if the driver unprepares claims. Raises Skip if it does not, which another check reports."""
+        self._learn_once()
+        skip_if(self.habits.unprepares is False, "the driver unprepares no claims")
 
     def require_answering(self) -> DriverInstance:
         """Return the instance that a kubelet calls, which answers a call without claims.
@@ -208,8 +219,10 @@ class Calls:
     def prepare(self, *claims: Claim, timeout: float | None = None) -> Mapping[str, Any]:
         """Call NodePrepareResources once for these claims. Return the answers by UID, as messages.
 
-        Raises CallFailedError if the call failed as a whole.
+        Raises CallFailedError if the call failed as a whole. Raises DoesNotApply if a device is no longer published.
         """
+        _ = self.registration.reachable
+        self.claims.require_published(claims)
         for claim in claims:
             claim.was_sent = True
         refs = [claim.ref for claim in claims]
@@ -296,7 +309,9 @@ class Calls:
         try:
             return call(limit)
         except CallFailedError as error:
-            if error.code == "DEADLINE_EXCEEDED" and limit < min(wanted, _CONVINCING):
+            if error.code == "UNAVAILABLE" and (instance := self.registration.kubelet.newest) is not None:
+                self.process.is_leaving = not is_reachable(instance.endpoint)
+            if limit < min(wanted, _CONVINCING):  # a driver knows the deadline, and may refuse to begin
                 self.process.skip_for_time()
             if error.code == "DEADLINE_EXCEEDED" and timeout is None:
                 silence = self.habits.silence

@@ -20,9 +20,12 @@ from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.slices import PublishedSlices
 from devicecore_tools.conformance.dra.steps import DevicesInUse
-from devicecore_tools.conformance.model import DoesNotApply, Skip, skipping
+from devicecore_tools.conformance.model import DoesNotApply, Skip, does_not_apply_if, skipping, some
 from devicecore_tools.testing.api_server import ApiError, Json
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
+
+_PUBLISHING = 3.0  # seconds
+_MANY = 4  # devices, which are enough for one claim of two, and for those of other checks
 
 NAMESPACE = "default"
 """The namespace of all claims."""
@@ -98,7 +101,7 @@ class Claims:
                 if self.held
                 else "the scheduler would allocate none of the published devices: taints or the DeviceClass forbid it"
             )
-            raise Skip(reason)
+            raise (Skip if self.held else DoesNotApply)(reason)
         return found[:1] if self._takes_all else found
 
     def _is_selected(self, device: SliceDevice, expressions: list[str]) -> bool:
@@ -144,10 +147,29 @@ class Claims:
         if not found:
             kind = {True: " that may be allocated several times", False: " for one claim alone", None: ""}[shared]
             reason = f"there is no free device{kind}"
-            raise (DevicesInUse(reason) if taken else DoesNotApply(reason) if shared else Skip(reason))
+            raise (DevicesInUse if taken else DoesNotApply)(reason)
         return found[0]
 
+    @property
+    def several(self) -> int | None:
+        """How many devices a claim gets that stands for any: two if that leaves two. None is as for `new`."""
+        return None if self._own_spec() is not None or len(self.allocatable) < _MANY else 2
+
     # --- claims -------------------------------------------------------------------------------------------------------
+
+    def require_published(self, claims: Sequence[Claim]) -> None:
+        """Do nothing if the driver still publishes the devices of these claims.
+
+        Raises DoesNotApply if it does not. Such a driver has other names after each start, or its devices come and go.
+        """
+
+        def gone() -> list[str]:
+            known = {device.key for pool in self.slices.catalogue for device in pool.devices}
+            return [str(device) for claim in claims for device in claim.devices if device.key not in known]
+
+        if gone():  # some drivers publish an empty pool first
+            self.slices.process.wait(lambda: not gone(), _PUBLISHING)
+        does_not_apply_if(gone(), f"the driver no longer publishes {some(gone())}, which the claim has")
 
     @contextmanager
     def owning(self, claims: list[Claim]) -> Iterator[None]:
@@ -189,6 +211,14 @@ class Claims:
         chosen = published if self._takes_all else devices or published
         return self.create(spec, self._allocate(spec, chosen, self._taken), name=name)
 
+    def part_of(self, device: SliceDevice) -> Claim:
+        """Create a claim for a part of a device that may be allocated several times. Raises Skip as `new` does."""
+        spec = self.request(1)
+        exactly = spec["devices"]["requests"][0]["exactly"]
+        capacity = exactly.get("capacity") or _share_of([device.body.get("capacity") or {}])
+        exactly |= {"capacity": capacity} if capacity else {}
+        return self.create(spec, self._allocate(spec, [device], self._taken))
+
     def create(self, spec: Json, allocation: Json | None, *, name: str = "") -> Claim:
         """Create a ResourceClaim with this status.allocation, or without any."""
         name = name or f"conformance-{next(self._numbers)}"
@@ -229,9 +259,10 @@ class Claims:
     def _allocate(self, spec: Json, devices: Sequence[SliceDevice], taken: Sequence[SliceDevice]) -> Json:
         try:
             return self._prepare_allocation().allocate(spec, devices, self._published, taken)
+        except UndecidableError as error:
+            raise Skip(f"no claim can be allocated: {error}") from None
         except AllocationError as error:
-            reason = f"no claim can be allocated: {error}"
-            raise (DevicesInUse(reason) if taken else Skip(reason)) from None
+            raise (DevicesInUse if taken else DoesNotApply)(f"no claim can be allocated: {error}") from None
 
     @property
     def _published(self) -> list[Slice]:
@@ -305,15 +336,8 @@ class Claims:
 
     def _share_of_capacity(self) -> Json | None:
         """An eighth of each capacity, if all devices may be allocated several times and none has a default amount."""
-        capacities = [device.body.get("capacity") or {} for device in self.usable]
-        names = set(capacities[0]).intersection(*capacities)
         shared = all(device.body.get("allowMultipleAllocations") for device in self.usable)
-        if not shared or not names or any("requestPolicy" in one[name] for one in capacities for name in names):
-            return None
-        smallest = {
-            name: min(Quantity.parse(str(one[name]["value"])).whole for one in capacities) for name in sorted(names)
-        }
-        return {"requests": {name: str(max(value // 8, 1)) for name, value in smallest.items()}}
+        return _share_of([device.body.get("capacity") or {} for device in self.usable]) if shared else None
 
     def _spec(self, count: int | None) -> Json:
         return (self._own_spec() if count is None else None) or self.request(count or 1)
@@ -337,3 +361,14 @@ class Claims:
         known = {device.key: device for pool in self.slices.catalogue for device in pool.devices}
         keys = [(one["pool"], one["device"]) for one in results if one["driver"] == self.registration.name]
         return tuple(known[key] for key in keys if key in known)
+
+
+def _share_of(capacities: Sequence[Json]) -> Json | None:
+    """Return the capacity of a request for an eighth of each. It is None if there is none, or one has a policy."""
+    names = set(capacities[0]).intersection(*capacities)
+    if not names or any("requestPolicy" in one[name] for one in capacities for name in names):
+        return None
+    smallest = {
+        name: min(Quantity.parse(str(one[name]["value"])).whole for one in capacities) for name in sorted(names)
+    }
+    return {"requests": {name: str(max(value // 8, 1)) for name, value in smallest.items()}}

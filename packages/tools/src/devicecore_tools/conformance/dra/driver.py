@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from attrs import define
+from attrs import define, field
 
 from devicecore_tools.conformance.dra.calls import Calls
 from devicecore_tools.conformance.dra.claims import Claim, Claims
@@ -65,6 +65,23 @@ class DeletionOfSlices:
 
 
 @define
+class ChangeOfDevices:
+    """What was seen when the user's command changed the devices.
+
+    Attributes:
+        before: the published devices before.
+        generations: of the pools before.
+        problem: why the command has failed. The text is empty if it has not.
+        was_published: whether other devices were published in time.
+    """
+
+    before: Mapping[tuple[str, str], Mapping[str, object]] = {}
+    generations: Mapping[str, int] = {}
+    problem: str = ""
+    was_published: bool = False
+
+
+@define
 class DriverObservations:
     """What events have shown. The checks judge it.
 
@@ -72,11 +89,15 @@ class DriverObservations:
         ending: of the end with SIGTERM.
         wipe: of the kubelet's restart.
         intact: the driver's state files before they were damaged, and the claims that it had prepared then.
+        crashes: the kinds of crashes that checks have reported.
+        change: of the devices.
     """
 
     ending: Ending
     wipe: DeletionOfSlices
     intact: tuple[Mapping[Path, bytes], Sequence[Claim]] = ({}, ())
+    crashes: set[str] = field(factory=set)
+    change: ChangeOfDevices = field(factory=ChangeOfDevices)
 
 
 class DriverUnderTest:

@@ -107,8 +107,7 @@ class DriverProcess(SubjectProcess):
         """Kill all processes of the driver, so that they clean nothing up."""
         with self._starting:
             if self.running is not None:
-                if self.has_exited:
-                    self._note_exit()
+                self._note_exit()
                 self.running.kill()
             end_all(self._environment.marker, but_not=self._environment.others)
         self._kubelet.disconnect()

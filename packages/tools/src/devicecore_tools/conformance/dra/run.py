@@ -3,6 +3,7 @@
 Law: after a run, no process, socket, mount or file of it is left.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -15,7 +16,20 @@ from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.steps import IMPOSSIBLE, Occurrence, TwoParts
-from devicecore_tools.conformance.model import Abort, Check, Failure, Report, Result, Skip, impossible, require, some
+from devicecore_tools.conformance.model import (
+    MAX_ACTUAL,
+    Abort,
+    Check,
+    Exit,
+    Failure,
+    OutOfTime,
+    Report,
+    Result,
+    Skip,
+    impossible,
+    require,
+    some,
+)
 from devicecore_tools.conformance.processes import guarded, orphans_come_here
 from devicecore_tools.conformance.runner import run_checks
 from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS, version_of
@@ -59,7 +73,7 @@ def run(
             driver.kubelet.start()
             driver.process.start()
             with driver.process.in_time():
-                results, not_made = run_checks(ordered, driver, on_result=on_result)
+                results, not_made = run_checks(ordered, driver, on_result=on_result, excuses_load=settings.excuses_load)
         finally:
             driver.process.stop()
         return _report(driver, results, not_made, time.monotonic() - began)
@@ -69,7 +83,8 @@ def run(
 class _Guarded:
     """The `look` of a check, with the events that begin before it, and with the end of its claims after it.
 
-    A crash of the driver fails the check during which it came. If the driver does not prepare another claim for the
+    A crash of the driver is told by the check during which it came, and fails it, unless an earlier check has failed
+    with such a crash and this one cannot be made because of it. If the driver does not prepare another claim for the
     devices of a check after it, it gets fresh directories. If its calls are slow, that is tried only after failures.
     """
 
@@ -79,34 +94,57 @@ class _Guarded:
     def __call__(self, driver: DriverUnderTest) -> str:
         exits = len(driver.process.exits)
         driver.calls.used.clear()
+        problem: Failure | Skip | None = None
+        sentence = ""
         try:
-            for event in self.events:
-                driver.steps.begin(event)
-            driver.process.notice_exit()
-            driver.process.require_time()
-            driver.calls.catch_up()
-            sentence = self.check.look(driver)
-            driver.process.notice_exit()
-            crashes = [str(one) for one in driver.process.exits[exits:] if one.is_crash]
-            require(not crashes, f"{sentence}; but meanwhile the driver crashed: {some(crashes)}")
-            return sentence + (RENEWED if driver.calls.are_quick and _restore(driver) else "")
-        except Failure as failure:
-            driver.process.require_time()  # otherwise it may have failed because the run has ended its calls
-            driver.process.wait_for_exit()
-            ended = [text for text in driver.process.exits_since(exits) if text not in str(failure)]
-            _restore(driver)
-            if not ended or isinstance(failure, Abort):
-                raise
-            raise Failure(f"{failure}; {ended[-1]}") from None
-        except Skip as skip:
-            if "UNAVAILABLE" in str(skip):  # the connection was lost, perhaps by a crash, which belongs to this check
-                driver.process.wait_for_exit()
-            raise
-        except IMPOSSIBLE as error:
-            raise impossible(error) from error
+            try:
+                sentence = self._look(driver)
+            except (Failure, Skip) as error:
+                problem = error
+            except IMPOSSIBLE as error:
+                problem = impossible(error)
+            if problem is not None:
+                driver.process.require_time()  # otherwise it may have failed because the run has ended its calls
+                if driver.process.is_leaving or isinstance(problem, Failure):
+                    driver.process.wait_for_exit()
+            if isinstance(problem, Failure) or (problem is None and driver.calls.are_quick):
+                sentence += RENEWED if _restore(driver) else ""
         finally:
             driver.calls.clean_up()
+            driver.process.notice_exit()
             driver.process.blame(self.check.name)
+        return self._judged(driver, sentence, problem, driver.process.exits[exits:])
+
+    def _look(self, driver: DriverUnderTest) -> str:
+        for event in self.events:
+            driver.steps.begin(event)
+        driver.process.notice_exit()
+        driver.process.require_time()
+        driver.calls.catch_up()
+        return self.check.look(driver)
+
+    @staticmethod
+    def _judged(driver: DriverUnderTest, sentence: str, problem: Failure | Skip | None, exits: Sequence[Exit]) -> str:
+        """Return the sentence of a check that has passed. Raises what has happened instead, with the exits."""
+        crashes = list(dict.fromkeys(str(one) for one in exits if one.is_crash))
+        is_new = not driver.seen.crashes.issuperset(map(_kind_of_crash, crashes))
+        driver.seen.crashes.update(map(_kind_of_crash, crashes))
+        if problem is None:
+            require(not crashes, f"{sentence}; but meanwhile the driver crashed: {some(crashes)}")
+            return sentence
+        if isinstance(problem, Abort):
+            raise problem
+        if isinstance(problem, Skip):
+            # Checks that need what has failed are skipped. The first one that sees a crash reports it.
+            require(not is_new or isinstance(problem, OutOfTime), f"{problem}; the driver crashed: {some(crashes)}")
+            raise problem
+        ended = [text for text in dict.fromkeys(map(str, exits)) if text not in str(problem)]
+        raise Failure(f"{problem}; {ended[-1]}") if ended else problem
+
+
+def _kind_of_crash(sentence: str) -> str:
+    """Return the sentence about a crash without names and numbers, which differ each time."""
+    return re.sub(r"[0-9a-f-]*[0-9][0-9a-f-]*", "N", sentence)
 
 
 def _restore(driver: DriverUnderTest) -> bool:
@@ -146,6 +184,11 @@ def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str,
         )
     if name and not devices:
         notes.append("it has published no devices, so most checks could not be made")
+    problem = driver.seen.change.problem
+    if problem:
+        notes.append(
+            f"a wrong command, so this run has not passed: --provoke-devices: {foreign_text(problem, MAX_ACTUAL)}"
+        )
     if exits:
         notes.append(f"the driver ended by itself {counted(len(exits), 'time')}")
     return Report(
@@ -156,6 +199,7 @@ def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str,
         results=results,
         not_made=not_made,
         cannot_run=bool(exits) and not driver.registration.was_seen,
+        wrong_usage=bool(problem),
         seconds=seconds,
         output=driver.process.output,
         exits=exits,

@@ -32,15 +32,17 @@ class DriverTestSettings:
         call_again: for these calls, once one of them has not been answered in time.
         republishing: for complete pools after the slices were deleted.
         race: after a write of a slice, for which Kubernetes' helper for publishing may not notice that the slice was
-            deleted.
-        waits_for_calm: whether slices are deleted only when the driver has written none for this time.
+            deleted. Slices are deleted only after that, which gives the run more time.
         grace: for ending after SIGTERM. A pod has 30 seconds.
         quiet: how long the driver is left alone, to see what it does then.
+        provoke_devices: a shell command after which devices come or go. Placeholders are replaced.
+        undo_devices: a shell command that undoes it.
         kills: how often the driver is killed during a prepare.
         seed: decides the UIDs of all objects; by default each run has others, because a driver whose directory is not
             new may know those of a former run.
         owns_children: whether all processes that become children of this one belong to the driver, because the program
             starts no others. Then daemons that have dropped the driver's environment are ended, too.
+        excuses_load: whether a check is not decided if it has failed for a lack of time while the machine is busy.
         budget: for the whole run. Checks for which no time is left are skipped. A driver that hangs makes the run at
             most some seconds longer, because then its calls are cancelled and its processes are killed.
     """
@@ -59,16 +61,16 @@ class DriverTestSettings:
     call_again: float = 5.0
     republishing: float = 37.0
     race: float = 32.0
-    waits_for_calm: bool = False
     grace: float = 30.0
     quiet: float = 5.0
+    provoke_devices: str = ""
+    undo_devices: str = ""
     kills: int = 2
     seed: int | None = None
     owns_children: bool = False
+    excuses_load: bool = False
     budget: float = 55.0
 
 
-FULL: DriverTestSettings = DriverTestSettings(
-    republishing=120.0, waits_for_calm=True, quiet=30.0, kills=10, budget=290.0
-)
+FULL: DriverTestSettings = DriverTestSettings(republishing=120.0, quiet=30.0, kills=10, budget=290.0)
 """The settings of a full run."""

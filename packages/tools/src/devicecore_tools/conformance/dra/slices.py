@@ -4,20 +4,24 @@ Law: the catalogue has only complete pools, because a scheduler takes no device 
 """
 
 import itertools
+import math
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from attrs import define, field
 
 from devicecore_tools.conformance.dra.process import DriverProcess
 from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
-from devicecore_tools.conformance.model import skip_if
+from devicecore_tools.conformance.model import does_not_apply_if, skip_if
 from devicecore_tools.testing.api_server import ApiError, Json, LocalApiServer, Request
 from devicecore_tools.testing.dra_pools import PublishedPool, Slice, SliceDevice, pools_of
 
 _AFTER_LATE = 10.0  # seconds for complete pools, for a driver that did not complete them in time before
+_SETTLED = 0.3  # seconds without a request about slices, after a start
+_SETTLING = 3.0  # seconds for that
 _WRITES = ("create", "update", "patch", "delete", "deletecollection")
 
 
@@ -42,6 +46,7 @@ class PublishedSlices:
     _first_pools: float | None = None
     _waited: bool = False
     _waited_after: float = 0.0  # the start of the process after which devices were waited for
+    _settled_after: float = 0.0  # the start of the process after which it had time to publish
     _looked_at: int = 0  # the version of the objects; a driver may have a thousand devices
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1))
 
@@ -53,13 +58,44 @@ class PublishedSlices:
         return [one for one in mine if one["spec"].get("driver") == self.registration.name] or mine
 
     def writes(self, since: int = 0) -> list[Request]:
-        """Return the requests by which the driver wanted to write slices, after the first `since` requests."""
-        return [one for one in self.api.requests[since:] if one.resource == "resourceslices" and one.verb in _WRITES]
+        """Return the requests by which the driver wanted to write slices, after the first `since` requests.
+
+        Those about slices that a check has planted are left out.
+        """
+        return [
+            one
+            for one in self.api.requests[since:]
+            if one.resource == "resourceslices" and one.verb in _WRITES and Path(one.path).name not in self.planted
+        ]
 
     @property
     def last_write(self) -> float:
-        """When the running process has written a slice last, or was started, in seconds of `time.monotonic`."""
-        return max((one.at for one in self.writes(self.process.asked_before)), default=self.process.started_at)
+        """When the running process has written a slice last, in seconds of `time.monotonic`.
+
+        It is minus infinity if it has written none, or does not watch slices.
+        """
+        mine = self._requests()
+        writes = [one.at for one in mine if one.verb in {"create", "update", "patch"}]
+        return max(writes) if writes and any(one.verb == "watch" for one in mine) else -math.inf
+
+    def _requests(self) -> list[Request]:
+        """Return the requests of the running process about slices."""
+        since = self.process.asked_before
+        return [one for one in self.api.requests[since:] if one.resource == "resourceslices"]
+
+    def settle(self, seconds: float, timeout: float) -> None:
+        """Wait until a process that was started has asked about slices, and then not for so many seconds.
+
+        The wait ends after `timeout` seconds at the latest.
+        """
+        asked, since, deadline = -1, 0.0, time.monotonic() + timeout
+        while (now := time.monotonic()) < deadline:
+            made = len(self._requests())
+            if made != asked:
+                asked, since = made, now
+            elif made and now - since > seconds:
+                return
+            self.process.pause(min(seconds / 5, 0.1))
 
     def pools(self) -> tuple[PublishedPool, ...]:
         """Return the driver's pools as they are now."""
@@ -84,8 +120,14 @@ class PublishedSlices:
 
     @property
     def catalogue(self) -> tuple[PublishedPool, ...]:
-        """The pools as they were last complete. Raises Skip if they never were."""
+        """The pools as they were last complete. After a start, the process gets time to publish its own.
+
+        Raises Skip if they never were complete.
+        """
         self.wait_for_pools()
+        if self._settled_after != self.process.started_at:
+            self._settled_after = self.process.started_at
+            self.settle(_SETTLED, _SETTLING)
         self.refresh()
         skip_if(not self._catalogue, "the driver has published no complete pool")
         return self._catalogue
@@ -100,7 +142,7 @@ class PublishedSlices:
             self._waited_after = self.process.started_at
             self.process.wait(self.has_devices, self.settings.returning if self.device_count else 0.0)
         found = tuple(device for pool in self.catalogue for device in pool.devices)
-        skip_if(not found, "the driver has published no devices")
+        does_not_apply_if(not found, "the driver has published no devices")
         return found
 
     def has_devices(self) -> bool:

@@ -176,7 +176,8 @@ def check(
         name = look.__name__.replace("_", "-")
         group = look.__module__.rpartition(".")[2].replace("_", " ")
         done = look.__doc__ or name
-        return DriverCheck(name, severity, done, expected, clause, look, group, core, tuple(found), needs, when)
+        is_core = core or severity is Severity.MUST
+        return DriverCheck(name, severity, done, expected, clause, look, group, is_core, tuple(found), needs, when)
 
     return make
 

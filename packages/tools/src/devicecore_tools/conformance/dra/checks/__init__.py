@@ -9,6 +9,7 @@ from types import ModuleType
 
 from devicecore_tools.conformance.dra.checks import (
     cdi,
+    changes,
     health,
     prepare,
     process,
@@ -34,7 +35,7 @@ def _made(*modules: ModuleType, when: tuple[Moment | Occurrence, ...]) -> Iterat
 # restarts pass the time until the slices are back.
 ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(registration, slices, prepare, unprepare, when=(Moment.START,)),
-    *_made(registration, slices, cdi, prepare, unprepare, when=(KILL,)),
+    *_made(registration, cdi, prepare, unprepare, when=(KILL,)),
     *_made(prepare, unprepare, when=(REBOOT,)),
     *_made(state, when=(CORRUPTION,)),
     *_made(unprepare, when=(LOSS,)),
@@ -43,6 +44,8 @@ ORDER: tuple[DriverCheck | Occurrence, ...] = (
     KUBELET_RESTART,
     *_made(registration, prepare, unprepare, cdi, health, process, rolling_update, when=(Moment.CALM,)),
     *_made(registration, slices, when=(KUBELET_RESTART,)),
+    *_made(slices, when=(KILL,)),  # a publisher may look at its slices half a minute after its start
+    *_made(changes, when=(changes.CHANGE,)),
     *_made(slices, registration, process, rolling_update, when=(Moment.END, TERM)),
     *_made(slices, when=(Moment.CALM,)),  # the longest
 )

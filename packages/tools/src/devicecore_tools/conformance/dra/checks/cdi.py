@@ -4,14 +4,16 @@ Law: a driver may answer no CDI devices, write its files anywhere that runtimes 
 on claims.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from attrs import frozen
 
 from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.text import counted
+from devicecore_tools.conformance.dra.calls import devices_in
 from devicecore_tools.conformance.dra.cdi import UnresolvableError, cdi_files, problem_of, read_spec, resolve
 from devicecore_tools.conformance.dra.checks.directory_watch import written_in
 from devicecore_tools.conformance.dra.checks.events import KILL
@@ -19,6 +21,7 @@ from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, check
 from devicecore_tools.conformance.model import (
+    DoesNotApply,
     Failure,
     Severity,
     Skip,
@@ -29,6 +32,7 @@ from devicecore_tools.conformance.model import (
     skipping,
     some,
 )
+from devicecore_tools.testing.dra_pools import SliceDevice
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
 
@@ -66,10 +70,14 @@ def prepare(driver: DriverUnderTest, count: int | None = None, **arguments: obje
     claim = driver.claims.new(count, **arguments)  # type: ignore[arg-type]  # they are handed on
     with needed("a prepared claim"):
         devices = driver.calls.prepared(claim)
-    rows = tuple((frozenset(device.request_names), frozenset(device.cdi_device_ids)) for device in devices)
-    prepared = Prepared(claim, rows)
+    prepared = _prepared(claim, devices)
     does_not_apply_if(not prepared.names, "the driver answers no CDI devices")
     return prepared
+
+
+def _prepared(claim: Claim, devices: Iterable[Any]) -> Prepared:
+    rows = tuple((frozenset(device.request_names), frozenset(device.cdi_device_ids)) for device in devices)
+    return Prepared(claim, rows)
 
 
 def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
@@ -117,40 +125,64 @@ def unprepare(driver: DriverUnderTest, prepared: Prepared) -> None:
 
 @check(
     MUST,
-    core=True,
     expected="vendor/class=device, where each part begins and ends with a letter or a digit",
     clause=f"{ANSWER} A runtime parses them as fully qualified names. (CDI specification)",
     found=("fluxbind, whose names had a comma",),
 )
 def answers_valid_cdi_names(driver: DriverUnderTest) -> str:
-    """A claim is prepared, and the CDI names in the answer are read."""
-    names = sorted(prepare(driver).names)
-    wrong = [repr(name) for name in names if not is_cdi_name(name)]
-    require(not wrong, f"the answer has {some(wrong)}")
+    """Claims of one and of two devices and requests, and two claims together, are prepared; their names are read."""
+    names: list[str] = []
+    for what, prepared in several_forms(driver):
+        names = sorted(name for one in prepared for name in one.names)
+        wrong = [repr(name) for name in names if not is_cdi_name(name)]
+        require(not wrong, f"the answer for {what} has {some(wrong)}")
     return f"the answer has {some(names)}"
+
+
+def several_forms(driver: DriverUnderTest) -> Iterator[tuple[str, list[Prepared]]]:
+    """Prepare claims in the forms in which pods have them. Yield what it is, and the claims, before their end.
+
+    Raises Skip if the first one was not prepared. Other forms that were not prepared, which other checks report, are
+    left out.
+    """
+    yield "a claim", [prepare(driver)]
+    driver.calls.clean_up()
+    if len(driver.claims.allocatable) < 2:
+        return
+    for counts, what in (((2,), "a claim of two devices"), ((1, 1), "a claim of two requests")):
+        with suppress(Skip):
+            one = prepare(driver, spec=driver.claims.request(*counts))
+            yield what, [one]
+        driver.calls.clean_up()
+    claims = [driver.claims.new(1), driver.claims.new(1)]
+    with suppress(Failure, Skip):
+        answer = driver.calls.prepare(*claims)
+        yield "two claims of one pod", [_prepared(claim, devices_in(answer, claim)) for claim in claims]
+    driver.calls.clean_up()
 
 
 @check(
     MUST,
-    core=True,
     expected="each name is that of a device in exactly one valid CDI file",
     clause=f"{ANSWER} {RUNTIME}",
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#736", "k8snetworkplumbingwg/sriov-network-device-plugin#731"),
 )
 def answers_resolvable_cdi_names(driver: DriverUnderTest) -> str:
-    """A claim is prepared, and its CDI names are looked up at once, as a runtime does."""
-    names = sorted(prepare(driver).names)
-    try:
-        resolved(driver, filter(is_cdi_name, names), "")  # other names are the subject of another check
-    except Failure as failure:
-        hint = "" if own_files(driver) else "; is the driver configured to write to it, as {cdi} or by CDI_ROOT?"
-        raise Failure(f"{failure}{hint}") from None
-    return f"{counted(len(names), 'name')} of {counted(len(own_files(driver)), 'file')} can be resolved"
+    """Claims of one and of two devices and requests, and two together, are prepared. Their CDI names are looked up."""
+    number = 0
+    for what, prepared in several_forms(driver):
+        names = sorted(name for one in prepared for name in one.names)
+        number += len(names)
+        try:
+            resolved(driver, filter(is_cdi_name, names), f"of {what}, ")  # other names are the subject of another check
+        except Failure as failure:
+            hint = "" if own_files(driver) else "; is the driver configured to write to it, as {cdi} or by CDI_ROOT?"
+            raise Failure(f"{failure}{hint}") from None
+    return f"{counted(number, 'name')} can be resolved"
 
 
 @check(
     MUST,
-    core=True,
     expected="files that the specification allows, with a version that has all that is used",
     clause="A runtime ignores a file with an error as a whole, so that none of its devices can be resolved. (CDI "
     "library in Go, pkg/cdi)",
@@ -238,7 +270,6 @@ def names_existing_paths_in_cdi_files(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    core=True,
     expected="no CDI file has the claim's UID, no device was added that a later claim does not use again, and files of "
     "the claim that its containers mount, such as the metadata of its devices, are gone",
     clause="NodeUnprepareResources undoes what NodePrepareResources did. (dra, api.proto; kubeletplugin, device "
@@ -357,20 +388,68 @@ def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
     """A claim with two requests is prepared, and the edits of each are compared with claims of one device each."""
     both = prepare(driver, spec=driver.claims.request(1, 1))
     if {requests for requests, _ in both.devices} != {frozenset({"r0"}), frozenset({"r1"})}:
-        raise Skip("the answer does not have a device for each request")
+        raise DoesNotApply("the answer does not have a device for each request")
     together = [_neutral(edits(driver, both.names_of(request)), both.claim) for request in ("r0", "r1")]
     unprepare(driver, both)
-    alone = []
-    for device in both.claim.devices:
-        single = prepare(driver, devices=[device])
-        alone.append(_neutral(edits(driver, single.names), single.claim))
-        unprepare(driver, single)
-    skip_if(alone[0] == alone[1], "the edits of two devices do not differ")
-    require(together[0] != together[1], f"both requests have the same edits: {some(sorted(together[0]))}")
+    _require_separate(together, [_alone(driver, device) for device in both.claim.devices], "request")
+    return "each request has the edits of its own device"
+
+
+@check(
+    MUST,
+    expected="the names of a claim have the edits of its own device, and not those of the other",
+    clause=f"{ANSWER} A container may use one of the claims of its pod, and then gets only the CDI devices of that.",
+)
+def separates_cdi_devices_by_claim(driver: DriverUnderTest) -> str:
+    """Two claims are prepared with one request, and the edits of each are compared with claims prepared alone."""
+    does_not_apply_if(len(driver.claims.allocatable) < 2, "it needs two devices")
+    claims = [driver.claims.new(1), driver.claims.new(1)]
+    with needed("two prepared claims"):
+        answer = driver.calls.prepare(*claims)
+        both = [_prepared(claim, devices_in(answer, claim)) for claim in claims]
+    does_not_apply_if(not all(one.names for one in both), "the driver answers no CDI devices")
+    together = [_neutral(edits(driver, one.names), one.claim) for one in both]
+    for one in both:
+        unprepare(driver, one)
+    _require_separate(together, [_alone(driver, claim.devices[0]) for claim in claims], "claim")
+    return "each claim has the edits of its own device"
+
+
+@check(
+    MUST,
+    expected="more than the edits of one of the devices",
+    clause=f"{ANSWER} A container that uses the claim needs both devices.",
+)
+def makes_cdi_devices_for_each_device(driver: DriverUnderTest) -> str:
+    """A claim of two devices is prepared, and its edits are compared with claims of one device each."""
+    does_not_apply_if(len(driver.claims.allocatable) < 2, "it needs two devices")
+    both = prepare(driver, spec=driver.claims.request(2))
+    together = _neutral(edits(driver, both.names), both.claim)
+    unprepare(driver, both)
+    alone = [_alone(driver, device) for device in both.claim.devices]
+    does_not_apply_if(alone[0] == alone[1], "the edits of two devices do not differ")
+    for device, one in zip(both.claim.devices, alone, strict=True):
+        require(together != one, f"a claim of two devices has only the edits of {device}: {some(sorted(together))}")
+    return "a claim of two devices has the edits of both"
+
+
+def _alone(driver: DriverUnderTest, device: SliceDevice) -> frozenset[str]:
+    """Prepare and unprepare a claim for one device, and return its edits."""
+    single = prepare(driver, devices=[device])
+    found = _neutral(edits(driver, single.names), single.claim)
+    unprepare(driver, single)
+    return found
+
+
+def _require_separate(together: Sequence[frozenset[str]], alone: Sequence[frozenset[str]], what: str) -> None:
+    """Check that of two edits of devices together none has what only the other device has alone."""
+    does_not_apply_if(alone[0] == alone[1], "the edits of two devices do not differ")
+    require(together[0] != together[1], f"each {what} has the same edits: {some(sorted(together[0]))}")
     for own, other in ((0, 1), (1, 0)):
         foreign = sorted(together[own] & (alone[other] - alone[own]))
-        require(not foreign, f"request r{own} has the edits of {both.claim.devices[other]}: {some(foreign)}")
-    return "each request has the edits of its own device"
+        require(
+            not foreign, f"the {('first', 'second')[own]} {what} has the edits of the other's device: {some(foreign)}"
+        )
 
 
 def _neutral(parts: frozenset[str], claim: Claim) -> frozenset[str]:

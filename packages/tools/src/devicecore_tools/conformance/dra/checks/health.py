@@ -67,7 +67,6 @@ def require_service(watch: HealthWatch) -> None:
 
 @check(
     MUST,
-    core=True,
     expected="UNIMPLEMENTED each time, and the driver goes on",
     clause="Health is optional, and kubelets 1.34 to 1.36 ask each driver for it, again and again. (kubelet, DRA "
     "manager)",
@@ -113,7 +112,6 @@ def reports_the_health_of_each_device(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    core=True,
     expected="an answer within ten seconds",
     clause="A kubelet leaves NodeWatchResources open while the driver is registered, and calls the driver for claims "
     "meanwhile. (kubelet, DRA manager)",

@@ -3,6 +3,7 @@
 Law: an answer is compared with the allocation in the status of the claim, and with nothing else.
 """
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from devicecore.adapters.grpc_unix.dra import calls
+from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.calls import devices_in
+from devicecore_tools.conformance.dra.checks.cdi import own_files, resolved
 from devicecore_tools.conformance.dra.checks.events import KILL, REBOOT
 from devicecore_tools.conformance.dra.claims import NAMESPACE, Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
@@ -25,6 +28,7 @@ from devicecore_tools.conformance.model import (
     Failure,
     Severity,
     Skip,
+    Undecided,
     does_not_apply_if,
     in_context,
     needed,
@@ -43,8 +47,11 @@ OTHER_DRIVER = "other.example.com"
 FOREIGN: Json = {"driver": OTHER_DRIVER, "pool": "elsewhere", "device": "device-of-others"}
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MANY = 8  # claims in one request
-AT_ONCE = 16
-"""Claims in as many calls."""
+ROUNDS = (16, 2)
+"""At most so many claims in as many calls at once, one round after the other."""
+_GATHERING = 10.0  # seconds until all calls of a round are about to begin
+OVERLAP = 0.2
+"""Seconds for which the API server delays the answers to calls that have to overlap."""
 _SAMPLE = 32  # devices that are prepared one by one
 _CANCELLED = 20  # calls
 _LATE = 1.5  # seconds for which the API server delays an answer
@@ -158,7 +165,6 @@ def delayed_reads(driver: DriverUnderTest, seconds: float, times: int | None = N
 
 @at_start(
     MUST,
-    core=True,
     expected="an entry without an error; devices in it, unless the driver made no CDI devices for the claim",
     clause=f"{CONTRACT} A driver that works through the container runtime (NRI) may answer without devices.",
 )
@@ -180,7 +186,6 @@ def prepares_a_claim(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    core=True,
     expected="exactly one entry for each claim, with the UID of the claim as its key",
     clause="The ResourceClaims for which preparation was done or attempted, with claim_uid as key. It is an error if "
     "some claim listed in NodePrepareResourcesRequest does not get prepared. (dra/v1, api.proto)",
@@ -214,7 +219,6 @@ def require_keys(answer: Mapping[str, Any], claims: Sequence[Claim]) -> None:
 
 @check(
     MUST,
-    core=True,
     expected="pool and name of an allocated device in each entry, spelled as in the slice",
     clause="pool_name: The pool which contains the device. Required. device_name: The device itself. Required. "
     "(dra/v1, api.proto)",
@@ -234,7 +238,51 @@ def answers_with_pool_and_device_names(driver: DriverUnderTest) -> str:
 
 
 @check(
+    MUST,
+    expected="success",
+    clause="A request can ask for several devices, and a claim can have several requests. (ResourceClaim, API "
+    "reference, spec.devices.requests)",
+)
+def prepares_a_claim_of_two_devices(driver: DriverUnderTest) -> str:
+    """A claim with one request for two devices is prepared, and one with two requests."""
+    require_two_devices(driver)
+    driver.calls.require_preparing()
+    for counts, what in (((2,), "one request for two devices"), ((1, 1), "two requests")):
+        with in_context(f"with {what}"):
+            driver.calls.prepared(driver.claims.new(spec=driver.claims.request(*counts)))
+        driver.calls.clean_up()
+    return "both were prepared"
+
+
+@check(
+    MUST,
+    expected="success for both, each with its own devices, and the same answers in the other order",
+    clause=f"{CONTRACT} A kubelet prepares all claims of a pod with one request. (kubelet, DRA manager)",
+)
+def prepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
+    """Two claims are prepared with one request, and once more in the other order."""
+    require_two_devices(driver)
+    driver.calls.require_preparing()
+    is_repeated = driver.calls.repeats
+    claims = [driver.claims.new(1), driver.claims.new(1)]
+    found: list[dict[str, Rows]] = []
+    for order in (claims, claims[::-1] if is_repeated else ()):
+        answer = driver.calls.prepare(*order) if order else {}
+        skip_if({claim.uid for claim in order} - set(answer), "the answer has no entry for a claim")
+        found.append({claim.uid: rows(devices_in(answer, claim)) for claim in order} or found[0])
+    for claim, other in zip(claims, claims[::-1], strict=True):
+        foreign = [
+            f"{row.pool}/{row.device}" for row in found[0][claim.uid] if (row.pool, row.device) == other.devices[0].key
+        ]
+        require(not foreign, f"the entry of a claim for {claim.devices[0]} has {some(foreign)} of the other claim")
+        before, after = found[0][claim.uid], found[1][claim.uid]
+        require(before == after, f"in the other order the answer differs: {difference(before, after)}")
+    return "both were prepared, in either order"
+
+
+@check(
     SHOULD,
+    core=True,
     expected="each allocated device in the answer",
     clause="A container that uses the claim gets the CDI devices of the answer, so a device that is missing there is "
     "missing in the container. (kubelet, DRA manager)",
@@ -253,7 +301,7 @@ def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
 
 def require_two_devices(driver: DriverUnderTest) -> None:
     """Skip a check for which the driver has too few devices. Raises Skip if fewer than two devices can be allocated."""
-    skip_if(len(driver.claims.allocatable) < 2, "it needs two devices")
+    does_not_apply_if(len(driver.claims.allocatable) < 2, "it needs two devices")
 
 
 @check(
@@ -319,14 +367,13 @@ def claim_with(driver: DriverUnderTest, device: SliceDevice, second: Json) -> Cl
 
 @check(
     MUST,
-    core=True,
     expected="the same devices, and unchanged CDI files",
     clause=IDEMPOTENT,
     found=("kubernetes-sigs/dra-driver-cpu#165", "kubernetes-sigs/dra-driver-cpu#175"),
 )
 def prepare_is_idempotent(driver: DriverUnderTest) -> str:
     """A claim is prepared twice, and the answers and the CDI files are compared."""
-    claim = driver.claims.new()
+    claim = driver.claims.new(driver.claims.several)
     before = rows(driver.calls.ready_devices(claim))
     files = driver.environment.cdi_files()
     after = rows(driver.calls.prepared(claim))
@@ -347,7 +394,6 @@ def difference(before: Rows, after: Rows) -> str:
 
 @at_start(
     MUST,
-    core=True,
     expected="each can be prepared and unprepared",
     clause="The scheduler may allocate each device of a ResourceSlice. (ResourceSlice, API reference)",
 )
@@ -375,14 +421,13 @@ def prepares_each_device(driver: DriverUnderTest) -> str:
 @across(
     KILL,
     MUST,
-    core=True,
     expected="the same devices as before",
     clause=IDEMPOTENT,
     found=("NVIDIA/k8s-dra-driver-gpu#729", "NVIDIA/k8s-dra-driver-gpu#754"),
 )
 def prepares_the_same_after_a_restart(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the driver is killed and started again, and the claim is prepared once more."""
-    claim = driver.claims.new()
+    claim = driver.claims.new(driver.claims.several)
     before = rows(driver.calls.ready_devices(claim))
     yield
     after = rows(driver.calls.prepared(claim))
@@ -393,7 +438,6 @@ def prepares_the_same_after_a_restart(driver: DriverUnderTest) -> Parts:
 @across(
     REBOOT,
     MUST,
-    core=True,
     expected="success, and the CDI devices are there again",
     clause="A reboot empties /var/run/cdi. The kubelet keeps its file of claims, and prepares the claims of running "
     "pods again, with the same UIDs. (kubernetes/kubernetes#141966)",
@@ -406,7 +450,7 @@ def prepares_the_same_after_a_restart(driver: DriverUnderTest) -> Parts:
 )
 def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the node reboots, which empties the CDI directory, and the claim is prepared again."""
-    claim = driver.claims.new()
+    claim = driver.claims.new(driver.claims.several)
     before = {name for one in driver.calls.ready_devices(claim) for name in one.cdi_device_ids}
     known = before & driver.environment.cdi_names()
     if not known:
@@ -414,7 +458,7 @@ def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
         raise DoesNotApply(reason)
     real = _BOOT_ID.read_bytes().strip()
     if any(real in data for data in driver.environment.state_files().values()):
-        raise Skip("the driver compares the boot id of this machine, which the checks cannot change")
+        raise DoesNotApply("the driver compares the boot id of this machine, which the checks cannot change")
     yield
     after = {name for one in driver.calls.prepared(claim) for name in one.cdi_device_ids}
     there = driver.environment.cdi_names()
@@ -551,7 +595,6 @@ def refuses_a_device_in_use(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    core=True,
     expected="the devices of the new allocation",
     clause="A claim that is deallocated can be allocated again, with the same UID. The driver must compare what it has "
     "kept with the claim. (ResourceClaim, API reference, status.allocation)",
@@ -622,20 +665,23 @@ def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="the share in each answer, and the CDI devices of one share stay when the other is unprepared",
+    core=True,
+    expected="the share in each answer, CDI names that can be resolved, and those of one share stay when the other is "
+    "unprepared",
     clause="share_id: ShareID uniquely identifies an individual allocation share of the device. (dra/v1, api.proto)",
 )
 def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
-    """Two claims are prepared that share a device, if one may be allocated several times, and one is unprepared."""
+    """Two claims are prepared that have a part of one device, if it may be shared, and one is unprepared."""
     if driver.registration.reachable.service not in SERVICES_WITH_SHARES:
         raise DoesNotApply(f"{driver.registration.instance.service} has no shares")
     device = driver.claims.free_device(shared=True)
-    claims = [driver.claims.new(devices=[device]) for _ in range(2)]
+    claims = [driver.claims.part_of(device) for _ in range(2)]
     answers = [driver.calls.ready_devices(claims[0]), driver.calls.prepared(claims[1])]
     for claim, devices in zip(claims, answers, strict=True):
         wrong = [share(one) for one in devices if share(one) not in {*claim.shares, ""}]
         missing = [one.device_name for one in devices if not share(one)]
         require(not wrong and not missing, f"the share in the answer is {some(wrong) or 'missing'}")
+        require_resolvable(driver, rows(devices))
     second = {name for one in answers[1] for name in one.cdi_device_ids}  # both may have one that is always there
     kept = second & driver.environment.cdi_names()
     driver.calls.unprepared(claims[0])
@@ -700,45 +746,80 @@ def prepares_a_claim_that_is_there_twice(driver: DriverUnderTest) -> str:
     return "one entry with the same devices"
 
 
-def at_once(driver: DriverUnderTest, claims: Sequence[Claim], act: Callable[[Claim], T]) -> list[T | Failure]:
-    """Act on each claim, all at the same time. Return the results, or the failures.
+def at_once(driver: DriverUnderTest, acts: Sequence[Callable[[], T]]) -> list[T | Failure]:
+    """Do all of this at the same time. Return the results, or the failures.
 
-    Raises Skip if the driver cannot be reached before the calls.
+    Raises Skip if the driver cannot be reached before the calls. Raises Undecided if the calls did not overlap, because
+    the machine is busy, and none has failed.
     """
+    barrier = threading.Barrier(len(acts))
+    spans: list[tuple[float, float]] = []
 
-    def call(claim: Claim) -> T | Failure:
+    def call(act: Callable[[], T]) -> T | Failure:
+        with suppress(threading.BrokenBarrierError):
+            barrier.wait(_GATHERING)
+        began = time.monotonic()
         try:
-            return act(claim)
+            return act()
         except (Failure, Skip) as error:  # the latter if the driver has ended meanwhile
             return Failure(str(error))
+        finally:
+            spans.append((began, time.monotonic()))
 
     _ = driver.registration.reachable
-    with ThreadPoolExecutor(len(claims)) as pool:
-        return list(pool.map(call, claims))
+    with ThreadPoolExecutor(len(acts)) as pool:
+        results = list(pool.map(call, acts))
+    overlapped = not barrier.broken and max(began for began, _ in spans) < min(ended for _, ended in spans)
+    if not overlapped and not any(isinstance(one, Failure) for one in results):
+        raise Undecided(f"the {counted(len(acts), 'call')} did not overlap, because this machine is busy")
+    return results
 
 
-def all_at_once(driver: DriverUnderTest, claims: Sequence[Claim], act: Callable[[Claim], object]) -> str:
-    """Check that the driver does something for all claims at the same time. Return a sentence about it."""
-    problems = [str(one) for one in at_once(driver, claims, act) if isinstance(one, Failure)]
-    require(not problems, f"{len(problems)} of {len(claims)} calls failed: {some(problems)}")
-    return f"{counted(len(claims), 'call')} at once"
+def all_at_once(driver: DriverUnderTest, acts: Sequence[Callable[[], T]]) -> list[T]:
+    """Check that the driver does all of this at the same time. Return the results. Raises Undecided as `at_once`."""
+    results = at_once(driver, acts)
+    problems = [str(one) for one in results if isinstance(one, Failure)]
+    require(not problems, f"{len(problems)} of {len(acts)} calls failed: {some(problems)}")
+    return [one for one in results if not isinstance(one, Failure)]
 
 
 @check(
     MUST,
-    expected="success for all, within 45 seconds",
+    expected="success for all, within 45 seconds, each with its own devices, and CDI names that can be resolved",
     clause="A kubelet starts pods independently of each other, so their calls overlap. (kubelet, pod workers)",
 )
 def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
-    """Up to sixteen claims are prepared by as many calls at once, and unprepared."""
+    """Up to sixteen claims are prepared by as many calls at once, and then two."""
+    require_two_devices(driver)
     driver.calls.require_preparing()
-    claims = [driver.claims.new(1) for _ in driver.claims.allocatable[:AT_ONCE]]
-    return all_at_once(driver, claims, lambda claim: devices_in(driver.calls.prepare(claim), claim))
+    for most in ROUNDS:
+        claims = [driver.claims.new(1) for _ in driver.claims.allocatable[:most]]
+        with delayed_reads(driver, OVERLAP):
+            answers = all_at_once(driver, [partial(prepared_rows, driver, claim) for claim in claims])
+        for claim, answer in zip(claims, answers, strict=True):
+            own = {device.key for device in claim.devices}
+            others = {device.key for one in claims for device in one.devices} - own
+            foreign = [f"{row.pool}/{row.device}" for row in answer if (row.pool, row.device) in others]
+            require(not foreign, f"the answer for {claim.devices[0]} has {some(foreign)} of another claim")
+            require_resolvable(driver, answer)
+        driver.calls.clean_up()
+    return f"{counted(min(ROUNDS[0], len(driver.claims.allocatable)), 'call')} at once, and then 2"
+
+
+def prepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
+    """Prepare a claim, and return the devices of the answer. Raises Failure if the driver did not prepare it."""
+    return rows(devices_in(driver.calls.prepare(claim), claim))
+
+
+def require_resolvable(driver: DriverUnderTest, answer: Rows) -> None:
+    """Check that a runtime finds the CDI devices of an answer, unless it finds those of no claim."""
+    names = sorted({name for row in answer for name in row.cdi if is_cdi_name(name)})
+    skip_if(names and not own_files(driver), f"the driver has no file in {driver.environment.cdi}")
+    resolved(driver, names, "")
 
 
 @check(
     MUST,
-    core=True,
     expected="success with the same devices, four times",
     clause="Two pods that use one claim may start together. Nothing in a kubelet serialises their calls. (kubelet, DRA "
     "manager)",
@@ -749,7 +830,9 @@ def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
     driver.calls.require_preparing()
     claim = driver.claims.new()
     found: list[Rows] = []
-    for answer in at_once(driver, [claim] * 4, lambda one: rows(devices_in(driver.calls.prepare(one), one))):
+    with delayed_reads(driver, OVERLAP):
+        answers = at_once(driver, [partial(prepared_rows, driver, claim)] * 4)
+    for answer in answers:
         if isinstance(answer, Failure):
             raise answer
         found.append(answer)
@@ -779,7 +862,6 @@ def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    core=True,
     expected="no CDI file of the claim, and its device can be prepared for another claim",
     clause="A kubelet gives up a call after 45 seconds, and may unprepare the claim because its pod was deleted. A "
     "prepare that is still under way then must not take the device. (kubelet, DRA manager)",

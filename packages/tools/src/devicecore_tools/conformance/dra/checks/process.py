@@ -96,7 +96,6 @@ def uses_little_processor_time(driver: DriverUnderTest) -> Parts:
 
 @check(
     MUST,
-    core=True,
     expected="an answer on each",
     clause="A kubelet that restarts connects again. (kubelet, DRA manager)",
 )

@@ -60,7 +60,6 @@ def is_valid_name(name: str) -> bool:
 
 @at_start(
     MUST,
-    core=True,
     expected="a unix socket below the registry directory, with a name that does not begin with a dot, and a process "
     "that listens on it",
     clause="The kubelet watches the directory plugins_registry for unix sockets. (kubelet, pluginwatcher README)",
@@ -85,7 +84,6 @@ def makes_a_registration_socket(driver: DriverUnderTest) -> str:
 
 @at_start(
     MUST,
-    core=True,
     expected=f"an answer within {GET_INFO_TIMEOUT:g} second",
     clause="GetInfo is the RPC invoked by the kubelet to get the plugin's info. (pluginregistration, api.proto) A "
     "kubelet waits one second for it.",
@@ -99,7 +97,6 @@ def answers_get_info(driver: DriverUnderTest) -> str:
 
 @at_start(
     MUST,
-    core=True,
     expected=f"the type {calls.PLUGIN_TYPE}",
     clause="PluginInfo.type: Type of the Plugin. CSIPlugin, DevicePlugin or DRAPlugin. (pluginregistration, api.proto)",
 )
@@ -112,7 +109,6 @@ def says_that_it_is_a_dra_plugin(driver: DriverUnderTest) -> str:
 
 @at_start(
     MUST,
-    core=True,
     expected=f"a DNS subdomain of at most {MAX_NAME} characters",
     clause="spec.driver: Must be a DNS subdomain and should end with a DNS domain owned by the vendor of the driver. "
     "It should use only lower case characters. (ResourceSlice, API reference)",
@@ -138,7 +134,6 @@ def has_a_name_in_lower_case(driver: DriverUnderTest) -> str:
 
 @at_start(
     MUST,
-    core=True,
     expected=f"nothing, or the absolute path of a unix socket, of at most {MAX_SOCKET_PATH} bytes",
     clause="PluginInfo.endpoint: Optional endpoint location. If found set by Kubelet component, Kubelet component will "
     "use this endpoint for specific requests. (pluginregistration, api.proto)",
@@ -158,7 +153,6 @@ def has_a_usable_endpoint(driver: DriverUnderTest) -> str:
 
 @at_start(
     MUST,
-    core=True,
     expected="v1.DRAPlugin or v1beta1.DRAPlugin, spelled like this",
     clause="A kubelet since 1.34 looks for the names of the gRPC services `v1.DRAPlugin` and `v1beta1.DRAPlugin` in "
     "supported_versions, and refuses a driver with none of them. (kubelet, DRA manager, validateSupportedServices)",
@@ -187,7 +181,6 @@ def announces_v1_first(driver: DriverUnderTest) -> str:
 
 @at_start(
     MUST,
-    core=True,
     expected="success",
     clause="NotifyRegistrationStatus: once the plugin is registered, the kubelet sends the status. "
     "(pluginregistration, api.proto) A kubelet since 1.36 deregisters a driver that does not accept it.",
@@ -204,7 +197,6 @@ def accepts_its_registration(driver: DriverUnderTest) -> str:
 
 @at_start(
     MUST,
-    core=True,
     expected="success with an empty answer, from both methods",
     clause="PluginInfo.supported_versions: Plugin service API versions the plugin supports. (pluginregistration, "
     "api.proto)",
@@ -315,7 +307,6 @@ def serves_any_authority(driver: DriverUnderTest) -> str:
 @across(
     KILL,
     MUST,
-    core=True,
     expected="it replaces the sockets that its former process has left, and registers again in time",
     clause="A process that was killed leaves its socket files, and the kubelet cannot tell them from live ones. A "
     "plugin removes what is left of its sockets before it listens. (kubelet, pluginwatcher README)",
@@ -351,7 +342,6 @@ def keeps_its_socket_names(driver: DriverUnderTest) -> Parts:
 @across(
     KUBELET_RESTART,
     MUST,
-    core=True,
     expected="it registers without a restart of its own",
     clause="A kubelet that starts finds the sockets that lie in plugins_registry, and registers their plugins. "
     "(kubelet, pluginwatcher README)",
@@ -415,7 +405,6 @@ def removes_its_sockets(driver: DriverUnderTest) -> Parts:
 
 @at_the_end(
     MUST,
-    core=True,
     expected="the service socket can be reached when GetInfo was answered, at every start",
     clause="A plugin must be ready to serve when it answers GetInfo, because the kubelet calls it from then on. "
     "(kubelet, pluginwatcher README)",

@@ -116,7 +116,6 @@ def runs_beside_a_newer_instance(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    core=True,
     expected="what one instance has prepared, the other can unprepare, and the other way round",
     clause=f"{INSTANCES} So a claim may be unprepared by another instance than the one that has prepared it.",
     found=("kubernetes-sigs/dra-example-driver#107",),

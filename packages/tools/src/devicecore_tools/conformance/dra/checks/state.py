@@ -31,7 +31,6 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 @check(
     MUST,
-    core=True,
     expected="after each restart, the claim can be prepared and unprepared, and nothing of it is left",
     clause="PrepareResourceClaims and UnprepareResourceClaims must be idempotent, also across restarts of the driver. "
     "(kubeletplugin, DRAPlugin)",

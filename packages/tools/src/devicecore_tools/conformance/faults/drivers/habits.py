@@ -1,4 +1,7 @@
-"""Drivers with habits of real ones, in which nothing is wrong."""
+"""Drivers with habits of real ones, in which nothing is wrong.
+
+Law: nothing is wrong with those that are good.
+"""
 
 import itertools
 import json
@@ -13,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-from tests.conformance.good_driver import ClaimError, GoodDriver, Json, Message, write
+
+from devicecore_tools.conformance.faults.good_driver import SLICES, ClaimError, GoodDriver, Json, Message, write
 
 PANIC = "panic: assignment to entry in nil map\n\ngoroutine 1 [running]:\nmain.main()"
 _PROCESSORS = 8
@@ -24,6 +28,8 @@ class WorksThroughTheRuntime(GoodDriver):
 
     It answers no devices, and writes no CDI files. What it sends to the runtime comes in pieces.
     """
+
+    is_good = True
 
     def serve(self) -> None:
         super().serve()
@@ -65,6 +71,8 @@ def field(number: int, value: bytes) -> bytes:
 class SharesCapacity(GoodDriver):
     """As drivers of processors: one device that many claims share, up to its capacity, of which none is the default."""
 
+    is_good = True
+
     def devices(self) -> list[Json]:
         capacity = {"chip.example.org/cpu": {"value": str(_PROCESSORS)}}
         attributes = {
@@ -93,6 +101,7 @@ class SharesCapacity(GoodDriver):
 class PublishesLate(GoodDriver):
     """At each start, it publishes slices without devices before it registers, and its devices half a second later."""
 
+    is_good = True
     is_ready = False
 
     def slices(self) -> list[Json]:
@@ -107,6 +116,25 @@ class PublishesLate(GoodDriver):
             super().watch(path, version)
         elif self.servers:
             self.is_ready = self.over.wait(0.5) or True
+
+
+class WritesAndForgets(GoodDriver):
+    """It watches its slices and updates them all the time, but does not make them again."""
+
+    def watch(self, path: str, version: str) -> None:
+        threading.Thread(target=super().watch, args=(path, version), daemon=True).start()
+        while not self.over.wait(0.3):
+            for item in self.call("GET", SLICES)[1]["items"]:
+                self.call("PUT", f"{SLICES}/{item['metadata']['name']}", item)
+
+
+class RenamesItsDevices(GoodDriver):
+    """Its devices have other names after each start, and it releases what its former process has prepared."""
+
+    is_good = True
+
+    def devices(self) -> list[Json]:
+        return [device | {"name": f"{device['name']}-{os.getpid()}"} for device in super().devices()]
 
 
 class KeepsADamagedFile(GoodDriver):
@@ -134,6 +162,8 @@ class KeepsADamagedFile(GoodDriver):
 
 class SwingsInOpenFiles(GoodDriver):
     """It opens and closes many files all the time."""
+
+    is_good = True
 
     def serve(self) -> None:
         super().serve()
@@ -163,6 +193,8 @@ class NeedsAllItsDevices(GoodDriver):
 class HasOneDevice(GoodDriver):
     """As most nodes with a network card."""
 
+    is_good = True
+
     def slices(self) -> list[Json]:
         spec = super().slices()[0]
         return [spec | {"pool": {**spec["pool"], "resourceSliceCount": 1}, "devices": spec["devices"][:1]}]
@@ -179,6 +211,7 @@ class LosesItsOnlyDevice(HasOneDevice):
 class WritesMetadata(GoodDriver):
     """As drivers in Go with metadata of devices: a file for each request, which a CDI device of its own mounts."""
 
+    is_good = True
     cdi_version = "0.5.0"
 
     def devices(self) -> list[Json]:
@@ -227,6 +260,8 @@ class PanicsWhenItIsRefused(GoodDriver):
 
 class KnowsNoAdministrators(GoodDriver):
     """It refuses each claim of an administrator, and its slices change from time to time."""
+
+    is_good = True
 
     def results_of(self, allocation: Json) -> list[Json]:
         if any(one.get("adminAccess") for one in allocation["results"]):

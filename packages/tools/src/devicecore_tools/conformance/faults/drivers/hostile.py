@@ -1,4 +1,7 @@
-"""Drivers that harm the run or the machine, whatever the checks say of them."""
+"""Drivers that harm the run or the machine, whatever the checks say of them.
+
+Law: each tries to harm the run, the machine, or other programs.
+"""
 
 import os
 import shutil
@@ -11,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-from tests.conformance.good_driver import ClaimError, GoodDriver, Json, Message
 
 from devicecore.wire import pluginregistration
+from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriver, Json, Message
 
 
 class StartsDaemons(GoodDriver):
@@ -22,7 +25,7 @@ class StartsDaemons(GoodDriver):
     def serve(self) -> None:
         daemon = subprocess.Popen(["/usr/bin/env", "-i", "setsid", "sleep", "600"])
         words = ["/bin/sh", "-c", "env -i setsid sleep 600 >/dev/stderr & echo $!"]
-        orphan = subprocess.check_output(words, text=True)
+        orphan = subprocess.check_output(words, text=True)  # noqa: S603 - it is what it does
         pids = Path(os.environ["PIDS"])
         unfinished = pids.with_suffix(".new")
         before = pids.read_text() if pids.exists() else ""

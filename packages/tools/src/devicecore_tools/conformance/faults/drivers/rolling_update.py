@@ -1,4 +1,7 @@
-"""Drivers whose instances run beside each other, with one fault in that."""
+"""Drivers whose instances run beside each other, with one fault in that.
+
+Law: each fails the checks that it names, and no others.
+"""
 
 import fcntl
 import os
@@ -10,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from tests.conformance.good_driver import GoodDriver, Json, fails
+
+from devicecore_tools.conformance.faults.good_driver import GoodDriver, Json, fails
 
 
 class FileLock:

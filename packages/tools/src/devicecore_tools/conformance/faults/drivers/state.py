@@ -1,11 +1,15 @@
-"""Drivers with one fault in how they keep their state."""
+"""Drivers with one fault in how they keep their state.
+
+Law: each fails the checks that it names, and no others.
+"""
 
 import os
 import sys
 import time
 
 import grpc
-from tests.conformance.good_driver import ClaimError, GoodDriver, Message, fails
+
+from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriver, Message, fails
 
 
 @fails("survives-a-corrupt-checkpoint")
@@ -47,7 +51,7 @@ class StartsWithoutState(GoodDriver):
 
 
 @fails("survives-a-kill-at-any-moment", "survives-a-corrupt-checkpoint")
-class WritesInPlace(CorruptCheckpoint):
+class WritesItsStateInPlace(CorruptCheckpoint):
     """It writes its file in place, and does not start beside one that is cut off."""
 
     also = ("serves-before-it-registers",)

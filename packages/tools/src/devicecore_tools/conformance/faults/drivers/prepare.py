@@ -1,4 +1,7 @@
-"""Drivers with one fault when they prepare claims."""
+"""Drivers with one fault when they prepare claims.
+
+Law: each fails the checks that it names, and no others.
+"""
 
 import http.client
 import json
@@ -8,7 +11,8 @@ import time
 from collections.abc import Sequence
 
 import grpc
-from tests.conformance.good_driver import ClaimError, GoodDriver, Json, Message, dra, fails, write
+
+from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriver, Json, Message, dra, fails, write
 
 
 @fails("prepares-a-claim")
@@ -128,6 +132,33 @@ class LosesCdiAtReboot(GoodDriver):
     def load(self) -> None:
         super().load()
         self.old = set(self.claims)
+
+
+@fails("prepares-a-claim-of-two-devices")
+class TakesOneDevice(GoodDriver):
+    breaks_too = {"prepares-many-devices-in-one-claim": "These are several devices, too."}
+
+    def results_of(self, allocation: Json) -> list[Json]:
+        results = super().results_of(allocation)
+        if len(results) > 1:
+            raise ClaimError("one claim, one device")
+        return results
+
+
+@fails("prepares-the-claims-of-a-pod")
+class MixesUpItsClaims(GoodDriver):
+    """The entry of each claim of a request has the devices of all of them."""
+
+    also = ("prepares-claims-at-the-same-time", "answers-resolvable-cdi-names")
+
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        answer = super().prepare(request, context)
+        if not any(entry.error for entry in answer.claims.values()):
+            every = [device for entry in list(answer.claims.values()) for device in entry.devices]
+            for entry in answer.claims.values():
+                del entry.devices[:]
+                entry.devices.extend(every)
+        return answer
 
 
 class Trusting(GoodDriver):

@@ -1,12 +1,16 @@
-"""Drivers with one fault in their CDI files."""
+"""Drivers with one fault in their CDI files.
+
+Law: each fails the checks that it names, and no others.
+"""
 
 import json
 import time
 from pathlib import Path
 
 import grpc
-from tests.conformance.faults.habits import WritesMetadata
-from tests.conformance.good_driver import GoodDriver, Json, Message, fails
+
+from devicecore_tools.conformance.faults.drivers.habits import WritesMetadata
+from devicecore_tools.conformance.faults.good_driver import GoodDriver, Json, Message, fails
 
 
 @fails("answers-valid-cdi-names")
@@ -39,7 +43,7 @@ class UnknownField(GoodDriver):
 
 
 @fails("writes-valid-cdi-files")
-class OldVersion(GoodDriver):
+class SaysAnOldVersion(GoodDriver):
     """Names may begin with a digit since version 0.5.0 only, and so do half of the UIDs."""
 
     def spec(self, uid: str, results: list[Json]) -> Json:
@@ -136,6 +140,41 @@ class AllForEach(GoodDriver):
         for device in devices:
             device.cdi_device_ids[:] = names
         return devices
+
+
+@fails("answers-resolvable-cdi-names")
+class WrongNameOfTheSecondDevice(GoodDriver):
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        first, *others = super().prepare_claim(claim, context)
+        for device in others:
+            device.cdi_device_ids[0] += "-x"
+        return [first, *others]
+
+
+@fails("makes-cdi-devices-for-each-device")
+class OnlyTheFirstDevice(GoodDriver):
+    """All devices of a request have the CDI device of the first one."""
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        devices = super().prepare_claim(claim, context)
+        first: dict[str, list[str]] = {}
+        for device in devices:
+            device.cdi_device_ids[:] = first.setdefault(" ".join(device.request_names), list(device.cdi_device_ids))
+        return devices
+
+
+@fails("separates-cdi-devices-by-claim")
+class AllClaimsOfTheCall(GoodDriver):
+    """Each claim of a call gets the CDI devices of all its claims."""
+
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        answer = super().prepare(request, context)
+        entries = list(answer.claims.values())
+        names = [name for entry in entries for device in entry.devices for name in device.cdi_device_ids]
+        if len(entries) > 1 and all(len(entry.devices) == 1 for entry in entries):
+            for entry in entries:
+                entry.devices[0].cdi_device_ids[:] = names
+        return answer
 
 
 @fails("leaves-cdi-files-of-others-alone")

@@ -2,7 +2,9 @@
 
 It is written with protobuf messages and gRPC, as other people's plugins are, and uses nothing of `serve_plugin`. Some
 values of FAULT are no faults but habits of correct plugins: start-second, hides-while-sick, slow-to-return,
-slow-to-start, ends-when-refused, returns-twice, shares, only-variables.
+slow-to-start, ends-when-refused, returns-twice, shares, only-variables, two-resources, first-is-empty.
+
+Law: without a fault, every check passes on it.
 """
 
 import os
@@ -24,8 +26,11 @@ from devicecore.wire import pluginregistration
 DIRECTORY = Path(sys.argv[1])
 FAULT = sys.argv[2] if len(sys.argv) > 2 else ""
 RESOURCE = "chip" if FAULT == "bad-name" else "example.com/chip"
+OTHER_RESOURCE = "example.com/board"
+OF_TWO = {"two-resources", "floods-for-one-of-two", "first-is-empty"}
 KUBELET = DIRECTORY / "kubelet.sock"
 SOCKET = DIRECTORY / (f"dp.{int(time.time())}" if FAULT == "start-second" else "chip.sock")
+OTHER_SOCKET = DIRECTORY / "board.sock"
 SICK = DIRECTORY / "sick"
 POLL_INTERVAL = 0.02  # seconds
 
@@ -33,6 +38,7 @@ Request = Any  # one of the requests of the API
 LATE = {"loses-a-later-change": 0.0, "slow-to-start": 4.0}  # seconds from the first stream to the devices
 OPTIONS = {"pre_start_required": True, "get_preferred_allocation_available": True}
 numbers = count()
+others: list[grpc.Server] = []
 taken: set[str] = set()
 UNKNOWN_ANSWERS = {"knows-everything": (), "no-answer": (), "empty-answer": (api.ContainerAllocateResponse(),)}
 over = threading.Event()
@@ -73,7 +79,8 @@ def refuse(context: grpc.ServicerContext, why: str) -> None:
 class Plugin:
     """The five methods."""
 
-    def __init__(self) -> None:
+    def __init__(self, socket: Path = SOCKET) -> None:
+        self.socket = socket
         self.streams = 0
         self.dropped = False
 
@@ -82,7 +89,13 @@ class Plugin:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "what options?")
         return api.DevicePluginOptions(**OPTIONS)
 
-    def lists(self, _: object, context: grpc.ServicerContext) -> Iterator[api.ListAndWatchResponse]:
+    def lists(self, request: object, context: grpc.ServicerContext) -> Iterator[api.ListAndWatchResponse]:
+        if FAULT == "first-is-empty" and self.socket == OTHER_SOCKET:
+            yield api.ListAndWatchResponse()
+            over.wait()
+        yield from self.full_lists(request, context)
+
+    def full_lists(self, _: object, context: grpc.ServicerContext) -> Iterator[api.ListAndWatchResponse]:
         if FAULT == "odd-bytes":
             context.abort(grpc.StatusCode.INTERNAL, "string field contains invalid UTF-8")  # as gRPC's library for Go
         ended = threading.Event()
@@ -228,18 +241,31 @@ class Plugin:
             }
             service = "pluginregistration.Registration"
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, watched),))
-        server.add_insecure_port(f"unix:{SOCKET}")
+        server.add_insecure_port(f"unix:{self.socket}")
         server.start()
         return server
 
 
 def register() -> grpc.StatusCode:
+    """Register what there is; return the last status."""
+    if FAULT in OF_TWO:
+        while others:
+            others.pop().stop(None).wait()  # it deletes its socket
+        OTHER_SOCKET.unlink(missing_ok=True)
+        others.append(Plugin(OTHER_SOCKET).serve())
+        status = register_as(OTHER_RESOURCE, OTHER_SOCKET)
+        if FAULT != "floods-for-one-of-two" and status is not grpc.StatusCode.OK:
+            return status
+    return register_as(RESOURCE, SOCKET)
+
+
+def register_as(resource: str, socket: Path) -> grpc.StatusCode:
     """Call Register; return the status."""
     options = {} if FAULT == "other-options" else OPTIONS
     request = api.RegisterRequest(
         version="v1alpha1" if FAULT == "old-version" else "v1beta1",
-        endpoint=str(SOCKET) if FAULT == "absolute-endpoint" else SOCKET.name,
-        resource_name=RESOURCE,
+        endpoint=str(socket) if FAULT == "absolute-endpoint" else socket.name,
+        resource_name=resource,
         options=api.DevicePluginOptions(**options),
     )
     target = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
@@ -303,13 +329,15 @@ def watch(plugin: Plugin) -> None:  # noqa: C901 - every fault is a branch
         away = status is grpc.StatusCode.UNAVAILABLE
         if FAULT == "gives-up" and away:
             break
-        if (FAULT == "floods" and status is grpc.StatusCode.UNKNOWN) or FAULT == "registers-again":
+        if (
+            FAULT in {"floods", "floods-for-one-of-two"} and status is grpc.StatusCode.UNKNOWN
+        ) or FAULT == "registers-again":
             retry_at = 0.0
         elif not (FAULT == "spins" and away):
             over.wait(POLL_INTERVAL)
     over.wait()
-    if server is not None:
-        server.stop(0.2).wait()
+    for each in (*others, *([server] if server is not None else [])):
+        each.stop(0.2).wait()
 
 
 def wait_to_be_found(plugin: Plugin) -> None:
@@ -336,7 +364,7 @@ if __name__ == "__main__":
     if FAULT in {"finds-its-socket", "start-second"} and SOCKET.exists():
         sys.exit("bind: address already in use")
     signal.signal(signal.SIGTERM, end)
-    print(f"chips on {SOCKET}, fault: {FAULT or 'none'}", flush=True)  # noqa: T201 - a plugin's log
+    print(f"chips on {SOCKET}, fault: {FAULT or 'none'}", flush=True)
     # In a thread, because the handler of a signal would wait for ever for a lock that the main thread holds itself.
     work = threading.Thread(target=wait_to_be_found if FAULT.startswith("watched") else watch, args=(Plugin(),))
     work.start()

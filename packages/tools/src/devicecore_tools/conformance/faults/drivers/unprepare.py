@@ -1,4 +1,7 @@
-"""Drivers with one fault when they unprepare claims."""
+"""Drivers with one fault when they unprepare claims.
+
+Law: each fails the checks that it names, and no others.
+"""
 
 import os
 import threading
@@ -6,7 +9,8 @@ import time
 from contextlib import suppress
 
 import grpc
-from tests.conformance.good_driver import ClaimError, GoodDriver, Json, Message, check_uid, fails
+
+from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriver, Json, Message, check_uid, fails
 
 
 @fails("unprepares-a-claim")
@@ -24,6 +28,19 @@ class AnswersOnlyFailures(GoodDriver):
         if len(request.claims) > 1:
             for uid in [uid for uid, entry in answer.claims.items() if not entry.error]:
                 del answer.claims[uid]
+        return answer
+
+
+@fails("unprepares-the-claims-of-a-pod")
+class LeavesTheFilesOfLaterClaims(GoodDriver):
+    """Of a request with several claims, only the first one loses its CDI file."""
+
+    def unprepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        kept = [self.cdi_file(claim.uid) for claim in list(request.claims)[1:]]
+        contents = {path: path.read_text(encoding="utf-8") for path in kept if path.exists()}
+        answer = super().unprepare(request, context)
+        for path, text in contents.items():
+            path.write_text(text, encoding="utf-8")
         return answer
 
 
@@ -92,7 +109,7 @@ class ReadsTheClaim(GoodDriver):
 
 
 @fails("unprepares-without-the-api-server")
-class NeedsTheApiServer(GoodDriver):
+class AsksTheApiServer(GoodDriver):
     def unprepare_claim(self, claim: Message) -> None:
         self.call("GET", "/api/v1/nodes")
         super().unprepare_claim(claim)

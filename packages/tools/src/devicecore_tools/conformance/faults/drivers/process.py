@@ -1,4 +1,7 @@
-"""Drivers with one fault in how their process behaves."""
+"""Drivers with one fault in how their process behaves.
+
+Law: each fails the checks that it names, and no others.
+"""
 
 import os
 import signal
@@ -11,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from tests.conformance.good_driver import GoodDriver, Json, Message, fails
+
+from devicecore_tools.conformance.faults.good_driver import GoodDriver, Json, Message, fails
 
 
 @fails("ends-on-sigterm")
-class IgnoresSigterm(GoodDriver):
+class StaysAfterSigterm(GoodDriver):
     settings: Json = {"grace": 2.0}
     breaks_too = {"ends-during-a-call": "A driver that never ends does not end during a call either."}
 

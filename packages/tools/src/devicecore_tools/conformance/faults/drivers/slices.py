@@ -1,9 +1,12 @@
-"""Drivers with one fault in what they publish."""
+"""Drivers with one fault in what they publish.
+
+Law: each fails the checks that it names, and no others.
+"""
 
 import http.client
 import time
 
-from tests.conformance.good_driver import SLICES, GoodDriver, Json, fails
+from devicecore_tools.conformance.faults.good_driver import SLICES, GoodDriver, Json, fails
 
 
 @fails("publishes-slices-in-time")
@@ -116,8 +119,7 @@ class DeletesSlicesOfOthers(GoodDriver):
 class PublishesOnce(GoodDriver):
     """It publishes when it starts, and only then."""
 
-    also = ("replaces-stale-sockets",)  # a process that has not written just now has no excuse
-    settings = {"republishing": 10.0, "race": 0.0}
+    settings = {"republishing": 10.0}
     has_published = False
 
     def reconcile(self, items: list[Json]) -> None:
@@ -134,7 +136,7 @@ class PublishesThroughTheHelper(GoodDriver):
     again.
     """
 
-    settings = {"race": 2.5, "waits_for_calm": True}
+    settings = {"race": 2.5}
     delay, remembered = 2.0, 4.0  # seconds; those of the helper are 30 and 60
     has_updated = False
 

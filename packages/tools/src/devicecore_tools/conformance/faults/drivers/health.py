@@ -1,4 +1,7 @@
-"""Drivers with one fault in what they report of the health of their devices."""
+"""Drivers with one fault in what they report of the health of their devices.
+
+Law: each fails the checks that it names, and no others.
+"""
 
 import os
 import threading
@@ -6,7 +9,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import grpc
-from tests.conformance.good_driver import HEALTH_SERVICES, SERVICES, GoodDriver, Json, Message, fails, hlt
+
+from devicecore_tools.conformance.faults.good_driver import (
+    HEALTH_SERVICES,
+    SERVICES,
+    GoodDriver,
+    Json,
+    Message,
+    fails,
+    hlt,
+)
 
 
 class WithoutHealth(GoodDriver):

@@ -1,4 +1,7 @@
-"""Drivers with one fault in their registration."""
+"""Drivers with one fault in their registration.
+
+Law: each fails the checks that it names, and no others.
+"""
 
 import os
 import sys
@@ -6,7 +9,8 @@ import time
 from pathlib import Path
 
 import grpc
-from tests.conformance.good_driver import SERVICES, GoodDriver, Json, Message, fails
+
+from devicecore_tools.conformance.faults.good_driver import SERVICES, GoodDriver, Json, Message, fails
 
 
 @fails("makes-a-registration-socket")

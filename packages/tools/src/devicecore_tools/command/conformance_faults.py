@@ -1,0 +1,71 @@
+"""`devicecore conformance faults`: the plugins and drivers with one fault each, with which the checks are tested.
+
+Law: what is listed names the checks that fail on it, and whether they are made by default.
+"""
+
+import click
+from attrs import asdict
+
+from devicecore_tools.command.options import json_option
+from devicecore_tools.command.output import print_json
+
+_NAME_WIDTH = 40
+_KINDS = {"plugin": "device plugin", "driver": "DRA driver"}
+
+
+@click.command()
+@click.option("--list", "list_only", is_flag=True, help="List them: the default.")
+@click.option("--kind", type=click.Choice(sorted(_KINDS)), help="List only plugins, or only drivers.")
+@click.option("--run", "name", metavar="NAME", help="Run one of them, in place of a plugin or driver.")
+@json_option
+def faults(*, list_only: bool, kind: str | None, name: str | None, as_json: bool) -> int:
+    """List or run plugins and drivers with one fault each.
+
+    The checks of `devicecore conformance` are tested with them. They are also for the authors of other test kits. Each
+    is a correct program with one thing wrong, and is listed with the checks that fail on it, and whether these are made
+    by default. One without such checks has an unusual habit in which nothing is wrong.
+
+    --run becomes that program. A driver finds its surroundings in NODE_NAME, KUBECONFIG, CDI_ROOT,
+    KUBELET_PLUGINS_DIRECTORY_PATH and KUBELET_REGISTRAR_DIRECTORY_PATH, a plugin in DEVICE_PLUGIN_PATH. `conformance`
+    sets them:
+
+    \b
+    $ devicecore conformance driver -- devicecore conformance faults --run takes-one-device
+    """
+    from devicecore_tools.conformance.faults import find, planted
+
+    if name is not None:
+        if list_only or kind or as_json:
+            raise click.UsageError("--run NAME needs no other option.")
+        try:
+            found = find(name)
+        except KeyError:
+            raise click.UsageError(f"--run {name!r}: there is no such fault; --list lists them.") from None
+        try:
+            found.run()
+        except KeyError as error:
+            raise click.UsageError(
+                f"expected {error.args[0]} in the environment; run it as the command of a test kit: "
+                f"devicecore conformance {'plugin' if found.kind == _KINDS['plugin'] else 'driver'} -- devicecore "
+                f"conformance faults --run {name}"
+            ) from None
+        return 0
+    rows: list[dict[str, object]] = []
+    core = _checks_by_default()
+    for one in planted():
+        if kind is None or one.kind == _KINDS[kind]:
+            by_default = set(one.checks) <= core
+            rows.append({**asdict(one, filter=lambda field, _: field.name != "place"), "by_default": by_default})
+            if not as_json:
+                found_by = ", ".join(one.checks) or "no check may fail"
+                click.echo(f"{one.kind:<13}  {one.name:<{_NAME_WIDTH}}  {found_by}{'' if by_default else ' (--full)'}")
+    if as_json:
+        print_json(rows)
+    return 0
+
+
+def _checks_by_default() -> set[str]:
+    from devicecore_tools.conformance.device_plugin import CHECKS
+    from devicecore_tools.conformance.dra import CORE
+
+    return {check.name for check in CHECKS} | {check.name for check in CORE}

@@ -1,0 +1,177 @@
+"""Devices that come and go: only if the user has a command that provokes it.
+
+Law: the command is run once, and what undoes it is run after the last of these checks.
+"""
+
+from devicecore.domain.text import counted
+from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.dra.claims import Claim
+from devicecore_tools.conformance.dra.driver import ChangeOfDevices, DriverUnderTest
+from devicecore_tools.conformance.dra.steps import Occurrence, Parts, across
+from devicecore_tools.conformance.model import (
+    Severity,
+    Undecided,
+    does_not_apply_if,
+    needed,
+    require,
+    skip_if,
+    some,
+)
+from devicecore_tools.conformance.processes import problem_of_command
+
+MUST, SHOULD = Severity.MUST, Severity.SHOULD
+
+_SEVERAL = 8  # devices that claims have when devices change
+_COMMAND = 30.0  # seconds
+POOL = (
+    "Whenever a driver changes something about one or more of the resources in a pool, it must change the generation "
+    "in all ResourceSlices which are part of that pool. Consumers of ResourceSlices should only consider resources "
+    "from the pool with the highest generation number. (ResourceSlice, API reference, spec.pool.generation)"
+)
+
+
+def _run(driver: DriverUnderTest, command: str) -> str:
+    return problem_of_command(driver.environment.expand(command), driver.environment.plugins, _COMMAND)
+
+
+def _provoke(driver: DriverUnderTest) -> None:
+    """Run the command, and wait until the published devices are others."""
+    if not driver.settings.provoke_devices:
+        return
+    pools = driver.slices.catalogue
+    before = {device.key: device.body for pool in pools for device in pool.devices}
+    change = driver.seen.change = ChangeOfDevices(before, {pool.name: pool.generation for pool in pools})
+    change.problem = _run(driver, driver.settings.provoke_devices)
+
+    def has_changed() -> bool:
+        now = {device.key: device.body for pool in driver.slices.pools() for device in pool.devices}
+        return now != before and driver.slices.is_complete()
+
+    if not change.problem:
+        change.was_published = bool(driver.process.wait(has_changed, driver.settings.republishing))
+        driver.slices.refresh()
+
+
+def _undo(driver: DriverUnderTest) -> None:
+    if driver.settings.undo_devices:
+        _run(driver, driver.settings.undo_devices)
+
+
+CHANGE = Occurrence("devices come or go", _provoke, undo=_undo)
+
+
+def _change(driver: DriverUnderTest) -> ChangeOfDevices:
+    """Return what was seen. Raises Undecided if the command has failed."""
+    if driver.seen.change.problem:
+        raise Undecided(f"--provoke-devices: {driver.seen.change.problem}")
+    return driver.seen.change
+
+
+def _gone(driver: DriverUnderTest) -> set[tuple[str, str]]:
+    """Return the devices that are no longer published, or have a taint now."""
+    change = _change(driver)
+    now = {device.key: device for pool in driver.slices.pools() for device in pool.devices}
+    return {key for key in change.before if key not in now or now[key].is_tainted}
+
+
+def _require_command(driver: DriverUnderTest) -> None:
+    does_not_apply_if(not driver.settings.provoke_devices, "no command provokes it (--provoke-devices)")
+
+
+@across(
+    CHANGE,
+    MUST,
+    expected="slices with other devices, attributes or taints, within the time for slices to come back",
+    clause="The scheduler allocates the devices that are in ResourceSlices. (kubernetes.io, Dynamic Resource "
+    "Allocation)",
+)
+def publishes_a_change_of_devices(driver: DriverUnderTest) -> Parts:
+    """The command of --provoke-devices is run, and the slices are compared with those before."""
+    _require_command(driver)
+    yield
+    change = _change(driver)
+    limit = counted(driver.settings.republishing, "second")
+    require(change.was_published, f"complete pools with other devices were not there within {limit}")
+    now = {device.key: device.body for pool in driver.slices.pools() for device in pool.devices}
+    gone, new = change.before.keys() - now.keys(), now.keys() - change.before.keys()
+    changed = [key for key, body in now.items() if key in change.before and change.before[key] != body]
+    return f"{counted(len(gone), 'device')} gone, {len(new)} new, {len(changed)} changed"
+
+
+@across(
+    CHANGE,
+    MUST,
+    expected="complete pools, each device once, and generations that are not lower than before",
+    clause=POOL,
+)
+def keeps_a_changed_pool_whole(driver: DriverUnderTest) -> Parts:
+    """The command of --provoke-devices is run, and the pools are read afterwards."""
+    _require_command(driver)
+    yield
+    change = _change(driver)
+    pools = driver.slices.pools()
+    now = {device.key: device.body for pool in pools for device in pool.devices}
+    skip_if(now == change.before, "the slices have not changed")
+    incomplete = [pool.name for pool in pools if not pool.is_complete]
+    require(not incomplete, f"the pool {some(incomplete)} has slices of several generations, or too few")
+    twice = [f"{pool.name}/{name}" for pool in pools for name in pool.repeated_names]
+    require(not twice, f"several devices are called {some(twice)}")
+    lower = [pool.name for pool in pools if pool.generation < change.generations.get(pool.name, 0)]
+    require(not lower, f"the generation of the pool {some(lower)} is lower than before")
+    return f"{counted(len(pools), 'pool')}, all complete"
+
+
+@across(
+    CHANGE,
+    MUST,
+    expected="success",
+    clause="The kubelet unprepares the claims of a pod that ends, also if a device has gone meanwhile. It calls again "
+    "and again until that succeeds, and the pod stays. (kubelet, DRA manager)",
+)
+def unprepares_a_claim_of_a_gone_device(driver: DriverUnderTest) -> Parts:
+    """Claims are prepared, the command of --provoke-devices is run, and the claims are unprepared."""
+    _require_command(driver)
+    claims = [driver.calls.ready(devices=[device]) for device in driver.claims.allocatable[:_SEVERAL]]
+    yield
+    gone = _gone(driver)
+    mine = [claim for claim in claims if any(device.key in gone for device in claim.devices)]
+    does_not_apply_if(not mine, "no device of a claim has gone or got a taint")
+    for claim in mine:
+        driver.calls.unprepared(claim)
+    return f"{counted(len(mine), 'claim')} unprepared"
+
+
+@across(
+    CHANGE,
+    SHOULD,
+    expected="an error for the claim",
+    clause="A device may have gone since the scheduler allocated it. A claim that is prepared without it starts a "
+    "container without its device.",
+)
+def refuses_a_device_that_has_gone(driver: DriverUnderTest) -> Parts:
+    """Claims are allocated, the command of --provoke-devices is run, and a claim of a device that has gone is sent."""
+    _require_command(driver)
+    claims: list[Claim] = [driver.claims.on(device) for device in driver.claims.allocatable[:_SEVERAL]]
+    yield
+    now = {device.key for pool in driver.slices.pools() for device in pool.devices}
+    mine = [claim for claim in claims if any(device.key not in now for device in claim.devices)]
+    _ = _change(driver)
+    does_not_apply_if(not mine, "no device has gone")
+    with needed("an answer"):
+        driver.calls.require_answering()
+    texts = [_error_for(driver, claim) for claim in mine]
+    return f"the error is: {some(texts)}"
+
+
+def _error_for(driver: DriverUnderTest, claim: Claim) -> str:
+    """Send a claim of a device that has gone, which `Calls.prepare` does not do, and return the error."""
+    instance, claim.was_sent = driver.registration.reachable, True
+    try:
+        answer = driver.calls.timed(lambda seconds: instance.prepare([claim.ref], seconds))
+    except CallFailedError as error:
+        if error.code in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}:
+            raise
+        return str(error)
+    skip_if(claim.uid not in answer, "the answer has no entry for the claim")
+    require(answer[claim.uid].error, f"{claim.devices[0]} has gone, and was prepared")
+    return str(answer[claim.uid].error)

@@ -1,0 +1,199 @@
+"""Plugins and drivers with one fault each, and the checks that have to find it: for our tests, and for other test kits.
+
+Law: each is a correct program with one thing wrong, and the checks that it names fail on it. One that names no check
+has an unusual habit in which nothing is wrong, so no check may fail on it.
+"""
+
+import inspect
+import os
+import re
+import runpy
+import sys
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from attrs import frozen
+
+HERE = Path(__file__).parent
+DRIVER: Path = HERE / "run_driver.py"
+"""The program of all drivers. Its argument is `GROUP:CLASS`."""
+PLUGIN: Path = HERE / "plugin.py"
+"""The program of all plugins. Its arguments are a directory and the name of a fault."""
+GROUPS: tuple[str, ...] = (
+    *(
+        "registration",
+        "slices",
+        "prepare",
+        "unprepare",
+        "cdi",
+        "state",
+        "health",
+        "process",
+        "changes",
+        "rolling_update",
+        "habits",
+    ),
+)
+"""The modules of drivers."""
+PLUGIN_KIND, DRIVER_KIND = "device plugin", "DRA driver"
+
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+@frozen
+class Planted:
+    """A program with a fault.
+
+    Attributes:
+        name: in words joined by hyphens.
+        kind: `device plugin` or `DRA driver`.
+        checks: the names of the checks that fail on it. There are none if it has only an unusual habit.
+        sentence: what it does.
+        options: the options of `devicecore conformance plugin` or `driver` with which its fault shows.
+        place: which of the programs of its kind it is.
+    """
+
+    name: str
+    kind: str
+    checks: tuple[str, ...]
+    sentence: str
+    options: tuple[str, ...] = ()
+    place: str = ""
+
+    def program(self) -> list[str]:
+        """Return the words that start it. A kit puts a plugin's directory in place of `{dir}`."""
+        if self.kind == DRIVER_KIND:
+            return [sys.executable, str(DRIVER), self.place]
+        return [sys.executable, str(PLUGIN), "{dir}", self.place]
+
+    def run(self) -> None:
+        """Become this program. It finds its directories in the environment.
+
+        Raises KeyError if a variable of the environment is missing, which it names.
+        """
+        if self.kind == DRIVER_KIND:
+            group, _, name = self.place.partition(":")
+            getattr(import_module(f"{__name__}.drivers.{group}"), name)().run()
+        else:
+            sys.argv = [str(PLUGIN), os.environ["DEVICE_PLUGIN_PATH"], self.place]
+            runpy.run_path(str(PLUGIN), run_name="__main__")
+
+
+# The fault, and the checks that fail on it.
+PLUGIN_FAULTS: dict[str, str] = {
+    "never-registers": "serves-before-it-registers",
+    "registers-first": "serves-before-it-registers",
+    "old-version": "registers-a-supported-version",
+    "registers-early": "serves-before-it-registers",
+    "absolute-endpoint": "registers-an-endpoint-in-the-directory",
+    "bad-name": "registers-an-extended-resource-name",
+    "watched-deaf": "answers-notify-registration-status",
+    "no-options": "answers-options",
+    "other-options": "registers-the-options-it-answers",
+    "silent": "lists-devices-in-time",
+    "twice": "lists-unique-ids",
+    "long-id": "lists-short-ids",
+    "odd-health": "lists-known-health",
+    "huge": "lists-fit-into-a-message",
+    "refuses-one": "allocates-each-device",
+    "refuses-all": "allocates-all-devices",
+    "one-per-device": "answers-once-per-container",
+    "one-container": "answers-each-of-two-containers",
+    "repeats": "answers-each-of-two-containers",
+    "dies": "survives-a-request-for-no-devices stays-up",
+    "knows-everything": "refuses-an-unknown-device",
+    "empty-answer": "refuses-an-unknown-device",
+    "reads-numbers": "refuses-an-unknown-device",
+    "no-answer": "",
+    "relative-path": "gives-absolute-paths",
+    "file-mode": "gives-valid-cdi-names-and-permissions",
+    "short-cdi-name": "gives-valid-cdi-names-and-permissions",
+    "by-position": "gives-nodes-by-id",
+    "shares-a-node": "gives-each-device-its-own-nodes",
+    "once-only": "allocates-again-in-the-same-way",
+    "counts": "allocates-again-in-the-same-way",
+    "answers-once": "allocates-again-in-the-same-way",
+    "answers-few": "allocates-all-devices",
+    "forgets": "mounts-the-same-again",
+    "prefers-nothing": "answers-get-preferred-allocation",
+    "prefers-too-few": "prefers-as-many-as-asked",
+    "prefers-the-taken": "prefers-only-what-is-available",
+    "prefers-at-will": "prefers-what-it-must-include",
+    "no-pre-start": "answers-pre-start-container",
+    "ignores-sigterm": "ends-on-sigterm",
+    "leaves-its-socket": "removes-its-socket",
+    "never-sick": "reports-health-after-a-kubelet-restart reports-a-change-of-health",
+    "adds-a-device": "reports-health-after-a-kubelet-restart reports-a-change-of-health",
+    "loses-a-later-change": "reports-health-after-a-kubelet-restart",
+    "dies-of-a-later-change": "reports-health-after-a-kubelet-restart stays-up",
+    "returns-twice": "",
+    "short-stream": "keeps-its-stream-open",
+    "odd-bytes": "keeps-its-stream-open returns-after-the-directory-is-emptied",
+    "registers-again": "registers-once",
+    "chatters": "sends-few-lists",
+    "new-ids": "keeps-its-ids",
+    "never-returns": "returns-after-the-directory-is-emptied",
+    "watches-its-socket": "returns-after-kubelet-sock-is-recreated",
+    "watches-files": "returns-after-its-stream-is-cut",
+    "gives-up": "returns-to-a-kubelet-that-was-away",
+    "spins": "is-quiet-while-the-kubelet-is-away",
+    "floods": "is-patient-with-a-kubelet-that-refuses",
+    "floods-for-one-of-two": "is-patient-with-a-kubelet-that-refuses",
+    "ends-when-refused": "",
+    "slow-to-return": "",
+    "slow-to-start": "",
+    "finds-its-socket": "starts-where-it-was-killed",
+    "start-second": "",
+    "hides-while-sick": "",
+    "exits": "stays-up",
+    "shares": "",
+    "only-variables": "",
+    "two-resources": "",
+    "first-is-empty": "",
+}
+
+
+@cache
+def planted() -> tuple[Planted, ...]:
+    """Return all of them: the plugins, and then the drivers by group."""
+    return (*map(_plugin, PLUGIN_FAULTS), *(_driver(group, one) for group in GROUPS for one in classes_of(group)))
+
+
+def find(name: str) -> Planted:
+    """Return the one with this name. Raises KeyError if there is none."""
+    for one in planted():
+        if one.name == name:
+            return one
+    raise KeyError(name)
+
+
+def classes_of(group: str) -> Sequence[type]:
+    """Return the classes of drivers of a group, in the order of their names."""
+    from devicecore_tools.conformance.faults.good_driver import GoodDriver
+
+    module = import_module(f"{__name__}.drivers.{group}")
+    members = [member for _, member in inspect.getmembers(module, inspect.isclass)]
+    own = [member for member in members if member.__module__ == module.__name__ and issubclass(member, GoodDriver)]
+    return [member for member in own if member.fails or member.is_good]
+
+
+def _plugin(name: str) -> Planted:
+    checks = tuple(PLUGIN_FAULTS[name].split())
+    options = ["--registry"] if name.startswith("watched") else []
+    if any("health" in check for check in checks) and name != "odd-health":
+        options += ["--provoke-health", "touch {dir}/sick", "--undo-health", "rm -f {dir}/sick"]
+    return Planted(name, PLUGIN_KIND, checks, f"{name.replace('-', ' ')}", tuple(options), name)
+
+
+def _driver(group: str, one: type) -> Planted:
+    words = _WORD.sub("-", one.__name__).lower()
+    inherited = {base.__doc__ for base in one.__mro__[1:]}
+    sentence = "" if one.__doc__ in inherited else (one.__doc__ or "").split("\n\n", maxsplit=1)[0]
+    variables = getattr(one, "environment", {})
+    own: tuple[str, ...] = getattr(one, "options", ())
+    options = (*own, *(word for name, value in variables.items() for word in ("--env", f"{name}={value}")))
+    checks: tuple[str, ...] = getattr(one, "fails", ())
+    place = f"{group}:{one.__name__}"
+    return Planted(words, DRIVER_KIND, checks, sentence or words.replace("-", " "), options, place)

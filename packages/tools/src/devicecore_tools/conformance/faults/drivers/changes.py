@@ -1,0 +1,101 @@
+"""Drivers whose devices come and go, with one fault.
+
+Law: each fails the checks that it names, and no others.
+"""
+
+import threading
+
+import grpc
+
+from devicecore_tools.conformance.faults.good_driver import SLICES, ClaimError, GoodDriver, Json, Message, fails
+
+
+class HotPlugs(GoodDriver):
+    """A chip is gone while there is a file `unplugged` in the directory of plugins."""
+
+    is_good = True
+    options = ("--provoke-devices", "touch {plugins}/unplugged", "--undo-devices", "rm -f {plugins}/unplugged")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generation = 1
+        self.publishing = threading.RLock()
+
+    def is_unplugged(self) -> bool:
+        return (self.directory.parent / "unplugged").exists()
+
+    def devices(self) -> list[Json]:
+        return super().devices()[1 if self.is_unplugged() else 0 :]
+
+    def slices(self) -> list[Json]:
+        return [spec | {"pool": spec["pool"] | {"generation": self.generation}} for spec in super().slices()]
+
+    def serve(self) -> None:
+        super().serve()
+        threading.Thread(target=self.look, daemon=True).start()
+
+    def look(self) -> None:
+        before = self.is_unplugged()
+        while not self.over.wait(0.1):
+            if self.is_unplugged() != before:
+                before = not before
+                self.change()
+
+    def change(self) -> None:
+        """Publish other devices."""
+        items = self.call("GET", SLICES)[1]["items"]
+        self.reconcile([item for item in items if item["spec"]["driver"] == self.name])
+
+    def reconcile(self, items: list[Json]) -> None:
+        with self.publishing:
+            own = [item["spec"] for item in items if item["spec"]["pool"]["name"] == self.pool]
+            self.generation = max([self.generation, *(spec["pool"]["generation"] for spec in own)])
+            if own and sorted(map(str, own)) != sorted(map(str, self.slices())):
+                self.generation += 1
+            super().reconcile(items)
+
+
+@fails("publishes-a-change-of-devices")
+class PublishesNoChange(HotPlugs):
+    settings = {"republishing": 5.0}
+
+    def devices(self) -> list[Json]:
+        return GoodDriver.devices(self)
+
+
+@fails("publishes-a-change-of-devices", "keeps-a-changed-pool-whole")
+class ChangesOneSlice(HotPlugs):
+    """It raises the generation of one of two slices, so its pool is not complete."""
+
+    settings = {"republishing": 5.0}
+
+    def change(self) -> None:
+        self.generation += 1
+        first = self.slices()[0]
+        for item in self.call("GET", SLICES)[1]["items"]:
+            if item["spec"]["driver"] == self.name and item["metadata"]["name"].endswith("-0"):
+                self.call("PUT", f"{SLICES}/{item['metadata']['name']}", item | {"spec": first})
+
+    def reconcile(self, items: list[Json]) -> None:
+        if not self.is_unplugged():
+            super().reconcile(items)
+
+
+@fails("unprepares-a-claim-of-a-gone-device")
+class HoldsGoneDevices(HotPlugs):
+    def unprepare_claim(self, claim: Message) -> None:
+        names = {device["name"] for device in self.devices()}
+        if any(one["device"] not in names for one in self.claims.get(claim.uid, {}).get("results", ())):
+            raise ClaimError("the device has gone")
+        super().unprepare_claim(claim)
+
+
+@fails("refuses-a-device-that-has-gone")
+class PreparesGoneDevices(HotPlugs):
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        try:
+            return super().prepare_claim(claim, context)
+        except ClaimError:
+            if self.is_unplugged():
+                return []
+            raise

@@ -1,0 +1,63 @@
+"""`devicecore conformance faults` lists the planted faults, and runs each as a program of its own."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+from devicecore_tools.conformance import Check, Severity
+from devicecore_tools.conformance.device_plugin import CHECKS, Settings
+from devicecore_tools.conformance.device_plugin import run as run_plugin
+from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
+from devicecore_tools.conformance.dra import CORE, run
+from devicecore_tools.conformance.faults import DRIVER_KIND, PLUGIN_KIND, find, planted
+from tests.conformance.harness import QUICK
+from tests.kit.test_command import conformance
+
+RUN = [sys.executable, "-m", "devicecore_tools", "conformance", "faults", "--run"]
+
+
+def test_every_fault_has_a_name_of_its_own_and_names_checks() -> None:
+    known = {PLUGIN_KIND: {one.name for one in CHECKS}, DRIVER_KIND: {one.name for one in DRA_CHECKS}}
+    assert len({one.name for one in planted()}) == len(planted())
+    for one in planted():
+        assert known[one.kind].issuperset(one.checks), one
+
+
+def test_each_must_has_a_fault_that_fails_it_by_default() -> None:
+    found = {name for one in planted() for name in one.checks}
+    every: list[Check[Any]] = [*CHECKS, *DRA_CHECKS]
+    musts = {one.name for one in every if one.severity is Severity.MUST}
+    assert musts <= found
+    assert musts <= {one.name for one in CHECKS} | {one.name for one in CORE}
+
+
+def test_the_list_says_which_checks_find_a_fault_and_whether_by_default() -> None:
+    rows = {row["name"]: row for row in json.loads(conformance("--json", kind="faults").stdout)}
+    assert rows["takes-one-device"]["checks"] == ["prepares-a-claim-of-two-devices"]
+    assert rows["takes-one-device"]["by_default"]
+    assert not rows["anybody-may-write"]["by_default"]
+    assert rows["never-sick"]["options"][0] == "--provoke-health"
+    lines = conformance("--kind", "plugin", kind="faults").stdout.splitlines()
+    assert all(line.startswith(PLUGIN_KIND) for line in lines)
+
+
+def test_a_planted_driver_runs_as_the_command_of_a_kit() -> None:
+    check = find("takes-one-device").checks[0]
+    report = run([*RUN, "takes-one-device"], settings=QUICK, checks=[one for one in CORE if one.name == check])
+    assert [one.name for one in report.failures] == [check]
+
+
+def test_a_planted_plugin_runs_as_the_command_of_a_kit() -> None:
+    report = run_plugin([*RUN, "twice"], settings=Settings(), checks=[*CHECKS[:1], *CHECKS[8:9]])
+    assert [one.name for one in report.failures] == ["lists-unique-ids"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("none", "there is no such fault"), ("twice", "expected DEVICE_PLUGIN_PATH")]
+)
+def test_what_cannot_be_run_gets_a_sentence(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DEVICE_PLUGIN_PATH", raising=False)
+    ended = conformance("--run", name, kind="faults")
+    assert ended.returncode == 2
+    assert text in ended.stderr

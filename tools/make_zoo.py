@@ -1,0 +1,271 @@
+"""Write docs/cards.md: what the conformance checks find in plugins and drivers of others: `make zoo`.
+
+Programs in Go are built from the modules of `tools.make_peers`, packages of Python are installed into environments of
+their own, and each is run under `devicecore conformance`. A program that knows only the kubelet's own directories runs
+in a mount namespace, which needs root. No test compares the page, because it depends on programs of others.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from devicecore_tools.conformance.device_plugin import CHECKS
+from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
+
+from devicecore.domain.text import foreign_text
+from tools.make_peers import KUBERNETES, PeersError, cache_of, go, module_file, sources_of
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "cards.md"
+HOMES = ROOT / ".cards"
+BUDGET = "280"  # seconds for each subject
+AT_ONCE = 4  # subjects; most of a run is waiting
+VERSIONS = ("1.37.2", "1.36.3")  # of Kubernetes
+PYDRA = "kubernetes-pydra==0.1.0"
+
+# As root in a mount namespace of its own: the directories that some programs have built in, empty.
+PRIVATE = (
+    "mount -t tmpfs zoo /var/lib && mkdir -p /var/lib/kubelet/device-plugins && "
+    'mount -t tmpfs zoo /run && mkdir -p /run/cdi && exec "$@"'
+)
+
+
+class Subject(NamedTuple):
+    """A plugin or driver.
+
+    Attributes:
+        name: what it is, in a few words.
+        kind: `plugin` or `driver`.
+        version: its version.
+        command: what starts it, with the placeholders of `devicecore conformance`. `{program}` is its program.
+        package: of Go in Kubernetes' module, or of Python with its version.
+        options: of `devicecore conformance`.
+        is_private: whether it needs the kubelet's own directories.
+    """
+
+    name: str
+    kind: str
+    version: str
+    command: str
+    package: str = ""
+    options: str = ""
+    is_private: bool = False
+
+
+SIMULATED = f"{sys.executable} -m devicecore_tools"
+TEST_DRIVER = (
+    "{program} kubelet-plugin --kubeconfig {kubeconfig} --node-name {node} --cdi-dir {cdi} --datadir {plugins} "
+    "--plugin-registration-path {registry}"
+)
+ENVIRONMENT = (  # where pydra's drivers make their sockets and files
+    "env SOCKET_PATH={plugins}/driver/plugin.sock REGISTRATION_SOCKET_PATH={registry}/driver-reg.sock CDI_DIR={cdi} "
+    "{program} -m "
+)
+SAMPLE, DRIVER = f"{KUBERNETES}/test/images/sample-device-plugin", f"{KUBERNETES}/test/e2e/dra/test-driver"
+HERE = "of this repository"
+SUBJECTS = (
+    Subject(
+        *("devicecore plugin simulated", "plugin", HERE),
+        f"{SIMULATED} plugin simulated --resource example.com/gpu --count 4 --numa-nodes 0,1 --socket-dir {{dir}}",
+    ),
+    Subject(
+        *("devicecore dra-driver simulated", "driver", HERE),
+        f"{SIMULATED} dra-driver simulated --name gpu.example.com --registry {{registry}} --plugin-dir {{plugins}} "
+        "--cdi-dir {cdi}",
+    ),
+    *(
+        Subject(
+            *("Kubernetes' test driver", "driver", version, TEST_DRIVER, DRIVER),
+            options="--data-dir test-driver.cdi.k8s.io",
+        )
+        for version in VERSIONS
+    ),
+    *(
+        Subject(
+            *(f"Kubernetes' test driver, {what}", "driver", VERSIONS[0], f"{TEST_DRIVER} {option}", DRIVER),
+            options="--data-dir test-driver.cdi.k8s.io",
+        )
+        for what, option in (("eight devices", "--num-devices 8"), ("metadata", "--enable-device-metadata"))
+    ),
+    Subject("pydra, tpu", "driver", "0.1.0", f"{ENVIRONMENT} pydra.plugins.tpu.driver", PYDRA),
+    Subject("pydra, network", "driver", "0.1.0", f"{ENVIRONMENT} pydra.plugins.network.driver", PYDRA),
+    *(
+        Subject(
+            *(f"Kubernetes' sample device plugin{what}", "plugin", version, command, SAMPLE),
+            options="--socket-dir /var/lib/kubelet/device-plugins",
+            is_private=True,
+        )
+        for version in VERSIONS
+        for what, command in (("", "{program}"), (", CDI", "env CDI_ENABLED=1 {program}"))
+    ),
+)
+
+# What the source says of a failure, by the beginning of the subject's name and the check. Everything here was read.
+SOURCE: Mapping[tuple[str, str], str] = {
+    ("Kubernetes' sample", "returns-after-its-stream-is-cut"): "ListAndWatch of stub.go waits for updates and its own "
+    "stop, never for the end of the stream; it registers anew only when kubelet.sock is made",
+    ("Kubernetes' test", "unprepares-after-a-restart"): "nodeUnprepareResource looks the claim up in a map in memory, "
+    "which is empty after a start, and answers success without removing the CDI file",
+    ("Kubernetes' test", "unprepares-after-its-state-was-lost"): "the same map in memory",
+    ("Kubernetes' test", "unprepares-a-claim-that-was-deleted-meanwhile"): "the same map in memory",
+    ("Kubernetes' test", "refuses-an-unknown-device"): "nodePrepareResource compares the allocation with no list of "
+    "devices",
+    ("Kubernetes' test", "refuses-a-device-in-use"): "nodePrepareResource keeps devices by claim only, and does not "
+    "compare claims with each other",
+    ("Kubernetes' test", "writes-cdi-files-in-one-step"): "the default of FileOperations.Create is os.WriteFile on the "
+    "final name",
+    ("Kubernetes' test", "reports-the-health-of-each-device"): "buildHealthReport has only devices for which a test "
+    "has sent an update, and as a program there is no test; the health service is on by default",
+    ("pydra, network", "restores-cdi-devices-after-a-reboot"): "prepare_hardware falls back to devices[0], a dict, and "
+    "puts it into the name of the CDI device",
+    ("pydra, network", "refuses-a-replaced-claim"): "prepare_hardware reads the claim by name and does not compare the "
+    "UID",
+    ("pydra, network", "refuses-a-missing-claim"): "an error of the API server is logged, and then the first device is "
+    "prepared",
+    ("pydra, network", "refuses-a-claim-that-is-not-allocated"): "without an allocation, the first device is prepared",
+    ("pydra, network", "refuses-an-unknown-device"): "prepare_hardware compares the device with no list",
+    ("pydra, network", "answers-with-all-allocated-devices"): "the loop over the results breaks at the first one",
+    ("pydra, network", "makes-cdi-devices-for-each-device"): "the loop over the results breaks at the first one",
+    ("pydra", "refuses-a-device-in-use"): "prepare_hardware keeps no record of what is prepared",
+    ("pydra", "separates-good-claims-from-bad-ones"): "an error of the API server is logged, and a device is prepared",
+    ("pydra", "refuses-senseless-names"): "the UID is used as it is in the name of the CDI file",
+    ("pydra", "writes-cdi-files-in-one-step"): "json.dump into a file that was opened under its final name",
+    ("pydra", "publishes-again-after-a-wipe"): "serve publishes once at its start, and watches nothing",
+    ("pydra", "removes-obsolete-slices"): "publish_resource_slice knows one slice by its name, and lists none",
+    ("pydra", "is-owned-by-its-node"): "publish_resource_slice sets no ownerReferences",
+}
+
+INTRODUCTION = """\
+# Score cards
+
+For authors of plugins and drivers, and for readers who ask what the checks find. `make zoo` writes this page: it
+builds or installs the programs below, and runs `devicecore conformance` over each, drivers with `--full`. If a check
+with the severity `must` fails, Kubernetes cannot work with the program, or containers get devices of others;
+[conformance.md](conformance.md) explains the checks. Checks that need what a program does not offer are skipped. `not
+run` means that there is no result, and says nothing of the program. Several of them were made for tests, and need not
+do what a check asks for. The results are those of one version at one time, on a machine without such devices, and no
+verdict on a project.
+
+Each failure has two readings: what the check saw, and what the source of the program says about it.
+
+## Add one
+
+1. Add a `Subject` to `tools/make_zoo.py`: its package, and its command with the placeholders of
+   [test-your-plugin.md](test-your-plugin.md) or [test-your-dra-driver.md](test-your-dra-driver.md). A program in Go
+   has to be in a module that Go's module proxy serves.
+2. Run `make zoo`, and read the source for each failure: is the rule that the check cites right, and does it concern
+   this program? If not, the check is what has to change. Otherwise, add what the source says to `SOURCE`.
+3. Commit `docs/cards.md`. The HTML cards are in `.cards/`.
+"""
+
+
+def main() -> int:
+    """Write the page; return 1 if a subject could not be run."""
+    HOMES.mkdir(exist_ok=True)
+    programs = {subject: program_of(subject) for subject in SUBJECTS}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        reports = dict(zip(SUBJECTS, pool.map(lambda one: report_on(one, programs[one]), SUBJECTS), strict=True))
+    PAGE.write_text("\n".join([INTRODUCTION, *page(reports)]), encoding="utf-8")
+    print(f"wrote {PAGE}")
+    return int(not all(reports.values()))
+
+
+def program_of(subject: Subject) -> str | None:
+    """Build or install a subject, and return what replaces `{program}`. Return None, and say why, if that fails."""
+    if not subject.package:
+        return ""
+    print(f"== getting {subject.name} {subject.version}", flush=True)
+    if subject.package.startswith(KUBERNETES):
+        try:
+            return str(built(subject))
+        except PeersError as error:
+            print(f"make zoo: {subject.name} {subject.version}: {error}", file=sys.stderr)
+            return None
+    home = HOMES / subject.package.replace("==", "-")  # env takes a word with = for a variable
+    python = str(home / "bin" / "python")
+    if not (home / "bin" / "pip").exists():
+        venv.create(home, with_pip=True)
+    install = [python, "-m", "pip", "-qq", "--disable-pip-version-check", "install", subject.package]
+    return None if subprocess.run(install, check=False).returncode else python
+
+
+def built(subject: Subject) -> Path:
+    """Build a program of Kubernetes' tests. Raises PeersError."""
+    modules = module_file(subject.version, sources_of(subject.version))
+    own = cache_of(subject.version) / "zoo.mod"  # the go command adds to it what only these programs need
+    shutil.copyfile(modules, own)
+    shutil.copyfile(modules.with_suffix(".sum"), own.with_suffix(".sum"))
+    target = cache_of(subject.version) / "bin" / subject.package.rpartition("/")[2]
+    go("build", f"-modfile={own}", "-mod=mod", "-ldflags=-s -w", "-o", str(target), subject.package)
+    return target
+
+
+def report_on(subject: Subject, program: str | None) -> dict[str, Any] | None:
+    """Run the checks over a subject, and return the report; None if it cannot be run."""
+    if program is None:
+        return None
+    private = []
+    if subject.is_private:
+        if os.geteuid() or not shutil.which("unshare"):
+            print(f"make zoo: {subject.name} needs root and unshare(1) for directories of its own", file=sys.stderr)
+            return None
+        private = ["unshare", "--mount", "sh", "-c", PRIVATE, "sh"]
+    print(f"== checking {subject.name} {subject.version}", flush=True)
+    card = HOMES / f"{re.sub('[^a-z0-9.]+', '-', f'{subject.name} {subject.version}'.lower())}.html"
+    check = [sys.executable, "-m", "devicecore_tools", "conformance", subject.kind, "--json", "--budget", BUDGET]
+    check += [*(["--full"] if subject.kind == "driver" else []), *shlex.split(subject.options)]
+    command = shlex.split(subject.command.replace("{program}", program))
+    check += ["--card", str(card), "--release", subject.version, "--", *command]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    ran = subprocess.run([*private, *check], check=False, stdout=subprocess.PIPE, cwd=HOMES, env=environment)
+    report: dict[str, Any] = json.loads(ran.stdout)
+    return report
+
+
+def page(reports: Mapping[Subject, dict[str, Any] | None]) -> Iterator[str]:
+    """Yield the lines of the results."""
+    yield "## The cards\n\n| subject | version | passed | failed | `must` failed | not decided | skipped |"
+    yield "|---|---|---|---|---|---|---|"
+    for subject, report in reports.items():
+        checks = report["checks"] if report else ()
+        failed = of(checks, "failed")
+        counts = [len(of(checks, "passed")), len(failed), sum(one["severity"] == "must" for one in failed)]
+        texts = (
+            [*counts, len(of(checks, "undecided")), len(of(checks, "skipped"))] if report else ["not run", *[""] * 4]
+        )
+        yield f"| {subject.name} | {subject.version} | {' | '.join(map(str, texts))} |"
+    for subject, report in reports.items():
+        failed = of(report["checks"], "failed") if report else []
+        if failed:
+            yield f"\n### {subject.name} {subject.version}\n"
+            yield "| check | severity | what the check saw | what the source says |\n|---|---|---|---|"
+            for one in failed:
+                known = CHECKS if subject.kind == "plugin" else DRA_CHECKS
+                (check,) = (each for each in known if each.name == one["name"])
+                actual = re.sub(r"/\w+/dc-\w+/", "", foreign_text(one["actual"], 300)).replace("|", "\\|")
+                yield f"| `{check.name}` | {one['severity']} | {actual} | {source_of(subject, check.name)} |"
+    yield ""
+
+
+def source_of(subject: Subject, check: str) -> str:
+    """Return what the source of a subject says about a failed check."""
+    found = (text for (name, failed), text in SOURCE.items() if failed == check and subject.name.startswith(name))
+    return next(found, "not read")
+
+
+def of(checks: Sequence[dict[str, Any]], verdict: str) -> list[dict[str, Any]]:
+    """Return the checks that ended so."""
+    return [one for one in checks if one["verdict"] == verdict]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
