@@ -30,7 +30,6 @@ from typing import Any
 import coverage
 import pytest
 from attrs import asdict, define, frozen
-from hypothesis import Phase, settings
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "devicecore"
@@ -300,6 +299,8 @@ def _prepare(session: pytest.Session) -> _Failures:
     capture.start_global_capturing()
     failures = _Failures()
     plugins.register(failures)
+    from hypothesis import Phase, settings  # noqa: PLC0415 - pytest wants to import it first
+
     phases = (Phase.explicit, Phase.generate)  # whatever fails need not be made small
     settings.register_profile("mutants", settings.get_profile(settings.get_current_profile_name()), phases=phases)
     settings.load_profile("mutants")
@@ -318,10 +319,11 @@ def _run_tests(session: pytest.Session, mutant: Mutant, tests: Sequence[int], re
     except (ValueError, SyntaxError) as error:
         results.send(f"impossible: {error}")
         os._exit(0)
-    for test, following in zip(tests, [*tests[1:], None], strict=True):
+    # After the last test follows another one that is not run, because what all tests share ends with the fork.
+    for test, following in zip(tests, [*tests[1:], 0], strict=True):
         results.send(test)
-        item, after = session.items[test], None if following is None else session.items[following]
-        item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+        item = session.items[test]
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=session.items[following])
         if failures.failed:
             results.send(f"killed by {failures.failed}")
             os._exit(0)

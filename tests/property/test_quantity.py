@@ -101,3 +101,10 @@ def test_a_quantity_of_more_than_18_digits_is_no_integer_of_64_bits_in_go() -> N
     assert Quantity.parse("0.12345678901234567e17").is_int64
     assert not Quantity.parse("0.123456789012345678e18").is_int64
     assert not Quantity.parse("1234567890123456789").is_int64
+
+
+def test_a_quantity_is_written_again_as_it_was_read() -> None:
+    for text in ("1536Mi", "3Ki", "1025", "1500", "3k", "1500m", "0", "7n"):
+        quantity = Quantity.parse(text)
+        assert quantity.binary == text.endswith("i")
+        assert str(quantity) == text

@@ -930,3 +930,11 @@ def test_a_call_that_is_over_has_given_its_turns_back(node: Node, pool: ThreadPo
     node.transport.register(Driver())
     has_ended(manager.reconcile)
     assert not manager.claims.claims
+
+
+def test_devices_are_forgotten_only_if_they_do_not_fit_into_the_room() -> None:
+    devices = {str(number): health.DeviceHealth("pool", f"d{number}", DraHealth.HEALTHY, 0, 0) for number in range(3)}
+    size = health._size(devices.values())  # noqa: SLF001 - a file of that size would take the test seconds
+    assert health._fitting(devices, size) == (devices, size)  # noqa: SLF001 - as above
+    fitting, less = health._fitting(devices, size - 1)  # noqa: SLF001 - as above
+    assert ([*fitting], less) == (["0", "1"], size * 2 // 3)
