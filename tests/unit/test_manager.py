@@ -478,3 +478,13 @@ def test_the_library_logs_nothing_unless_the_program_asks_for_it() -> None:
     script = "import devicecore, logging; logging.getLogger('devicecore.manager').error('not to be seen')"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stderr == ""
+
+
+def test_pods_that_the_source_no_longer_lists_are_removed_from_the_file() -> None:
+    pods = MemoryPods(active={PodUid("u")})
+    with MemoryManager(SimulatedPlugin(GPU, simulated_devices("gpu", 1)), pods=pods) as manager:
+        manager.admit(Pod(PodUid("u"), containers=(Container("main", {GPU: 1}),)))
+        assert [entry.pod_uid for entry in decode(manager.store.blob or b"").data.entries] == ["u"]
+        pods.active.clear()
+        manager.update_allocated_devices()
+        assert not decode(manager.store.blob or b"").data.entries
