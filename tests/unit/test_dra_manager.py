@@ -14,6 +14,7 @@ from attrs import define, evolve, field
 from devicecore.adapters.memory import MemoryPods, MemoryStore
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverInstance, MemoryDriverTransport, MemorySlices
 from devicecore.domain.dra import errors, health, releasing
+from devicecore.domain.dra.answer_size import size_in_file
 from devicecore.domain.dra.answers import PREPARE, UNPREPARE, PrepareResult, UnprepareResult
 from devicecore.domain.dra.claims import ClaimCache, ClaimPhase
 from devicecore.domain.dra.drivers import DriverRegistered, InstanceId
@@ -938,3 +939,10 @@ def test_devices_are_forgotten_only_if_they_do_not_fit_into_the_room() -> None:
     assert health._fitting(devices, size) == (devices, size)  # noqa: SLF001 - as above
     fitting, less = health._fitting(devices, size - 1)  # noqa: SLF001 - as above
     assert ([*fitting], less) == (["0", "1"], size * 2 // 3)
+
+
+def test_a_backslash_of_a_name_is_escaped_twice_in_the_file() -> None:
+    def size(name: str) -> int:
+        return size_in_file((PreparedDevice("pool", name, None, ("r",), (f"{GPU}/dev={name}",)),))
+
+    assert size("\\" * 400) - size("a" * 400) == 2 * 400 * 3  # the name is there twice
