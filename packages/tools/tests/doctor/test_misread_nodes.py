@@ -143,7 +143,7 @@ def test_the_pods_of_another_node_are_not_those_of_this_kubelet() -> None:
     assert not why_other_pods("b", theirs, PodResourcesSeen("v1"))  # it has just started
 
 
-def test_a_node_file_of_another_machine_is_not_read(tmp_path: Path) -> None:
+def test_a_node_file_of_another_machine_is_not_read(tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "device-plugins").mkdir()
     info = {"machineID": "other", "bootID": "other"}
     node = {"kind": "Node", "metadata": {"name": "b"}, "status": {"nodeInfo": info, "conditions": []}}
@@ -151,6 +151,8 @@ def test_a_node_file_of_another_machine_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "node.json").write_text(json.dumps(node))
     look = NodeSources(root=str(tmp_path), node=str(tmp_path / "node.json")).look()
     assert (look.node.value, "is another machine than this one" in look.node.problem) == (None, True)
+    main(["doctor", "--root", str(tmp_path), "--node", str(tmp_path / "node.json")])
+    assert "Node b is another machine than this one" in capsys.readouterr().out.partition("\n")[0]
 
 
 def test_each_process_on_a_living_node_is_asked_who_it_is(tmp_path: Path, capsys: Capsys) -> None:

@@ -4,6 +4,7 @@ Laws: the verdict and one line for each finding come before everything else. On 
 terminal; elsewhere no line is broken.
 """
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +24,7 @@ _MAX_PROSE = 120  # columns of prose on a wide terminal
 _FEW = 3  # devices without a holder that have rows of their own
 _HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "STATE", "SOURCE")
 _SPARE = (6, 2)  # columns that a narrow terminal does without: SOURCE, NUMA
+_OF_ANOTHER = re.compile(r"Node \S* ?is another (machine|one) than")  # what `sources.machine` says of two nodes
 _SKIPPED = "it is skipped, because"  # of a source whose library is not installed, as in devicecore.pyz
 _LEAST = 4  # columns of a cell that is cut
 _KINDS = {FREE: "free", NOBODY: "not held and not usable", UNKNOWN: "with unknown holder"}
@@ -59,11 +61,12 @@ def verdict(report: NodeReport) -> str:
         said = "nothing was read"
     else:
         said = "nothing wrong" if is_seen(report) else "nothing wrong in what was seen, which is not all"
+    mixed = next((f"; {one.problem}" for one in report.sources if _OF_ANOTHER.match(one.problem)), "")
     skipped = next(
         (one for one in report.sources if one.source is Source.POD_RESOURCES and _SKIPPED in one.problem), None
     )
     unasked = "; the kubelet was not asked, because grpcio is not installed, so no device is known to be free"
-    return f"{name}: {said}{_counts(report.devices)}{unasked if skipped else ''}"
+    return f"{name}: {said}{_counts(report.devices)}{unasked if skipped else ''}{mixed}"
 
 
 def is_seen(report: NodeReport) -> bool:

@@ -192,6 +192,7 @@ def _finding(finding: NodeFinding, rows: dict[tuple[str, str], Cell]) -> Iterato
         yield f'<dt>measured</dt><dd class="measured">{_long(finding.measured)}</dd>\n'
     yield (
         f'<dt>next</dt><dd class="next">{_long(finding.next)}</dd>\n'
+        f'<dt>do</dt><dd class="do">{_long(finding.do)}</dd>\n'
         f'<dt>confirm</dt><dd class="confirm">{_long(finding.confirm)}</dd>\n'
         f'<dt>see</dt><dd class="issue"><a href="{escape(finding.issue)}" rel="noreferrer">{escape(finding.issue)}'
         "</a></dd>\n"

@@ -29,7 +29,7 @@ def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]
         yield Found(sentence, (Evidence(source, f"connection refused: {', '.join(dead)}"),))
     elif kubelet is KubeletNow.SILENT and look.is_unheard:
         sentence = f"The kubelet of this node does not report to the API server.{pods_run}"
-        yield Found(sentence, (Evidence(Source.NODE, "condition Ready: Unknown"),))
+        yield Found(sentence, (Evidence(Source.NODE, "condition Ready: Unknown"),), next=_UNHEARD)
     elif kubelet is KubeletNow.SILENT:
         problem = foreign_text(look.pod_resources.problem, 300)
         sentence = f"The kubelet listens at its sockets and does not answer.{pods_run}"
@@ -54,6 +54,10 @@ def node_not_ready(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
     yield Found(sentence, tuple(evidence), next=next_)
 
 
+_UNHEARD = (
+    "The API server has heard nothing for 40 s or more: the kubelet has stopped, or it is cut off. Containers may run "
+    "on. After 5 minutes the pods of the Node are marked for deletion."
+)
 _CUT_OFF = (
     "Pods of the node run on with their devices. No new pod reaches the kubelet and no status leaves it. After 5 "
     "minutes the pods of the Node are marked for deletion, and those of controllers are made again on other nodes."
