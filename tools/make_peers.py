@@ -35,6 +35,14 @@ ENVIRONMENT = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": os.
 class PeersError(Exception):
     """What cannot be built, in a sentence."""
 
+    status = 1
+
+
+class UnavailableError(PeersError):
+    """What is missing on this machine: Go, or a module that cannot be downloaded."""
+
+    status = 3
+
 
 def default_version() -> str:
     """The version of Kubernetes in `peers/go.mod`."""
@@ -62,7 +70,9 @@ def program(name: str, version: str | None = None) -> Path:
 def go(*arguments: str) -> str:
     """Run the go command in `peers/` and return what it prints; PeersError has the first lines of its errors."""
     if not shutil.which("go"):
-        raise PeersError("Go is not installed: install Go 1.26 or newer from https://go.dev/dl/, and put it on PATH")
+        raise UnavailableError(
+            "Go is not installed: install Go 1.26 or newer from https://go.dev/dl/, and put it on PATH"
+        )
     run = subprocess.run(
         ["go", *arguments],
         cwd=PEERS,
@@ -72,8 +82,10 @@ def go(*arguments: str) -> str:
         check=False,
     )
     if run.returncode:
-        lines = [line for line in (run.stderr or run.stdout).splitlines() if not line.startswith("go: downloading")]
-        raise PeersError("\n".join([f"go {arguments[0]} failed:", *lines[:20]]))
+        lines = [line for line in (run.stderr + run.stdout).splitlines() if not line.startswith("go: downloading")]
+        # What Go says of a package begins with its name: then the source is wrong, and not what is around it.
+        kind = PeersError if any(line.startswith(("# ", "FAIL", "---")) for line in lines) else UnavailableError
+        raise kind("\n".join([f"go {arguments[0]} failed:", *lines[:20]]))
     return run.stdout
 
 
@@ -85,7 +97,9 @@ def write(path: Path, text: str) -> None:
 
 def sources_of(version: str) -> Path:
     """The directory with the sources of Kubernetes, which are downloaded if they are not in Go's module cache."""
-    return Path(json.loads(go("mod", "download", "-json", f"{KUBERNETES}@v{version}"))["Dir"])
+    module = f"{KUBERNETES}@v{version}"
+    go("mod", "download", module)  # which has an error that can be read
+    return Path(json.loads(go("mod", "download", "-json", module))["Dir"])
 
 
 def derived(version: str, sources: Path) -> str:
@@ -222,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"== the programs are in {cache_of(options.kubernetes) / 'bin'}")
     except PeersError as error:
         print(f"make peers: {error}", file=sys.stderr)
-        return 1
+        return error.status
     return 0
 
 

@@ -35,6 +35,7 @@ var kinds = map[string]answerer{
 	"claims":            playClaims,
 	"devices":           playDevices,
 	"name":              judgeName,
+	"patch":             applyPatch,
 	"quantity":          readQuantity,
 	"topology":          mergeHints,
 }

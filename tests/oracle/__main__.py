@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     path = program("oracle", options.kubernetes)
     numbers = range(options.cases) if options.case is None else range(options.case, options.case + 1)
     print(f"== Kubernetes {options.kubernetes}, seed {options.seed}")
-    is_wrong = False
+    is_wrong, rows = False, list[str]()
     for kind in options.kinds:
         start = time.time()
         until = start + options.seconds / len(options.kinds) if options.seconds else float("inf")
@@ -74,7 +74,11 @@ def run(options: argparse.Namespace) -> int:
         for one in sorted(unknown, key=lambda result: result.number)[:5]:
             print(f"  case {one.number}: make oracle KIND={kind} SEED={options.seed} CASE={one.number}")
             print(*(f"    {line}" for line in one.lines), sep="\n")
+        rows.append(f"| {options.kubernetes} | {kind} | {total:,} | {agreed:,} | {known.removeprefix(', ') or '-'} |")
         is_wrong |= bool(unknown) or not total
+    if options.table:
+        print("\n| Kubernetes | kind | cases | agree | other answers, by cause |\n|---|---|---|---|---|")
+        print(*rows, sep="\n")
     return 1 if is_wrong else 0
 
 
@@ -87,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", default="", help="of an earlier run, which printed it; by default a new one")
     parser.add_argument("--case", type=int, help="only the case of this number")
     parser.add_argument("--seconds", type=float, default=0, help="stop after so long, whatever was compared")
+    parser.add_argument("--table", action="store_true", help="print the rows of docs/support.md at the end")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args(arguments)
     options.kinds = options.kinds or list(KINDS)
@@ -95,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         build(options.kubernetes, ["oracle"])
     except PeersError as error:
         print(f"make oracle: {error}", file=sys.stderr)
-        return 1
+        return error.status
     return run(options)
 
 

@@ -170,7 +170,7 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
     """
     answers = oracle.ask("devices", history)
     if "panic" in answers:
-        return Verdict("D21" if "generateDeviceTopologyHints" in answers["stack"] else None, [answers["panic"]])
+        return Verdict("D21" if "cm/devicemanager.(*ManagerImpl)" in answers["stack"] else None, [answers["panic"]])
     lines = list(differences(_ours(history), _theirs(history, answers)))
     if not lines:
         return AGREED
@@ -202,17 +202,20 @@ def agree(history: Json, answers: Json) -> bool:
 
 
 def _forgetting(history: Json, answers: Json) -> Json:
-    """The history in which a pod is removed if its second admission fails, and asks by a new name after a failure."""
-    steps, failed = [], set[str]()
+    """The history in which a pod is removed if its second admission fails, and has a new UID after each failure."""
+    steps, names = [], dict[str, str]()
     for step, answer in zip(history["steps"], answers, strict=True):
-        match step:
-            case {"op": "allocate" | "allocate_again", "pod": pod} if not answer["ok"]:
-                failed.add(pod["uid"])
-                steps.append({**step, "op": "allocate"})
-            case {"op": "hints", "pod": pod} if pod["uid"] in failed:
-                steps.append({**step, "pod": {**pod, "uid": f"{pod['uid']}-again"}})
-            case _:
-                steps.append(step)
+        changed = dict(step)
+        for key in ("uid", "pod_uid"):
+            if key in step:
+                changed[key] = names.get(step[key], step[key])
+        if "pod" in step:
+            uid = step["pod"]["uid"]
+            changed["pod"] = {**step["pod"], "uid": names.get(uid, uid)}
+            if step["op"] != "hints" and not answer["ok"]:
+                changed["op"] = "allocate"
+                names[uid] = f"{names.get(uid, uid)}-again"
+        steps.append(changed)
     return {**history, "steps": steps}
 
 

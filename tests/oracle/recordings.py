@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         build(options.kubernetes, ["oracle"])
     except PeersError as error:
         print(f"make recordings: {error}", file=sys.stderr)
-        return 1
+        return error.status
     with Oracle(program("oracle", options.kubernetes)) as oracle:
         for name, (record, count) in RECORDINGS.items():
             path = options.into / name
