@@ -319,6 +319,17 @@ def test_the_files_that_the_guides_name_exist() -> None:
     report((guide, file) for guide, file in named if not any((top / file).exists() for top in tops))
 
 
+def test_the_targets_that_the_guides_name_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = [
+        (page.name, target)
+        for page in (*GUIDES, *PAGES)
+        for target in re.findall(r"(?:`|^\$ )make ([a-z]+)\b", page.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert len(named) > 50
+    report((page, target) for page, target in named if target not in targets)
+
+
 def test_the_tests_that_the_guides_name_exist() -> None:
     named = [
         (guide, file, name)
