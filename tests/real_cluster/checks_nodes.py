@@ -32,6 +32,7 @@ NOT_SENT = {event for text in _NOT_SENT for event in re.findall(r"`(\w+)`", text
 OURS, REAL = "ours", "real"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_DEVICE = re.compile(r'"gpu-\d"')  # a kubelet takes any of those that are free
 _TOKEN = re.compile(r"kube-api-access-\w{5}")
 
 
@@ -189,7 +190,7 @@ def _is_settled(plane: ControlPlane) -> bool:
 def _plain(document: Json, *names: str) -> Json:
     """Return the document without what differs between any two nodes: times, UIDs, versions, names of the nodes."""
     text = json.dumps(document)
-    for pattern, word in ((_TIME, "TIME"), (_UID, "UID"), (_TOKEN, "kube-api-access")):
+    for pattern, word in ((_TIME, "TIME"), (_UID, "UID"), (_TOKEN, "kube-api-access"), (_DEVICE, '"gpu"')):
         text = pattern.sub(word, text)
     for name in names:
         text = re.sub(rf"\b{re.escape(name)}\b", "NAME", text)
@@ -235,10 +236,11 @@ def _owners(kind: str, name: str, ours: dict[str, list[str]], real: dict[str, li
 
 
 def _whole(owners: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return what a manager owns with and without the status, because which conditions have changed is by chance."""
+    """Return what a manager owns, with and without the status, but no conditions: who changed them last owns them."""
     found: dict[str, set[str]] = {}
     for manager, paths in owners.items():
-        found.setdefault(manager.removesuffix(" status"), set()).update(paths)
+        kept = [path for path in paths if not path.startswith("status.conditions[")]
+        found.setdefault(manager.removesuffix(" status"), set()).update(kept)
     return {manager: sorted(paths) for manager, paths in found.items()}
 
 
