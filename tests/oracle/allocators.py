@@ -2,7 +2,8 @@
 
 from random import Random
 
-from devicecore_tools.testing.allocation_cases import random_case
+from devicecore_tools.testing.allocation_cases import EXPRESSIONS, random_case
+from devicecore_tools.testing.allocation_judge import Judge
 
 from devicecore.domain.allocation import NoAllocation, Release
 from tests.allocation.causes import causes
@@ -42,7 +43,8 @@ def _without(value: Json) -> Json:
 def judge(case: Json, oracle: Oracle) -> Verdict:
     """Compare the devices of each claim, or why there are none. Faults of Kubernetes are named as in docs/claims.md.
 
-    The stable allocator walks Go's maps, so it has several answers to some questions (D18).
+    The stable allocator walks Go's maps, so it has several answers to some questions (D18): one of them is ours, or the
+    judge finds nothing wrong with what it says.
     """
     try:
         theirs = oracle.ask("allocate", case)
@@ -66,7 +68,13 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
         if found := causes(situation, devices_of(theirs["results"])):
             names = "+".join(sorted(fault.value for fault in found[0]))
             return Verdict(names or _unfaulty(ours, theirs), lines)
-    return Verdict(None, lines)
+    is_other = case["allocator"] == "stable" and theirs["results"] and not _problem_with(case, theirs["results"])
+    return Verdict("D18" if is_other else None, lines)
+
+
+def _problem_with(case: Json, results: Json) -> str:
+    """What the judge of allocations finds wrong with these, empty if nothing."""
+    return Judge(case, lambda expression, driver, device: EXPRESSIONS[expression](driver, device)).problem_with(results)
 
 
 def _unfaulty(ours: Json, theirs: Json) -> str | None:

@@ -9,9 +9,10 @@ from devicecore_tools.testing.allocation_cases import random_case
 
 from devicecore.adapters.cel import CelSelectors
 from devicecore.domain import allocation
+from tests.allocation.causes import causes
 from tests.oracle import expressions
 from tests.oracle.asking import AGREED, Json, Oracle, Verdict, differences
-from tests.recorded_allocations import held_of, results_of
+from tests.recorded_allocations import devices_of, held_of, results_of, situation_of
 
 GATES = ("AdminAccess", "PrioritizedList", "PartitionableDevices", "DeviceTaints", "DeviceBindingAndStatus")
 FEATURES = {**dict.fromkeys(GATES, True), "ConsumableCapacity": True}
@@ -38,10 +39,17 @@ def judge(asked: Json, oracle: Oracle) -> Verdict:
         answer = _answer(question, release)
         lines = list(differences(json.loads(json.dumps(results_of(answer))), given))
         if lines:
-            cause = ", ".join(answer.faults) or None
+            cause = ", ".join(answer.faults) or _fault_of(question, release, given)
             return Verdict(cause, [f"question {number}{line}" for line in lines])
         _hold(allocated, given or (), number)
     return AGREED
+
+
+def _fault_of(question: Json, release: allocation.Release, given: Json) -> str | None:
+    """The fewest faults with which a search finds what Kubernetes has given, None if there are none."""
+    features = {**FEATURES, "ListTypeAttributes": False}
+    found = causes(situation_of({**question, "features": features}, release), devices_of(given))
+    return ", ".join(sorted(fault.value for fault in found[0])) or None if found else None
 
 
 def _answer(question: Json, release: allocation.Release) -> allocation.DeviceAllocation | allocation.NoAllocation:
