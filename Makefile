@@ -24,7 +24,7 @@ beside = $(MAKE) --no-print-directory $(2) >$(VENV)/checks.txt 2>&1 & checks=$$!
   trap "kill $$checks" INT TERM; $(1); tests=$$?; \
   wait $$checks; checks=$$?; cat $(VENV)/checks.txt; [ $$tests = 0 ] && [ $$checks = 0 ]
 
-test: $(VENV)/.dev ## run every check
+test: $(VENV)/.dev ## run every check that needs Python alone
 	@$(call beside,$(MAKE) --no-print-directory unit,lint types imports)
 	@echo "== all checks passed"
 

@@ -2,7 +2,7 @@
 
 `decode` turns a file into `CheckpointData`, and `encode` turns it back. `restore` makes a `NodeState` of the data, and
 `checkpoint_of` makes the data of a `NodeState`. A `CheckpointWriter` makes the file after each change of the state, at
-the cost of what is new. `judge` says whether a file is sound. Nothing else in the domain knows that there is a file.
+the cost of what is new. `judge` says whether a file is sound. Of the rest of the domain, only `dra` uses it.
 """
 
 from devicecore.domain.checkpoint.decoding import Decoded, decode
