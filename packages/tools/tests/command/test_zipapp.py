@@ -108,7 +108,7 @@ def test_fits_tries_a_pod(pyz: Path, file: Path, tmp_path: Path, form: str) -> N
     pod.write_text(json.dumps(POD) if form == "json" else "\n".join(lines))
     ran = run(pyz, "fits", str(pod), "--node", str(file))
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert f"{GPU}: gpu-1" in ran.stdout
+    assert ": fits\n" in ran.stdout
 
 
 def test_doctor_says_of_each_recorded_node_what_the_installed_one_says(

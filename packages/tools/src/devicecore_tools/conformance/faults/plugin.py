@@ -1,4 +1,4 @@
-"""A correct device plugin, except for the one fault in its second argument: `faulty_plugin.py DIR [FAULT]`.
+"""A correct device plugin, except for the one fault in its second argument: `plugin.py DIR [FAULT]`.
 
 It is written with protobuf messages and gRPC, as other people's plugins are, and uses nothing of `serve_plugin`. Some
 values of FAULT are no faults but habits of correct plugins: start-second, hides-while-sick, slow-to-return,
@@ -23,7 +23,7 @@ import grpc
 from devicecore.wire import deviceplugin as api
 from devicecore.wire import pluginregistration
 
-DIRECTORY = Path(sys.argv[1])
+DIRECTORY = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 FAULT = sys.argv[2] if len(sys.argv) > 2 else ""
 RESOURCE = "chip" if FAULT == "bad-name" else "example.com/chip"
 OTHER_RESOURCE = "example.com/board"

@@ -8,9 +8,9 @@ from importlib import import_module
 
 from devicecore_tools.conformance.faults.good_driver import GoodDriver
 
-if len(sys.argv) > 1:
-    group, _, name = sys.argv[1].partition(":")
-    driver: type[GoodDriver] = getattr(import_module(f"devicecore_tools.conformance.faults.drivers.{group}"), name)
-else:
-    driver = GoodDriver
-driver().run()
+if __name__ == "__main__":
+    driver: type[GoodDriver] = GoodDriver
+    if len(sys.argv) > 1:
+        group, _, name = sys.argv[1].partition(":")
+        driver = getattr(import_module(f"devicecore_tools.conformance.faults.drivers.{group}"), name)
+    driver().run()
