@@ -63,9 +63,10 @@ if root := short_root():
 
 ROOT = Path(__file__).parent
 TESTS = ROOT / "tests"
-LAWS = ("dra_slices", "foreign_text", "fuzz_documents", "quantity", "topology")
+LAWS = ("dra_files", "dra_slices", "foreign_text", "fuzz_documents", "quantity", "topology")
 MEASURED = {
     *(TESTS / "unit").rglob("test_*.py"),
+    *(TESTS / "allocation" / f"test_{name}.py" for name in ("alignment", "findings", "slices_of_other_nodes")),
     ROOT / "packages" / "tools" / "tests" / "command" / "test_checkpoint_repair.py",
     TESTS / "adapters" / "test_manifests.py",
     ROOT / "packages" / "tools" / "tests" / "judge" / "test_allocation_judge.py",
@@ -73,7 +74,7 @@ MEASURED = {
     *(TESTS / "property" / f"test_{law}.py" for law in LAWS),
 } - {
     TESTS / "unit" / f"test_{name}.py"
-    for name in ("bit_flips", "checkpoint_vectors", "dra_growth", "growth", "histories", "json_size")
+    for name in ("bit_flips", "checkpoint_vectors", "dra_growth", "growth", "histories")
 }
 """The files of tests of which `make test` measures the coverage: enough for the packages that must be covered, and
 not those whose many cases run the same lines. Measuring more than doubles the time of a test. `make coverage` measures

@@ -11,7 +11,8 @@ import devicecore_tools
 import pytest
 from devicecore_fleet.cluster import assembly
 from devicecore_fleet.command.fleet import fleet
-from devicecore_tools.command.commands import COMMANDS, FLEET, GROUP
+from devicecore_tools.command.commands import COMMANDS, FLEET
+from devicecore_tools.command.distributions import GROUP
 from devicecore_tools.command.kubelet.command import IN_CLUSTER
 
 INSTALL = "in a clone, pip install . ./packages/tools ./packages/fleet; elsewhere, pip install devicecore-fleet"
@@ -71,3 +72,32 @@ def test_every_other_command_works_without_the_fleet(tmp_path: Path) -> None:
     assert ran.stdout.splitlines()[-1] == str([0] * len(COMMANDS)), ran.stderr
     ran = without("kubelet", "--root", str(tmp_path), "--once", "--wait", "0", "--json")
     assert (ran.returncode, ran.stderr.count("Traceback")) == (0, 0), ran.stderr
+
+
+ODD = """
+[devicecore.commands]
+raises = odd:nothing_is_called_so
+number = odd:NUMBER
+fleet = odd:NUMBER
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("raises", 2, "devicecore: raises of odd cannot be imported: AttributeError: "),
+        ("number", 2, "devicecore: number of another distribution: expected a click.Command, got int"),
+        ("fleet", 0, ""),
+    ],
+)
+def test_a_distribution_with_odd_entry_points_is_named_in_a_sentence(
+    tmp_path: Path, name: str, status: int, said: str
+) -> None:
+    installed = tmp_path / "odd-1.0.dist-info"
+    installed.mkdir()
+    (tmp_path / "odd.py").write_text("NUMBER = 42")
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(ODD)
+    script = "import sys; sys.path.insert(0, sys.argv.pop(1)); from devicecore_tools.command.main import main; "
+    ran = python(f"{script}sys.exit(main(sys.argv[1:]))", str(tmp_path), name, "--help")
+    assert (ran.returncode, ran.stderr[: len(said)], ran.stderr.count("Traceback")) == (status, said, 0)

@@ -332,3 +332,13 @@ def test_devices_that_kubernetes_does_not_find_are_named(place: Path, capsys: Ca
     assert "(k/k#140436:reject, see docs/claims.md) request r gpu.example.com/node-1/gpu-1" in printed
     assert run(place, "why", "claim.json", "--slices", "parts.json", "--json") == 4
     assert json.loads(capsys.readouterr().out)["nodes"][0]["faultsOfKubernetes"] == {"1.36.2": ["k/k#140436:reject"]}
+
+
+@pytest.mark.parametrize("name", ["{}", "[]", "7"])
+def test_a_claim_whose_name_is_no_text_is_refused_with_its_place(tmp_path: Path, capsys: Capsys, name: str) -> None:
+    (tmp_path / "claims.yaml").write_text(f"kind: List\nitems: [{{kind: ResourceClaim, metadata: {{name: {name}}}}}]")
+    (tmp_path / "slices.json").write_text(json.dumps({"items": []}))
+    status = main(["why", str(tmp_path / "claims.yaml"), "--slices", str(tmp_path / "slices.json")])
+    said = capsys.readouterr()
+    assert (status, said.out) == (2, "")
+    assert "items[0].metadata.name: expected a text, got " in said.err

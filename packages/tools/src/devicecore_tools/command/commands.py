@@ -8,7 +8,7 @@ from importlib import import_module
 
 import click
 
-from devicecore_tools.command.distributions import entry_point, fleet_entry_point, names_of
+from devicecore_tools.command.distributions import GROUP, command_of, fleet_entry_point, names_of
 
 COMMANDS = {
     "api-server": ("api_server:api_server", "Serve an API server for tests, without a cluster."),
@@ -29,23 +29,27 @@ COMMANDS = {
 FLEET = {"fleet": "Run many nodes in one process, without machines."}
 """The commands of devicecore-fleet, and what they say of themselves. They are listed also where it is not installed."""
 
-GROUP = "devicecore.commands"
-"""The group of entry points by which a distribution adds commands: the name of each, and its click command."""
-
 
 class _CommandTree(click.Group):
     """A group that knows the names and summaries of its commands, and imports a command when it is used."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name, imported. Return None if there is none."""
-        del ctx
+        try:
+            return self._command(cmd_name)
+        except click.ClickException:
+            if ctx.resilient_parsing:  # a shell asks for completions, and the other commands have theirs
+                return None
+            raise
+
+    @staticmethod
+    def _command(cmd_name: str) -> click.Command | None:
         command: click.Command | None
         if cmd_name in FLEET:
             command = fleet_entry_point(GROUP, cmd_name, f"devicecore {cmd_name}")
             return command
         if cmd_name not in COMMANDS:
-            command = entry_point(GROUP, cmd_name)
-            return command
+            return command_of(cmd_name)
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         command = getattr(import_module(f"devicecore_tools.command.{module}"), name)
         return command

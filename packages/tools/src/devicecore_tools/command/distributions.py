@@ -9,18 +9,45 @@ from typing import Any
 
 import click
 
+from devicecore.domain.text import foreign_text
+
+GROUP = "devicecore.commands"
+"""The group of entry points by which a distribution adds commands: the name of each, and its click command."""
+
 
 def names_of(group: str) -> dict[str, str]:
     """Return the entry points of a group, each with the name of its distribution."""
     return {found.name: found.dist.name if found.dist else "" for found in entry_points(group=group)}
 
 
-def entry_point(group: str, name: str) -> Any:  # noqa: ANN401 - what the group says
-    """Return what an entry point names, imported. Return None if there is no such distribution."""
+def entry_point(group: str, name: str, distribution: str | None = None) -> Any:  # noqa: ANN401 - what the group says
+    """Return what an entry point names, imported. Return None if there is no such distribution.
+
+    Raises click.ClickException if it cannot be imported, because the distribution belongs to somebody else.
+    """
     for found in entry_points(group=group, name=name):
-        if find_spec(found.module.partition(".")[0]) is not None:
+        owner = found.dist.name if found.dist else "another distribution"
+        if distribution not in {None, owner} or find_spec(found.module.partition(".")[0]) is None:
+            continue
+        try:
             return found.load()
+        except Exception as error:
+            why = foreign_text(f"{type(error).__name__}: {error}")
+            raise click.ClickException(f"{name} of {owner} cannot be imported: {why}") from error
     return None
+
+
+def command_of(name: str) -> click.Command | None:
+    """Return a command that another distribution adds, imported. Return None if there is none.
+
+    Raises click.ClickException if it cannot be imported, or is no click command.
+    """
+    command = entry_point(GROUP, name)
+    if command is None or isinstance(command, click.Command):
+        return command
+    raise click.ClickException(
+        f"{name} of another distribution: expected a click.Command, got {type(command).__name__}"
+    )
 
 
 def fleet_entry_point(group: str, name: str, what: str) -> Any:  # noqa: ANN401 - what the group says
@@ -28,7 +55,7 @@ def fleet_entry_point(group: str, name: str, what: str) -> Any:  # noqa: ANN401 
 
     Raises click.ClickException if it is not installed: `what` needs it.
     """
-    found = entry_point(group, name)
+    found = entry_point(group, name, "devicecore-fleet")
     if found is None:
         raise click.ClickException(
             f"{what} needs the distribution devicecore-fleet: in a clone, pip install . ./packages/tools "
