@@ -146,3 +146,29 @@ def test_a_node_that_a_machine_takes_over_meanwhile_is_left_alone(marks: dict[st
         after = objects(server)
         theirs = [(kind, name) for name in marks for kind, name in (("Node", name), ("Pod", f"pod-{name}"))]
         assert [key for key in theirs if before[key] != after[key]] == []
+
+
+@given(names=st.permutations(NAMES))
+@settings(max_examples=3)
+def test_the_pods_of_a_node_that_was_just_replaced_are_left_alone(names: list[str]) -> None:
+    """Law: until its Node is known to be ours, a fleet sends nothing of its pods, however soon they are bound."""
+    with LocalApiServer() as server, ExitStack() as closing:
+        run = Run(server, closing)
+        run.until(set())
+        for name in names:
+            server.delete("Node", name)
+            server.create(a_node(name, "none"))
+            server.create(a_pod(name))
+        before = objects(server)
+        for turn in range(1000):
+            if run.refused() == set(NAMES):
+                break
+            if turn % 50 == 49:  # what was read between the two Nodes is looked for again at a tick
+                for name in NAMES:
+                    run.fleet.connections[name].tick()
+            run.turn()
+        assert run.refused() == set(NAMES)
+        for _ in range(10):
+            run.turn()
+        after = objects(server)
+        assert [name for name in NAMES if before["Pod", f"pod-{name}"] != after["Pod", f"pod-{name}"]] == []

@@ -83,6 +83,7 @@ class ClusterPods(PodFeed, PodReporter):
         self._ends: list[tuple[float, PodUid]] = []
         self._ran: set[PodUid] = set()
         self._room = NodeRoom()
+        self._batch, self._last_proven = 0, -1  # of the pods that are seen now, and that were bound to this very Node
         self._active: frozenset[PodUid] | None = frozenset()  # None if it is to be made anew
         self._is_listed = self._is_polled = self._is_ready = False
 
@@ -140,7 +141,7 @@ class ClusterPods(PodFeed, PodReporter):
         if MIRROR in (pod["metadata"].get("annotations") or {}):
             return
         if record is None:
-            record = self._records[uid] = PodRecord(reduced(pod))
+            record = self._records[uid] = PodRecord(reduced(pod), batch=self._batch)
             self._changed[uid] = None
             record.recall()
             if record.has_run:
@@ -342,6 +343,9 @@ class ClusterPods(PodFeed, PodReporter):
             record = self._records.get(uid)
             if record is None or record.is_gone:
                 return None
+        if not self._is_proven(record, requests):
+            return _CONFLICT_LOOK
+        with self._lock:
             shown, facts = record.object, record.facts(self._wall(), self._host_ips)
             removes = record.is_deleting and record.is_released and not record.is_deleted
         place = {"name": record.name, "namespace": record.namespace}
@@ -369,8 +373,27 @@ class ClusterPods(PodFeed, PodReporter):
         record.conflicts = 0
         return None
 
-    def _send_events(self, record: PodRecord, requests: KubeApiRequests) -> None:
+    def _is_proven(self, record: PodRecord, requests: KubeApiRequests) -> bool:
+        """Whether a pod was bound to the registered Node, and not to one that somebody has made of the same name.
+
+        It was if the Node is still there after the pod was seen. One look is enough for all pods that were seen before.
+        """
+        if (registered := self._registered()) is None:
+            return True  # somebody else has made the Node
+        with self._lock:
+            if record.batch <= self._last_proven:
+                return True
+            batch, self._batch = self._batch, self._batch + 1
+        if not registered.read(requests):
+            return False
+        with self._lock:
+            self._last_proven = max(self._last_proven, batch)
+        return True
+
+    def _send_events(self, record: PodRecord, requests: KubeApiRequests) -> float | None:
         """Send the events of a pod, also of one that is gone. One that the server refuses is not sent again."""
+        if not self._is_proven(record, requests):
+            return _CONFLICT_LOOK
         while record.events:
             said, then = record.events[0]
             event = words_of_events.event(record.object, self._node_name, said, then)
@@ -382,6 +405,7 @@ class ClusterPods(PodFeed, PodReporter):
                 _log.debug("an event was refused: %s", error)
             with self._lock:
                 record.events = record.events[1:]
+        return None
 
     def _patch(self, uid: PodUid, record: PodRecord, patch: Json, requests: KubeApiRequests) -> None:
         """Send a patch, and take its answer: the watch may be late. It may also be early, and then nothing is new."""

@@ -79,6 +79,7 @@ class PodRecord:
     """How often `last_wanted`, the status that was sent last, was sent again, because another writer had undone it."""
     conflicts: int = 0  # in a row
     is_patching: bool = False
+    batch: int = 0  # of the pods that were seen between two looks at the Node
 
     @property
     def name(self) -> str:

@@ -109,6 +109,7 @@ class RegisteredNode(NodeStatusSink):
         self._rivals = 0  # renewals in a row before which another process had renewed the Lease
         self._refusal: str | None = None
         self._must_read = False  # whether the Node is to be read again
+        self._is_doubted = False  # the watch has shown another Node, or none, and the Node was not read since
         self._is_overwritten = False  # by others, and it is put right at the next tick
         self._may_repair = True  # at once: not twice between two ticks
         self._next_look: datetime | None = None  # for a Node that is gone
@@ -142,7 +143,8 @@ class RegisteredNode(NodeStatusSink):
     @property
     def is_ours(self) -> bool:
         """Whether the Node is there, and may be changed: devicecore has made it, or was told to adopt it."""
-        return self._node is not None and self._refusal is None and self._next_look is None
+        is_there = self._node is not None and self._next_look is None and not self._is_doubted
+        return is_there and self._refusal is None
 
     @property
     def refusal(self) -> str | None:
@@ -192,7 +194,7 @@ class RegisteredNode(NodeStatusSink):
             return  # it is registered first
         if found is None or found["metadata"]["uid"] != self.uid:
             if self._next_look is None:
-                self.look()
+                self._doubt()
             return
         if version_of(found) <= version_of(node):
             return
@@ -205,10 +207,14 @@ class RegisteredNode(NodeStatusSink):
 
     # --- what the writer calls ----------------------------------------------------------------------------------------
 
-    def read(self, requests: KubeApiRequests) -> None:
-        """Read the Node again. A Node that is gone stays as it was."""
+    def read(self, requests: KubeApiRequests) -> bool:
+        """Read the Node again. Return whether it is the one that is registered; if not, nothing passes until it is."""
         if (node := requests.find(NODES, self.name)) is not None and node["metadata"]["uid"] == self.uid:
             self._take(node)
+            return True
+        if self._node is not None and self._next_look is None:
+            self._doubt()
+        return False
 
     def _write(self, requests: KubeApiRequests) -> None:
         """Register the node, or send what its Node does not show yet."""
@@ -249,9 +255,18 @@ class RegisteredNode(NodeStatusSink):
             node = requests.get(NODES, self.name)
             if self._refuse_node(node):
                 return None
+            with self._lock:
+                self._is_doubted = self._must_read  # the watch may have shown another one while this was read
             self._next_look = None
             self._take(node)
         return node
+
+    def _doubt(self) -> None:
+        """Take it that the Node is not ours until it is read again."""
+        with self._lock:
+            self._is_doubted = self._must_read = True
+        self._changed()
+        self.look()
 
     def _wanted(self) -> Json:
         with self._lock:
