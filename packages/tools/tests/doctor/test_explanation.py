@@ -113,5 +113,5 @@ def test_a_sentence_of_the_scheduler_loses_no_reason_in_any_form(around: Callabl
 
 def test_a_reason_of_the_scheduler_without_a_number_is_that_of_all_nodes() -> None:
     (found,) = explain("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: no")
-    assert found.because.endswith("of 3 nodes. 3 nodes: pod has unbound immediate PersistentVolumeClaims.")
+    assert found.because.endswith("of 3 nodes. 3 nodes: a PersistentVolumeClaim of the pod has no volume yet.")
     assert found.change

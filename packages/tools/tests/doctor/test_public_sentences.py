@@ -74,3 +74,33 @@ def test_a_taint_is_named_with_its_key_and_that_of_a_trouble_is_never_tolerated(
     (found,) = explain(f"0/1 nodes are available: 1 node(s) had untolerated taint{taint}. preemption: no")
     assert says in found.because
     assert ("toleration" in found.change) == toleration
+
+
+RESTORE = "could not restore state from checkpoint: "
+
+
+@pytest.mark.parametrize(
+    ("text", "id_", "says", "never"),
+    [
+        (f'err="{RESTORE}checkpoint is corrupted, please drain this node"', "KL-06", "cannot start", "be given again"),
+        (f'err="{RESTORE}configured policy "static" differs"', "KL-06", "cannot start", "be given again"),
+        ("0/1 nodes are available: 1 node(s) had volume node affinity conflict.", "SC-01", "zone", "nodeSelector"),
+        ("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.", "SC-01", "StorageClass", "says"),
+        ("0/0 nodes are available: .", "SC-01", "gives no reason", ". ."),
+        ("no nodes available to schedule pods", "SC-01", "no Node at all", "reason"),
+        (
+            "0/1 nodes are available: 1 node(s) had untolerated taint {ToBeDeletedByClusterAutoscaler: 1}.",
+            "SC-01",
+            "Wait for another node",
+            "add a toleration",
+        ),
+        ("pod triggered scale-up: [{group 1->2 (max: 3)}]", "CA-02", "makes a new node", "no new node"),
+        ('Failed to create pod sandbox: no runtime for "nvidia" is configured', "RT-04", "RuntimeClass", "checkpoint"),
+        ('"Got registration request from device plugin with resource"', "KL-07", "Nothing is wrong", "ended"),
+        ('pod "default/x": ResourceClaim not created yet', "DX-02", "ResourceClaimTemplate exists", "Delete the pod."),
+    ],
+)
+def test_an_ordinary_sentence_gets_the_advice_that_helps(text: str, id_: str, says: str, never: str) -> None:
+    (found,) = explain(text)
+    said = f"{found.because} {found.change}"
+    assert (found.id, says in said, never in said) == (id_, True, False), said

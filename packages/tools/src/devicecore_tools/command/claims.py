@@ -494,6 +494,8 @@ def _other_pairs(others: "Iterable[ClaimAnswer]") -> Iterator[tuple[str, str]]:
     for (shape, text), names in ordered[:_MAX_GROUPS]:
         shown = ", ".join(names[:_MAX_NAMES]) + f" and {len(names) - _MAX_NAMES:,} more" * (len(names) > _MAX_NAMES)
         name = names[0] if len(names) == 1 else counted(len(names), "node")
+        if len(names) == 1:
+            text = text.replace("/NODE", f"/{name}")  # noqa: PLW2901 - the name of the only one
         rest = f" ({'; '.join(filter(None, (shape, shown)))})" if len(names) > 1 else ""
         yield name, f"{foreign_text(text)}{rest}"
     if (more := sum(len(names) for _, names in ordered[_MAX_GROUPS:])) > 0:

@@ -35,6 +35,7 @@ _INSUFFICIENT = re.compile(r"Insufficient (\S{1,400})", re.IGNORECASE)
 _TAINT = re.compile(r"node\(s\) had (?:untolerated )?taints?(?:\(s\))?(?: \{([^}:]{1,400})(?::[^}]*)?\})?")
 
 _CLASS_MISSING = re.compile(r"device class (\S{1,300}) does not exist")
+_NO_NODES = "no nodes available to schedule pods"
 _CLAIM_MISSING = re.compile(r'resourceclaims?(?:\.resource\.k8s\.io)? "([^"]{1,300})" not found')
 _DEVICE_TAINT = re.compile(r"Device Taint manager: [^\n]{1,400}", re.IGNORECASE)
 _OF_OTHERS = (
@@ -89,6 +90,10 @@ def _in_record(text: str, nodes: NodesSeen | None, absent: Mapping[str, str]) ->
     for missing in _CLAIM_MISSING.finditer(text):
         name = foreign_text(missing[1], 300)
         yield Unscheduled(missing[0], f"ResourceClaim {name} does not exist.", f"Make ResourceClaim {name}.")
+    if _NO_NODES in text:
+        yield Unscheduled(
+            _NO_NODES, "The cluster has no Node at all.", "Add a node; kubectl get nodes lists those that there are."
+        )
     for found in _SENTENCE.finditer(text):
         if text[: found.start()].rstrip().endswith("preemption:"):
             continue  # it repeats the nodes
@@ -108,8 +113,8 @@ def _explained(found: re.Match[str], nodes: NodesSeen | None, absent: Mapping[st
     of_all = f"The scheduler found no node for the pod, of {counted(int(found[2]), 'node')}. "
     return Unscheduled(
         f"{found[1]}/{found[2]} nodes are available: {reasons}",
-        of_all + "; ".join(because) + ".",
-        " ".join(dict.fromkeys(filter(None, changes))) or "What the reason says.",
+        of_all + ("; ".join(because) or "The sentence gives no reason") + ".",
+        " ".join(dict.fromkeys(filter(None, changes))) or "No advice is known for this reason.",
         tuple(dict.fromkeys(resources)),
     )
 
