@@ -206,6 +206,23 @@ def test_repair_takes_no_pod_for_gone_because_a_part_of_the_list_lacks_it(
     assert devicecore(*forced, stdin=json.dumps(items)).returncode == 0
 
 
+@pytest.mark.parametrize("node", ["n1", ""])
+def test_repair_learns_nothing_of_other_namespaces_from_pods_of_other_nodes(
+    devicecore: Run, two_owners: str, tmp_path: Path, node: str
+) -> None:
+    """A list of one namespace of this node, to which a pod of another node was added."""
+    new, items = tmp_path / "new", json.loads(pods(("uid-2", "Running"), ("uid-8", "Running")))
+    here, other = items["items"]
+    here["spec"]["nodeName"], other["spec"]["nodeName"] = node, "n2"
+    other["metadata"]["namespace"] = "kube-system"
+    arguments = ("checkpoint", "repair", "--pods", "-", two_owners, str(new))
+    ran = devicecore(*arguments, stdin=json.dumps(items))
+    assert (ran.returncode, "of this node, it has the pods of one namespace only" in ran.stderr) == (1, True)
+    assert not new.exists()
+    other["spec"]["nodeName"] = node
+    assert devicecore(*arguments, stdin=json.dumps(items)).returncode == 0
+
+
 def test_repair_writes_nothing_if_the_pods_cannot_be_read(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
     new = tmp_path / "new"
     for text in ("", "{", '{"kind":"Node"}', "[]"):

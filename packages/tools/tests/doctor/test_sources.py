@@ -289,6 +289,7 @@ def test_a_kubelet_without_pods_prints_null() -> None:
         ("{", "f: it is not JSON: "),
         ('{"kind": "Pod"}', "f: kind: expected a list of pods (PodList or List), got 'Pod'"),
         ('{"kind": "PodList", "metadata": {"continue": "x"}}', "f: metadata.continue: the list is not complete"),
+        ('{"kind": "List", "metadata": {"remainingItemCount": 5}}', "f: metadata.remainingItemCount: the list is not"),
         ('{"kind": "PodList", "items": {}}', "f: items: expected a list, got an object"),
         ('{"kind": "PodList", "items": [7]}', "f: items[0]: expected an object, got 7"),
         ('{"kind": "PodList", "items": [{"kind": "Node"}]}', "f: items[0].kind: expected a Pod, got 'Node'"),

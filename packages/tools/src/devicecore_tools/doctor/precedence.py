@@ -171,6 +171,8 @@ class Pods:
 def why_incomplete(pods: Collection[PodSeen], holders: Collection[str], *, is_of_file: bool = True) -> str:
     """Return why a list of pods may not have all pods of the node of a checkpoint; empty if it has.
 
+    The pods of other nodes show nothing. The node is that of the pods that the checkpoint names.
+
     Args:
         pods: the list.
         holders: the UIDs of the pods in the checkpoint.
@@ -178,10 +180,13 @@ def why_incomplete(pods: Collection[PodSeen], holders: Collection[str], *, is_of
     """
     if not pods:
         return "it is empty"
-    if is_of_file and len({pod.pod.namespace for pod in pods}) == 1:
-        return "it has the pods of one namespace only"
-    known = {str(uid) for pod in pods for uid in (pod.pod.uid, *pod.other_uids)}
-    return "it has none of the pods that the checkpoint names" if holders and known.isdisjoint(holders) else ""
+    named = [pod for pod in pods if not {str(pod.pod.uid), *pod.other_uids}.isdisjoint(holders)]
+    nodes = {pod.node for pod in named}
+    of_the_node = [pod for pod in pods if pod.node in nodes] if nodes else pods
+    if is_of_file and len({pod.pod.namespace for pod in of_the_node}) == 1:
+        where = "" if len(of_the_node) == len(pods) else "of this node, "
+        return f"{where}it has the pods of one namespace only"
+    return "it has none of the pods that the checkpoint names" if holders and not named else ""
 
 
 def _why_incomplete(look: Look) -> str:

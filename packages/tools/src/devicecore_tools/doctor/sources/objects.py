@@ -107,6 +107,8 @@ def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
         document["kind"].refuse(f"expected a list of {what} ({kind} or List), got {described(actual)}")
     if rest := document["metadata"]["continue"].text(""):
         document["metadata"]["continue"].refuse(f"the list is not complete: it goes on with {described(rest)}")
+    if (lacking := document["metadata"]["remainingItemCount"]).integer(0) > 0:
+        lacking.refuse(f"the list is not complete: {described(lacking.data)} more {what} follow")
     yield from document["items"].sequence()
 
 
