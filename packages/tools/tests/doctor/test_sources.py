@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+import grpc
 import pytest
 from devicecore_tools.command.main import main
 from devicecore_tools.doctor import look
@@ -24,7 +25,7 @@ from devicecore_tools.doctor.look import (
     PublishedDeviceSeen,
     Reading,
 )
-from devicecore_tools.doctor.sources import cdi, kubelet_directory
+from devicecore_tools.doctor.sources import cdi, kubelet_directory, plugin_sockets
 from devicecore_tools.doctor.sources.answers import read_saved_pod_resources
 from devicecore_tools.doctor.sources.api_server import read_objects
 from devicecore_tools.doctor.sources.cdi import read_cdi
@@ -35,7 +36,7 @@ from devicecore_tools.doctor.sources.large_documents import parse_document, read
 from devicecore_tools.doctor.sources.node import NodeSources
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, read_pods
 from devicecore_tools.doctor.sources.objects import reading as reading_of
-from devicecore_tools.doctor.sources.plugin_sockets import read_plugins
+from devicecore_tools.doctor.sources.plugin_sockets import Listeners, read_plugins
 from devicecore_tools.doctor.sources.pod_resources import read_pod_resources
 from devicecore_tools.doctor.sources.record import ALLOCATABLE_NAME, LIST_NAME
 from devicecore_tools.doctor.sources.state_files import CPU_NAME, MEMORY_NAME, _hashed, read_state_files
@@ -859,6 +860,88 @@ def test_a_plugin_that_is_silent_or_gone_is_a_sentence(directory: Path) -> None:
         seen = read_plugins(str(directory), ["silent.sock", "dead.sock"], "", (), 0.3).value or ()
     expected = ["no answer to GetDevicePluginOptions within 0.3 s", "no process listens at the socket"]
     assert [one.problem for one in seen] == expected
+
+
+@contextmanager
+def hanging(path: Path) -> Iterator[list[float]]:
+    """Serve a plugin that never says its options. Yield the seconds that each request gave it."""
+    ended, given = threading.Event(), list[float]()
+
+    def hang(_: bytes, context: grpc.ServicerContext) -> bytes:
+        given.append(context.time_remaining())
+        ended.wait()
+        return b""
+
+    with answering(path, {OPTIONS: hang}):
+        try:
+            yield given
+        finally:
+            ended.set()
+
+
+def test_a_socket_is_not_called_silent_if_it_had_less_time_than_others(directory: Path) -> None:
+    name, path = "device-plugins/gpu.sock", directory / "gpu.sock"
+    with hanging(path) as given:
+        for left in (0.0, 0.2):
+            listeners = Listeners(answer=0.4, left=left, now=lambda: 0.0)
+            assert listeners.ask({name: str(path)}) == ({}, {}, (name,))
+            assert all(one <= left for one in given)  # so without time it was not asked at all
+        full = Listeners(answer=0.4, left=1.0, now=lambda: 0.0).ask({name: str(path)})
+        assert full == ({}, {name: "no answer to GetDevicePluginOptions within 0.4 s"}, ())
+
+
+def test_all_looks_share_one_time_to_ask_and_then_count_what_was_said(directory: Path) -> None:
+    """The clock goes on by a second each time that it is read, which each look does four times."""
+    paths = {f"device-plugins/{name}": str(directory / name) for name in ("gpu.sock", "nic.sock")}
+    seconds = iter(range(1000))
+    listeners = Listeners(answer=0.5, left=4.0, now=lambda: float(next(seconds)))
+    with hanging(directory / "gpu.sock"), answering(directory / "nic.sock", {OPTIONS: b""}) as asked:
+        first = listeners.ask(paths)
+        silent = {"device-plugins/gpu.sock": "no answer to GetDevicePluginOptions within 0.5 s"}
+        assert first == ({"device-plugins/nic.sock": ("DevicePlugin", "")}, silent, ())
+        assert [listeners.ask(paths) for _ in range(3)] == [first] * 3
+        assert asked == [OPTIONS]
+    with hanging(directory / "gpu.sock"):  # another socket, of which nothing is known
+        assert listeners.ask(paths)[1:] == ({}, ("device-plugins/gpu.sock",))
+
+
+def test_a_later_look_asks_a_silent_socket_only_briefly(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin_sockets, "_AGAIN", 0.1)
+    sources = NodeSources(root=str(directory), plugin_timeout=0.5)
+    sources.begin(0.0)
+    (directory / "device-plugins").mkdir()
+    with hanging(directory / "device-plugins" / "gpu.sock") as given:
+        looks = [sources.look().sockets.value for _ in range(3)]
+    silent = {"device-plugins/gpu.sock": "no answer to GetDevicePluginOptions within 0.5 s"}
+    assert [one and one.silent for one in looks] == [silent] * 3
+    assert all(one <= 0.1 for one in given[1:])
+
+
+def test_sockets_that_were_not_asked_are_named_as_unknown(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin_sockets, "MAX_PLUGINS", 1)
+    (plugins := directory / "device-plugins").mkdir()
+    with hanging(plugins / "a.sock"), hanging(plugins / "b.sock") as given:
+        seen = NodeSources(root=str(directory), plugin_timeout=0.2).look().sockets
+    unknown = "it is unknown who listens at device-plugins/b.sock: not asked, or not for as long as others"
+    assert seen.notes == (unknown,)
+    assert (seen.value and list(seen.value.silent), given) == (["device-plugins/a.sock"], [])
+
+
+@pytest.mark.parametrize(("patience", "left"), [((), 10.0), (("--patience", "2"), 2.0), (("--patience", "0"), 1.2)])
+def test_the_patience_bounds_the_time_to_ask_who_listens(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, patience: tuple[str, ...], left: float
+) -> None:
+    made: list[tuple[float, float]] = []
+
+    def make(answer: float, left: float) -> Listeners:
+        made.append((answer, left))
+        return Listeners(answer, left)
+
+    monkeypatch.setattr(plugin_sockets, "Listeners", make)
+    (plugins := directory / "device-plugins").mkdir()
+    with answering(plugins / "gpu.sock", {OPTIONS: b""}):
+        main(["doctor", "--root", str(directory), "--plugin-timeout", "0.2", *patience])
+    assert made == [(0.2, left)]
 
 
 def test_a_plugin_whose_socket_is_deleted_before_or_while_it_is_asked_is_left_out(directory: Path) -> None:

@@ -129,6 +129,7 @@ def doctor(
     if all_nodes:
         return _all_nodes(context, sources["kubeconfig"], patience, as_json=as_json)
     read = node_sources(**sources)
+    read.begin(patience)
     if save is not None:
         _save(read, save)
     if not watch:
@@ -143,6 +144,7 @@ def doctor(
             output.put(report, others_follow=True)
             if signals.wait_for_end(interval):
                 return _status(report, ())
+            read.begin(patience)
 
 
 def _all_nodes(context: click.Context, kubeconfig: object, patience: float | None, *, as_json: bool) -> int:

@@ -21,6 +21,8 @@ from devicecore.domain.dra.health import MAX_LIMIT, SECOND
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
+from devicecore.runtime.in_time import NOTICED
+from devicecore_tools.doctor.findings import names
 from devicecore_tools.doctor.look import (
     NOBODY_LISTENS,
     CdiSeen,
@@ -48,6 +50,7 @@ from devicecore_tools.doctor.sources.taint_rules import TaintRule, added_taints,
 
 DEFAULT_ROOT = "/var/lib/kubelet"
 _MAX_WAIT = 5.0  # seconds for a process to say who it is
+_MAX_WAIT_FOR_ALL = 10.0  # seconds for all processes together, in all looks of a report
 MAX_INPUT = 64 * 1024 * 1024 + 1
 """Bytes that are read of standard input; a longer document is refused when it is parsed."""
 
@@ -106,6 +109,8 @@ class NodeSources:
     _read_at: int | None = field(default=None, init=False)
     _piped: Any = field(default=None, init=False)
     _last_checkpoint: Reading[CheckpointSeen] | None = field(default=None, init=False)
+    _patience: float = field(default=_MAX_WAIT_FOR_ALL, init=False)
+    _listeners: Any = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         if self.uses_api and not self.node_name and self.root != os.devnull:
@@ -130,6 +135,15 @@ class NodeSources:
     def is_live(self) -> bool:
         """Whether a second look can say something else than the first, although no file was replaced."""
         return self._directory is not None or self.pod_resources is not None or self.uses_api
+
+    def begin(self, patience: float | None) -> None:
+        """Begin a report, for which processes are asked anew who they are.
+
+        `patience` is how many seconds the report may take to ask all of them, if that is less than usual; at least one
+        answer is waited for.
+        """
+        self._listeners = None
+        self._patience = _MAX_WAIT_FOR_ALL if patience is None else patience
 
     def look(self) -> Look:
         """Read every source once, one after the other."""
@@ -246,15 +260,23 @@ class NodeSources:
         if found is None or directory is None or self.plugins is False:
             return sockets
         try:
-            from devicecore_tools.doctor.sources.plugin_sockets import who_listens
+            from devicecore_tools.doctor.sources.plugin_sockets import Listeners
         except ModuleNotFoundError as error:
             return evolve(sockets, notes=(*sockets.notes, f"no plugin was asked who it is: {_needs(error, 'grpcio')}"))
         places = {f"plugins_registry/{one}": str(Path(directory.registry) / one) for one in found.registry}
         if not self.plugins:  # else each is asked for its list
             places |= {f"device-plugins/{one}": str(Path(directory.plugins) / one) for one in found.plugins}
         living = {name: path for name, path in places.items() if found.served.get(name)}
-        named, silent = who_listens(living, min(self.plugin_timeout, _MAX_WAIT)) if living else ({}, {})
-        return evolve(sockets, value=evolve(found, named=named, silent=silent))
+        if not living:
+            return sockets
+        if self._listeners is None:
+            answer = min(self.plugin_timeout, _MAX_WAIT)
+            self._listeners = Listeners(answer, max(answer + NOTICED, min(self._patience, _MAX_WAIT_FOR_ALL)))
+        named, silent, unasked = self._listeners.ask(living)
+        notes = sockets.notes
+        if unasked:
+            notes += (f"it is unknown who listens at {names(unasked)}: not asked, or not for as long as others",)
+        return evolve(sockets, value=evolve(found, named=named, silent=silent), notes=notes)
 
     def _read_pod_resources(self) -> Reading[PodResourcesSeen]:
         if self.pod_resources is None and self._reasons is not None and self.root is not None:

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from attrs import frozen
+from attrs import define, field, frozen
 from google.protobuf.message import DecodeError
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.in_time import NOTICED, in_time
 from devicecore.system.grpc_settings import channel_options, target
-from devicecore.system.sockets import is_served, socket_identity
+from devicecore.system.sockets import SocketIdentity, is_served, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import to_options
 from devicecore.wire.device_lists import read_devices
@@ -32,6 +32,8 @@ MAX_LIST_BYTES = 16 * 1024 * 1024
 """Bytes of a list that is read: four times what a kubelet accepts, so that the size of a larger one is known."""
 
 _AT_ONCE = 16
+_LISTENERS_AT_ONCE = 64  # their answers are small
+_AGAIN = 1.0  # seconds for one that was silent before
 _CALLS = 3  # GetInfo, the options and a list
 _MAX_NAME = 320
 
@@ -51,43 +53,82 @@ def read_plugins(
         return Reading.of(directory, tuple(seen for seen in answers if seen is not None), notes)
 
 
-def who_listens(sockets: Mapping[str, str], timeout: float) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
-    """Ask the process at each socket who it is, as a kubelet does.
+@define
+class Listeners:
+    """Ask the processes at sockets who they are, in several looks, within one time for all.
 
-    A plugin in the kubelet's own directory has no name to tell, so it is asked for its options.
+    Laws:
+    1. The looks together take at most the time for all, and `NOTICED` more for each look.
+    2. A process that had less time to answer than others is not called silent: nothing is known of it.
+    3. A socket whose process was silent is asked once more only briefly, as long as it is the same file.
 
     Args:
-        sockets: paths by the names that the results have, which say in which directory a socket is.
-        timeout: seconds for each answer.
-
-    Returns:
-        The type and the name of each plugin that answered, and why the others did not.
+        answer: seconds for an answer.
+        left: seconds that all answers together may take from now on.
+        now: seconds of a clock that never goes back.
     """
 
-    def ask(name: str, path: str) -> tuple[str, str] | str:
-        served = socket_identity(path)
-        try:
-            with _channel(path) as channel:
-                if not name.startswith("plugins_registry/"):
-                    _unary(channel, rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), timeout)
-                    return rpc.DEVICE_PLUGIN_TYPE, ""
-                data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), timeout)
-            info = _parsed(pluginregistration.PluginInfo.FromString, data)
-        except _NoAnswerError as error:
-            return str(error) if socket_identity(path) == served else ""
-        return foreign_text(info.type, _MAX_NAME), foreign_text(info.name, _MAX_NAME)
+    answer: float
+    left: float
+    now: Callable[[], float] = time.monotonic
+    _before: dict[tuple[str, SocketIdentity], tuple[str, str] | str] = field(factory=dict, init=False)
 
-    def ask_in_time(one: tuple[str, str]) -> tuple[str, str] | str:
+    def ask(self, sockets: Mapping[str, str]) -> tuple[dict[str, tuple[str, str]], dict[str, str], tuple[str, ...]]:
+        """Ask the process at each socket who it is, as a kubelet does.
+
+        A plugin in the kubelet's own directory has no name to tell, so it is asked for its options. If no time is
+        left, what a process said in a look before counts.
+
+        Args:
+            sockets: paths by the names that the results have, which say in which directory a socket is.
+
+        Returns:
+            The type and the name of each plugin that answered, why others did not, and who was not asked long enough.
+        """
+        began = self.now()
+        served = [(name, path, identity) for name, path in sockets.items() if (identity := socket_identity(path))]
+        first = sorted(served[:MAX_PLUGINS], key=lambda one: isinstance(self._before.get(one[1:]), str))
+        with ThreadPoolExecutor(_LISTENERS_AT_ONCE, thread_name_prefix="devicecore-doctor") as pool:
+            found = dict(zip(first, pool.map(lambda one: self._ask(*one, end=began + self.left), first), strict=True))
+        self.left = max(0.0, self.left - (self.now() - began))
+        self._before = {one[1:]: answer for one, answer in found.items() if answer}
+        answers = [(one[0], found.get(one)) for one in served]
+        return (
+            {name: answer for name, answer in answers if isinstance(answer, tuple)},
+            {name: answer for name, answer in answers if answer and isinstance(answer, str)},
+            tuple(name for name, answer in answers if answer is None),
+        )
+
+    def _ask(self, name: str, path: str, served: SocketIdentity, *, end: float) -> tuple[str, str] | str | None:
+        """Return the type and the name, why there is no answer, "" if the socket went, None if time was short."""
+        before = self._before.get((path, served))
+        longest = min(self.answer, _AGAIN) if isinstance(before, str) else self.answer
+        seconds = min(longest, end - self.now())
+        if seconds <= 0:
+            return before
         try:
-            return in_time(lambda: ask(*one), timeout + NOTICED)
+            return in_time(lambda: _who(name, path, seconds), seconds + NOTICED)
         except TimeoutError:
-            return f"no answer within {timeout:g} s"
+            late = f"no answer within {seconds:g} s"
+        except _NoAnswerError as error:
+            if socket_identity(path) != served:
+                return ""
+            if not error.is_late:
+                return str(error)
+            late = str(error)
+        if isinstance(before, str):
+            return before
+        return late if seconds == self.answer else None
 
-    asked = [*sockets.items()][:MAX_PLUGINS]
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="devicecore-doctor") as pool:
-        answers = dict(zip((name for name, _ in asked), pool.map(ask_in_time, asked), strict=True))
-    named = {name: answer for name, answer in answers.items() if isinstance(answer, tuple)}
-    return named, {name: answer for name, answer in answers.items() if answer and isinstance(answer, str)}
+
+def _who(name: str, path: str, timeout: float) -> tuple[str, str]:
+    with _channel(path) as channel:
+        if not name.startswith("plugins_registry/"):
+            _unary(channel, rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), timeout)
+            return rpc.DEVICE_PLUGIN_TYPE, ""
+        data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), timeout)
+    info = _parsed(pluginregistration.PluginInfo.FromString, data)
+    return foreign_text(info.type, _MAX_NAME), foreign_text(info.name, _MAX_NAME)
 
 
 def _ask_in_time(name: str, path: str, is_watched: bool, *, timeout: float) -> PluginSeen | None:  # noqa: FBT001 - of a tuple
@@ -124,6 +165,7 @@ class _NoAnswerError(Exception):
     """A plugin has not answered as it should; the cause says what it did."""
 
     cause: str
+    is_late: bool = False
 
     def __str__(self) -> str:
         return self.cause
@@ -177,7 +219,8 @@ def _unary(
     try:
         return call(request, timeout=timeout, wait_for_ready=True)
     except grpc.RpcError as error:
-        raise _NoAnswerError(_sentence(method.name, error, timeout)) from error
+        is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        raise _NoAnswerError(_sentence(method.name, error, timeout), is_late) from error
 
 
 def _parsed(read: Callable[[bytes], rpc.Parsed], data: bytes) -> rpc.Parsed:
