@@ -77,9 +77,12 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
         if "DeviceClass" in kinds or any(sources.get(name) for name in ("slices", "claims", "kubeconfig")):
             pods = [pod for item in items if (pod := _waiting_pod(item)) is not None]
         named = {name for pod in pods for name in _names_of_claims(pod)}
-        # Compared as a list, because a name that is no text may have no hash; `claim_of` refuses it.
         claims = [
-            one for one in items if one["kind"].data in _CLAIM_KINDS and one["metadata"]["name"].data not in list(named)
+            one
+            for one in items
+            if one["kind"].data in _CLAIM_KINDS
+            # A name that is no text may have no hash; `claim_of` refuses it.
+            and not (isinstance(name := one["metadata"]["name"].data, str) and name in named)
         ]
     except DocumentError:
         return None  # as a message, it may be understood, or is refused with a sentence
