@@ -30,7 +30,7 @@ class Result:
 
 
 def compare(path: Path, kind: str, seed: str, numbers: range, until: float) -> tuple[int, list[Result]]:
-    """Compare these cases of a kind until a time of the clock; how many, and what did not agree."""
+    """Compare these cases of a kind until a time of the clock. Return how many, and what did not agree."""
     found, count = [], 0
     with Oracle(path) as oracle:
         for number in numbers:
@@ -50,7 +50,7 @@ def chunks(cases: range) -> Iterator[range]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare all kinds; the exit status."""
+    """Compare all kinds. Return the exit status."""
     path = program("oracle", options.kubernetes)
     numbers = range(options.cases) if options.case is None else range(options.case, options.case + 1)
     print(f"== Kubernetes {options.kubernetes}, seed {options.seed}")
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the command line, build the oracle, and compare; the exit status."""
+    """Read the command line, build the oracle, and compare. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__.partition("\n")[0])
     parser.add_argument("--kubernetes", default=default_version(), metavar="VERSION", help="(%(default)s)")
     parser.add_argument("--kind", action="append", dest="kinds", choices=KINDS, help="one kind, not all")

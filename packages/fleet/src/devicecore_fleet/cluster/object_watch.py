@@ -94,7 +94,7 @@ class KubeApiWatch(HasLifecycle):
 
     @property
     def problem(self) -> str | None:
-        """Why the objects are not known as they are now; None if no problem is known."""
+        """Why the objects are not known as they are now. It is None if no problem is known."""
         problem = self._problem
         return None if problem is None else f"the {self._resource.plural} cannot be watched: {problem}"
 

@@ -148,7 +148,7 @@ class RegisteredNode(NodeStatusSink):
 
     @property
     def refusal(self) -> str | None:
-        """Why the Node is left alone until this process or this node starts again; None if it is not."""
+        """Why the Node is left alone until this process or this node starts again. It is None if it is not."""
         return self._refusal
 
     @property
@@ -188,7 +188,7 @@ class RegisteredNode(NodeStatusSink):
             self._writer.put(("node", self.name), self._write)
 
     def seen(self, found: Json | None) -> None:
-        """Take the Node as the watch shows it; None if it shows it no more. This does not wait."""
+        """Take the Node as the watch shows it, or None if it shows it no more. This does not wait."""
         node = self._node
         if node is None or self._refusal is not None:
             return  # it is registered first

@@ -103,13 +103,13 @@ class ServerConnection(NodeConnection):
             self._node.look()
 
     def seen(self, node: Json | None) -> None:
-        """Take the Node as the watch shows it; None if it shows it no more."""
+        """Take the Node as the watch shows it, or None if it shows it no more."""
         if not self.gate.is_closed:
             self._node.seen(node)
 
     @property
     def refusal(self) -> str | None:
-        """Why the Node of this name is left alone; None if it is not."""
+        """Why the Node of this name is left alone. It is None if it is not."""
         return self._node.refusal
 
     def _uid(self) -> str | None:

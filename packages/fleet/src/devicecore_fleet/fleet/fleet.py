@@ -56,7 +56,7 @@ class NodeConnection(Protocol):
 
     @property
     def refusal(self) -> str | None:
-        """Why the Node of this name is left alone; None if it is not."""
+        """Why the Node of this name is left alone. It is None if it is not."""
 
 
 Connect = Callable[[str, GroupDescription, Callable[[], None]], NodeConnection]

@@ -93,7 +93,7 @@ class NodeSink(NodeStatusSink, Protocol):
 
     @property
     def problem(self) -> SinkError | None:
-        """Why the Node does not show what was published last; None if it does, or no problem is known."""
+        """Why the Node does not show what was published last. It is None if it does, or no problem is known."""
 
 
 class Outside(Protocol):
@@ -101,11 +101,11 @@ class Outside(Protocol):
 
     @property
     def pods(self) -> ReportedPods | None:
-        """Its pods; None if it has none from there."""
+        """Its pods, or None if it has none from there."""
 
     @property
     def sink(self) -> NodeSink | None:
-        """Who shows the counts of devices on the Node; None if there is nobody."""
+        """Who shows the counts of devices on the Node, or None if there is nobody."""
 
     def start(self) -> None:
         """Begin to deliver pods. The engine runs, so it knows which pods had devices."""
