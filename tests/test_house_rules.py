@@ -253,6 +253,12 @@ def links_of(guide: Path) -> Iterator[tuple[Path, str]]:
             yield (ROOT / file if file != place else guide.parent / (file or guide.name)), anchor
 
 
+def test_each_page_says_in_its_first_lines_for_whom_it_is() -> None:
+    pages = [page for page in GUIDES if page.is_relative_to(ROOT / "docs")]
+    assert len(pages) > 50
+    report(page.name for page in pages if not page.read_text(encoding="utf-8").split("\n\n")[1].startswith("For "))
+
+
 def test_every_link_between_guides_leads_to_a_file_and_a_heading() -> None:
     links = [(guide, *link) for guide in (*GUIDES, *PAGES) for link in links_of(guide)]
     assert len(links) > 20

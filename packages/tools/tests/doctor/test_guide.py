@@ -1,4 +1,4 @@
-"""The cases of docs/read-a-node.md: its commands print what it says, and its pictures are those that they write."""
+"""The cases of docs/four-nodes.md: its commands print what it says, and its pictures are those that they write."""
 
 import re
 import shlex
@@ -9,8 +9,8 @@ import pytest
 from devicecore_tools.command.main import main
 
 DOCS = Path(__file__).parents[4] / "docs"
-GUIDE = (DOCS / "read-a-node.md").read_text(encoding="utf-8")
-CASES = re.findall(r"^### (.*?)\n(.*?)(?=^##)", GUIDE.partition("\n## Four cases\n")[2], re.MULTILINE | re.DOTALL)
+GUIDE = (DOCS / "four-nodes.md").read_text(encoding="utf-8")
+CASES = re.findall(r"^## (.*?)\n(.*?)(?=^##|\Z)", GUIDE, re.MULTILINE | re.DOTALL)
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:
