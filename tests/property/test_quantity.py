@@ -103,6 +103,14 @@ def test_a_quantity_of_more_than_18_digits_is_no_integer_of_64_bits_in_go() -> N
     assert not Quantity.parse("1234567890123456789").is_int64
 
 
+@pytest.mark.parametrize(("suffix", "digits"), [("Ki", 11), ("Mi", 8), ("Gi", 5), ("Ti", 2)])
+def test_a_binary_quantity_of_too_many_digits_for_its_suffix_is_no_integer_of_64_bits_in_go(
+    suffix: str, digits: int
+) -> None:
+    assert Quantity.parse("1" * digits + suffix).is_int64
+    assert not Quantity.parse("1" * (digits + 1) + suffix).is_int64
+
+
 def test_a_quantity_is_written_again_as_it_was_read() -> None:
     for text in ("1536Mi", "3Ki", "1025", "1500", "3k", "1500m", "0", "7n"):
         quantity = Quantity.parse(text)

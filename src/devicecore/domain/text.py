@@ -24,8 +24,6 @@ def foreign_text(text: str, limit: int = MAX_FOREIGN_TEXT) -> str:
     printable (line feeds, terminal escapes, direction marks, lone surrogates) are escaped as Python does, and what is
     too long is cut and ends with a note of how many characters there were.
     """
-    if len(text) <= limit and text.isprintable():
-        return text
     start = text[:limit]
     if not start.isprintable():
         start = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in start)
