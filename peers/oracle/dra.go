@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -229,7 +231,7 @@ func playClaims(ctx context.Context, question []byte) (any, error) {
 	defer os.RemoveAll(directory)
 	node := &claimNode{
 		directory:   directory,
-		client:      fake.NewClientset(),
+		client:      fake.NewSimpleClientset(), // NewClientset makes all mappings of the API anew at each write
 		pods:        map[string]*v1.Pod{},
 		allocations: map[string][]resourceapi.DeviceRequestAllocationResult{},
 		drivers:     map[string]*driver{},
@@ -283,8 +285,14 @@ func (n *claimNode) start(ctx context.Context) (err error) {
 	return nil
 }
 
-func (n *claimNode) register(ctx context.Context, d *driver) error {
-	return registerDriver(ctx, n.manager, d.name, d.endpoint, d.offer+".DRAPlugin")
+// register returns the error of the kubelet, and the error of the history.
+func (n *claimNode) register(ctx context.Context, d *driver) (error, error) {
+	if err := registerDriver(ctx, n.manager, d.name, d.endpoint, d.offer+".DRAPlugin"); err != nil {
+		return err, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return nil, n.manager.WaitUntilConnected(ctx, d.name, d.endpoint)
 }
 
 // play returns the answer to a step, the error of the kubelet, and the error of the history.
@@ -310,7 +318,8 @@ func (n *claimNode) play(ctx context.Context, one draStep) (map[string]any, erro
 			n.order = append(n.order, key)
 		}
 		d.offer = one.Version
-		return answer, n.register(ctx, d), nil
+		failed, err := n.register(ctx, d)
+		return answer, failed, err
 	case "driver_script":
 		if d := n.drivers[key]; d != nil {
 			d.script = one.Script
@@ -374,8 +383,8 @@ func (n *claimNode) play(ctx context.Context, one draStep) (map[string]any, erro
 		for _, name := range n.order {
 			d := n.drivers[name]
 			if one.Reregister == true || slices.Contains(again, any(d.name)) {
-				if err := n.register(ctx, d); err != nil {
-					return nil, nil, err
+				if failed, err := n.register(ctx, d); err != nil || failed != nil {
+					return nil, nil, errors.Join(err, failed)
 				}
 			}
 		}

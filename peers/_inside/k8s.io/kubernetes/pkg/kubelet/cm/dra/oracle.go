@@ -16,6 +16,11 @@ func (m *Manager) StartWithoutLoop(ctx context.Context, active ActivePodsFunc, r
 	m.activePods, m.sourcesReady = active, ready
 }
 
+// WaitUntilConnected waits until a registered driver is the one that is called.
+func (m *Manager) WaitUntilConnected(ctx context.Context, driver, endpoint string) error {
+	return m.draPlugins.WaitUntilConnected(ctx, driver, endpoint)
+}
+
 // Reconcile releases the claims of pods that are gone.
 func (m *Manager) Reconcile(ctx context.Context) { m.reconcileLoop(ctx) }
 
