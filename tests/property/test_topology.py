@@ -340,6 +340,18 @@ def test_the_order_of_providers_and_hints_does_not_matter(
     assert merge(topology, shuffled) == merge(topology, providers)
 
 
+def test_no_mask_is_left_out_of_a_merge_with_few_pairs() -> None:
+    """The only mask of many that meets the other provider's is neither among the best nor the widest."""
+    topology = Topology(policy=Policy.BEST_EFFORT, numa_nodes=tuple(NumaNode(node) for node in range(10)))
+    many = [NumaMask(bits) for bits in range(3, 256) if bits.bit_count() > 1]
+    one = NumaMask(1 << 9 | 0b111110)
+    providers: list[Hints] = [
+        {GPU: [TopologyHint(mask, preferred=False) for mask in (*many, one)]},
+        {RDMA: [TopologyHint(NumaMask(1 << 9), preferred=False)]},
+    ]
+    assert merge(topology, providers)[0] == TopologyHint(NumaMask(1 << 9), preferred=False)
+
+
 def test_the_order_of_hints_does_not_matter_where_only_the_first_are_read() -> None:
     """Of several widest masks, always the same one is chosen."""
 

@@ -207,7 +207,10 @@ def test_a_commit_keeps_what_changed_during_its_save() -> None:
 
 
 @pytest.mark.parametrize("call", ["end", "commit", "request", "save"])
-def test_a_store_that_calls_back_while_it_saves_does_not_wait_for_itself(call: str) -> None:
+def test_a_store_that_calls_back_while_it_saves_does_not_wait_for_itself(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devicecore.runtime.saved_state.PATIENCE", 300.0)
     bench = Bench()
     errors: list[str] = []
 
