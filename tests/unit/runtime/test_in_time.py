@@ -1,5 +1,7 @@
 """Work that may never end."""
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -20,6 +22,19 @@ def test_work_that_does_not_end_is_given_up() -> None:
     with pytest.raises(TimeoutError):
         in_time(end.wait, 0.01)
     end.set()
+
+
+def test_work_that_does_not_end_keeps_no_process_alive() -> None:
+    program = """
+import threading
+from devicecore.runtime.in_time import in_time
+try:
+    in_time(threading.Event().wait, 0.01)
+except TimeoutError:
+    print("given up")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "given up\n"
 
 
 def native_threads() -> int:
