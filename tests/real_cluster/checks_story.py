@@ -15,7 +15,7 @@ from tests.real_cluster.programs import wait_for
 
 Json = Any
 
-GPU, RDMA = "nicktming.com/gpu", "nicktming.com/rdma"
+GPU, RDMA = "example.com/gpu", "example.com/rdma"
 ALL_GPUS = [f"gpu-{number}" for number in range(10)]
 
 
@@ -58,7 +58,7 @@ def test_pods_get_devices_where_there_are_enough(plane: ControlPlane, nodes: tup
     empty, full = nodes
     for node in nodes:
         shown = plane.admin.get("Node", node.name)["status"]
-        assert not {one for one in shown["capacity"] if one.startswith("nicktming.com")}
+        assert not {one for one in shown["capacity"] if one.startswith("example.com")}
     full.plugin(GPU, 10)
     shown = plane.admin.get("Node", full.name)["status"]
     assert (shown["capacity"][GPU], shown["allocatable"][GPU]) == ("10", "10")

@@ -22,7 +22,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Json = Any  # what the command prints, whose shape these tests check
 
 FIRST, SECOND = "172.21.0.16", "172.21.0.12"
-GPU, RDMA = "nicktming.com/gpu", "nicktming.com/rdma"
+GPU, RDMA = "example.com/gpu", "example.com/rdma"
 
 
 class DemoRun:
@@ -79,7 +79,7 @@ def test_a_plugin_brings_devices_to_its_node_only(demo: DemoRun) -> None:
 def test_the_pending_pod_waits_for_the_second_node(demo: DemoRun) -> None:
     """The scheduler's sentence is kube-scheduler's own, and the pod lands where the next plugin starts."""
     pending = demo.steps["a_pod_is_pending"]
-    assert pending["message"] == "0/2 nodes are available: 2 Insufficient nicktming.com/gpu."
+    assert pending["message"] == "0/2 nodes are available: 2 Insufficient example.com/gpu."
     landed = demo.steps["the_pending_pod_lands"]
     assert (landed["pod"], landed["node"]) == (pending["pod"], SECOND)
 
@@ -205,7 +205,7 @@ def test_people_read_it_on_80_columns_and_can_keep_the_files(devicecore: Run, di
     ran = devicecore("demo", "--keep", TMPDIR=str(directory))
     assert (ran.returncode, ran.stderr, "\x1b" in ran.stdout) == (0, "", False)
     assert [line for line in ran.stdout.splitlines() if len(line) > 80 and str(directory) not in line] == []
-    assert "0/2 nodes are available: 2 Insufficient nicktming.com/gpu.\n" in ran.stdout
+    assert "0/2 nodes are available: 2 Insufficient example.com/gpu.\n" in ran.stdout
     (root,) = directory.iterdir()
     assert left_by(directory) == [str(root)]
     assert [path for path in root.rglob("*") if path.is_socket()] == []

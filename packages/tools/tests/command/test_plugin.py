@@ -103,9 +103,9 @@ def test_the_simulated_plugin_lists_the_given_devices(kubelet: Kubelet, start: S
 def test_the_environment_may_name_the_resource(kubelet: Kubelet, start: Start, directory: Path) -> None:
     """The variable `resourcename` names the resource where the command line does not; --endpoint names the socket."""
     kubelet.start()
-    start("--endpoint", "rdma.sock", resourcename="nicktming.com/rdma")
+    start("--endpoint", "rdma.sock", resourcename="example.com/rdma")
     report = kubelet.report()
-    assert (report.plugin.resource, len(report.devices)) == ("nicktming.com/rdma", 10)
+    assert (report.plugin.resource, len(report.devices)) == ("example.com/rdma", 10)
     assert report.plugin.socket == str(directory / "rdma.sock")
 
 

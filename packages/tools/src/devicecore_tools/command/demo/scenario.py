@@ -22,8 +22,8 @@ from devicecore_tools.doctor.sources.expressions import Expressions
 
 _MAX_JSON_LINE = 60
 
-GPU = resource_name("nicktming.com/gpu")
-RDMA = resource_name("nicktming.com/rdma")
+GPU = resource_name("example.com/gpu")
+RDMA = resource_name("example.com/rdma")
 
 _BOTH = {"cpu": "2", "hugepages-1Gi": "0", "hugepages-2Mi": "0", "pods": "110"}
 NATIVE: Mapping[str, NodeJson] = {
