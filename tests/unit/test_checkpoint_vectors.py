@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -410,6 +411,7 @@ def test_a_refusal_says_where_and_why() -> None:
     assert caught.value.problem == "cannot use number 7 as struct"
 
 
-def test_only_formats_1_and_2_are_written() -> None:
+@pytest.mark.parametrize("write", [encode, dump, checksum])
+def test_only_formats_1_and_2_are_written(write: Callable[[CheckpointData, int], object]) -> None:
     with pytest.raises(ValueError, match="format 0 cannot be written"):
-        encode(DEVICES, 0)
+        write(DEVICES, 0)

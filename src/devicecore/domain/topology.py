@@ -219,7 +219,7 @@ def _hints_by_sets(
     known = {numa_node: report.by_numa_node.get(numa_node, DeviceSet(report.index)) for numa_node in numa_nodes}
     per_node = {numa_node: len(devices) for numa_node, devices in known.items()}
     free = {numa_node: available.common(devices) for numa_node, devices in known.items()}
-    least = _fewest_nodes(known, size)
+    least = len(numa_nodes)
     reused = report.index.select(must_reuse)
     found: list[_Mask] = []
     for mask in _masks(numa_nodes, per_node, free, size):
@@ -266,16 +266,6 @@ def _masks(
 def _all_masks(numa_nodes: tuple[NumaNode, ...]) -> tuple[_Mask, ...]:
     widths = range(1, len(numa_nodes) + 1)
     return tuple(map(_Mask.of, chain.from_iterable(combinations(numa_nodes, width) for width in widths)))
-
-
-def _fewest_nodes(known: Mapping[NumaNode, DeviceSet], size: int) -> int:
-    """Return the result of `_fewest` for devices that may be on several NUMA nodes."""
-    touched = DeviceSet()
-    for count, devices in enumerate(sorted(known.values(), key=len, reverse=True), start=1):
-        touched |= devices
-        if len(touched) >= size:
-            return count
-    return len(known)
 
 
 def _fewest(per_node: Collection[int], size: int) -> int:

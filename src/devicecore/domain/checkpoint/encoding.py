@@ -32,7 +32,6 @@ def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 -
     Raises:
         UnencodableCheckpointError: a string is no Unicode text, or a NUMA node no 64-bit number.
     """
-    _check(format)
     entries, registered = b"null", b"null"
     if data.entries is not None:
         rendered = [
@@ -48,17 +47,18 @@ def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 -
 
 def dump(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - as above
     """Go's dump of the data, which is hashed."""
-    _check(format)
     return b"".join(_dump(data, format))
 
 
 def checksum(data: CheckpointData, format: int = NEWEST) -> int:  # noqa: A002 - as above
     """Return the checksum a kubelet would write for `data`."""
-    _check(format)
     return reduce(lambda state, piece: fnv1a_32(piece, state), _dump(data, format), OFFSET)
 
 
 def _dump(data: CheckpointData, format: int) -> Iterator[bytes]:  # noqa: A002 - as above
+    if format not in (1, NEWEST):
+        problem = f"format {format} cannot be written, only 1 and {NEWEST}"
+        raise ValueError(problem)
     yield BEFORE_ENTRIES
     if data.entries is None:
         yield NIL
@@ -90,9 +90,3 @@ def _registered_dump(data: CheckpointData) -> bytes:
         return NIL
     resources = [resource_dump(*item) for item in sorted(data.registered_devices.items())]
     return utf8(f"map[{' '.join(resources)}]")
-
-
-def _check(format: int) -> None:  # noqa: A002 - as above
-    if format not in (1, NEWEST):
-        problem = f"format {format} cannot be written, only 1 and {NEWEST}"
-        raise ValueError(problem)
