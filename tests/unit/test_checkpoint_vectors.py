@@ -2,6 +2,8 @@
 
 import base64
 import json
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from devicecore.domain.checkpoint import (
     judge,
     restore,
 )
-from devicecore.domain.checkpoint.go_json import MAX_DEPTH
+from devicecore.domain.checkpoint.go_json import MAX_DEPTH, parse
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 from devicecore.plugins.simulated import SimulatedPlugin
 from tests.memory_manager import MemoryManager
@@ -220,6 +222,31 @@ def test_what_go_accepts_is_accepted(text: str) -> None:
     data = decode(filled(text)).verified()
     assert (data.entries, data.registered_devices) == ((), {})
     assert decode(encode(data)).verified() == data
+
+
+@pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")])
+def test_the_depth_is_bounded_where_python_reads_as_deep(begin: str, end: str) -> None:
+    """Its own bound is another one in each version, and a program may raise it."""
+    levels = MAX_DEPTH // len(begin.replace('"a":', ""))
+    problems: list[str] = []
+
+    def read() -> None:
+        for more in (0, 1):
+            try:
+                parse((begin * (levels + more) + "0" + end * (levels + more)).encode())
+            except MalformedCheckpointError as error:
+                problems.append(f"{more} more: {error.problem}")
+
+    limit, size = sys.getrecursionlimit(), threading.stack_size(256 << 20)
+    sys.setrecursionlimit(3 * MAX_DEPTH)
+    try:
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+    finally:
+        sys.setrecursionlimit(limit)
+        threading.stack_size(size)
+    assert problems == ["1 more: not JSON: exceeded max depth"]
 
 
 @pytest.mark.parametrize(
