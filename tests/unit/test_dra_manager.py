@@ -536,6 +536,31 @@ def test_a_release_that_fails_is_returned_and_tried_again(node: Node) -> None:
     assert not manager.claims.claims
 
 
+def test_releases_that_cannot_be_saved_are_returned_for_each_pod_and_tried_again(node: Node) -> None:
+    class Full(Store):
+        is_full = False
+
+        def save(self, blob: bytes) -> None:
+            if self.is_full:
+                raise StoreError("dra_manager_state", "write", "no space left on device")
+            super().save(blob)
+
+    node.store = store = Full()
+    manager = node.manager(driver := Driver())
+    for name in ("a", "b"):
+        node.claim(name, name)
+        manager.prepare(pod(name, name))
+    store.is_full = True
+    failed = {pod: type(error) for pod, error in manager.reconcile().items()}  # an error keeps the manager
+    assert failed == dict.fromkeys(["a", "b"], errors.SaveClaimsError)
+    assert len(manager.claims.claims) == 2
+    store.is_full = False
+    node.now += 60
+    manager.tick()
+    assert not manager.claims.claims
+    assert [method for method, _ in driver.calls].count("unprepare") == 4
+
+
 def with_pods_of_drivers(node: Node, count: int) -> tuple[DraManager, list[Driver]]:
     """A manager with a pod for each of `count` drivers."""
     drivers = [Driver(DriverName(f"{number:02}.example.com")) for number in range(count)]
