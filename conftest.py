@@ -147,6 +147,9 @@ def _measure(config: pytest.Config, *, on: bool) -> None:
 def _no_saver_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """After the last test no manager has a thread. One that nobody has stopped is collected, and its thread ends."""
     yield
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and item.funcargs:
+            item.funcargs.clear()  # pytest keeps those of the last test until everything is torn down
     gc.collect()
     for thread in threading.enumerate():
         if thread.name == "devicecore-saver" and not request.session.testsfailed:  # a failed test keeps its objects
