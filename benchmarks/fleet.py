@@ -24,15 +24,17 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, field, frozen
-from devicecore_fleet.cluster.object_watch import KubeApiPods, node_of
+from devicecore_fleet.cluster.object_watch import KubeApiNodes, KubeApiPods, KubeApiWatch, node_of
 from devicecore_fleet.cluster.requests import KubeApiRequests
 
 from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiResource, ApiServer, RequestError
-from devicecore.adapters.kube_api.requests import CLAIMS, NODES, PODS, SENTENCES, SLICES
+from devicecore.adapters.kube_api.requests import CLAIMS, PODS, SENTENCES, SLICES, selectors
 
 HERE = Path(__file__).parent
 NAMESPACE = ApiResource("", "v1", "namespaces")
 DEPLOYMENTS = ApiResource("apps", "v1", "deployments")
+CLASSES = ApiResource("resource.k8s.io", "v1", "deviceclasses")
+TEMPLATES = ApiResource("resource.k8s.io", "v1", "resourceclaimtemplates")
 PLACE = "devicecore-bench"
 GPUS, NICS = 8, 4
 NODE = f"""
@@ -81,6 +83,46 @@ class Sample:
 
 
 @define
+class Shown:
+    """The nodes that have what is waited for, and those that had it and have it no more, as a watch shows them."""
+
+    has_it: Callable[[Any], bool]
+    node_of: Callable[[Any], str]
+    having: set[str] = field(factory=set)
+    lost: set[str] = field(factory=set)
+    changed: threading.Condition = field(factory=threading.Condition)
+
+    def wants(self, found: Any) -> bool:  # noqa: ANN401 - parsed JSON
+        return self.node_of(found).startswith("bench-")
+
+    def listed(self, objects: Sequence[Any]) -> None:
+        for found in objects:
+            self.seen("ADDED", found)
+
+    def seen(self, kind: str, found: Any) -> None:  # noqa: ANN401 - parsed JSON
+        name = self.node_of(found)
+        with self.changed:
+            if kind != "DELETED" and self.has_it(found):
+                self.having.add(name)
+            elif name in self.having:
+                self.having.discard(name)
+                self.lost.add(name)
+            self.changed.notify_all()
+
+    def wait(self, count: int, seconds: float = 600.0) -> None:
+        with self.changed:
+            if not self.changed.wait_for(lambda: len(self.having) >= count, seconds):
+                sys.exit(f"only {len(self.having)} of {count} nodes within {seconds:g} s")
+
+
+def is_ready(node: Any) -> bool:  # noqa: ANN401 - parsed JSON
+    """Whether a Node is Ready and has its devices."""
+    status = node.get("status") or {}
+    conditions = {one["type"]: one["status"] for one in status.get("conditions") or []}
+    return conditions.get("Ready") == "True" and "example.com/gpu" in (status.get("allocatable") or {})
+
+
+@define
 class Running:
     """When pods were seen to run."""
 
@@ -117,6 +159,8 @@ class Bench:
 
     requests: KubeApiRequests
     running: Running
+    ready: Shown
+    offering: Shown
     nodes: int
     fleet: int
     counts: Callable[[], tuple[dict[str, int], float]]
@@ -230,16 +274,6 @@ def fleet_of(nodes: int, kubeconfig: Path, directory: Path, root: Path | None) -
             one.terminate()
 
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 600.0) -> float:
-    """Wait, and return for how long."""
-    began = time.monotonic()
-    while not condition():
-        if time.monotonic() - began > seconds:
-            sys.exit(f"not within {seconds:g} s: {what}")
-        time.sleep(2)
-    return time.monotonic() - began
-
-
 def all_at_once(work: Callable[[int], None], numbers: range) -> None:
     """Do something for each number in a few threads."""
     threads = ThreadPoolExecutor(4)
@@ -261,31 +295,43 @@ def at_rate(work: Callable[[int], None], numbers: range, rate: float) -> None:
 
 def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, object], None]) -> None:
     """Take all measurements."""
-    requests = bench.requests
-    wanted = {f"bench-{number}" for number in range(options.nodes)}
+    began = time.monotonic()
+    bench.ready.wait(options.nodes)
+    show("seconds until all nodes are Ready with devices", round(time.monotonic() - began, 1))
+    bench.offering.wait(options.nodes)
+    show("seconds until all slices are there, too", round(time.monotonic() - began, 1))
+    show("processor time until then, s", {"fleet": Sample.of(bench.fleet).cpu, "server": bench.counts()[1]})
+    time.sleep(options.settle)
+    rest(bench, options.idle, show)
+    if not (options.deployments or options.claims):
+        bind_all(bench, options, show)
+        return
+    for size in filter(None, options.deployments.split(",")):
+        roll_out(bench, int(size), show, "devices")
+    if options.claims:
+        make_class(bench.requests)
+        roll_out(bench, options.claims, show, "claims")
+        show("health of the claims", health_of(bench.requests, f"claims-{options.claims}"))
+    show("nodes Ready at the end, and not Ready at any time", [len(bench.ready.having), len(bench.ready.lost)])
 
-    def registered() -> bool:
-        nodes = {one["metadata"]["name"]: one for one in requests.list(NODES)}
-        slices = {one["spec"].get("nodeName") for one in requests.list(SLICES, "spec.driver=nic.example.com")}
-        ready = {
-            name for name in wanted & nodes.keys() if "example.com/gpu" in (nodes[name]["status"].get("capacity") or {})
-        }
-        return ready == wanted and slices >= wanted
 
-    show("seconds until all nodes and slices are there", round(wait_until(registered, "nodes"), 1))
-    before = Sample.of(bench.fleet)
+def rest(bench: Bench, seconds: float, show: Callable[[str, object], None]) -> None:
+    """Measure nodes to which nothing happens."""
+    bench.ready.lost.clear()
+    before, (_, server) = Sample.of(bench.fleet), bench.counts()
     show("memory without pods, MB", round(before.memory))
     show("threads", before.threads)
-    bench.counts()
-    time.sleep(options.idle)
-    counts, _ = bench.counts()
-    after = Sample.of(bench.fleet)
-    show("requests in a second at rest", {verb: round(count / options.idle, 2) for verb, count in counts.items()})
-    show("processor time at rest, share of a core", round((after.cpu - before.cpu) / options.idle, 3))
-    if options.deployments:
-        for size in options.deployments.split(","):
-            roll_out(bench, int(size), show)
-        return
+    time.sleep(seconds)
+    after, (counts, server_after) = Sample.of(bench.fleet), bench.counts()
+    show("nodes Ready after the rest, and not Ready at any time", [len(bench.ready.having), len(bench.ready.lost)])
+    show("requests in a second at rest", {verb: round(count / seconds, 2) for verb, count in counts.items()})
+    show("all of them", round(sum(counts.values()) / seconds, 1))
+    share = {"fleet": after.cpu - before.cpu, "server": server_after - server}
+    show("processor time at rest, share of a core", {who: round(it / seconds, 3) for who, it in share.items()})
+
+
+def bind_all(bench: Bench, options: argparse.Namespace, show: Callable[[str, object], None]) -> None:
+    """Measure pods that this program binds: many at once, and then so many in a second."""
     measured = min(options.pods, int(options.rate * options.seconds))
     filling = range(options.pods - measured)
     all_at_once(bench.make, range(options.pods))
@@ -320,12 +366,41 @@ def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, obje
     show("threads with pods", Sample.of(bench.fleet).threads)
 
 
-def roll_out(bench: Bench, size: int, show: Callable[[str, object], None]) -> None:
-    """Measure a Deployment, whose pods a scheduler binds."""
-    name, running = f"bench-{size}", bench.running
-    container = {"name": "main", "image": "none", "resources": {"limits": {"example.com/gpu": "1"}}}
+def make_class(requests: KubeApiRequests) -> None:
+    """Make what pods with a claim for a network card of their own refer to."""
+    selector = {"cel": {"expression": 'device.driver == "nic.example.com"'}}
+    body = {"metadata": {"name": "nic"}, "spec": {"selectors": [selector]}}
+    requests.create(CLASSES, _typed("DeviceClass", "resource.k8s.io/v1", body))
+    asked = {"devices": {"requests": [{"name": "nic", "exactly": {"deviceClassName": "nic"}}]}}
+    body = {"metadata": {"name": "nic"}, "spec": {"spec": asked}}
+    requests.create(TEMPLATES, _typed("ResourceClaimTemplate", "resource.k8s.io/v1", body), PLACE)
+
+
+def health_of(requests: KubeApiRequests, name: str) -> dict[str, int]:
+    """Return how often the statuses of pods, whose names begin so, say each health of a device."""
+    found = Counter[str]()
+    for pod in requests.list(PODS):
+        if pod["metadata"]["name"].startswith(name):
+            rows = [
+                one["health"]
+                for container in pod["status"].get("containerStatuses") or []
+                for resource in container.get("allocatedResourcesStatus") or []
+                for one in resource["resources"]
+            ]
+            found.update(rows or ["none"])
+    return dict(found)
+
+
+def roll_out(bench: Bench, size: int, show: Callable[[str, object], None], what_for: str) -> None:
+    """Measure a Deployment, whose pods a scheduler binds, and which want a device or have a claim each."""
+    name, running = f"{what_for}-{size}", bench.running
+    spec: dict[str, Any] = {"tolerations": [{"operator": "Exists"}]}
+    resources: dict[str, Any] = {"limits": {"example.com/gpu": "1"}}
+    if what_for == "claims":
+        resources = {"claims": [{"name": "nic"}]}
+        spec["resourceClaims"] = [{"name": "nic", "resourceClaimTemplateName": "nic"}]
+    spec["containers"] = [{"name": "main", "image": "none", "resources": resources}]
     labels = {"app": name}
-    spec = {"tolerations": [{"operator": "Exists"}], "containers": [container]}
     template = {"metadata": {"labels": labels}, "spec": spec}
     body = {
         "metadata": {"name": name},
@@ -340,10 +415,14 @@ def roll_out(bench: Bench, size: int, show: Callable[[str, object], None]) -> No
     waits = sorted(running.seen_at[one] - running.bound_at[one] for one in pods)
     of_second = Counter(int(running.seen_at[one] - began) for one in pods)
     first, last = min(of_second, default=0), max(of_second, default=0)
-    what = f"Deployment of {size}"
+    bound = [running.bound_at[one] - began for one in pods]
+    what = f"Deployment of {size}, {what_for}"
     show(f"{what}: pods running", f"{reached} in {seconds:.1f} s")
+    show(f"{what}: seconds until the last is bound", round(max(bound), 1))
     show(f"{what}: seconds from bound to Running, median", round(statistics.median(waits), 2))
+    show(f"{what}: seconds from bound to Running, 95 %", round(waits[int(0.95 * (len(waits) - 1))], 2))
     show(f"{what}: seconds without a status", sum(not of_second[second] for second in range(first, last)))
+    show(f"{what}: statuses in each second", [of_second[second] for second in range(last + 1)])
     show(
         f"{what}: processor time, s", {"fleet": round(end.cpu - start.cpu, 1), "server": round(server_end - server, 1)}
     )
@@ -359,6 +438,8 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=50.0, help="pods bound in a second")
     parser.add_argument("--seconds", type=float, default=20.0, help="for which pods are bound at that rate")
     parser.add_argument("--idle", type=float, default=30.0, help="seconds for which requests at rest are counted")
+    parser.add_argument("--settle", type=float, default=0.0, help="seconds before that")
+    parser.add_argument("--claims", type=int, default=0, help="a Deployment of so many pods with a claim each, as well")
     parser.add_argument("--kubeconfig", type=Path, help="a real API server, with the rights of an administrator")
     parser.add_argument("--deployments", default="", help="sizes of Deployments, such as 1000,5000, in place of --pods")
     parser.add_argument("--root", type=Path, help="where the fleet keeps checkpoints; by default in memory")
@@ -385,9 +466,15 @@ def main() -> None:
             if error.reason != "AlreadyExists":
                 raise
         running = Running()
-        stack.enter_context(KubeApiPods(running, Access(kubeconfig, timeout=60)))
+        access = Access(kubeconfig, timeout=60)
+        stack.enter_context(KubeApiPods(running, access))
+        ready = Shown(is_ready, lambda node: str(node["metadata"]["name"]))
+        stack.enter_context(KubeApiNodes(ready, access))
+        offering = Shown(lambda _: True, lambda one: str(one["spec"].get("nodeName") or ""))
+        stack.enter_context(KubeApiWatch(SLICES, offering, access, selectors("spec.driver=nic.example.com", "")))
+        counts()
         fleet = stack.enter_context(fleet_of(options.nodes, kubeconfig, directory, options.root))
-        measure(Bench(requests, running, options.nodes, fleet, counts), options, show)
+        measure(Bench(requests, running, ready, offering, options.nodes, fleet, counts), options, show)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 

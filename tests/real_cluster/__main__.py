@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from tests.real_cluster.control_plane import ControlPlane, say
+from tests.real_cluster.control_plane import CONTROL_PLANE, ControlPlane, say
 from tests.real_cluster.programs import Programs, RealClusterError
 
 
@@ -17,10 +17,18 @@ def main() -> int:
     up = commands.add_parser("up", help="start a control plane and print its kubeconfigs")
     up.add_argument("--node", action="append", default=[], metavar="NAME", help="write a kubeconfig for this node, too")
     up.add_argument("--keep", type=Path, metavar="DIR", help="use this directory and keep it")
+    option = "an option of one of the programs, such as kube-scheduler=--kube-api-qps=500"
+    up.add_argument("--option", action="append", default=[], metavar="PROGRAM=OPTION", help=option)
     options = parser.parse_args()
+    arguments: dict[str, list[str]] = {}
+    for one in options.option:
+        program, _, word = one.partition("=")
+        if program not in CONTROL_PLANE or not word:
+            parser.error(f"--option {one}: expected PROGRAM=OPTION, with one of {', '.join(CONTROL_PLANE)}")
+        arguments.setdefault(program, []).append(word)
     signal.signal(signal.SIGTERM, _end)
     try:
-        with ControlPlane(keep=options.keep) as plane:
+        with ControlPlane(arguments=arguments, keep=options.keep) as plane:
             lines = [f"export KUBECONFIG={plane.kubeconfig()}"]
             lines += [f"# node {name}: {plane.node_kubeconfig(name)}" for name in options.node]
             lines += [f"# kubectl: {Programs.built().path('kubectl')}"]
