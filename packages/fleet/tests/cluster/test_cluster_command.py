@@ -1,6 +1,8 @@
 """`devicecore kubelet` as a node of a cluster: a process that is killed and started again, its Node and its Lease."""
 
 import logging
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -8,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from devicecore_fleet.cluster.process import Process
 from devicecore_fleet.cluster.registration import RegisteredNode
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.topology import TOPOLOGIES
@@ -17,6 +20,7 @@ from devicecore_tools.node.settings import TAINT
 from devicecore_tools.testing.api_server import LocalApiServer
 from devicecore_tools.testing.api_server.faults import Answer
 from tests.cluster.cluster_node import GPU, NODE, PATIENCE, SOON, Json, a_pod
+from tests.cluster.jobs import Jobs
 from tests.forks import Fork
 
 from devicecore import NodeStatus, ResourceName
@@ -190,7 +194,7 @@ def test_a_node_is_registered_renewed_and_not_made_again(server: LocalApiServer,
 
 @pytest.mark.parametrize(
     ("status", "lines"),
-    [(401, ["cannot write to the API server: unauthorized"]), (403, ["permission to 'get leases'"])],
+    [(401, ["cannot write to the API server: unauthorized"]), (403, ["permission to 'get nodes'"])],
 )
 def test_what_every_request_meets_is_logged_at_most_once_a_minute(
     server: LocalApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, status: int, lines: list[str]
@@ -236,20 +240,86 @@ def test_the_objects_of_a_large_cluster_are_listed_in_smaller_pages(tmp_path: Pa
     assert asked == [("500", None), ("500", "x"), ("250", "x"), ("250", "y")]
 
 
-def test_two_processes_of_one_name_are_told_by_their_lease(
-    server: LocalApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+class Two:
+    """Two processes that keep a node of one name, by a clock that they share."""
+
+    def __init__(self, server: LocalApiServer, stack: ExitStack, directory: Path, *processes: Process) -> None:
+        self.server = server
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        access = Access(server.kubeconfig(directory / "kubeconfig", {"token": "token"}))
+        self.requests = stack.enter_context(KubeApiRequests(access))
+        self.jobs = [Jobs() for _ in processes]
+        self.nodes = [
+            RegisteredNode(NodeDescription(NODE, {"cpu": "2"}), jobs, lambda: self.now, process=process)
+            for jobs, process in zip(self.jobs, processes, strict=True)
+        ]
+
+    def tick(self, number: int) -> RegisteredNode:
+        """Let one of them tick, and send what it wants to send."""
+        self.nodes[number].tick()
+        self.jobs[number].run(self.requests)
+        return self.nodes[number]
+
+    def holder(self) -> str:
+        (lease,) = self.server.objects("Lease")
+        return str(lease["spec"]["holderIdentity"])
+
+
+def test_a_second_process_of_one_name_is_refused_when_the_first_renews_its_lease(
+    server: LocalApiServer, tmp_path: Path
 ) -> None:
-    kubeconfig = server.kubeconfig(tmp_path / "kubeconfig", {"token": "token"})
-    description = NodeDescription(NODE, {"cpu": "2"})
     with ExitStack() as stack:
-        writers = [stack.enter_context(ApiWriter(KubeApiRequests(Access(kubeconfig)))) for _ in range(2)]
-        nodes = [RegisteredNode(description, writer) for writer in writers]
-        for turn in range(5):
-            assert bool(caplog.records) is (turn > 3)
-            for node, writer in zip(nodes, writers, strict=True):
-                node.tick()
-                wait_for_end(writer)
-    assert "another process renews the Lease of node node-1" in caplog.text
+        two = Two(server, stack, tmp_path, Process("a"), Process("b"))
+        assert two.tick(0).is_ours
+        before = server.objects("Node") + server.objects("Lease")
+        second = two.tick(1)
+        assert not second.is_ours
+        assert second.refusal is None
+        assert f"its Lease is held by devicecore/{NODE}/a, another process of devicecore" in str(second.problem)
+        assert server.objects("Node") + server.objects("Lease") == before
+        two.now += timedelta(seconds=10)
+        two.tick(0)
+        assert two.tick(1).refusal
+        assert two.holder() == f"devicecore/{NODE}/a"
+        two.now += timedelta(seconds=60)
+        two.tick(1)
+        assert not second.is_ours, "it is refused until it starts again"
+        assert two.tick(0).is_ours
+
+
+def test_a_second_process_takes_a_lease_over_that_nobody_renews_and_the_first_gives_way(
+    server: LocalApiServer, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        two = Two(server, stack, tmp_path, Process("a"), Process("b"))
+        two.tick(0)
+        second = two.tick(1)
+        two.now += timedelta(seconds=39)
+        assert two.tick(1).node
+        assert second.uid is None
+        two.now += timedelta(seconds=2)
+        assert two.tick(1).is_ours
+        assert two.holder() == f"devicecore/{NODE}/b"
+        assert "is held by devicecore/node-1/b, another process of devicecore" in str(two.tick(0).refusal)
+        assert two.holder() == f"devicecore/{NODE}/b"
+
+
+def test_a_process_knows_at_once_whether_the_one_before_it_has_ended(server: LocalApiServer, tmp_path: Path) -> None:
+    """Of its own machine by the number of the process, and of any by the files that both have locked."""
+    machine, _, started = Process().identity.split(".")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        stat = Path(f"/proc/{other.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        lives, reused = (f"{machine}.{other.pid}.{time}" for time in (stat[19], started))
+        known = [Process().has_ended(one) for one in (lives, reused, "elsewhere", "elsewhere.1.2")]
+        assert known == [False, True, None, None]
+        with ExitStack() as stack:
+            assert Two(server, stack, tmp_path, Process(lives)).tick(0).is_ours
+            second = Two(server, stack, tmp_path, Process("b")).tick(0)
+            assert "another process of devicecore" in str(second.refusal)
+        other.communicate()
+    for process in (Process("c"), Process("d", frozenset("c"))):
+        with ExitStack() as stack:
+            assert Two(server, stack, tmp_path, process).tick(0).is_ours
 
 
 def test_a_node_that_was_there_keeps_what_others_have_changed(

@@ -15,7 +15,7 @@ import pytest
 from attrs import evolve, frozen
 from devicecore_fleet.cluster.predicates import NodeRoom
 from devicecore_fleet.cluster.requests import KubeApiRequests
-from devicecore_fleet.cluster.words import events, nodes
+from devicecore_fleet.cluster.words import events, leases, nodes
 from devicecore_fleet.cluster.words.pods import REJECTED, PodFacts, pod_status, status_patch
 from devicecore_tools.node.outcome import PodRefusal
 from devicecore_tools.testing.api_server import LocalApiServer
@@ -339,14 +339,13 @@ def test_other_writers_keep_what_they_have_written_on_a_node() -> None:
 def test_a_lease_is_made_and_renewed_as_by_a_kubelet() -> None:
     (made,), renewed = of("create", "leases"), of("update", "leases")[0]
     (owner,) = made.body["metadata"]["ownerReferences"]
-    node = nodes.NodeDescription("node-3", {})
-    first = nodes.lease(node, owner["uid"], time(made.body["spec"]["renewTime"]))
+    first = leases.lease("node-3", "me", owner["uid"], time(made.body["spec"]["renewTime"]))
     assert without_listed("Lease", first) == without_listed("Lease", made.body)
     before = {**renewed.body, "spec": made.body["spec"]}
     now = time(renewed.body["spec"]["renewTime"])
-    again = nodes.lease(node, owner["uid"], now, before)
+    again = leases.lease("node-3", "me", owner["uid"], now, before)
     assert without_listed("Lease", again) == without_listed("Lease", renewed.body)
-    assert nodes.lease(node, None, now)["metadata"] == {"name": "node-3", "namespace": "kube-node-lease"}
+    assert leases.lease("node-3", "me", None, now)["metadata"] == {"name": "node-3", "namespace": "kube-node-lease"}
 
 
 def test_events_are_those_of_a_kubelet() -> None:
@@ -377,7 +376,7 @@ def test_an_api_server_takes_what_is_said() -> None:
     """Each object and patch is accepted by the rules of the API server for tests, and makes what was wanted."""
     server = LocalApiServer(clock=lambda: NOW)
     made = server.create(nodes.node_object(nodes.NodeDescription("n", {"cpu": "1"}), NOW))
-    server.create(nodes.lease(nodes.NodeDescription("n", {}), made["metadata"]["uid"], NOW))
+    server.create(leases.lease("n", "me", made["metadata"]["uid"], NOW))
     container = {"name": "main", "image": "img", "resources": {"limits": {GPU: "1"}, "claims": [{"name": "k1"}]}}
     spec = {"containers": [container], "resourceClaims": [{"name": "k1"}], "restartPolicy": "Never"}
     server.create({"kind": "Pod", "metadata": {"name": "p"}, "spec": spec})

@@ -114,6 +114,37 @@ def test_a_fleet_that_is_killed_goes_on_with_real_sockets_and_doubles_nothing(tm
         assert not control.exists()
 
 
+def test_a_second_fleet_is_refused_by_name_and_one_after_a_kill_has_its_nodes_at_once(tmp_path: Path) -> None:
+    """None of the three has a `--root`, so only the Lease tells them apart."""
+    file = tmp_path / "fleet.yaml"
+    file.write_text("nodes: [{name: a, plugins: [{resource: example.com/gpu, devices: 4}]}]")
+    with LocalApiServer() as server:
+        options = ("--kubeconfig", str(server.kubeconfig(tmp_path / "config")))
+
+        def holder() -> str:
+            (lease,) = server.objects("Lease", "kube-node-lease")
+            return str(lease["spec"]["holderIdentity"])
+
+        with fleet(file, *options) as first:
+            server.wait_for(lambda: has_devices(server, "a"))
+            pod(server, "p0", "a")
+            server.wait_for(runs(server, "p0"))
+            before, whose = server.objects("Node") + server.objects("Pod"), holder()
+            with fleet(file, *options) as second:
+                assert second.stderr
+                said = next(line for line in second.stderr if "refused" in line)
+            assert f"node a is refused: its Lease is held by {whose}, another process of devicecore" in said
+            assert server.objects("Node") + server.objects("Pod") == before
+            assert holder() == whose
+            first.kill()
+            first.wait()
+        with fleet(file, *options):
+            server.wait_for(lambda: holder() != whose)
+            pod(server, "p1", "a")
+            server.wait_for(runs(server, "p0", "p1"))
+        assert len(set(held(server))) == len(held(server)) == 2
+
+
 def test_commands_go_to_one_fleet_by_its_socket(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     orders: list[tuple[str, Sequence[str]]] = []
 

@@ -1,12 +1,15 @@
 """A fleet changes only what it has made, and pods that are bound to Nodes that it has made."""
 
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from itertools import starmap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from devicecore_fleet.cluster.process import Process
 from devicecore_fleet.cluster.words.nodes import ANNOTATION, LABEL
 from devicecore_fleet.fleet.assembly import FleetSettings, start
 from devicecore_fleet.fleet.reading import parse_fleet
@@ -25,8 +28,16 @@ nodes:
   drivers: [{name: nic.example.com, devices: [{name: nic, count: 1}]}]
 """
 MARKS = st.sampled_from(["none", "label", "annotation", "ours"])
-HOLDERS = st.sampled_from(["kubelet", "other", "ours"])
-KINDS = (("Node", None), ("Lease", "kube-node-lease"), ("Pod", "default"), ("ResourceSlice", None))
+FOREIGN_MARKS = MARKS.filter(lambda mark: mark != "ours")
+HOLDERS = st.sampled_from(["kubelet", "kubelet that is late", "nobody", "other fleet", "other fleet that is late"])
+KINDS = (
+    ("Node", None),
+    ("Lease", "kube-node-lease"),
+    ("Pod", "default"),
+    ("ResourceClaim", "default"),
+    ("ResourceSlice", None),
+)
+MACHINE = "machine"  # a node that no file of a fleet names
 
 
 def a_node(name: str, mark: str) -> Json:
@@ -39,15 +50,60 @@ def a_node(name: str, mark: str) -> Json:
 
 
 def a_lease(name: str, holder: str) -> Json:
-    holder = {"kubelet": name, "other": "somebody", "ours": f"devicecore/{name}"}[holder]
+    who, _, is_late = holder.partition(" that is ")
+    identity = {"kubelet": name, "nobody": None, "other fleet": f"devicecore/{name}/elsewhere"}[who]
+    time = datetime.now(UTC) - timedelta(seconds=300 if is_late else 1)
+    spec = {
+        "holderIdentity": identity,
+        "leaseDurationSeconds": 40,
+        "renewTime": f"{time:%Y-%m-%dT%H:%M:%S.%fZ}",
+    }
     metadata = {"name": name, "namespace": "kube-node-lease"}
-    spec = {"holderIdentity": holder, "leaseDurationSeconds": 40, "renewTime": "2026-11-26T10:00:00.000000Z"}
     return {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": metadata, "spec": spec}
 
 
-def a_pod(node: str) -> Json:
+def is_foreign(holder: str) -> bool:
+    """Whether a Lease is to be left alone: a fleet takes only those over that another fleet does not renew."""
+    return holder != "other fleet that is late"
+
+
+def a_pod(node: str, name: str = "", **status: Json) -> Json:
     containers = [{"name": "main", "image": "db", "resources": {"limits": {"example.com/gpu": "1"}}}]
-    return {"kind": "Pod", "metadata": {"name": f"pod-{node}"}, "spec": {"nodeName": node, "containers": containers}}
+    spec = {"nodeName": node, "containers": containers}
+    return {"kind": "Pod", "metadata": {"name": name or f"pod-{node}"}, "spec": spec, "status": status}
+
+
+def a_claim(node: str, name: str) -> Json:
+    result = {"request": "nic", "driver": "nic.example.com", "pool": node, "device": "nic"}
+    version = {"kind": "ResourceClaim", "apiVersion": "resource.k8s.io/v1"}
+    spec = {"devices": {"requests": [{"name": "nic", "exactly": {"deviceClassName": "nic"}}]}}
+    return {
+        **version,
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+
+
+def pods_and_claims(node: str) -> list[Json]:
+    """Return pods in each state, and a claim that one of them has."""
+    running = {"name": "main", "ready": True, "restartCount": 0, "image": "db", "imageID": "", "state": {"running": {}}}
+    claiming = a_pod(node, f"claiming-{node}")
+    claiming["spec"]["resourceClaims"] = [{"name": "nic", "resourceClaimName": f"claim-{node}"}]
+    claiming["spec"]["containers"][0]["resources"] = {"claims": [{"name": "nic"}]}
+    static = a_pod(node, f"static-{node}")
+    static["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    kept = a_pod(node, f"kept-{node}")
+    kept["metadata"]["finalizers"] = ["example.com/wait"]
+    return [
+        a_claim(node, f"claim-{node}"),
+        claiming,
+        static,
+        kept,
+        a_pod(node, f"running-{node}", phase="Running", containerStatuses=[running]),
+        a_pod(node, f"over-{node}", phase="Succeeded"),
+        a_pod(node),
+    ]
 
 
 def a_slice(node: str) -> Json:
@@ -55,6 +111,17 @@ def a_slice(node: str) -> Json:
     spec = {"driver": "nic.example.com", "nodeName": node, "pool": pool, "devices": [{"name": "real"}]}
     version = {"kind": "ResourceSlice", "apiVersion": "resource.k8s.io/v1"}
     return {**version, "metadata": {"name": f"real-{node}"}, "spec": spec}
+
+
+def put(server: LocalApiServer, body: Json) -> None:
+    """Make an object with its status."""
+
+    def with_status(one: Json) -> None:
+        one.setdefault("status", {}).update(body.get("status") or {})
+
+    server.create(body)
+    if body.get("status"):
+        server.change(body["kind"], body["metadata"]["name"], with_status)
 
 
 def objects(server: LocalApiServer) -> dict[tuple[str, str], Json]:
@@ -78,11 +145,13 @@ class Run:
     def refused(self) -> set[str]:
         return {view.name for view in self.fleet.views() if view.state == "refused"}
 
-    def until(self, foreign: set[str]) -> None:
-        """Run until the nodes of these names are refused, and the others have Leases."""
+    def until(self, foreign: set[str], but_for: Mapping[str, str] = {}) -> None:
+        """Run until the nodes of these names are refused, or wait for a Lease, and the others have Leases."""
+        waiting = {name for name, holder in but_for.items() if holder == "other fleet" and name != MACHINE}
         for _ in range(1000):
-            renewed = {one["metadata"]["name"] for one in self.server.objects("Lease", "kube-node-lease")}
-            if self.refused() == foreign and renewed >= set(NAMES) - foreign:
+            held = {one["metadata"]["name"]: one["spec"] for one in self.server.objects("Lease", "kube-node-lease")}
+            ours = {name for name, spec in held.items() if str(spec["holderIdentity"]).endswith(Process().identity)}
+            if self.refused() >= foreign - waiting and ours >= set(NAMES) - foreign:
                 return
             self.turn()
         raise AssertionError((self.refused(), foreign))
@@ -94,13 +163,14 @@ class Run:
 
 
 @given(
-    nodes=st.dictionaries(st.sampled_from(NAMES), MARKS, max_size=3),
-    leases=st.dictionaries(st.sampled_from(NAMES), HOLDERS, max_size=3),
+    nodes=st.dictionaries(st.sampled_from((*NAMES, MACHINE)), MARKS, max_size=4),
+    leases=st.dictionaries(st.sampled_from((*NAMES, MACHINE)), HOLDERS, max_size=4),
     is_deleting=st.booleans(),
 )
 @example(nodes={"n-0": "none"}, leases={"n-0": "kubelet"}, is_deleting=True)  # a machine
-@example(nodes={}, leases={"n-1": "kubelet"}, is_deleting=False)  # a machine whose Node was deleted
+@example(nodes={}, leases={"n-1": "kubelet that is late"}, is_deleting=False)  # a machine whose Node was deleted
 @example(nodes={"n-2": "ours"}, leases={"n-2": "kubelet"}, is_deleting=True)  # a kubelet has taken a Node of ours
+@example(nodes={"n-1": "ours"}, leases={"n-1": "other fleet"}, is_deleting=True)  # another fleet with our names
 @settings(max_examples=10)
 def test_a_fleet_changes_only_what_it_has_made(
     *, nodes: dict[str, str], leases: dict[str, str], is_deleting: bool
@@ -109,22 +179,80 @@ def test_a_fleet_changes_only_what_it_has_made(
     with LocalApiServer() as server, ExitStack() as closing:
         for body in (*starmap(a_node, nodes.items()), *starmap(a_lease, leases.items())):
             server.create(body)
-        for name in NAMES:
-            server.create(a_pod(name))
+        for name in (*NAMES, MACHINE):
             server.create(a_slice(name))
-            if is_deleting:
-                server.delete("Pod", f"pod-{name}")
-        foreign = {name for name, mark in nodes.items() if mark != "ours"}
-        foreign |= {name for name, holder in leases.items() if holder != "ours"}
+            for body in pods_and_claims(name):
+                put(server, body)
+                if is_deleting and body["kind"] == "Pod":
+                    server.delete("Pod", body["metadata"]["name"])
+        foreign = {name for name, mark in nodes.items() if mark != "ours"} | {MACHINE}
+        foreign |= {name for name, holder in leases.items() if is_foreign(holder)}
         before = objects(server)
-        Run(server, closing).until(foreign)
+        Run(server, closing).until(foreign - {MACHINE}, but_for=leases)
         after = objects(server)
-    theirs = [(kind, name) for kind, name in {*before, *after} if kind == "ResourceSlice" or name[-3:] in foreign]
-    theirs = [key for key in theirs if key in before or key[0] != "ResourceSlice"]
-    assert [key for key in theirs if before.get(key) != after.get(key)] == []
+    # Claims belong to those who made them, and slices that are there to other drivers.
+    theirs = [
+        (kind, name) for kind, name in before if kind in ("ResourceSlice", "ResourceClaim") or is_of(foreign, name)
+    ]
+    new = [
+        (kind, name) for kind, name in after if (kind, name) not in before and kind != "Node" and is_of(foreign, name)
+    ]
+    assert [key for key in (*theirs, *new) if before.get(key) != after.get(key)] == []
 
 
-@given(marks=st.dictionaries(st.sampled_from(NAMES), MARKS.filter(lambda mark: mark != "ours"), min_size=1))
+def is_of(nodes: set[str], name: str) -> bool:
+    """Whether an object of this name is one of these nodes, or is on it."""
+    return any(name.endswith(node) for node in nodes)
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("replace"), st.sampled_from(NAMES), FOREIGN_MARKS),
+    st.tuples(st.just("lease"), st.sampled_from(NAMES), HOLDERS.filter(is_foreign)),
+    st.tuples(st.sampled_from(["pod", "partition", "heal", "down", "up", "tick"]), st.sampled_from(NAMES), st.just("")),
+)
+
+
+@given(actions=st.lists(ACTIONS, max_size=8))
+@example(
+    [("partition", "n-0", ""), ("replace", "n-0", "none"), ("pod", "n-0", ""), ("heal", "n-0", ""), ("tick", "n-0", "")]
+)
+@example([("down", "n-1", ""), ("replace", "n-1", "label"), ("up", "n-1", ""), ("pod", "n-1", ""), ("tick", "n-1", "")])
+@example(
+    [("replace", "n-2", "annotation"), ("pod", "n-2", ""), ("down", "n-2", ""), ("up", "n-2", ""), ("pod", "n-2", "")]
+)
+@settings(max_examples=10)
+def test_a_fleet_that_runs_changes_nothing_of_what_others_take_over(actions: list[tuple[str, str, str]]) -> None:
+    """Law: a Node or Lease that somebody else makes anew stays as it is, as do the pods that are bound to it then."""
+    theirs: dict[tuple[str, str], Json] = {}
+    with LocalApiServer() as server, ExitStack() as closing:
+        run = Run(server, closing)
+        run.until(set())
+        for number, (action, name, what) in enumerate(actions):
+            if action == "replace":
+                server.delete("Node", name)
+                theirs["Node", name] = server.create(a_node(name, what))
+            elif action == "lease":
+                if ("Lease", name) in objects(server):
+                    server.delete("Lease", name, "kube-node-lease")
+                theirs["Lease", name] = server.create(a_lease(name, what))
+            elif action == "pod":
+                pod = server.create(a_pod(name, f"pod-{number}"))
+                if ("Node", name) in theirs:
+                    theirs["Pod", f"pod-{number}"] = pod
+            elif action == "tick":
+                run.fleet.connections[name].tick()
+            else:
+                run.fleet.command_now(name, (action,))
+            run.turn()
+        for name in NAMES:
+            run.fleet.connections[name].tick()
+        for _ in range(10):
+            run.turn()
+        after = objects(server)
+    assert [key for key, one in theirs.items() if after.get(key) != one] == []
+
+
+@given(marks=st.dictionaries(st.sampled_from(NAMES), FOREIGN_MARKS, min_size=1))
 @settings(max_examples=5)
 def test_a_node_that_a_machine_takes_over_meanwhile_is_left_alone(marks: dict[str, str]) -> None:
     """Law: a Node that was deleted and that somebody else made anew is not changed, and neither are its pods."""

@@ -21,7 +21,8 @@ from devicecore_fleet.cluster.pods import ClusterPods, NodePods
 from devicecore_fleet.cluster.registration import RegisteredNode, RegisteredNodes
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.topology import TopologyPublisher
-from devicecore_fleet.cluster.words.nodes import RENEW_SECONDS, NodeDescription, machine_info
+from devicecore_fleet.cluster.words.leases import RENEW_SECONDS
+from devicecore_fleet.cluster.words.nodes import NodeDescription, machine_info
 from devicecore_fleet.cluster.writer import ApiWriter
 
 _REGISTERING = 2.0  # seconds to wait for the Node, so that what is published next finds it
@@ -85,10 +86,7 @@ def begin(
     )
 
     def changed() -> None:
-        if node.is_ours:
-            proven.open()
-        else:
-            proven.close()
+        proven.decide(lambda: node.is_ours)
         answered.set()
         wake()
 

@@ -11,6 +11,7 @@ from devicecore.adapters.kube_api.patches import Json
 from devicecore.domain.dra.errors import ClaimSourceError
 from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 from devicecore.ports.claims import ClaimSource
+from devicecore_fleet.cluster.object_watch import NOT_UNDERSTOOD, skipped
 from devicecore_fleet.cluster.pods import PodReceiver
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.writer import Job, Writer
@@ -37,10 +38,12 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         self._writer = writer
         self._claims = claims
         self._receiver = receiver
-        # Two locks, in this order: the receiver has a lock of its own, which it holds while it calls `put`.
-        self._passing = Lock()  # held while an event is handed on
-        self._lock = Lock()  # held while the jobs that wait change
+        # Three locks, in this order: the receiver has a lock of its own, which it holds while it calls `put`.
+        self._deciding = Lock()  # held from the question whether it is to be open until it is
+        self._passing = Lock()  # held while events are handed on
+        self._lock = Lock()  # held while the jobs that wait change, so that no job is handed on after a newer one
         self._is_closed = is_closed
+        self._start = 0  # how often the node has begun anew
         self._jobs: dict[Hashable, Job] = {}
         self._list: Sequence[Json] | None = None
         self._changes: dict[str, tuple[str, Json]] = {}  # the last of each pod, by UID
@@ -50,6 +53,14 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         """Whether nothing passes."""
         return self._is_closed
 
+    def decide(self, is_open: Callable[[], bool]) -> None:
+        """Open or close by what `is_open` returns now. Of two calls in two threads, the second asks later."""
+        with self._deciding:
+            if is_open():
+                self.open()
+            else:
+                self.close()
+
     def close(self) -> None:
         """Let nothing pass from now on. A request that is under way ends."""
         with self._passing, self._lock:
@@ -57,36 +68,46 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
 
     def open(self) -> None:
         """Let everything pass, and first what has waited. This does nothing if the gate is open."""
-        if not self._is_closed:
-            return
         with self._passing:
-            with self._lock:
-                self._is_closed = False
-                jobs, self._jobs = self._jobs, {}
+            if not self._is_closed:
+                return
             listed, self._list = self._list, None
             changes, self._changes = self._changes, {}
             receiver = self._receiver()
             if listed is not None:
                 receiver.listed(listed)
             for kind, pod in changes.values():
-                receiver.seen(kind, pod)
-        for key, job in jobs.items():
-            self.put(key, job)
+                try:
+                    receiver.seen(kind, pod)
+                except NOT_UNDERSTOOD as error:
+                    skipped("pods", pod, error)
+            with self._lock:
+                self._is_closed = False
+                jobs, self._jobs = self._jobs, {}
+                for key, job in jobs.items():
+                    self._hand_on(key, job)
 
     def forget_jobs(self) -> None:
-        """Forget what the node wanted to send: it begins anew."""
+        """Forget what the node wanted to send and has not begun: it begins anew."""
         with self._lock:
             self._jobs.clear()
+            self._start += 1
 
     def put(self, key: Hashable, job: Job) -> None:
         """Hand a job on, or keep it while the gate is closed."""
         with self._lock:
             if self._is_closed:
                 self._jobs[key] = job
-                return
+            else:
+                self._hand_on(key, job)
+
+    def _hand_on(self, key: Hashable, job: Job) -> None:
+        start = self._start
 
         def run(requests: KubeApiRequests) -> float | None:
             with self._lock:
+                if start != self._start:
+                    return None
                 if self._is_closed:
                     self._jobs.setdefault(key, job)
                     return None

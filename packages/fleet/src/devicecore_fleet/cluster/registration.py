@@ -1,10 +1,11 @@
 """The Node of a node, and its Lease: made, kept true, and renewed.
 
 Laws: A Node that devicecore has not made is refused and left as it is, unless its user wants to adopt it; so is one
-whose Lease somebody else holds. A Node that was there and was deleted is not made again, as by a kubelet, because
-somebody wanted it gone; until it is there again, it is looked for once a minute, and has no Lease. What others write
-into the status of the Node, such as the node lifecycle controller after an outage, is put right when the watch shows
-it, at most once between two ticks. Nothing is sent unless `tick`, `look`, `publish` or `seen` was called.
+whose Lease somebody else holds. If that is a process of devicecore that may have ended, the Lease is waited for. A Node
+that was there and was deleted is not made again, as by a kubelet, because somebody wanted it gone; until it is there
+again, it is looked for once a minute, and has no Lease. One that was replaced is judged as at the start. What others
+write into the status of the Node, such as the node lifecycle controller after an outage, is put right when the watch
+shows it, at most once between two ticks. Nothing is sent unless `tick`, `doubt`, `publish` or `seen` was called.
 """
 
 import logging
@@ -21,17 +22,25 @@ from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.ports.sink import NodeStatusSink
 from devicecore_fleet.cluster.object_watch import ObjectHandler
+from devicecore_fleet.cluster.process import Process
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.words import events
+from devicecore_fleet.cluster.words.leases import (
+    LEASE_NAMESPACE,
+    LEASE_SECONDS,
+    RENEW_SECONDS,
+    Held,
+    held,
+    holder_of,
+    lease,
+    seconds_left,
+)
 from devicecore_fleet.cluster.words.nodes import (
     HEARTBEAT,
     LABEL,
-    LEASE_NAMESPACE,
     NEVER,
     NodeDescription,
-    foreign_lease,
     foreign_node,
-    lease,
     next_report,
     node_object,
     node_patch,
@@ -41,7 +50,6 @@ from devicecore_fleet.cluster.words.patches import Json, version_of
 from devicecore_fleet.cluster.writer import Writer
 
 _GONE_LOOK = timedelta(minutes=1)
-_RIVALS = 3  # conflicts in a row: one may come from an answer that was lost
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +93,7 @@ class RegisteredNode(NodeStatusSink):
         writer: takes what is to be sent to the API server.
         wall: the time.
         changed: called after each answer of the server that says something new.
+        process: holds the Lease; by default this process.
         heartbeat: how often the Node is read and its conditions are reported if nothing changes. None is never.
     """
 
@@ -95,18 +104,21 @@ class RegisteredNode(NodeStatusSink):
         wall: Callable[[], datetime] = utc_now,
         changed: Callable[[], None] = lambda: None,
         *,
+        process: Process | None = None,
         heartbeat: timedelta | None = HEARTBEAT,
     ) -> None:
+        self._process = process or Process()
         self._heartbeat = heartbeat
         self._writer = writer
         self._wall = wall
         self._changed = changed
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held while the fields change that say whether the Node is ours
         self._description = description
         self._status = NodeStatus()
         self._node: Json | None = None  # as the server has shown it last
         self._lease: Json | None = None
-        self._rivals = 0  # renewals in a row before which another process had renewed the Lease
+        self._awaited: tuple[int, datetime] | None = None  # the version of a Lease that may be free soon, since when
+        self._wait: float | None = None  # seconds after which to look at that Lease again
         self._refusal: str | None = None
         self._must_read = False  # whether the Node is to be read again
         self._is_doubted = False  # the watch has shown another Node, or none, and the Node was not read since
@@ -143,8 +155,9 @@ class RegisteredNode(NodeStatusSink):
     @property
     def is_ours(self) -> bool:
         """Whether the Node is there, and may be changed: devicecore has made it, or was told to adopt it."""
-        is_there = self._node is not None and self._next_look is None and not self._is_doubted
-        return is_there and self._refusal is None
+        with self._lock:
+            is_there = self._node is not None and self._next_look is None
+            return is_there and not self._is_doubted and self._refusal is None
 
     @property
     def refusal(self) -> str | None:
@@ -174,16 +187,18 @@ class RegisteredNode(NodeStatusSink):
         """Renew the Lease, and report the conditions of the Node if that is due. This does not wait."""
         if self._refusal is not None:
             return
-        is_gone, due = self._next_look is not None, self._next_look or self._next_report
+        due = self._next_look or self._next_report
         if self._must_read or self._is_overwritten or due is None or self._wall() >= due:
             self._writer.put(("node", self.name), self._write)
         self._may_repair = True
-        if self._node is not None and not is_gone:
+        if self.is_ours:
             self._writer.put(("lease", self.name), self._renew)
 
-    def look(self) -> None:
-        """Read the Node again: what the watch has shown may have been missed. This does not wait."""
-        self._must_read = True
+    def doubt(self) -> None:
+        """Take it that the Node is not ours until it is read again, which is soon. This does not wait."""
+        with self._lock:
+            self._is_doubted = self._must_read = True
+        self._changed()
         if self._refusal is None:
             self._writer.put(("node", self.name), self._write)
 
@@ -194,7 +209,7 @@ class RegisteredNode(NodeStatusSink):
             return  # it is registered first
         if found is None or found["metadata"]["uid"] != self.uid:
             if self._next_look is None:
-                self._doubt()
+                self.doubt()
             return
         if version_of(found) <= version_of(node):
             return
@@ -213,16 +228,16 @@ class RegisteredNode(NodeStatusSink):
             self._take(node)
             return True
         if self._node is not None and self._next_look is None:
-            self._doubt()
+            self.doubt()
         return False
 
-    def _write(self, requests: KubeApiRequests) -> None:
-        """Register the node, or send what its Node does not show yet."""
+    def _write(self, requests: KubeApiRequests) -> float | None:
+        """Register the node, or send what its Node does not show yet. Return after how many seconds to try again."""
         if self._refusal is not None:
-            return
+            return None
         try:
             if (node := self._current(requests)) is None:
-                return
+                return self._wait
             self._is_overwritten, wanted = False, self._wanted()
             patch = node_patch(node, wanted, self._wall(), self._heartbeat)
             if patch is not None:  # with the UID, so that a Node that somebody makes of this name is not changed
@@ -233,7 +248,7 @@ class RegisteredNode(NodeStatusSink):
         except RequestError as error:
             if error.reason == "NotFound":
                 self._is_gone(error)
-                return
+                return None
             # Somebody may have made a Node of this name.
             self._must_read |= error.status == HTTPStatus.CONFLICT or "metadata.uid" in error.message
             self._problem = str(error)
@@ -242,41 +257,49 @@ class RegisteredNode(NodeStatusSink):
         if self._problem is not None:
             self._problem = None
             self._changed()
+        return None
 
     def _current(self, requests: KubeApiRequests) -> Json | None:
-        """Return the Node, which is made or read again if it must be. Return None if it is refused."""
-        if (node := self._node) is None:
-            if (node := self._register(requests)) is None:
+        """Return the Node, which is made or read again if it must be. Return None if it is not ours."""
+        node, is_gone = self._node, self._next_look is not None
+        must_read = self._must_read or self._is_doubted or is_gone or self._wall() >= (self._next_report or NEVER)
+        if node is not None and not must_read:
+            return node
+        self._must_read = False
+        try:
+            found = requests.find(NODES, self.name) if node is None else requests.get(NODES, self.name)
+            is_new = found is None or node is None or found["metadata"]["uid"] != node["metadata"]["uid"]
+            if is_new and node is not None:
+                with self._lock:
+                    self._is_doubted = True
+                self._changed()
+            if found is not None and self._refuse_node(found):
                 return None
-            self._take(node)
-            self._writer.put(("lease", self.name), self._renew)
-        elif self._must_read or self._next_look is not None or self._wall() >= (self._next_report or NEVER):
-            self._must_read = False
-            node = requests.get(NODES, self.name)
-            if self._refuse_node(node):
-                return None
-            with self._lock:
-                self._is_doubted = self._must_read  # the watch may have shown another one while this was read
-            self._next_look = None
-            self._take(node)
-        return node
-
-    def _doubt(self) -> None:
-        """Take it that the Node is not ours until it is read again."""
+            found = self._registered(requests, found) if is_new else found
+        except RequestError as error:
+            self._must_read |= node is not None and error.reason != "NotFound"
+            raise
+        if found is None:
+            return None
+        was_ours = self.is_ours
         with self._lock:
-            self._is_doubted = self._must_read = True
-        self._changed()
-        self.look()
+            self._is_doubted = self._must_read  # the watch may have shown another one while this was read
+            self._next_look = None
+            if is_new:
+                self._node = found
+        self._take(found)
+        if not was_ours:
+            self._writer.put(("lease", self.name), self._renew)
+        return found
 
     def _wanted(self) -> Json:
         with self._lock:
             return node_status(self._description, self._status)
 
-    def _register(self, requests: KubeApiRequests) -> Json | None:
-        """Return the Node, which is made if there is none. Return None if it, or the Lease, is of somebody else."""
+    def _registered(self, requests: KubeApiRequests, found: Json | None) -> Json | None:
+        """Return a Node that was not ours before, made if there is none. Return None if others have its Lease."""
         self._lease = requests.find(LEASES, self.name, LEASE_NAMESPACE)
-        found = requests.find(NODES, self.name)
-        if (found is not None and self._refuse_node(found)) or self._refuse_lease(self._lease):
+        if not self._description.adopts and self._lease is not None and self._is_held(self._lease, waits=True):
             return None
         now = self._wall()
         wanted = node_object(self._description, now)
@@ -291,16 +314,31 @@ class RegisteredNode(NodeStatusSink):
         why = "" if self._description.adopts else foreign_node(found, self._description)
         return self._refuse(f"it exists and devicecore has not made it: {why}" if why else "")
 
-    def _refuse_lease(self, found: Json | None) -> bool:
-        """Whether a Node is left alone, because somebody else holds its Lease."""
-        is_foreign = found is not None and not self._description.adopts
-        return self._refuse(foreign_lease(found, self._description) if found is not None and is_foreign else "")
+    def _is_held(self, found: Json, *, waits: bool) -> bool:
+        """Whether somebody else holds the Lease. Then the Node is refused, unless it `waits` for a Lease that may end.
+
+        Whoever lives renews it meanwhile.
+        """
+        self._wait, now, version = None, self._wall(), version_of(found)
+        who = held(found, self.name, self._process.identity, self._process.has_ended, now)
+        before, since = self._awaited or (version, now)
+        left = LEASE_SECONDS - (now - since).total_seconds()
+        if who is Held.BY_US or (who is Held.UNKNOWN and version == before and left <= 0):
+            self._awaited = None
+            return False
+        if who is Held.BY_OTHERS or version != before or not waits:
+            return self._refuse(holder_of(found, self.name))
+        self._awaited, self._wait = (version, since), min(RENEW_SECONDS, left, seconds_left(found, now))
+        self._problem = f"{holder_of(found, self.name)}, and is taken over unless that one renews it"
+        self._changed()
+        return True
 
     def _refuse(self, why: str) -> bool:
         if why:
-            self._refusal = f"{why}. Nothing of it is changed. Choose another name, or take it over with --adopt"
-            self._problem = self._refusal
-            _log.error("node %s is refused: %s", self.name, self._refusal)
+            refusal = f"{why}. Nothing of it is changed. Choose another name, or take it over with --adopt"
+            with self._lock:
+                self._refusal = self._problem = refusal
+            _log.error("node %s is refused: %s", self.name, refusal)
             self._changed()
         return bool(why)
 
@@ -333,7 +371,8 @@ class RegisteredNode(NodeStatusSink):
     def _is_gone(self, error: RequestError) -> None:
         """Note that somebody has deleted the Node. It is looked for at the next tick, and then once a minute."""
         now = self._wall()
-        self._next_look = now if self._next_look is None else now + _GONE_LOOK
+        with self._lock:
+            self._next_look = now if self._next_look is None else now + _GONE_LOOK
         self._problem = str(error)
         self._changed()
 
@@ -347,54 +386,35 @@ class RegisteredNode(NodeStatusSink):
                 raise
 
     def _take(self, node: Json) -> None:
-        before = self._node
-        if before is None or node["metadata"]["uid"] != self.uid or version_of(node) > version_of(before):
-            self._node = node
+        """Take the Node as the server has it now, unless a newer version or another Node is known."""
+        with self._lock:
+            before = self._node
+            is_same = before is not None and node["metadata"]["uid"] == before["metadata"]["uid"]
+            if before is not None and is_same and version_of(node) > version_of(before):
+                self._node = node
         self._changed()
 
     def _renew(self, requests: KubeApiRequests) -> None:
-        """Renew the Lease, or make it."""
-        if self._next_look is not None or self._refusal is not None:
+        """Renew the Lease, or make it. A Node that is not known to be ours has none from us."""
+        if not self.is_ours:
             return
-        now = self._wall()
+        before = self._lease
         try:
-            self._lease = self._lease_anew(requests, now)
-            self._rivals = 0
+            self._lease = self._lease_anew(requests)
         except RequestError as error:
-            self._lease = None
             if error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                 raise
-            # Another writer has made, changed or deleted it.
-            self._note_rival(is_rival=error.status == HTTPStatus.CONFLICT)
+            # Another writer has made, changed or deleted it, or an answer was lost.
             self._lease = requests.find(LEASES, self.name, LEASE_NAMESPACE)
-            if self._refuse_lease(self._lease) or (self._lease is None and not self._is_there(requests)):
-                return
-            self._lease = self._lease_anew(requests, now)
+            if self._lease is None:
+                if before is None:
+                    raise  # there is no namespace for it yet
+                self.doubt()  # its Node may have gone with it
+            elif not self._is_held(self._lease, waits=False):
+                self._lease = self._lease_anew(requests)
 
-    def _lease_anew(self, requests: KubeApiRequests, now: datetime) -> Json:
-        wanted = lease(self._description, self.uid, now, self._lease)
+    def _lease_anew(self, requests: KubeApiRequests) -> Json:
+        wanted = lease(self.name, self._process.identity, self.uid, self._wall(), self._lease)
         if self._lease is None:
             return requests.create(LEASES, wanted, LEASE_NAMESPACE)
         return requests.update(LEASES, wanted, LEASE_NAMESPACE)
-
-    def _is_there(self, requests: KubeApiRequests) -> bool:
-        """Whether the Node is there, of which the Lease was deleted."""
-        try:
-            found = requests.get(NODES, self.name)
-        except RequestError as missing:
-            if missing.reason != "NotFound":
-                raise
-            self._is_gone(missing)
-            return False
-        if self._refuse_node(found):
-            return False
-        self._take(found)
-        return True
-
-    def _note_rival(self, *, is_rival: bool) -> None:
-        self._rivals = self._rivals + 1 if is_rival else 0
-        if self._rivals == _RIVALS:
-            _log.error(
-                "another process renews the Lease of node %s: two kubelets of one name run each pod twice, so stop one",
-                self.name,
-            )

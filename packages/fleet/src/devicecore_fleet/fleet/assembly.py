@@ -22,6 +22,7 @@ from devicecore.runtime.saver_thread import SaverThread
 from devicecore_fleet.cluster.addresses import addresses_of
 from devicecore_fleet.cluster.object_watch import KubeApiNodes, KubeApiPods
 from devicecore_fleet.cluster.pods import NodePods
+from devicecore_fleet.cluster.process import Process
 from devicecore_fleet.cluster.registration import RegisteredNodes
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.words.nodes import LABEL
@@ -42,8 +43,12 @@ NODES_OF_CONNECTION, MAX_CONNECTIONS = 16, 64
 then lets through three Leases of each node in the time for one.
 """
 
+_MAX_LOCK, _MAX_BEFORE = 4096, 20  # bytes that are read, and processes that are remembered: some end at once
+
 LOCK_NAME = ".lock"
-"""The file in the root that a fleet locks. No node has such a name."""
+"""The file in the root that a fleet locks, with the identities of the processes that have done so. No node has such a
+name.
+"""
 
 
 @frozen
@@ -101,8 +106,7 @@ def start(
     if settings.kubeconfig is None and not Path(SERVICE_ACCOUNT).is_dir():
         # Else the adapter would take ~/.kube/config, perhaps of another cluster.
         raise NoServiceAccountError(SERVICE_ACCOUNT)
-    if settings.root is not None:
-        _lock(settings.root, last_to_first)
+    process = Process() if settings.root is None else _locked(settings.root, last_to_first)
     access = Access(settings.kubeconfig, settings.context)
     claims = last_to_first.enter_context(KubeApiClaims(access))
     nodes = sum(1 for _ in description.nodes())
@@ -115,7 +119,7 @@ def start(
     connections: dict[str, ServerConnection] = {}
     host_ips = addresses_of(settings.node_ip)
     stored = StoredSlices(lambda node: node in connections)
-    connection = SharedConnection(writer, claims, stored, host_ips, settings.taints, settings.adopt)
+    connection = SharedConnection(writer, claims, stored, host_ips, settings.taints, settings.adopt, process)
 
     def connect(name: str, group: GroupDescription, wake_node: Callable[[], None]) -> ServerConnection:
         connections[name] = ServerConnection(name, group, connection, wake_node)
@@ -135,11 +139,19 @@ def start(
     return fleet
 
 
-def _lock(root: Path, last_to_first: ExitStack) -> None:
-    """Keep other fleets out of the root until the process ends, or until the stack closes."""
+def _locked(root: Path, last_to_first: ExitStack) -> Process:
+    """Keep other fleets out of the root until the process ends, or until the stack closes.
+
+    Return this process, which knows that those that had the root before have ended.
+    """
     lock = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     last_to_first.callback(os.close, lock)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RootInUseError(foreign_text(str(root))) from None
+    before = os.pread(lock, _MAX_LOCK, 0).decode("ascii", "replace").split()[-_MAX_BEFORE:]
+    process = Process(ended=frozenset(before))
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, "\n".join((*before, process.identity, "")).encode(), 0)
+    return process

@@ -7,13 +7,14 @@ nothing of its pods and devices, and takes no pod.
 from collections.abc import Callable
 from uuid import NAMESPACE_DNS, uuid5
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from devicecore_tools.node.settings import all_taints
 
 from devicecore.domain.dra.model import DriverName
 from devicecore.ports.claims import ClaimSource
 from devicecore_fleet.cluster.gate import NodeGate
 from devicecore_fleet.cluster.pods import ClusterPods
+from devicecore_fleet.cluster.process import Process
 from devicecore_fleet.cluster.registration import RegisteredNode
 from devicecore_fleet.cluster.topology import TopologyPublisher
 from devicecore_fleet.cluster.words.nodes import LABEL, NodeDescription, machine_info
@@ -38,6 +39,7 @@ class SharedConnection:
         host_ips: the addresses of all nodes.
         taints: whether a new Node keeps pods away that do not tolerate the fleet.
         adopts: whether Nodes and Leases that devicecore has not made are taken over.
+        process: holds the Leases.
     """
 
     writer: Writer
@@ -46,6 +48,7 @@ class SharedConnection:
     host_ips: tuple[str, ...]
     taints: bool = True
     adopts: bool = False
+    process: Process = field(factory=Process)
 
 
 class ServerConnection(NodeConnection):
@@ -73,13 +76,13 @@ class ServerConnection(NodeConnection):
     def link(self) -> NodeLink:
         """Begin anew, with the pods that the server has shown."""
         self.gate.forget_jobs()
-        self._proven.close()
+        self._starts += 1
+        self._node = self._new_node()
+        self._decide()  # it closes, because the Node is not registered again yet
         self._proven.forget_jobs()
         before, self._pods = self._pods, self._new_pods()
         if before.is_listed:
             self._pods.listed(before.objects)
-        self._starts += 1
-        self._node = self._new_node()
         link = NodeLink(self._pods, self._pods, self._node, self._proven, self._slices)
         if not self._group.topology_objects:
             return link
@@ -99,8 +102,8 @@ class ServerConnection(NodeConnection):
         if is_cut:
             self.gate.close()
         elif self.gate.is_closed:
+            self._node.doubt()  # because what the watch has shown meanwhile was missed
             self.gate.open()
-            self._node.look()
 
     def seen(self, node: Json | None) -> None:
         """Take the Node as the watch shows it, or None if it shows it no more."""
@@ -125,17 +128,15 @@ class ServerConnection(NodeConnection):
         description = describe(self._name, self._group, self._starts, shared.host_ips, taints=shared.taints)
         description = evolve(description, adopts=shared.adopts)
         # A fleet renews Leases, by which a cluster knows that nodes are alive, and no more.
-        node = RegisteredNode(description, self.gate, changed=lambda: self._changed(node), heartbeat=None)
-        return node
+        return RegisteredNode(description, self.gate, changed=self._changed, process=shared.process, heartbeat=None)
 
-    def _changed(self, node: RegisteredNode) -> None:
-        """Let pods and devices pass when the Node is known to be ours, and no more when it is not."""
-        if node is self._node:
-            if node.is_ours:
-                self._proven.open()
-            else:
-                self._proven.close()
+    def _changed(self) -> None:
+        self._decide()
         self._wake()
+
+    def _decide(self) -> None:
+        """Let pods and devices pass when the Node is known to be ours, and no more when it is not."""
+        self._proven.decide(lambda: self._node.is_ours)
 
 
 def describe(

@@ -1,4 +1,4 @@
-"""The Node and its Lease, as a kubelet makes and changes them.
+"""The Node, as a kubelet makes and changes it.
 
 Law: a Node that shows what is wanted is patched only when five minutes have passed since its conditions were reported.
 What others have written, such as taints, labels and conditions, stays.
@@ -13,10 +13,6 @@ from attrs import field, frozen
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.quantity import Quantity
 from devicecore_fleet.cluster.words.patches import Json, difference, with_transitions, written
-
-LEASE_NAMESPACE = "kube-node-lease"
-LEASE_SECONDS = 40
-RENEW_SECONDS = 10
 
 CLOSED_PORT = 1
 """Where a Node says that its kubelet serves: nobody does. 0 would be 10250, where that of this machine may serve."""
@@ -78,11 +74,6 @@ class NodeDescription:
     problem: str = ""
     adopts: bool = False
 
-    @property
-    def holder(self) -> str:
-        """Who holds the Lease. A kubelet has the name of the node there, so it is told from us."""
-        return f"devicecore/{self.name}"
-
 
 def machine_info(node: str) -> dict[str, str]:
     """Return the numbers of a machine, in `nodeInfo`, of a node that is none: always the same for a name."""
@@ -120,12 +111,6 @@ def foreign_node(found: Json, node: NodeDescription) -> str:
     if LABEL in node.labels and LABEL not in (metadata.get("labels") or {}):
         return f"it has no label {LABEL}"
     return ""
-
-
-def foreign_lease(found: Json, node: NodeDescription) -> str:
-    """Return why a Lease that exists is not that of this node; empty if it is."""
-    holder = (found.get("spec") or {}).get("holderIdentity")
-    return "" if holder == node.holder else f"its Lease is held by {holder or 'nobody'}, as by a kubelet"
 
 
 def node_status(node: NodeDescription, devices: NodeStatus = _NO_DEVICES) -> Json:
@@ -206,27 +191,3 @@ def _condition(kind: str, status: str, reason: str, message: str) -> Json:
 
 def _at(conditions: list[Json], now: datetime) -> list[Json]:
     return [{**one, "lastHeartbeatTime": written(now)} for one in conditions]
-
-
-# --- the Lease --------------------------------------------------------------------------------------------------------
-
-
-def lease(node: NodeDescription, uid: str | None, now: datetime, before: Json | None = None) -> Json:
-    """Return the Lease to create, or `before` with a new time, to replace it.
-
-    Args:
-        node: the node.
-        uid: the UID of the Node, which owns the Lease; None if it does not exist yet.
-        now: when the Lease is renewed.
-        before: the Lease as the API server has it.
-    """
-    renewed: Json = before or {
-        "kind": "Lease",
-        "apiVersion": "coordination.k8s.io/v1",
-        "metadata": {"name": node.name, "namespace": LEASE_NAMESPACE},
-    }
-    metadata, time = dict(renewed["metadata"]), now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    if uid is not None and not metadata.get("ownerReferences"):
-        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": uid}]
-    spec = {**(renewed.get("spec") or {}), "holderIdentity": node.holder, "leaseDurationSeconds": LEASE_SECONDS}
-    return {**renewed, "metadata": metadata, "spec": {**spec, "renewTime": time}}

@@ -1,0 +1,93 @@
+"""The Lease of a Node, as a kubelet makes and renews it, and who holds one that exists.
+
+Law: a Lease is taken over only if devicecore has made it, and the process that holds it has ended or does not renew it.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+
+from devicecore_fleet.cluster.words.patches import Json
+
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_SECONDS = 40
+RENEW_SECONDS = 10
+
+_PREFIX = "devicecore"
+
+
+class Held(Enum):
+    """Who holds a Lease."""
+
+    BY_US = "this process, or one of devicecore that has ended or has not renewed it in time"
+    UNKNOWN = "another process of devicecore that may have ended"
+    BY_OTHERS = "somebody else"
+
+
+def holder(node: str, process: str) -> str:
+    """Return who holds the Lease of a node. A kubelet has the name of the node there, so it is told from us."""
+    return f"{_PREFIX}/{node}/{process}"
+
+
+def held(found: Json, node: str, process: str, has_ended: Callable[[str], bool | None], now: datetime) -> Held:
+    """Return who holds a Lease that exists.
+
+    Args:
+        found: the Lease.
+        node: the name of the node.
+        process: the identity of this process.
+        has_ended: returns whether another process has ended; None if that is not known.
+        now: the time.
+    """
+    name = str((found.get("spec") or {}).get("holderIdentity") or "")
+    prefix, _, other = name.rpartition("/")
+    if prefix != f"{_PREFIX}/{node}":
+        return Held.BY_OTHERS
+    if other == process:
+        return Held.BY_US
+    is_over = has_ended(other)
+    if is_over is None and seconds_left(found, now) > 0:
+        return Held.UNKNOWN
+    return Held.BY_OTHERS if is_over is False else Held.BY_US
+
+
+def holder_of(found: Json, node: str) -> str:
+    """Return a sentence about who holds a Lease that is not ours."""
+    name = str((found.get("spec") or {}).get("holderIdentity") or "")
+    kind = "another process of devicecore" if name.startswith(f"{_PREFIX}/{node}/") else "as by a kubelet"
+    return f"its Lease is held by {name or 'nobody'}, {kind}"
+
+
+def seconds_left(found: Json, now: datetime) -> float:
+    """Return for how long a Lease lasts that is not renewed; at most as long as a new one, and 0 if it is over."""
+    try:
+        until = datetime.fromisoformat(found["spec"]["renewTime"]) + timedelta(seconds=LEASE_SECONDS)
+        return min(max(0.0, (until - now).total_seconds()), LEASE_SECONDS)
+    except (KeyError, TypeError, ValueError, OverflowError):  # it has no time, or none that counts
+        return 0.0
+
+
+def lease(node: str, process: str, uid: str | None, now: datetime, before: Json | None = None) -> Json:
+    """Return the Lease to create, or `before` with a new time, to replace it.
+
+    Args:
+        node: the name of the node.
+        process: the identity of the process that holds it.
+        uid: the UID of the Node, which owns the Lease; None if it does not exist yet.
+        now: when the Lease is renewed.
+        before: the Lease as the API server has it.
+    """
+    renewed: Json = before or {
+        "kind": "Lease",
+        "apiVersion": "coordination.k8s.io/v1",
+        "metadata": {"name": node, "namespace": LEASE_NAMESPACE},
+    }
+    metadata, time = dict(renewed["metadata"]), now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if uid is not None and not metadata.get("ownerReferences"):
+        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]
+    spec = {
+        **(renewed.get("spec") or {}),
+        "holderIdentity": holder(node, process),
+        "leaseDurationSeconds": LEASE_SECONDS,
+    }
+    return {**renewed, "metadata": metadata, "spec": {**spec, "renewTime": time}}

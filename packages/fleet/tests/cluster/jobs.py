@@ -1,0 +1,22 @@
+"""A writer whose jobs the test runs."""
+
+from collections.abc import Hashable
+
+from devicecore_fleet.cluster.requests import KubeApiRequests
+from devicecore_fleet.cluster.writer import Job, Writer
+
+
+class Jobs(Writer):
+    """Keeps the newest job of each key, in the order in which the keys came."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[Hashable, Job] = {}
+
+    def put(self, key: Hashable, job: Job) -> None:
+        """Keep a job in the place of any other of its key."""
+        self.waiting[key] = job
+
+    def run(self, requests: KubeApiRequests, *kinds: str) -> None:
+        """Run jobs, and those that they put, until none of these kinds is left; without a kind until none is left."""
+        while chosen := [key for key in self.waiting if not kinds or (isinstance(key, tuple) and key[0] in kinds)]:
+            self.waiting.pop(chosen[0])(requests)

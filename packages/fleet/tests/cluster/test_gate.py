@@ -1,0 +1,108 @@
+"""What passes the gate of a node, and in which order."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devicecore_fleet.cluster.gate import NodeGate
+from devicecore_fleet.cluster.pods import PodReceiver
+from devicecore_fleet.cluster.requests import KubeApiRequests
+from devicecore_tools.testing.api_server import LocalApiServer
+from tests.cluster.jobs import Jobs
+
+from devicecore.adapters.kube_api import Access
+
+Json = Any
+
+
+class Receiver(PodReceiver):
+    """Remembers what it was told, and does something at each list."""
+
+    def __init__(self, at_list: Callable[[], None] = lambda: None) -> None:
+        self.at_list = at_list
+        self.told: list[str] = []
+
+    def listed(self, pods: Sequence[Json]) -> None:
+        self.told += [f"listed {pod['metadata']['name']}" for pod in pods]
+        self.at_list()
+
+    def seen(self, kind: str, pod: Json) -> None:
+        if pod["spec"] is None:
+            message = "spec has the wrong type"
+            raise TypeError(message)
+        self.told.append(f"{kind} {pod['metadata']['name']}")
+
+
+def a_pod(name: str, spec: Json) -> Json:
+    return {"metadata": {"name": name, "uid": name}, "spec": spec}
+
+
+@pytest.fixture
+def requests(tmp_path: Path) -> Iterator[KubeApiRequests]:
+    with LocalApiServer() as server:
+        yield KubeApiRequests(Access(server.kubeconfig(tmp_path / "kubeconfig")))
+
+
+def test_of_two_threads_that_open_and_close_a_gate_the_second_asks_when_the_first_is_done() -> None:
+    gate = NodeGate(Jobs(), None, Receiver, is_closed=True)
+    seen: list[bool] = []
+
+    def is_ours_no_more() -> bool:
+        seen.append(gate.is_closed)
+        return False
+
+    second = threading.Thread(target=gate.decide, args=(is_ours_no_more,))
+
+    def is_ours() -> bool:
+        second.start()
+        second.join(0.1)  # it would close the gate now, before this opens it for good
+        return True
+
+    gate.decide(is_ours)
+    second.join()
+    assert seen == [False], "it has asked when the gate was open"
+    assert gate.is_closed
+
+
+def test_a_job_that_waited_is_not_handed_on_after_a_newer_one(requests: KubeApiRequests) -> None:
+    jobs, ran = Jobs(), list[str]()
+
+    def job(what: str, _: KubeApiRequests) -> None:
+        ran.append(what)
+
+    gate = NodeGate(jobs, None, lambda: receiver, is_closed=True)
+    receiver = Receiver(lambda: gate.put("key", partial(job, "newer")))
+    gate.put("key", partial(job, "older"))
+    gate.listed([a_pod("a", {})])
+    gate.open()
+    jobs.run(requests)
+    assert ran == ["newer"]
+
+
+def test_a_job_that_was_handed_on_before_the_node_began_anew_does_not_run(requests: KubeApiRequests) -> None:
+    jobs, ran = Jobs(), list[str]()
+
+    def job(what: str, _: KubeApiRequests) -> None:
+        ran.append(what)
+
+    outer = NodeGate(jobs, None, Receiver)
+    inner = NodeGate(outer, None, Receiver)
+    inner.put("pod", partial(job, "of the run before"))
+    inner.forget_jobs()
+    inner.put("lease", partial(job, "of this run"))
+    jobs.run(requests)
+    assert ran == ["of this run"]
+
+
+def test_a_pod_that_cannot_be_understood_keeps_no_gate_closed(caplog: pytest.LogCaptureFixture) -> None:
+    receiver = Receiver()
+    gate = NodeGate(Jobs(), None, lambda: receiver, is_closed=True)
+    for pod in (a_pod("odd", None), a_pod("plain", {})):
+        gate.seen("ADDED", pod)
+    gate.open()
+    assert receiver.told == ["ADDED plain"]
+    assert not gate.is_closed
+    assert "pods odd cannot be understood, and is skipped: TypeError: spec has the wrong type" in caplog.text

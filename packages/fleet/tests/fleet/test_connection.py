@@ -1,0 +1,154 @@
+"""One node of a fleet whose requests the test sends: what passes while somebody replaces its Node."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devicecore_fleet.cluster.process import Process
+from devicecore_fleet.cluster.requests import KubeApiRequests
+from devicecore_fleet.cluster.words.leases import holder, lease
+from devicecore_fleet.cluster.words.nodes import node_object
+from devicecore_fleet.fleet.connection import ServerConnection, SharedConnection, describe
+from devicecore_fleet.fleet.reading import parse_fleet
+from devicecore_fleet.fleet.slices import StoredSlices
+from devicecore_tools.node.feed import PodReport
+from devicecore_tools.node.outcome import Outcome, OutcomeKind
+from devicecore_tools.testing.api_server import LocalApiServer
+from devicecore_tools.testing.api_server.faults import Answer
+from tests.cluster.jobs import Jobs
+
+from devicecore import NodeStatus
+from devicecore.adapters.kube_api import Access
+from devicecore.adapters.kube_api.access import RequestError
+from devicecore.adapters.kube_api.dra import KubeApiClaims
+
+Json = Any
+
+NAME = "n-0"
+FILE = f"nodes:\n- {{name: {NAME}, plugins: [{{resource: example.com/gpu, devices: 1}}]}}\n"
+
+
+class Connected:
+    """A node that is registered, and all that it has sent since."""
+
+    def __init__(self, server: LocalApiServer, requests: KubeApiRequests, access: Access) -> None:
+        self.server = server
+        self.requests = requests
+        self.jobs = Jobs()
+        ((_, self.group),) = parse_fleet(FILE, "fleet.yaml").nodes()
+        claims, slices = KubeApiClaims(access), StoredSlices(lambda _: True)
+        shared = SharedConnection(self.jobs, claims, slices, ("10.0.0.1",), process=Process("a"))
+        self.connection = ServerConnection(NAME, self.group, shared, lambda: None)
+        self.link = self.connection.link()
+        self.connection.tick()
+        self.jobs.run(requests)
+        self.connection.gate.listed([])
+
+    def replaced(self, process: str = "") -> None:
+        """Delete the Node and its Lease, and make one of a machine, or one of another process of devicecore."""
+        self.server.delete("Node", NAME)
+        self.server.delete("Lease", NAME, "kube-node-lease")
+        if not process:
+            self.server.create({"kind": "Node", "apiVersion": "v1", "metadata": {"name": NAME}})
+            return
+        now = datetime.now(UTC)
+        made = self.server.create(node_object(describe(NAME, self.group, 0, (), taints=True), now))
+        self.server.create(lease(NAME, process, made["metadata"]["uid"], now))
+
+    def bound(self, name: str) -> Json:
+        """Return a new pod of the node."""
+        spec = {"nodeName": NAME, "containers": [{"name": "main", "image": "none"}]}
+        return self.server.create({"kind": "Pod", "metadata": {"name": name}, "spec": spec})
+
+    def takes(self, pod: Json) -> None:
+        """Let the node hear of a pod, and find that it runs."""
+        self.connection.gate.seen("ADDED", pod)
+        self.runs()
+
+    def runs(self) -> None:
+        """Let all pods run that the node has heard of."""
+        for found in self.link.feed.poll().added:
+            self.link.reporter.report(found, PodReport(Outcome(OutcomeKind.RUNS), {}))
+
+    def sent(self) -> list[str]:
+        """Run what waits, and return what was sent for it."""
+        before = len(self.server.requests)
+        self.jobs.run(self.requests)
+        return [f"{one.verb} {one.resource}" for one in self.server.requests[before:]]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Connected]:
+    with LocalApiServer() as server:
+        access = Access(server.kubeconfig(tmp_path / "kubeconfig"))
+        with KubeApiRequests(access) as requests:
+            yield Connected(server, requests, access)
+
+
+def test_the_node_is_looked_at_before_anything_else_is_sent_after_a_partition(node: Connected) -> None:
+    node.connection.cut(is_cut=True)
+    node.replaced()
+    node.takes(node.bound("database"))
+    node.connection.tick()
+    assert node.sent() == []
+    node.connection.cut(is_cut=False)
+    node.runs()
+    assert node.link.feed.active_pods() == frozenset(), "the node does not hear of the pod yet"
+    assert node.sent() == ["get nodes"]
+    assert node.connection.refusal
+    node.takes(node.bound("more"))
+    node.connection.tick()
+    assert node.sent() == []
+
+
+def test_a_lease_is_not_renewed_while_the_node_is_in_doubt(node: Connected) -> None:
+    node.connection.tick()
+    node.replaced()
+    node.connection.seen(None)
+    assert node.sent() == ["get nodes"]
+    assert node.connection.refusal
+
+
+def test_a_node_that_cannot_be_read_after_a_partition_is_read_again(node: Connected) -> None:
+    node.connection.cut(is_cut=True)
+    node.server.inject(Answer(500), verb="get", resource="nodes")
+    node.connection.cut(is_cut=False)
+    with pytest.raises(RequestError, match="500"):
+        node.sent()
+    node.takes(node.bound("pod"))
+    assert node.sent() == []
+    node.connection.tick()
+    node.sent()
+    node.runs()
+    assert "patch pods/status" in node.sent()
+
+
+def test_a_node_of_another_process_is_not_taken_for_the_one_that_was_deleted(node: Connected) -> None:
+    """Both have the marks of a fleet, and only the Lease says whose the Node is."""
+    node.replaced("b")
+    node.connection.seen(None)
+    node.takes(node.bound("theirs"))
+    node.connection.tick()
+    assert node.sent() == ["get nodes", "get leases"]
+    node.link.sink.publish(NodeStatus())
+    assert node.sent() == ["get nodes", "get leases"], "it is looked at again, and nothing is changed"
+    (found,) = node.server.objects("Lease", "kube-node-lease")
+    assert found["spec"]["holderIdentity"] == holder(NAME, "b")
+
+
+def test_a_node_without_a_lease_gets_one_when_it_is_known_to_be_there(node: Connected) -> None:
+    node.server.delete("Lease", NAME, "kube-node-lease")
+    node.connection.tick()
+    assert node.sent() == ["update leases", "get leases", "get nodes", "create leases"]
+
+
+def test_requests_of_a_run_before_are_not_sent_when_the_node_is_up_again(node: Connected) -> None:
+    node.takes(node.bound("pod"))
+    assert [key[0] for key in node.jobs.waiting if isinstance(key, tuple)] == ["pod"]
+    node.connection.cut(is_cut=True)
+    node.link = node.connection.link()
+    node.connection.cut(is_cut=False)
+    node.connection.tick()
+    assert "patch pods/status" not in node.sent()
