@@ -7,7 +7,10 @@ A situation is a function that makes the trouble on a node, with the probes whos
         node.plugin().kill()
 
 Laws: If no probe starts that would start on a node without trouble, `doctor` has a finding or names what it does not
-rule out. If `fits` says that a probe fits, it runs. If `fits` says that it does not, it does not run.
+rule out. If `fits` says that a probe fits, it runs. If `fits` says that it does not, it does not run. `why` explains
+the words in which the cluster says why a probe does not run.
+
+What the tools say is left in the file `said.txt` in the directory of the node.
 """
 
 import json
@@ -30,6 +33,7 @@ Json = Any
 _DOES_NOT_FIT = (1, 4)  # exit statuses of `fits`: not at all, or no scheduler of that release finds how
 _UNTIL_RUNNING = 20.0  # seconds in which a probe runs, if it runs at all
 _SCHEDULED = 5.0  # seconds in which the scheduler finds a node, if there is one
+_SILENCE = "it waits, and no event says why"
 _SETTLED = 30.0  # seconds in which the Node shows what has happened
 
 
@@ -166,26 +170,29 @@ class Verdicts:
         not_ruled_out: what `doctor` does not rule out.
         fits: of each probe the exit status of `fits`.
         truths: of each probe what became of it.
+        unexplained: what the cluster says of probes, and `why` does not explain.
     """
 
     codes: tuple[str, ...]
     not_ruled_out: tuple[str, ...]
     fits: Mapping[str, int]
     truths: Mapping[str, Truth]
+    unexplained: tuple[str, ...] = ()
 
     def problems(self, of: Situation) -> list[str]:
         """Return where the tools are wrong, one sentence each."""
         found = [f"doctor has not found {code}" for code in sorted(of.finds - set(self.codes))]
+        found += [f"why does not explain: {text}" for text in self.unexplained]
         if of.is_quiet and self.codes:
             found.append(f"doctor has findings on a node without trouble: {', '.join(self.codes)}")
         for name, truth in self.truths.items():
             said = self.fits[name]
             if said == 0 and not truth.runs:
-                found.append(f"fits says that {name} fits, but it does not run: {truth.why}")
+                found.append(f"fits says that {name} fits, but it does not run: {truth.why or _SILENCE}")
             if said in _DOES_NOT_FIT and truth.runs:
                 found.append(f"fits says that {name} does not fit, but it runs")
             if not (truth.runs or of.is_quiet or self.codes or self.not_ruled_out):
-                found.append(f"doctor is silent, but {name} does not run: {truth.why}")
+                found.append(f"doctor is silent, but {name} does not run: {truth.why or _SILENCE}")
         return found
 
 
@@ -200,10 +207,12 @@ def judged(plane: ControlPlane, of: Situation, name: str) -> Verdicts:
             fits = {probe["metadata"]["name"]: _fits(node, probe, folder) for probe in of.probes}
             say(f"{of.name}: trying {len(of.probes)} probes")
             truths = {probe["metadata"]["name"]: _truth(node, probe) for probe in of.probes}
+            unexplained = [one.why for one in truths.values() if one.why and not _why(node, one.why, folder)]
     finally:
         _clear(plane, name)
     codes = tuple(sorted({one["code"] for one in report["findings"]}))
-    verdicts = Verdicts(codes, tuple(str(one) for one in report["not_ruled_out"]), fits, truths)
+    not_ruled_out = tuple(str(one) for one in report["not_ruled_out"])
+    verdicts = Verdicts(codes, not_ruled_out, fits, truths, tuple(unexplained))
     tried = "; ".join(
         f"{probe} {'runs' if truth.runs else 'does not run'}, fits says: {_words(fits[probe])}"
         for probe, truth in truths.items()
@@ -224,21 +233,30 @@ def _words(status: int) -> str:
     return "fits" if status == 0 else "does not fit" if status in _DOES_NOT_FIT else "unknown"
 
 
-def _ours(*words: object) -> "subprocess.CompletedProcess[str]":
+def _ours(folder: Path, *words: object) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "devicecore_tools", *map(str, words)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     if ended.returncode not in range(5) or "Traceback" in ended.stderr:
         raise RealClusterError(f"`devicecore {words[0]}` has failed:\n{ended.stdout}{ended.stderr}")
+    with (folder / "said.txt").open("a", encoding="utf-8") as said:
+        said.write(f"$ devicecore {words[0]} {words[1]} # status {ended.returncode}\n{ended.stdout}{ended.stderr}\n")
     return ended
 
 
+def _where(node: RealKubelet) -> tuple[object, ...]:
+    sources = ("--root", node.directory, "--kubeconfig", node.plane.kubeconfig(), "--node-name", node.name)
+    return (*sources, "--plugin-timeout=3", "--cdi-dir", node.cdi)
+
+
 def _doctor(node: RealKubelet, record: Path) -> Json:
-    where = ("--root", node.directory, "--kubeconfig", node.plane.kubeconfig(), "--node-name", node.name)
-    ended = _ours(
-        "doctor", *where, "--plugins", "--plugin-timeout=3", "--cdi-dir", node.cdi, "--save", record, "--json"
-    )
-    (record.parent / "doctor.json").write_text(ended.stdout, encoding="utf-8")
+    ended = _ours(record.parent, "doctor", *_where(node), "--plugins", "--save", record, "--json")
+    _ours(record.parent, "doctor", "--root", record)  # for people
     return json.loads(ended.stdout)
+
+
+def _why(node: RealKubelet, message: str, folder: Path) -> bool:
+    """Return whether `why` explains a message."""
+    return _ours(folder, "why", message, *_where(node)).returncode == 0
 
 
 def _fits(node: RealKubelet, probe: Json, folder: Path) -> int:
@@ -259,7 +277,7 @@ def _fits(node: RealKubelet, probe: Json, folder: Path) -> int:
             file = folder / f"{option.strip('-')}.json"
             file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}), encoding="utf-8")
             more = (*more, option, file)
-    return _ours("fits", manifest, "--node", folder / "record", *more).returncode
+    return _ours(folder, "fits", manifest, "--node", folder / "record", *more).returncode
 
 
 def _truth(node: RealKubelet, probe: Json) -> Truth:
@@ -282,6 +300,8 @@ def _truth(node: RealKubelet, probe: Json) -> Truth:
         truth = wait_for(f"{name} to run", decided, _UNTIL_RUNNING)
     except RealClusterError:
         truth = Truth(runs=False, why=_waiting(node, name))
+    with (node.home / "said.txt").open("a", encoding="utf-8") as said:
+        said.write(f"# {name} {'runs' if truth.runs else 'does not run'}: {truth.why}\n")
     admin.delete("Pod", name, grace=0)
     wait_for(f"{name} to be gone", lambda: admin.get("Pod", name) is None)
     return truth
@@ -294,7 +314,7 @@ def _is_unschedulable(status: Json) -> bool:
 def _waiting(node: RealKubelet, name: str) -> str:
     events = node.plane.admin.list("Event", fieldSelector=f"involvedObject.name={name}")
     warnings = [f"{one['reason']}: {one['message']}" for one in events if one["type"] == "Warning"]
-    return warnings[-1] if warnings else "it waits, and no event says why"
+    return warnings[-1] if warnings else ""
 
 
 def settle(seconds: float) -> None:

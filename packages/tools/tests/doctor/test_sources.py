@@ -21,6 +21,7 @@ from devicecore_tools.doctor.look import (
     CdiSpec,
     ClaimedDeviceSeen,
     ClaimsSeen,
+    PluginSeen,
     PreparedDeviceSeen,
     PublishedDeviceSeen,
     Reading,
@@ -36,7 +37,7 @@ from devicecore_tools.doctor.sources.large_documents import parse_document, read
 from devicecore_tools.doctor.sources.node import NodeSources
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, read_pods
 from devicecore_tools.doctor.sources.objects import reading as reading_of
-from devicecore_tools.doctor.sources.plugin_sockets import Listeners, read_plugins
+from devicecore_tools.doctor.sources.plugin_sockets import Listeners, lists_of, read_plugins, who_listens
 from devicecore_tools.doctor.sources.pod_resources import read_pod_resources
 from devicecore_tools.doctor.sources.record import ALLOCATABLE_NAME, LIST_NAME
 from devicecore_tools.doctor.sources.state_files import CPU_NAME, MEMORY_NAME, _hashed, read_state_files
@@ -758,7 +759,7 @@ def test_a_process_that_does_not_speak_grpc_is_a_sentence(directory: Path, garba
 
     with listening(path, answer):
         reading = read_pod_resources(str(path), 0.3)
-        (plugin,) = read_plugins(str(directory), ["kubelet.sock"], "", (), 0.3).value or ()
+        (plugin,) = read_plugins(str(directory), ["kubelet.sock"], "", (), asking(0.3)).value or ()
     assert reading.problem.startswith("List failed with ")
     assert plugin.problem == "no answer to GetDevicePluginOptions within 0.3 s"
 
@@ -772,6 +773,10 @@ def test_a_socket_without_a_server_is_an_error_at_once(directory: Path) -> None:
 
 
 # --- plugins ----------------------------------------------------------------------------------------------------------
+
+
+def asking(answer: float) -> Listeners[PluginSeen | None]:
+    return Listeners(answer, answer + 1.0, lists_of)
 
 
 def test_a_plugin_is_asked_for_options_and_one_list(directory: Path) -> None:
@@ -848,7 +853,7 @@ def test_a_plugin_that_answers_nonsense_is_a_sentence(directory: Path, answers: 
 
 def test_a_plugin_that_sends_ping_without_end_is_given_up(directory: Path) -> None:
     with flood_of_pings(directory / "gpu.sock"):
-        (seen,) = read_plugins(str(directory), ["gpu.sock"], "", (), 0.2).value or ()
+        (seen,) = read_plugins(str(directory), ["gpu.sock"], "", (), asking(0.2)).value or ()
         assert seen.problem.startswith("no answer ")
 
 
@@ -857,7 +862,7 @@ def test_a_plugin_that_is_silent_or_gone_is_a_sentence(directory: Path) -> None:
         silent.bind(str(directory / "silent.sock"))
         silent.listen()
         dead.bind(str(directory / "dead.sock"))
-        seen = read_plugins(str(directory), ["silent.sock", "dead.sock"], "", (), 0.3).value or ()
+        seen = read_plugins(str(directory), ["silent.sock", "dead.sock"], "", (), asking(0.3)).value or ()
     expected = ["no answer to GetDevicePluginOptions within 0.3 s", "no process listens at the socket"]
     assert [one.problem for one in seen] == expected
 
@@ -879,30 +884,59 @@ def hanging(path: Path) -> Iterator[list[float]]:
             ended.set()
 
 
-def test_a_socket_is_not_called_silent_if_it_had_less_time_than_others(directory: Path) -> None:
+def test_a_socket_is_not_called_silent_if_it_had_less_time_than_others(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin_sockets, "_AGAIN", 0.1)
     name, path = "device-plugins/gpu.sock", directory / "gpu.sock"
     with hanging(path) as given:
         for left in (0.0, 0.2):
-            listeners = Listeners(answer=0.4, left=left, now=lambda: 0.0)
+            listeners = Listeners(0.4, left, who_listens, now=lambda: 0.0)
             assert listeners.ask({name: str(path)}) == ({}, {}, (name,))
-            assert all(one <= left for one in given)  # so without time it was not asked at all
-        full = Listeners(answer=0.4, left=1.0, now=lambda: 0.0).ask({name: str(path)})
+            assert all(one <= max(left, 0.1) for one in given)
+        full = Listeners(0.4, 1.0, who_listens, now=lambda: 0.0).ask({name: str(path)})
         assert full == ({}, {name: "no answer to GetDevicePluginOptions within 0.4 s"}, ())
 
 
-def test_all_looks_share_one_time_to_ask_and_then_count_what_was_said(directory: Path) -> None:
-    """The clock goes on by a second each time that it is read, which each look does four times."""
-    paths = {f"device-plugins/{name}": str(directory / name) for name in ("gpu.sock", "nic.sock")}
-    seconds = iter(range(1000))
-    listeners = Listeners(answer=0.5, left=4.0, now=lambda: float(next(seconds)))
-    with hanging(directory / "gpu.sock"), answering(directory / "nic.sock", {OPTIONS: b""}) as asked:
-        first = listeners.ask(paths)
-        silent = {"device-plugins/gpu.sock": "no answer to GetDevicePluginOptions within 0.5 s"}
-        assert first == ({"device-plugins/nic.sock": ("DevicePlugin", "")}, silent, ())
-        assert [listeners.ask(paths) for _ in range(3)] == [first] * 3
-        assert asked == [OPTIONS]
-    with hanging(directory / "gpu.sock"):  # another socket, of which nothing is known
-        assert listeners.ask(paths)[1:] == ({}, ("device-plugins/gpu.sock",))
+@pytest.mark.parametrize("question", [who_listens, lists_of])
+def test_many_looks_at_a_hanging_socket_share_one_time(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, question: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(plugin_sockets, "_AGAIN", 0.05)
+    paths = {f"device-plugins/{name}.sock": str(directory / f"{name}.sock") for name in ("gpu", "nic")}
+    listeners: Listeners[object] = Listeners(0.3, 0.4, question)
+    with hanging(directory / "gpu.sock") as given, answering(directory / "nic.sock", {OPTIONS: b"", LIST: b""}):
+        looks = [listeners.ask(paths) for _ in range(5)]
+    silent = {"device-plugins/gpu.sock": "no answer to GetDevicePluginOptions within 0.3 s"}
+    assert [[list(answered), late, unasked] for answered, late, unasked in looks] == [
+        [["device-plugins/nic.sock"], silent, ()]
+    ] * 5
+    assert sum(given) <= 0.3 + 4 * 0.05
+
+
+def test_an_answer_counts_until_a_look_with_enough_time_is_not_answered(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process answers once, and then hangs."""
+    monkeypatch.setattr(plugin_sockets, "_AGAIN", 0.1)
+    is_hanging, ended = threading.Event(), threading.Event()
+
+    def once(_: bytes, __: object) -> bytes:
+        if is_hanging.is_set():
+            ended.wait()
+        is_hanging.set()
+        return b""
+
+    name, path = "device-plugins/gpu.sock", directory / "gpu.sock"
+    with answering(path, {OPTIONS: once}):
+        listeners = Listeners(0.3, 0.4, who_listens)
+        answered = listeners.ask({name: str(path)})
+        assert answered == ({name: ("DevicePlugin", "")}, {}, ())
+        listeners.left = 0.2  # less than an answer may take
+        assert listeners.ask({name: str(path)}) == answered
+        listeners.left = 1.0
+        assert listeners.ask({name: str(path)})[1] == {name: "no answer to GetDevicePluginOptions within 0.3 s"}
+        ended.set()
 
 
 def test_a_later_look_asks_a_silent_socket_only_briefly(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -933,9 +967,9 @@ def test_the_patience_bounds_the_time_to_ask_who_listens(
 ) -> None:
     made: list[tuple[float, float]] = []
 
-    def make(answer: float, left: float) -> Listeners:
+    def make(answer: float, left: float, question: Callable[..., object]) -> Listeners[object]:
         made.append((answer, left))
-        return Listeners(answer, left)
+        return Listeners(answer, left, question)
 
     monkeypatch.setattr(plugin_sockets, "Listeners", make)
     (plugins := directory / "device-plugins").mkdir()
@@ -955,7 +989,7 @@ def test_a_plugin_whose_socket_is_deleted_before_or_while_it_is_asked_is_left_ou
                 path.unlink()
 
         kubelet.submit(delete_when_dialled)
-        assert read_plugins(str(directory), ["gpu.sock", "none.sock"], "", (), 0.3).value == ()
+        assert read_plugins(str(directory), ["gpu.sock", "none.sock"], "", (), asking(0.3)).value == ()
 
 
 def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

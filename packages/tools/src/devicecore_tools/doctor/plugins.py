@@ -11,7 +11,7 @@ from enum import Enum
 from attrs import frozen
 
 from devicecore_tools.doctor.findings import name, names
-from devicecore_tools.doctor.look import NOBODY_LISTENS, Look, PluginSeen, Source
+from devicecore_tools.doctor.look import NOBODY_LISTENS, Look, PluginSeen, SocketsSeen, Source
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, is_requested
 
 NumaNodes = Mapping[str, Mapping[str, tuple[int, ...]]]
@@ -223,7 +223,8 @@ def _without_devices(
 
 def silent_plugins(look: Look, lists: Lists) -> Iterator[tuple[PluginSeen, Source, tuple[str, ...]]]:
     """Yield each plugin that does not answer, the source that says so, and the resources that may be its."""
-    silent = look.sockets.value.silent if look.sockets.value else {}
+    sockets = look.sockets.value or SocketsSeen()
+    silent = sockets.silent
     asked = [(one, Source.PLUGINS) for one in look.plugins.value or () if one.problem]
     if look.plugins.value is None:
         named = ((path.partition("/"), problem) for path, problem in silent.items())
@@ -239,7 +240,8 @@ def silent_plugins(look: Look, lists: Lists) -> Iterator[tuple[PluginSeen, Sourc
         if gone and not missing and not unserved and not plugin.resource:
             continue  # each resource has another plugin: this socket was left behind
         candidates = (missing if source is Source.PLUGINS else ()) or unserved
-        yield plugin, source, (plugin.resource,) if plugin.resource else candidates
+        resource = plugin.resource or sockets.named.get(_REGISTRY + plugin.socket, ("", ""))[1]
+        yield plugin, source, (resource,) if resource else candidates
 
 
 def is_of_others(look: Look, lists: Lists, resource: str) -> bool:

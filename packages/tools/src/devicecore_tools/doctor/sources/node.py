@@ -22,7 +22,6 @@ from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.in_time import NOTICED
-from devicecore_tools.doctor.findings import names
 from devicecore_tools.doctor.look import (
     NOBODY_LISTENS,
     CdiSeen,
@@ -111,6 +110,7 @@ class NodeSources:
     _last_checkpoint: Reading[CheckpointSeen] | None = field(default=None, init=False)
     _patience: float = field(default=_MAX_WAIT_FOR_ALL, init=False)
     _listeners: Any = field(default=None, init=False)
+    _lists: Any = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         if self.uses_api and not self.node_name and self.root != os.devnull:
@@ -142,7 +142,7 @@ class NodeSources:
         `patience` is how many seconds the report may take to ask all of them, if that is less than usual; at least one
         answer is waited for.
         """
-        self._listeners = None
+        self._listeners = self._lists = None
         self._patience = _MAX_WAIT_FOR_ALL if patience is None else patience
 
     def look(self) -> Look:
@@ -260,7 +260,7 @@ class NodeSources:
         if found is None or directory is None or self.plugins is False:
             return sockets
         try:
-            from devicecore_tools.doctor.sources.plugin_sockets import Listeners
+            from devicecore_tools.doctor.sources.plugin_sockets import Listeners, unknown, who_listens
         except ModuleNotFoundError as error:
             return evolve(sockets, notes=(*sockets.notes, f"no plugin was asked who it is: {_needs(error, 'grpcio')}"))
         places = {f"plugins_registry/{one}": str(Path(directory.registry) / one) for one in found.registry}
@@ -271,12 +271,14 @@ class NodeSources:
             return sockets
         if self._listeners is None:
             answer = min(self.plugin_timeout, _MAX_WAIT)
-            self._listeners = Listeners(answer, max(answer + NOTICED, min(self._patience, _MAX_WAIT_FOR_ALL)))
+            self._listeners = Listeners(answer, self._time_for_all(answer), who_listens)
         named, silent, unasked = self._listeners.ask(living)
-        notes = sockets.notes
-        if unasked:
-            notes += (f"it is unknown who listens at {names(unasked)}: not asked, or not for as long as others",)
+        notes = (*sockets.notes, unknown(unasked)) if unasked else sockets.notes
         return evolve(sockets, value=evolve(found, named=named, silent=silent), notes=notes)
+
+    def _time_for_all(self, answer: float) -> float:
+        """Return how many seconds all processes together may take to answer, in all looks of a report."""
+        return max(answer + NOTICED, min(self._patience, _MAX_WAIT_FOR_ALL))
 
     def _read_pod_resources(self) -> Reading[PodResourcesSeen]:
         if self.pod_resources is None and self._reasons is not None and self.root is not None:
@@ -311,11 +313,13 @@ class NodeSources:
         if sockets.value is None:
             return Reading(sockets.place, problem=sockets.problem)
         try:
-            from devicecore_tools.doctor.sources.plugin_sockets import read_plugins
+            from devicecore_tools.doctor.sources.plugin_sockets import Listeners, lists_of, read_plugins
         except ModuleNotFoundError as error:
             return Reading(sockets.place, problem=_needs(error, "grpcio"))
         found, directory = sockets.value, self._directory
-        return read_plugins(directory.plugins, found.plugins, directory.registry, found.registry, self.plugin_timeout)
+        if self._lists is None:
+            self._lists = Listeners(self.plugin_timeout, self._time_for_all(self.plugin_timeout), lists_of)
+        return read_plugins(directory.plugins, found.plugins, directory.registry, found.registry, self._lists)
 
     def _read_cdi(self) -> Reading[CdiSeen]:
         if (saved := self._beside(record.CDI)) is not None and not self.cdi_directories:

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import grpc
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from google.protobuf.message import DecodeError
 
 from devicecore.adapters.grpc_unix import rpc
@@ -23,6 +23,7 @@ from devicecore.system.sockets import SocketIdentity, is_served, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import to_options
 from devicecore.wire.device_lists import read_devices
+from devicecore_tools.doctor.findings import names
 from devicecore_tools.doctor.look import NOBODY_LISTENS, PluginSeen, Reading
 
 MAX_PLUGINS = 256
@@ -31,133 +32,160 @@ MAX_PLUGINS = 256
 MAX_LIST_BYTES = 16 * 1024 * 1024
 """Bytes of a list that is read: four times what a kubelet accepts, so that the size of a larger one is known."""
 
-_AT_ONCE = 16
-_LISTENERS_AT_ONCE = 64  # their answers are small
-_AGAIN = 1.0  # seconds for one that was silent before
+_AT_ONCE = 64
+_AGAIN = 1.0  # seconds for one that was silent before, and for all in a look after the time for all is over
 _CALLS = 3  # GetInfo, the options and a list
 _MAX_NAME = 320
+_PLUGINS, _REGISTRY = "device-plugins/", "plugins_registry/"
+
+Answer = TypeVar("Answer")
+
+Allowed = Callable[[], float]
+"""Says how many seconds the next call may take."""
 
 
 def read_plugins(
-    directory: str, sockets: Iterable[str], registry: str, registry_sockets: Iterable[str], timeout: float = 10.0
+    directory: str,
+    sockets: Iterable[str],
+    registry: str,
+    registry_sockets: Iterable[str],
+    listeners: "Listeners[PluginSeen | None] | None" = None,
 ) -> Reading[tuple[PluginSeen, ...]]:
     """Ask the plugins at `sockets` in `directory`, and the device plugins at `registry_sockets` in `registry`.
 
-    Each has `timeout` seconds for each call. Drivers of other types are left out.
+    Drivers of other types are left out. `listeners` asks in several looks; without it, this is the only one.
     """
-    asked = [(name, str(Path(directory) / name), False) for name in sockets]
-    asked += [(name, str(Path(registry) / name), True) for name in registry_sockets]
-    notes = () if len(asked) <= MAX_PLUGINS else (f"only {MAX_PLUGINS} of {len(asked):,} sockets were asked",)
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="devicecore-doctor") as pool:
-        answers = pool.map(lambda one: _ask_in_time(*one, timeout=timeout), asked[:MAX_PLUGINS])
-        return Reading.of(directory, tuple(seen for seen in answers if seen is not None), notes)
+    paths = {f"{_PLUGINS}{name}": str(Path(directory) / name) for name in sockets}
+    paths |= {f"{_REGISTRY}{name}": str(Path(registry) / name) for name in registry_sockets}
+    answered, silent, unasked = (listeners or Listeners(10.0, 10.0 + NOTICED, lists_of)).ask(paths)
+    found = {name: PluginSeen(_relative(name), problem=problem) for name, problem in silent.items()}
+    for name, seen in answered.items():
+        if seen is not None:
+            found[name] = evolve(seen, socket=_relative(name))
+    notes = (unknown(map(_relative, unasked)),) if unasked else ()
+    return Reading.of(directory, tuple(found[name] for name in paths if name in found), notes)
+
+
+def _relative(name: str) -> str:
+    return name.partition("/")[2]
+
+
+def unknown(sockets: Iterable[str]) -> str:
+    """Return the note about sockets that were not asked for long enough."""
+    return f"it is unknown who listens at {names([*sockets])}: not asked, or not for as long as others"
 
 
 @define
-class Listeners:
-    """Ask the processes at sockets who they are, in several looks, within one time for all.
+class Listeners(Generic[Answer]):
+    """Ask the processes at sockets, in several looks, within one time for all.
 
     Laws:
-    1. The looks together take at most the time for all, and `NOTICED` more for each look.
-    2. A process that had less time to answer than others is not called silent: nothing is known of it.
-    3. A socket whose process was silent is asked once more only briefly, as long as it is the same file.
+    1. The looks together take at most the time for all, and for each look `_AGAIN` and `NOTICED` more.
+    2. A process that had less time to answer than others is not called silent: nothing is known of it, or what it said
+       in a look before counts.
+    3. A process that was silent is asked once more only briefly, as long as its socket is the same file, and after all
+       others.
 
     Args:
-        answer: seconds for an answer.
+        answer: seconds for an answer to one call.
         left: seconds that all answers together may take from now on.
+        question: what is asked: `who_listens` or `lists_of`.
         now: seconds of a clock that never goes back.
     """
 
     answer: float
     left: float
+    question: Callable[[str, str, Allowed], Answer]
     now: Callable[[], float] = time.monotonic
-    _before: dict[tuple[str, SocketIdentity], tuple[str, str] | str] = field(factory=dict, init=False)
+    _before: dict[tuple[str, SocketIdentity], "_Answered[Answer] | str"] = field(factory=dict, init=False)
 
-    def ask(self, sockets: Mapping[str, str]) -> tuple[dict[str, tuple[str, str]], dict[str, str], tuple[str, ...]]:
-        """Ask the process at each socket who it is, as a kubelet does.
-
-        A plugin in the kubelet's own directory has no name to tell, so it is asked for its options. If no time is
-        left, what a process said in a look before counts.
+    def ask(self, sockets: Mapping[str, str]) -> tuple[dict[str, Answer], dict[str, str], tuple[str, ...]]:
+        """Ask the process at each socket.
 
         Args:
             sockets: paths by the names that the results have, which say in which directory a socket is.
 
         Returns:
-            The type and the name of each plugin that answered, why others did not, and who was not asked long enough.
+            What each process answered, why others did not, and who was not asked long enough.
         """
         began = self.now()
         served = [(name, path, identity) for name, path in sockets.items() if (identity := socket_identity(path))]
         first = sorted(served[:MAX_PLUGINS], key=lambda one: isinstance(self._before.get(one[1:]), str))
-        with ThreadPoolExecutor(_LISTENERS_AT_ONCE, thread_name_prefix="devicecore-doctor") as pool:
-            found = dict(zip(first, pool.map(lambda one: self._ask(*one, end=began + self.left), first), strict=True))
+        end = began + max(self.left, min(self.answer, _AGAIN))
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="devicecore-doctor") as pool:
+            found = dict(zip(first, pool.map(lambda one: self._ask(*one, end=end), first), strict=True))
         self.left = max(0.0, self.left - (self.now() - began))
         self._before = {one[1:]: answer for one, answer in found.items() if answer}
         answers = [(one[0], found.get(one)) for one in served]
         return (
-            {name: answer for name, answer in answers if isinstance(answer, tuple)},
+            {name: answer.value for name, answer in answers if isinstance(answer, _Answered)},
             {name: answer for name, answer in answers if answer and isinstance(answer, str)},
             tuple(name for name, answer in answers if answer is None),
         )
 
-    def _ask(self, name: str, path: str, served: SocketIdentity, *, end: float) -> tuple[str, str] | str | None:
-        """Return the type and the name, why there is no answer, "" if the socket went, None if time was short."""
+    def _ask(self, name: str, path: str, served: SocketIdentity, *, end: float) -> "_Answered[Answer] | str | None":
+        """Return the answer, why there is none, "" if the socket went, None if time was short."""
         before = self._before.get((path, served))
         longest = min(self.answer, _AGAIN) if isinstance(before, str) else self.answer
-        seconds = min(longest, end - self.now())
-        if seconds <= 0:
+        given = [longest]
+
+        def allowed() -> float:
+            given[0] = max(0.0, min(longest, end - self.now()))
+            return given[0]
+
+        if not allowed():
             return before
         try:
-            return in_time(lambda: _who(name, path, seconds), seconds + NOTICED)
+            answer = in_time(
+                lambda: self.question(name, path, allowed), min(_CALLS * longest, end - self.now()) + NOTICED
+            )
         except TimeoutError:
-            late = f"no answer within {seconds:g} s"
+            late = f"no answer within {given[0]:g} s"
         except _NoAnswerError as error:
             if socket_identity(path) != served:
                 return ""
             if not error.is_late:
                 return str(error)
             late = str(error)
+        else:
+            return _Answered(answer)
         if isinstance(before, str):
             return before
-        return late if seconds == self.answer else None
+        return late if given[0] == self.answer else before
 
 
-def _who(name: str, path: str, timeout: float) -> tuple[str, str]:
+@frozen
+class _Answered(Generic[Answer]):
+    """An answer; its type may be a text."""
+
+    value: Answer
+
+
+def who_listens(name: str, path: str, allowed: Allowed) -> tuple[str, str]:
+    """Ask a process who it is, as a kubelet does. Return the type and the name of a plugin.
+
+    A plugin in the kubelet's own directory has no name to tell, so it is asked for its options.
+    """
     with _channel(path) as channel:
-        if not name.startswith("plugins_registry/"):
-            _unary(channel, rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), timeout)
+        if not name.startswith(_REGISTRY):
+            _unary(channel, rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), allowed())
             return rpc.DEVICE_PLUGIN_TYPE, ""
-        data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), timeout)
+        data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), allowed())
     info = _parsed(pluginregistration.PluginInfo.FromString, data)
     return foreign_text(info.type, _MAX_NAME), foreign_text(info.name, _MAX_NAME)
 
 
-def _ask_in_time(name: str, path: str, is_watched: bool, *, timeout: float) -> PluginSeen | None:  # noqa: FBT001 - of a tuple
-    longest = _CALLS * timeout + NOTICED
-    try:
-        return in_time(lambda: _ask(name, path, is_watched=is_watched, timeout=timeout), longest)
-    except TimeoutError:
-        return PluginSeen(name, problem=f"no answer within {longest:g} s", seconds=longest)
-
-
-def _ask(name: str, path: str, *, is_watched: bool, timeout: float) -> PluginSeen | None:
-    began = time.monotonic()
-    listed, served, resource = path, socket_identity(path), ""
-    if served is None:
-        return None
-    try:
-        if is_watched:
-            found = _info(path, timeout)
-            if found is None:
-                return None
-            path, resource = found
-        options, data = _options_and_list(path, timeout)
-        devices = _parsed(read_devices, data)
-    except _NoAnswerError as error:
-        if socket_identity(listed) != served:
+def lists_of(name: str, path: str, allowed: Allowed) -> PluginSeen | None:
+    """Ask a plugin for its options and its list. A process that is another kind of plugin gives None."""
+    began, resource = time.monotonic(), ""
+    if name.startswith(_REGISTRY):
+        found = _info(path, allowed)
+        if found is None:
             return None
-        return PluginSeen(name, resource, problem=str(error), seconds=time.monotonic() - began)
-    seconds = time.monotonic() - began
-    return PluginSeen(name, resource, to_options(options), devices, len(data), seconds)
+        path, resource = found
+    options, data = _options_and_list(path, allowed)
+    devices = _parsed(read_devices, data)
+    return PluginSeen(name, resource, to_options(options), devices, len(data), time.monotonic() - began)
 
 
 @frozen
@@ -182,31 +210,33 @@ def _channel(path: str) -> grpc.Channel:
     return grpc.insecure_channel(target(path), options=channel_options(MAX_LIST_BYTES))
 
 
-def _info(path: str, timeout: float) -> tuple[str, str] | None:
+def _info(path: str, allowed: Allowed) -> tuple[str, str] | None:
     """Return path and resource of a device plugin that the plugin watcher finds. Another kind of plugin gives None."""
     with _channel(path) as channel:
-        data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), timeout)
+        data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), allowed())
     info = _parsed(pluginregistration.PluginInfo.FromString, data)
     if info.type != rpc.DEVICE_PLUGIN_TYPE:
         return None
     return info.endpoint or path, foreign_text(info.name, _MAX_NAME)
 
 
-def _options_and_list(path: str, timeout: float) -> tuple[deviceplugin.DevicePluginOptions, bytes]:
+def _options_and_list(path: str, allowed: Allowed) -> tuple[deviceplugin.DevicePluginOptions, bytes]:
     with _channel(path) as channel:
-        data = _unary(channel, rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), timeout)
+        data = _unary(channel, rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), allowed())
         options = _parsed(deviceplugin.DevicePluginOptions.FromString, data)
         method = rpc.LIST_AND_WATCH
         stream: Callable[..., Any] = channel.unary_stream(
             method.path, request_serializer=method.request.SerializeToString
         )
+        timeout = allowed()
         call = stream(deviceplugin.Empty(), timeout=timeout)
         try:
             first: bytes = next(call)
         except StopIteration:
             raise _NoAnswerError(f"{method.name} ended without a list") from None
         except grpc.RpcError as error:
-            raise _NoAnswerError(_sentence(method.name, error, timeout)) from error
+            is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            raise _NoAnswerError(_sentence(method.name, error, timeout), is_late) from error
         finally:
             call.cancel()
     return options, first
