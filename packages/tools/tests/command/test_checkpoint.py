@@ -70,8 +70,8 @@ def test_verify_says_what_kubelets_said(devicecore: Run, tmp_path: Path) -> None
         (EMPTY, 0, f"{EMPTY}: ok (format 2, 0 entries, 0 resources, checksum 3467439661)"),
         (GOOD, 0, f"{GOOD}: ok (format 1, 3 entries, 2 resources, checksum 3285376913)\n{GOOD}: warning: {OLD}"),
         (AS_PRINTED, 1, f"{AS_PRINTED}: {CORRUPT}"),
-        ("/nowhere", 1, "/nowhere: absent: there is no checkpoint"),
-        (str(DATA), 1, f"{DATA}/kubelet_internal_checkpoint: absent: there is no checkpoint"),
+        ("/nowhere", 2, "/nowhere: absent: there is no checkpoint"),
+        (str(DATA), 2, f"{DATA}/kubelet_internal_checkpoint: absent: there is no checkpoint"),
     ],
 )
 def test_verify_prints_a_line_for_each_file(devicecore: Run, file: str, status: int, line: str) -> None:
@@ -106,7 +106,10 @@ def test_a_root_directory_is_the_checkpoint_of_its_plugins(devicecore: Run, tmp_
         assert (ran.returncode, ran.stdout.startswith(f"{file}: ok ")) == (0, True)
 
 
-@pytest.mark.parametrize(("text", "problem"), [("", "it is empty"), ("\n", "it is empty"), ("{", "not JSON: ")])
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("", "it is empty"), ("\n", "it is empty"), ("{", "not JSON: "), ("[]", "it is a list without entries")],
+)
 def test_what_is_malformed_is_called_so_once(devicecore: Run, text: str, problem: str) -> None:
     """The verdict is the word, and what follows the reason."""
     ran = devicecore("checkpoint", "verify", "-", stdin=text)
@@ -198,16 +201,18 @@ def test_a_corrupt_file_is_shown_with_a_warning(devicecore: Run) -> None:
     assert "corrupted" not in ran.stdout  # on a terminal, it would be there twice
 
 
-@pytest.mark.parametrize(("text", "verdict"), [("{", "malformed"), (None, "absent")])
-def test_what_is_no_checkpoint_cannot_be_shown(devicecore: Run, tmp_path: Path, text: str | None, verdict: str) -> None:
-    """People get one sentence, programs the verdict as well, and both status 1."""
+@pytest.mark.parametrize(("text", "verdict", "status"), [("{", "malformed", 1), (None, "absent", 2)])
+def test_what_is_no_checkpoint_cannot_be_shown(
+    devicecore: Run, tmp_path: Path, text: str | None, verdict: str, status: int
+) -> None:
+    """People get one sentence, programs the verdict as well, and both the same status."""
     file = tmp_path / "file"
     if text is not None:
         file.write_text(text)
     ran, for_programs = (devicecore("checkpoint", "show", *more, str(file)) for more in ([], ["--json"]))
-    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
+    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (status, "", 1)
     shown = json.loads(for_programs.stdout)
-    assert (for_programs.returncode, shown["verdict"], shown["entries"]) == (1, verdict, None)
+    assert (for_programs.returncode, shown["verdict"], shown["entries"]) == (status, verdict, None)
 
 
 # --- holders ----------------------------------------------------------------------------------------------------------

@@ -97,6 +97,35 @@ def test_repair_mends_a_wrong_checksum_in_the_format_of_the_file(devicecore: Run
     assert decode(new.read_bytes()).data == decode(old.read_bytes()).data
 
 
+def test_a_list_without_entries_is_no_checkpoint(devicecore: Run, tmp_path: Path) -> None:
+    """Kubernetes 1.37.2 says of it: malformed."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_text("[]")
+    for command in (["repair"], ["convert", "--to", "2", "-o", str(new)]):
+        ran = devicecore("checkpoint", *command, str(old), *([str(new)] if command == ["repair"] else []))
+        assert (ran.returncode, new.exists()) == (1, False)
+        assert "it is a list without entries" in ran.stderr
+    found = devicecore("doctor", "--checkpoint", str(old))
+    assert (found.returncode, "1 finding: the checkpoint cannot be read" in found.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("command", [["verify"], ["show"], ["repair"], ["convert", "--to", "2"], ["diff"]])
+def test_a_file_that_is_not_there_has_the_status_of_what_cannot_be_read(
+    devicecore: Run, tmp_path: Path, command: list[str]
+) -> None:
+    more = {"repair": [str(tmp_path / "new")], "diff": [str(DATA)]}.get(command[0], [])
+    assert devicecore("checkpoint", *command, str(tmp_path / "none"), *more).returncode == 2
+
+
+def test_repair_names_the_kubelets_that_cannot_read_what_it_writes(devicecore: Run, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    old.write_bytes(encode(CheckpointData((PodDevicesEntry("uid-1", "main", GPU, {0: ("gpu-1",)}, b""),), {}), 1))
+    ran = devicecore("checkpoint", "repair", str(old), str(tmp_path / "new"))
+    warning = "kubelets after 1.29 cannot read format 1, and start without any allocation"
+    assert (ran.returncode, warning in ran.stderr) == (0, True)
+    assert warning in devicecore("doctor", "--checkpoint", str(old)).stdout
+
+
 def test_repair_keeps_what_can_be_read_of_a_malformed_file(devicecore: Run, tmp_path: Path) -> None:
     file, new = tmp_path / "file", tmp_path / "new"
     document = json.loads(encode(CheckpointData((entry("uid-1", "gpu-1"), entry("uid-2", "gpu-2")), {GPU: ()})))

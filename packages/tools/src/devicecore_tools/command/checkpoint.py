@@ -11,13 +11,10 @@ from devicecore_tools.command.checkpoint_claims import ClaimsFile
 from devicecore_tools.command.checkpoint_convert import convert
 from devicecore_tools.command.checkpoint_devices import DevicesFile, examined
 from devicecore_tools.command.checkpoint_diff import diff
-from devicecore_tools.command.checkpoint_files import path_of
+from devicecore_tools.command.checkpoint_files import UNUSABLE, path_of
 from devicecore_tools.command.checkpoint_repair import repair
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import MAX_SENTENCE, complain, print_json
-
-_NEGATIVE = 1
-_UNUSABLE = 2
 
 _strict_option = click.option("--strict", is_flag=True, help="Exit with status 1 if there is a warning.")
 
@@ -54,7 +51,7 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
 
     The verdict on each FILE is ok, checksum (the data was changed after it was written), malformed or absent. A
     directory stands for the kubelet_internal_checkpoint in it or in its device-plugins, and - for standard input. The
-    exit status is 1 if a verdict is not ok.
+    exit status is 1 if a verdict is not ok, and 2 if a file is absent or cannot be read.
 
     A device that two pods hold, or that a pod holds and no plugin has registered as healthy, gives a warning: a kubelet
     accepts such a file. With --strict, the exit status is 1 then as well.
@@ -73,13 +70,13 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
             found.append(examined(path_of(file)))
         except StoreError as error:
             complain("devicecore checkpoint verify", str(error))
-            status = _UNUSABLE
+            status = UNUSABLE
     if as_json:
         print_json([one.document for one in found])
     for one in () if as_json else found:
         for line in (one.sentence, *(f"warning: {warning}" for warning in one.warnings)):
             click.echo(foreign_text(f"{one.file}: {line}", MAX_SENTENCE))
-    return status or (_NEGATIVE if any(one.is_negative(strict=strict) for one in found) else 0)
+    return max([status, *(one.status(strict=strict) for one in found)])
 
 
 @checkpoint.command()
@@ -97,8 +94,8 @@ def show(
     """Show which container has which devices.
 
     Shows the devices of each container by NUMA node, and what else its plugins gave it; then the devices that are
-    registered. FILE is one for `checkpoint verify`, and the warnings are the same. If the verdict is not ok, what can
-    be read is shown, with exit status 1. Of a dra_manager_state, shows each claim with its pods and devices.
+    registered. FILE is one for `checkpoint verify`, with the same warnings and exit statuses. If the verdict is not ok,
+    what can be read is shown. Of a dra_manager_state, shows each claim with its pods and devices.
 
     \b
     $ devicecore checkpoint show /var/lib/kubelet/device-plugins
@@ -120,4 +117,4 @@ def show(
         complain("devicecore checkpoint show", f"warning: {warning}")
     if not found.is_ok:
         complain("devicecore checkpoint show", f"{found.file}: {found.report.problem}")
-    return _NEGATIVE if found.is_negative(strict=strict) else 0
+    return found.status(strict=strict)

@@ -7,14 +7,22 @@ import sys
 
 import click
 
-from devicecore.domain.checkpoint import Decoded, FileReport, FileVerdict, decode, encode, judge
+from devicecore.domain.checkpoint import Decoded, FileReport, FileVerdict, decode, encode
 from devicecore_tools.command.checkpoint_claims import is_claims_file
-from devicecore_tools.command.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
+from devicecore_tools.command.checkpoint_files import (
+    NEGATIVE,
+    UNUSABLE,
+    load,
+    lost_fields,
+    path_of,
+    refuse_to_overwrite,
+    write_new,
+)
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import complain, print_json
+from devicecore_tools.doctor.formats import examine
 
 _COMMAND = "devicecore checkpoint convert"
-_NEGATIVE = 1
 _WITH_NUMA_NODES = 2  # the format that has NUMA nodes
 
 
@@ -32,7 +40,7 @@ def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file
     because no kubelet of today or of the last years reads it.
 
     What is lost or assumed is said on stderr. FILE is one for `checkpoint verify`. If its checksum is wrong or it
-    cannot be read, nothing is written, and the exit status is 1: see `checkpoint repair`.
+    cannot be read, nothing is written, and the exit status is 1 (2 if there is no FILE): see `checkpoint repair`.
 
     \b
     $ devicecore checkpoint convert --to 1 -o old-format /var/lib/kubelet/device-plugins
@@ -45,7 +53,7 @@ def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file
     blob = load(file)
     if is_claims_file(file, blob):
         raise click.UsageError(f"{file} has ResourceClaims. That file has one format only.")
-    report = judge(blob)
+    report = examine(blob)[0]
     if report.verdict is not FileVerdict.OK or blob is None:
         return _refused(file, report, as_json=as_json)
     found = decode(blob)
@@ -68,7 +76,7 @@ def _refused(file: str, report: FileReport, *, as_json: bool) -> int:
         print_json({"file": file, "from": report.format, "written": None, "problem": problem})
     else:
         complain(_COMMAND, f"{file}: {problem}")
-    return _NEGATIVE
+    return UNUSABLE if report.verdict is FileVerdict.ABSENT else NEGATIVE
 
 
 def _notes(found: Decoded, wanted: int) -> list[str]:

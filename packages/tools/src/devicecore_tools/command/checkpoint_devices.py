@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from devicecore.domain.checkpoint import CheckpointData, FileReport, examine
+from devicecore.domain.checkpoint import CheckpointData, FileReport
 from devicecore_tools.checkpoint.difference import ChangedEntry, ChangedRegistration, Difference, Holding, difference
 from devicecore_tools.command.checkpoint_claims import ClaimsFile, is_claims_file
 from devicecore_tools.command.checkpoint_files import ExaminedFile, load
 from devicecore_tools.command.checkpoint_holders import warnings_about
+from devicecore_tools.doctor.formats import examine
 
 _WITH_NUMA_NODES = 2  # the format that has NUMA nodes
 

@@ -10,13 +10,12 @@ from devicecore_tools.checkpoint.claims import StateDifference
 from devicecore_tools.checkpoint.difference import Difference
 from devicecore_tools.command.checkpoint_claims import ClaimsFile
 from devicecore_tools.command.checkpoint_devices import DevicesFile, examined
-from devicecore_tools.command.checkpoint_files import path_of
+from devicecore_tools.command.checkpoint_files import UNUSABLE, path_of
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import MAX_VALUE, complain, print_json
 
 _COMMAND = "devicecore checkpoint diff"
 _DIFFERENT = 1
-_UNUSABLE = 2
 
 
 @click.command()
@@ -62,4 +61,4 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
         print_json({"files": documents, **(to_json(found) if is_readable else {})})
     for line in lines if is_readable and not as_json else ():
         click.echo(foreign_text(line, MAX_VALUE))
-    return _UNUSABLE if not is_readable else _DIFFERENT if lines else 0
+    return UNUSABLE if not is_readable else _DIFFERENT if lines else 0

@@ -20,6 +20,9 @@ from devicecore.system.files import DurableFile
 from devicecore_tools.checkpoint.salvage import ignored_fields
 from devicecore_tools.command.inputs import read_input
 
+NEGATIVE, UNUSABLE = 1, 2
+"""Exit statuses: what was examined is bad, or it is not there or cannot be read."""
+
 _PLUGINS = "device-plugins"
 _MODE = 0o600  # as a kubelet's own file
 
@@ -37,9 +40,11 @@ class ExaminedFile:
         """Whether a kubelet can use it."""
         return self.report.verdict is FileVerdict.OK
 
-    def is_negative(self, *, strict: bool) -> bool:
-        """Return whether the exit status is 1: a kubelet cannot use the file, or `strict` and there is a warning."""
-        return not self.is_ok or (strict and bool(self.warnings))
+    def status(self, *, strict: bool) -> int:
+        """Return the exit status: 2 if there is no file, 1 if a kubelet cannot use it, or `strict` and a warning."""
+        if self.report.verdict is FileVerdict.ABSENT:
+            return UNUSABLE
+        return NEGATIVE if not self.is_ok or (strict and self.warnings) else 0
 
     @property
     def facts(self) -> str:

@@ -5,14 +5,11 @@ Law: all of this is computed from the file's data. A checksum that fits does not
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict
+from devicecore.domain.checkpoint import CheckpointData, FileReport
 from devicecore.domain.device_set import natural_key
 from devicecore_tools.checkpoint.repair import devices_of, shared_devices
+from devicecore_tools.doctor.formats import why_old
 
-_LAST_READERS: dict[int | None, str] = {
-    0: "1.9",
-    1: "1.29",
-}  # the last kubelets that read a format; newer ones write format 2
 _MAX_NAMED = 10  # devices or pods in one warning
 
 
@@ -31,9 +28,7 @@ def warnings_about(data: CheckpointData, report: FileReport) -> tuple[str, ...]:
     A kubelet accepts such a file. It registers only healthy devices, so a device that has turned unhealthy while a pod
     holds it is not registered either.
     """
-    last = _LAST_READERS.get(report.format) if report.verdict is FileVerdict.OK else None
-    old = f"kubelets after {last} cannot read format {report.format}, and start without any allocation"
-    return (*([old] if last else ()), *_shared(data), *_unregistered(data))
+    return (*filter(None, [why_old(report)]), *_shared(data), *_unregistered(data))
 
 
 def _shared(data: CheckpointData) -> Iterator[str]:

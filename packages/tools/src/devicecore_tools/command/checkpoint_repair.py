@@ -8,23 +8,32 @@ import codecs
 from collections.abc import Sequence
 
 import click
+from attrs import evolve
 
-from devicecore.domain.checkpoint import decode, encode, judge
+from devicecore.domain.checkpoint import FileVerdict, encode, judge
 from devicecore.domain.errors import MalformedCheckpointError, UnreadableReceiptError
 from devicecore.domain.model import Receipt
 from devicecore.domain.text import foreign_text
 from devicecore_tools.checkpoint.repair import DropReason, Repaired, repaired
 from devicecore_tools.checkpoint.salvage import Salvaged, salvage
 from devicecore_tools.command.checkpoint_claims import is_claims_file
-from devicecore_tools.command.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
+from devicecore_tools.command.checkpoint_files import (
+    NEGATIVE,
+    UNUSABLE,
+    load,
+    lost_fields,
+    path_of,
+    refuse_to_overwrite,
+    write_new,
+)
 from devicecore_tools.command.node_sources import given_pods
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import MAX_VALUE, complain, print_json
+from devicecore_tools.doctor.formats import examine, why_old
 from devicecore_tools.doctor.look import PodSeen
 from devicecore_tools.doctor.precedence import why_incomplete
 
 _COMMAND = "devicecore checkpoint repair"
-_UNDECIDED = 1
 _OR = "Name all pods of the node, with those of kube-system, or add --force"
 
 
@@ -77,8 +86,9 @@ def repair(
     A list of pods that is empty, of one namespace only, or has none of the pods of FILE shows of no pod that it is
     gone. Nothing is written then, and the exit status is 1, unless you add --force.
 
-    The exit status is also 1 if nothing of FILE can be read. If the checksum was wrong, somebody or something changed
-    the data after the kubelet wrote it: compare it with what runs on the node before you use it.
+    The exit status is also 1 if nothing of FILE can be read, and 2 if there is no FILE. If the checksum was wrong,
+    somebody or something changed the data after the kubelet wrote it: compare it with what runs on the node before you
+    use it.
 
     To use NEWFILE, stop the kubelet, move it to the place of FILE, and start the kubelet.
 
@@ -93,7 +103,7 @@ def repair(
     refuse_to_overwrite(file, new_file, force=force)
     blob = load(file)
     if blob is None:
-        return _refused(file, "there is no checkpoint", as_json=as_json)
+        return _refused(file, "there is no checkpoint", as_json=as_json, status=UNUSABLE)
     blob, marked = blob.removeprefix(codecs.BOM_UTF8), blob
     if is_claims_file(file, blob):
         return _refused(file, "it has ResourceClaims, and only checkpoints of devices are repaired", as_json=as_json)
@@ -101,8 +111,7 @@ def repair(
         found = salvage(blob)
     except MalformedCheckpointError as error:
         return _refused(file, f"its entries cannot be read: {error.problem}", as_json=as_json)
-    if not found.unreadable and not decode(blob).valid and not (found.data.entries or found.data.registered_devices):
-        problem = "it has no entries, no registered devices and no right checksum, so it may not be a checkpoint at all"
+    if problem := _why_no_checkpoint(blob, found):
         return _refused(file, problem, as_json=as_json)
     listed = None if pods_file is None else given_pods(pods_file).value or ()
     pods = None if listed is None else _living(listed)
@@ -120,15 +129,25 @@ def repair(
         print_json(_document(file, new_file, found, result, lost))
     else:
         _print(new_file, marked, found, result, lost)
-    return _UNDECIDED if result.undecided else 0
+    return NEGATIVE if result.undecided else 0
 
 
-def _refused(file: str, problem: str, *, as_json: bool) -> int:
+def _why_no_checkpoint(blob: bytes, found: Salvaged) -> str:
+    """Return why a file of which nothing is left may not be a checkpoint at all; empty if it is one."""
+    if found.unreadable or found.data.entries or found.data.registered_devices:
+        return ""
+    report = examine(blob)[0]
+    if report.verdict is FileVerdict.CHECKSUM:
+        return "it has no entries, no registered devices and no right checksum, so it may not be a checkpoint at all"
+    return report.problem
+
+
+def _refused(file: str, problem: str, *, as_json: bool, status: int = NEGATIVE) -> int:
     if as_json:
         print_json({"file": file, "written": None, "problem": problem})
     else:
         complain(_COMMAND, f"{file}: {problem}; nothing is written")
-    return _UNDECIDED
+    return status
 
 
 def _living(pods: Sequence[PodSeen]) -> set[str]:
@@ -171,8 +190,9 @@ def _document(file: str, new_file: str, found: Salvaged, result: Repaired, lost:
 
 def _print(new_file: str, blob: bytes, found: Salvaged, result: Repaired, lost: list[str]) -> None:
     verdict = judge(blob)
-    if verdict.problem:
-        complain(_COMMAND, f"warning: {verdict.problem}")
+    warnings = (verdict.problem, why_old(evolve(verdict, verdict=FileVerdict.OK, format=max(found.format, 1))))
+    for warning in filter(None, warnings):
+        complain(_COMMAND, f"warning: {warning}")
     for unreadable in found.unreadable:
         _echo(f"dropped: {unreadable.place}: {unreadable.problem}")
     for dropped in result.dropped:

@@ -15,8 +15,9 @@ from devicecore_tools.doctor.checks import CHECKS
 from devicecore_tools.doctor.dra import DraDevice, DraDevices, DriverPresence
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.findings import NodeFinding
+from devicecore_tools.doctor.formats import kubelet_version, why_old
 from devicecore_tools.doctor.look import Source
-from devicecore_tools.doctor.precedence import KubeletNow, OwnerState
+from devicecore_tools.doctor.precedence import KubeletNow, OwnerState, believed_file
 
 FREE = "free"
 """The owner of a device that no container holds and that a pod can get, as every source says that could deny it."""
@@ -171,6 +172,9 @@ def _not_ruled_out(facts: Facts) -> Iterator[str]:
                 f"pod {foreign_text(missing.pod.identity)} runs without the {missing.requested:,} of "
                 f"{foreign_text(missing.resource, 100)} that it requests, because {named}"
             )
+    file = believed_file(facts.look)
+    if file and why_old(file.verdict) and kubelet_version(facts.look) is None:
+        yield f"that the kubelet cannot read the checkpoint, because its version is not known: {why_old(file.verdict)}"
     if "" in facts.not_free and facts.lists.resources:
         yield f"a container that holds a device without a holder, because {facts.not_free['']}"
     if facts.dra.why_not_free and facts.dra.devices:

@@ -3,7 +3,6 @@
 Law: a file that was not read gives no finding.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -11,11 +10,10 @@ from itertools import islice
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.findings import Evidence, Found, by_number, name, names
+from devicecore_tools.doctor.formats import FORMAT_2, kubelet_version, version_in
 from devicecore_tools.doctor.look import Look, ReceiptSeen, Source, grouped
 from devicecore_tools.doctor.precedence import Holders, OwnerState, believed_file
 
-_VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})")
-_FORMAT_2 = (1, 20)  # the first kubelet that writes format 2
 _CONVERTS = (1, 21)  # kubelets from here to 1.29 read format 1 and put all devices on NUMA node 0
 _NO_FORMAT_1 = (1, 30)
 _MAX_FILES = 5  # that a finding names
@@ -45,16 +43,14 @@ def old_format(look: Look) -> Iterator[Found]:
     file = believed_file(look)
     if file is None or file.verdict.format in {None, 2}:
         return
-    node = look.node.value
-    version = version_in(node.kubelet_version) if node else None
+    node, version = look.node.value, kubelet_version(look)
+    if version is None or version < FORMAT_2:
+        return  # `report.not_ruled_out` names a version that is not known
     evidence = [Evidence(Source.CHECKPOINT, f"format {file.verdict.format}")]
-    if version and node:
+    if node and version_in(node.kubelet_version):
         evidence.append(Evidence(Source.NODE, f"kubelet {foreign_text(node.kubelet_version, 60)}"))
-    elif look.pod_resources.value is not None and look.pod_resources.value.version == "v1":
-        version = _FORMAT_2
+    else:
         evidence.append(Evidence(Source.POD_RESOURCES, "the kubelet serves pod resources v1, so it is 1.20 or later"))
-    if version is None or version < _FORMAT_2:
-        return
     sentence = f"The checkpoint has format {file.verdict.format}, which kubelets wrote before 1.20."
     converts = file.verdict.format == 1 and _CONVERTS <= version < _NO_FORMAT_1
     following = _READS_IT if converts else ""
@@ -122,9 +118,3 @@ def unresolvable_cdi_names(look: Look, holders: Holders) -> Iterator[Found]:
 
 def _entry(receipt: ReceiptSeen) -> str:
     return f"container {name(receipt.key.container)} of pod {name(receipt.key.pod)}"
-
-
-def version_in(text: str) -> tuple[int, int] | None:
-    """Return the first two numbers of the version of a kubelet. The result is None if the text has none."""
-    found = _VERSION.match(text)
-    return (int(found[1]), int(found[2])) if found else None

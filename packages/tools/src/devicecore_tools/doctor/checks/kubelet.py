@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_FILE
 from devicecore.domain.text import counted, foreign_text
-from devicecore_tools.doctor.checks.file import version_in
 from devicecore_tools.doctor.findings import Evidence, Found, by_number, name, names
+from devicecore_tools.doctor.formats import version_in
 from devicecore_tools.doctor.look import Look, Source
 from devicecore_tools.doctor.plugins import wanted_resources
 from devicecore_tools.doctor.precedence import KUBELET_SOCKETS, POD_RESOURCES_SOCKET, Holders, KubeletNow, Lists, Pods

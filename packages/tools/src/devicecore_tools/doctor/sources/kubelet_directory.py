@@ -14,7 +14,7 @@ from pathlib import Path
 from attrs import frozen
 
 from devicecore.adapters.file import CHECKPOINT_NAME
-from devicecore.domain.checkpoint import CheckpointData, examine, judge
+from devicecore.domain.checkpoint import CheckpointData, judge
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import UnreadableReceiptError
@@ -22,6 +22,7 @@ from devicecore.domain.json_size import MAX_BYTES
 from devicecore.domain.model import ContainerKey, PodUid, Receipt, ResourceName
 from devicecore.system.files import read_file
 from devicecore.system.sockets import is_served, socket_identity
+from devicecore_tools.doctor.formats import examine
 from devicecore_tools.doctor.look import CheckpointSeen, Reading, ReceiptSeen, SocketsSeen
 
 MAX_ENTRIES = 10_000
