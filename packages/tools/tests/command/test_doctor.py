@@ -12,6 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from attrs import evolve
 from devicecore_tools.command.main import main
 from devicecore_tools.command.node_report import lines_of
 from devicecore_tools.doctor.checks import CHECKS
@@ -115,6 +116,16 @@ def test_the_verdict_and_all_findings_are_on_the_first_screen(findings: int, wid
     assert all(f"{one} brief" in shown for one in range(findings))
     assert "300 pods hold 900 devices, 1,100 free" in " ".join(line.strip() for line in lines[:4])
     assert max(len(line) for line in lines if "https://" not in line) <= width
+
+
+def test_the_verdict_counts_findings_and_the_table_counts_free_devices_once() -> None:
+    """The free devices are on both sides of one that is held, and two findings have the same few words."""
+    full = large_report(3)
+    rows = (full.devices[-1], full.devices[0], full.devices[-2])
+    alike = tuple(evolve(one, brief="the same") for one in full.findings)
+    printed = list(lines_of(evolve(full, devices=rows, findings=alike), 200))
+    assert printed[0] == "node-1: 3 findings: the same, and 2 more; 1 pod holds 1 device, 2 free"
+    assert [line for line in printed if " free (" in line] == [f"  {GPU}: 2 free (gpu-1998, gpu-1999)"]
 
 
 def test_a_page_never_replaces_what_is_read(file: Path, tmp_path: Path, capsys: Capsys) -> None:

@@ -14,6 +14,11 @@ def test_folded_text_fits_and_is_whole(text: str, width: int) -> None:
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
 
 
+def test_nothing_is_folded_that_does_not_go_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_pairs("title", [("name", "word " * 100)])
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
 def test_a_long_name_does_not_move_all_values_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
     """Otherwise a name of 1,000 characters would make 50 MB of a value of 1 MB."""
     print_pairs("title", [("n" * 900, "a " * 10_000), ("short", "value")])

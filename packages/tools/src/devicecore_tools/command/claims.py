@@ -250,9 +250,9 @@ class _Report:
             click.echo(f"{self.title}: there is no node")
         else:
             best, *others = self.answers
-            print_pairs(self._headline(best), self._pairs(best, all_devices=all_devices), is_folded=False)
+            print_pairs(self._headline(best), self._pairs(best, all_devices=all_devices))
             if others:
-                print_pairs("The other nodes", _other_pairs(others), is_folded=False)
+                print_pairs("The other nodes", _other_pairs(others))
 
     def _headline(self, best: "ClaimAnswer") -> str:
         from devicecore_tools.doctor.claim_trial import Outcome
@@ -334,7 +334,7 @@ def _print_devices(claim: "AllocatedClaim", *, as_json: bool) -> None:
     elif claim.nodes:
         rows.append(("usable on", ", ".join(claim.nodes)))
     rows.append(("reserved for", ", ".join(f"pod {name}" for name in claim.pods) or "no pod"))
-    print_pairs(f"claim {claim.name} is allocated", rows, is_folded=False)
+    print_pairs(f"claim {claim.name} is allocated", rows)
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------

@@ -53,10 +53,10 @@ def lines_of(report: NodeReport, width: int) -> Iterator[str]:
 def verdict(report: NodeReport) -> str:
     """Return the report in one line: what is wrong, and how many devices are held and free."""
     name = foreign_text(report.name) or "this node"
-    briefs = list(dict.fromkeys(one.brief for one in report.findings))
-    if briefs:
-        more = f", and {len(briefs) - 1} more" if len(briefs) > 1 else ""
-        said = f"{counted(len(report.findings), 'finding')}: {foreign_text(briefs[0], _MAX_BRIEF)}{more}"
+    if report.findings:
+        first, *others = report.findings
+        more = f", and {len(others):,} more" if others else ""
+        said = f"{counted(len(report.findings), 'finding')}: {foreign_text(first.brief, _MAX_BRIEF)}{more}"
     elif not any(one.was_read for one in report.sources):
         said = "nothing was read"
     else:
@@ -125,14 +125,13 @@ def _devices(rows: Sequence[DeviceRow], width: int) -> Iterator[str]:
         return
     shown: list[DeviceRow] = []
     others: list[str] = []
-    keyed = ((_alike(row), row) for row in rows)
-    for (resource, is_held), of_resource in groupby(keyed, key=lambda one: (one[1].resource, one[1].is_held)):
-        if is_held:
-            shown += [row for _, row in of_resource]
-            continue
+    for resource, of_resource in groupby(rows, key=lambda one: one.resource):
         alike: dict[tuple[object, ...], list[DeviceRow]] = {}
-        for key, row in of_resource:
-            alike.setdefault(key, []).append(row)
+        for row in of_resource:
+            if row.is_held:
+                shown.append(row)
+            else:
+                alike.setdefault(_alike(row), []).append(row)
         for of_kind in alike.values():
             if len(of_kind) <= _FEW and of_kind[0].owner != FREE:
                 shown += of_kind

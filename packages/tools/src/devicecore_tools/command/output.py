@@ -25,7 +25,6 @@ MAX_VALUE = 1_000_000
 _UNFOLDED = sys.maxsize  # columns
 _MAX_NAME = 60  # columns of names; a longer one has a line of its own
 _MIN_WIDTH = 20  # columns of a value, however narrow the terminal is
-_WIDTH = 100  # columns of a listing where there is no terminal
 _PIECE = re.compile(r"[^\s,=]*[\s,=]+|[^\s,=]+")
 
 
@@ -39,12 +38,9 @@ def print_json(document: object) -> None:
     sys.stdout.write(f"{json.dumps(document, indent=2, default=str)}\n")
 
 
-def print_pairs(title: str, pairs: Iterable[tuple[str, str]], *, is_folded: bool = True) -> None:
-    """Print a title and, below it, names with their values in a column of their own, folded to the width.
-
-    Without `is_folded`, a value is folded on terminals only.
-    """
-    console = console_on(sys.stdout, _WIDTH if is_folded else _UNFOLDED)
+def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
+    """Print a title and, below it, names with their values in a column of their own, folded on terminals only."""
+    console = console_on(sys.stdout)
     known = [(foreign_text(name), foreign_text(value, MAX_VALUE)) for name, value in pairs]
     indent = min(max((len(name) for name, _ in known), default=0), _MAX_NAME) + 4
     console.print(foreign_text(title), style="bold", soft_wrap=True)
@@ -69,9 +65,9 @@ def fold(text: str, width: int) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def console_on(file: TextIO, unfolded: int = _UNFOLDED) -> "Console":
-    """Return a console that prints text as it is, in colour on terminals. Elsewhere it has `unfolded` columns."""
+def console_on(file: TextIO) -> "Console":
+    """Return a console that prints text as it is, in colour on terminals. Elsewhere no line is too long for it."""
     from rich.console import Console
 
-    width = None if file.isatty() else unfolded
+    width = None if file.isatty() else _UNFOLDED
     return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
