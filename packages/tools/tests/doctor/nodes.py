@@ -10,6 +10,7 @@ from attrs import evolve
 from devicecore_tools.doctor.checks import CHECKS
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.look import (
+    NO_NODE,
     AllocatedClaimSeen,
     CdiSeen,
     CdiSpec,
@@ -31,6 +32,7 @@ from devicecore_tools.doctor.look import (
     StateFileSeen,
 )
 from devicecore_tools.doctor.report import NodeReport, check, report
+from devicecore_tools.doctor.schedulable import CORDONED
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode, judge
 from devicecore.domain.checkpoint.decoding import decode
@@ -352,6 +354,16 @@ def slices_missing(look: Look) -> Look:
     look = evolve(look, sockets=Reading.of("plugins", sockets("gpu.sock", "nic.sock", registry=registry)))
     allocated = AllocatedClaimSeen("default/tpu", (key,), ("uid-serve",), is_local=True)
     return evolve(look, allocations=Reading.of("resourceclaims.json", (*(look.allocations.value or ()), allocated)))
+
+
+def node_missing(look: Look) -> Look:
+    """Somebody has deleted the Node, and the kubelet runs on."""
+    return evolve(look, node=Reading("API server, node n1", problem=f"{NO_NODE}'n1' (nodes \"n1\" not found)"))
+
+
+def node_closed(look: Look) -> Look:
+    """Somebody has cordoned the node."""
+    return with_node(look, evolve(node_of(look), taints=(CORDONED,)))
 
 
 def node_not_ready(look: Look) -> Look:

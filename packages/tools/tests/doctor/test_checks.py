@@ -20,6 +20,7 @@ ALSO = {  # what is true as well on the planted node
     "pod-cannot-end": {"driver-gone"},
 }
 HIDE_OTHERS = {  # what takes a source away, on which other findings rest
+    "node-missing",
     "kubelet-gone",
     "kubelet-starting",
     "checkpoint-checksum",

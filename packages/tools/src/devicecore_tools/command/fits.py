@@ -5,7 +5,7 @@ Law: every answer is the result of a trial (`devicecore_tools.doctor.trial`).
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ import click
 from attrs import evolve
 
 from devicecore.domain.admission import Admitted
+from devicecore.domain.allocation.model import DeviceToleration
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
@@ -20,12 +21,13 @@ from devicecore_tools.command.claims import claims_of_pod, document_of, pairs_of
 from devicecore_tools.command.node_sources import DEFAULT_ROOT, given_pods, node_sources
 from devicecore_tools.command.options import PLACE, json_option, missing_file, path_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
-from devicecore_tools.command.trial_options import pod_in_file, topology_options, wants_devices
+from devicecore_tools.command.trial_options import given_pod, topology_options, wants_devices
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.look import PodSeen, Reading
 
 if TYPE_CHECKING:
-    from devicecore_tools.doctor.trial import Fit, TopologySettings, TrialNode
+    from devicecore_tools.doctor.topology_settings import TopologySettings
+    from devicecore_tools.doctor.trial import Fit, TrialNode
 
 _NEGATIVE, _UNUSABLE, _NOT_KNOWN = 1, 2, 3
 _ONLY_DEVICES = (
@@ -114,8 +116,10 @@ def fits(
         raise click.UsageError("POD and --pods cannot both be standard input.")
     known = Reading() if pods is None else given_pods(pods)
     try:
-        wanted = pod_in_file(pod)
-        nodes = [_node(place, wanted, topology, known, plugins=plugins) for place in places or (DEFAULT_ROOT,)]
+        wanted, tolerations = given_pod(pod)
+        nodes = [
+            _node(place, wanted, tolerations, topology, known, plugins=plugins) for place in places or (DEFAULT_ROOT,)
+        ]
         refused = why_refused(wanted)
         of_claims = [None if refused else claims_of_pod(wanted, node.name, slices, claims) for node in nodes]
     except OSError as error:
@@ -152,7 +156,13 @@ def fits(
 
 
 def _node(
-    place: str, pod: Pod, topology: "TopologySettings", pods: Reading[tuple[PodSeen, ...]], *, plugins: bool | None
+    place: str,
+    pod: Pod,
+    tolerations: Sequence[DeviceToleration],
+    topology: "TopologySettings",
+    pods: Reading[tuple[PodSeen, ...]],
+    *,
+    plugins: bool | None,
 ) -> "TrialNode":
     """Return a node to try the pod on. A description names its holders itself, so `pods` are not compared with it.
 
@@ -192,11 +202,7 @@ def _node(
     if pods.value is not None and facts.pods.why_incomplete:
         why = f"the list of pods is not complete: {facts.pods.why_incomplete}. Holders that it lacks keep their devices"
         complain("devicecore fits", f"warning: {why}")
-    if root is not None and not topology.is_given:
-        from devicecore_tools.doctor.sources.kubelet_settings import read_topology
-
-        topology = read_topology(root, topology)
-    return trial_node(place, facts, topology, ClaimTrial.of_record(sources.documents))
+    return trial_node(place, facts, sources.topology(topology), ClaimTrial.of_record(sources.documents), tolerations)
 
 
 def _description(path: Path, pod: Pod) -> Value | None:

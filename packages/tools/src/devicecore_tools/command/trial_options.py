@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import click
 
+from devicecore.domain.allocation.model import DeviceToleration
 from devicecore.domain.model import NumaNode, Pod, is_extended_resource
 from devicecore.domain.topology import Policy, Scope
 from devicecore_tools.command.inputs import read_input
@@ -49,7 +50,7 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
 
     @wraps(command)
     def bundled(*, topology_policy: str, topology_scope: str, numa_nodes: tuple[int, ...], **others: object) -> R:
-        from devicecore_tools.doctor.trial import TopologySettings
+        from devicecore_tools.doctor.topology_settings import TopologySettings
 
         nodes = tuple(map(NumaNode, numa_nodes))
         given = click.get_current_context().get_parameter_source("topology_policy")
@@ -65,11 +66,18 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def pod_in_file(place: str) -> Pod:
-    """Return the one pod of a manifest, or of what `kubectl get pod NAME -o json` prints; `-` is standard input.
+    """Return the one pod of a file, as `given_pod` does."""
+    return given_pod(place)[0]
 
-    Raises OSError if it cannot be read, and ValueError if it is no manifest of one pod.
+
+def given_pod(place: str) -> tuple[Pod, tuple[DeviceToleration, ...]]:
+    """Return the one pod of a manifest, or of what `kubectl get pod NAME -o json` prints, and what it tolerates.
+
+    `-` is standard input. Raises OSError if it cannot be read, and ValueError if it is no manifest of one pod.
     """
     from devicecore.adapters.manifests import read_pods
+    from devicecore_tools.doctor.sources.large_documents import parse_documents
+    from devicecore_tools.doctor.sources.objects import tolerations_of
 
     data = sys.stdin.buffer.read(_MAX_POD + 1) if place == "-" else read_input(place, _MAX_POD)
     try:
@@ -79,7 +87,8 @@ def pod_in_file(place: str) -> Pod:
     pods = read_pods(text, place)
     if len(pods) != 1:
         raise ValueError(f"{place}: expected one pod, got {len(pods)}")
-    return pods[0]
+    items = (one for document in parse_documents(data, place) for one in (document, *document["items"].sequence()))
+    return pods[0], next((tolerations_of(one) for one in items if one["kind"].data == "Pod"), ())
 
 
 def wants_devices(pod: Pod) -> bool:

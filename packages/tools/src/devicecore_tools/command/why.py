@@ -32,7 +32,8 @@ from devicecore_tools.doctor.look import Look, PodSeen, Reading
 from devicecore_tools.doctor.pasted import find_all
 
 if TYPE_CHECKING:
-    from devicecore_tools.doctor.trial import Fit, TopologySettings
+    from devicecore_tools.doctor.topology_settings import TopologySettings
+    from devicecore_tools.doctor.trial import Fit
 
 _NEGATIVE, _UNUSABLE = 1, 2
 _MAX_TEXT = 2_000_000  # characters, of which each line is searched

@@ -19,7 +19,8 @@ from devicecore.domain.model import (
     resource_name,
 )
 from devicecore.domain.topology import Policy, Scope, Topology
-from devicecore_tools.doctor.trial import TopologySettings, TrialNode
+from devicecore_tools.doctor.topology_settings import TopologySettings
+from devicecore_tools.doctor.trial import TrialNode
 
 if TYPE_CHECKING:
     from devicecore.domain.documents import Value

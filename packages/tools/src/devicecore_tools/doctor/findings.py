@@ -28,7 +28,7 @@ class Evidence:
 
 @frozen
 class Found:
-    """What a check found. If `next` is not empty, it replaces the `next` of the check, and `brief` its title.
+    """What a check found. If `next` or `do` is not empty, it replaces that of the check, and `brief` its title.
 
     `pods` names the pods that cannot start, run well or end because of it.
     """
@@ -41,6 +41,7 @@ class Found:
     measured: str = field(default="", eq=False)
     next: str = ""
     brief: str = ""
+    do: str = ""
 
 
 @frozen

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from attrs import field, frozen
 
+from devicecore.domain.allocation.model import Taint
 from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.model import ContainerKey, PluginOptions, Pod, ResourceName
@@ -24,6 +25,9 @@ Device = tuple[str, str, str]
 
 NOT_GIVEN = "the caller did not name it"
 """Why a source has no value if the caller did not name it."""
+
+NO_NODE = "there is no node "
+"""How the reason begins why there is no Node, if the API server has answered that it has none of this name."""
 
 NOBODY_LISTENS = "no process listens at the socket"
 """What is said of a socket whose process has gone."""
@@ -367,6 +371,9 @@ class NodeSeen:
             heard of the kubelet for some 40 s or more.
         why_not_ready: reason and message of that condition.
         machine: machineID and bootID of the machine; empty if not known.
+        taints: its taints. One that is cordoned has the taint with which the scheduler treats it, too.
+        pressures: the conditions of pressure that are true, such as DiskPressure, each with its message.
+        max_pods: how many pods the kubelet admits; None if not known.
     """
 
     name: str = ""
@@ -376,6 +383,9 @@ class NodeSeen:
     ready: str = ""
     why_not_ready: str = ""
     machine: tuple[str, str] = ("", "")
+    taints: tuple[Taint, ...] = ()
+    pressures: Mapping[str, str] = field(factory=dict)
+    max_pods: int | None = None
 
     @property
     def is_silent(self) -> bool:

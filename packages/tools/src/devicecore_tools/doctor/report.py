@@ -114,7 +114,7 @@ def check(facts: Facts) -> tuple[NodeFinding, ...]:
             found.devices,
             found.measured,
             pods=found.pods,
-            do=re.sub(r"\bNODE\b", name, one.do),
+            do=re.sub(r"\bNODE\b", name, found.do or one.do),
             brief=found.brief
             or (f"{one.title} ({foreign_text(found.resource, 100)})" if found.resource else one.title),
         )

@@ -14,7 +14,7 @@ from attrs import evolve, field, frozen
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.allocation import UnallocatedClaim
-from devicecore.domain.allocation.model import DeviceRequest
+from devicecore.domain.allocation.model import DeviceRequest, DeviceToleration
 from devicecore.domain.capacity import pod_request
 from devicecore.domain.checkpoint import CheckpointData, encode, entry_of
 from devicecore.domain.ledger import Allocation
@@ -33,16 +33,18 @@ from devicecore.domain.model import (
     is_extended_resource,
 )
 from devicecore.domain.text import counted, foreign_text
-from devicecore.domain.topology import Policy, Scope, Topology
+from devicecore.domain.topology import Policy, Topology
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore_tools.doctor.claim_trial import ClaimsAnswer, ClaimTrial
 from devicecore_tools.doctor.dra import DriverPresence
 from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.look import NOBODY_LISTENS
+from devicecore_tools.doctor.look import NO_NODE, NOBODY_LISTENS
 from devicecore_tools.doctor.plugins import WhyAbsent, is_of_others, silent_plugins
 from devicecore_tools.doctor.precedence import KubeletNow
+from devicecore_tools.doctor.schedulable import why_closed
 from devicecore_tools.doctor.state import state_of
+from devicecore_tools.doctor.topology_settings import TopologySettings
 
 MAX_CHANGES = 64
 """How many devices, pods or requests one proposed change has at most."""
@@ -57,19 +59,6 @@ MIN_ATTEMPTS = 10
 """How many changes of each kind are tried all the same."""
 
 _POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Policy.NONE)  # from strict to lax
-
-
-@frozen
-class TopologySettings:
-    """The topology manager of a kubelet. Without NUMA nodes, devices say which there are.
-
-    `is_given` says that a user or the kubelet's configuration says so; otherwise it is what a kubelet does by default.
-    """
-
-    policy: Policy = Policy.NONE
-    scope: Scope = Scope.CONTAINER
-    numa_nodes: tuple[NumaNode, ...] = ()
-    is_given: bool = False
 
 
 UNKNOWN_HOLDER = PodUid("unknown")
@@ -121,7 +110,7 @@ class TrialNode:
     why_absent: Mapping[str, str] = field(factory=dict)
     of_others: Collection[str] = ()
     damage: str = ""
-    restart: str = "a kubelet runs on the node"
+    restart: str = ""
     hangs: Mapping[str, str] = field(factory=dict)
     capacity: Mapping[str, int] = field(factory=dict)
     is_topology_known: bool = True
@@ -530,7 +519,11 @@ _DEFAULT = TopologySettings()
 
 
 def trial_node(
-    name: str, facts: Facts, topology: TopologySettings = _DEFAULT, pod_claims: ClaimTrial | None = None
+    name: str,
+    facts: Facts,
+    topology: TopologySettings = _DEFAULT,
+    pod_claims: ClaimTrial | None = None,
+    tolerations: Sequence[DeviceToleration] | None = None,
 ) -> TrialNode:
     """Return the node on which pods are tried, as its sources describe it.
 
@@ -543,7 +536,9 @@ def trial_node(
         facts: what the sources say.
         pod_claims: decides about claims.
         topology: the kubelet's topology manager; without NUMA nodes, those that devices are attached to.
+        tolerations: what the pod tolerates that will be tried; None if that is not known.
     """
+    stopped, restart = _stopped(facts, tolerations)
     state = state_of(facts)
     reports = {ResourceName(one): state.inventory.current_report(ResourceName(one)) for one in facts.lists.resources}
     devices = {one: tuple(report.devices.values()) if report else () for one, report in reports.items()}
@@ -562,7 +557,7 @@ def trial_node(
         absent,
         {uid: requests_of(pod.pod) for uid, pod in here.items()},
         _counts(facts, listed),
-        _stopped(facts),
+        stopped,
         {one: facts.dra.why_gone(one) for one, of in facts.dra.drivers.items() if of is DriverPresence.GONE},
         facts.dra.allocated,
         pod_claims,
@@ -570,7 +565,7 @@ def trial_node(
         {resource: one.warning for resource, one in facts.absent.items()},
         [one for one in _published(facts) if is_of_others(facts.look, facts.lists, one)],
         facts.look.damage if facts.lists.allocatable is None else "",
-        "a kubelet runs on the node" if facts.kubelet in {KubeletNow.STOPPED, KubeletNow.SILENT} else _READY,
+        restart,
         dict(_hangs(facts)),
         facts.look.node.value.capacity if facts.look.node.value else {},
         topology.is_given or len(known) == 1,
@@ -596,19 +591,23 @@ def _counts(facts: Facts, listed: Mapping[ResourceName, Sequence[Device]]) -> di
     return {**healthy, **_published(facts)}
 
 
-def _stopped(facts: Facts) -> str:
+def _stopped(facts: Facts, tolerations: Sequence[DeviceToleration] | None) -> tuple[str, str]:
+    """Return why the pod does not start whatever it asks for, and what has to happen; empty texts if it may start."""
     if facts.kubelet is KubeletNow.STOPPED:
-        return "no kubelet runs on this node, so no pod starts"
+        return "no kubelet runs on this node, so no pod starts", _RUNS
     if facts.kubelet is KubeletNow.SILENT:
-        return "the kubelet does not answer, so no pod starts"
+        return "the kubelet does not answer, so no pod starts", _RUNS
     node = facts.look.node.value
-    if node is None or node.ready not in {"False", "Unknown"}:
-        return ""
-    why = f" ({foreign_text(node.why_not_ready, 300)})" if node.why_not_ready else ""
-    return f"the Node is not Ready{why}, so no pod is sent to it"
+    if facts.look.node.problem.startswith(NO_NODE):
+        return "the API server has no Node of this name, so no pod is sent to it", "the kubelet makes its Node again"
+    if node is not None and node.ready in {"False", "Unknown"}:
+        why = f" ({foreign_text(node.why_not_ready, 300)})" if node.why_not_ready else ""
+        return f"the Node is not Ready{why}, so no pod is sent to it", "the Node becomes Ready"
+    closed = why_closed(node, facts.pods, tolerations)
+    return ("", "") if closed is None else (closed.why[0].lower() + closed.why[1:], closed.cure)
 
 
-_READY = "the Node becomes Ready"
+_RUNS = "a kubelet runs on the node"
 
 
 def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:

@@ -42,6 +42,27 @@ CHECKS: tuple[NodeCheck, ...] = (
         patience=_RESTART,
     ),
     NodeCheck(
+        "node-missing",
+        "the API server has no Node of this name",
+        find=kubelet.node_missing,
+        next="The scheduler sends no pod to a node without a Node, and the pods that the API server has of it are "
+        "deleted. A kubelet makes its Node only when it starts.",
+        do="If --node-name is right, restart the kubelet, so that it makes the Node again: systemctl restart kubelet.",
+        confirm="kubectl get nodes lists the names that there are.",
+        issue="https://kubernetes.io/docs/concepts/architecture/nodes/#management",
+        patience=_NODE_STATUS,
+    ),
+    NodeCheck(
+        "node-closed",
+        "the Node takes no new pod",
+        find=kubelet.node_takes_no_pod,
+        next="Pods that run keep their devices. Devices that are free stay free, because no pod gets to them.",
+        do="Remove the cause.",
+        confirm="kubectl describe node NODE shows its taints, its conditions and its pods.",
+        issue="https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
+        patience=_NODE_STATUS,
+    ),
+    NodeCheck(
         "kubelet-cannot-start",
         "a kubelet cannot start with a state file",
         find=kubelet.kubelet_cannot_start,

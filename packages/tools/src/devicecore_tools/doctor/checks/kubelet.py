@@ -9,9 +9,10 @@ from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_FILE
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.findings import Evidence, Found, by_number, name, names
 from devicecore_tools.doctor.formats import version_in
-from devicecore_tools.doctor.look import Look, Source
+from devicecore_tools.doctor.look import NO_NODE, Look, Source
 from devicecore_tools.doctor.plugins import wanted_resources
 from devicecore_tools.doctor.precedence import KUBELET_SOCKETS, POD_RESOURCES_SOCKET, Holders, KubeletNow, Lists, Pods
+from devicecore_tools.doctor.schedulable import closures
 
 _SINCE_FORM = (1, 32)  # the first kubelet whose file of claims has the form that is known here
 
@@ -52,6 +53,25 @@ def node_not_ready(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
     if kubelet is KubeletNow.ANSWERS:
         evidence.append(Evidence(Source.POD_RESOURCES, "the kubelet answers"))
     yield Found(sentence, tuple(evidence), next=next_)
+
+
+def node_missing(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
+    """The API server has no Node of this name, although the kubelet runs."""
+    problem = look.node.problem
+    if problem.startswith(NO_NODE) and kubelet in {KubeletNow.ANSWERS, KubeletNow.STARTING}:
+        evidence = (Evidence(Source.NODE, foreign_text(problem, 300)), Evidence(Source.POD_RESOURCES, "it answers"))
+        yield Found("The kubelet runs, and the API server has no Node of this name.", evidence)
+
+
+def node_takes_no_pod(look: Look, pods: Pods) -> Iterator[Found]:
+    """The Node is cordoned, under pressure, or has as many pods as it may."""
+    for one in closures(look.node.value, pods) if look.node.value is not None else ():
+        yield Found(f"{one.why}.", (Evidence(Source.NODE, one.evidence),), brief=_brief(one.why), do=one.do)
+
+
+def _brief(why: str) -> str:
+    text = why.partition(":")[0].partition(" (")[0]
+    return text[0].lower() + text[1:]
 
 
 _UNHEARD = (

@@ -41,11 +41,13 @@ from devicecore_tools.doctor.sources import record
 from devicecore_tools.doctor.sources.cdi import CDI_DIRECTORIES, read_cdi
 from devicecore_tools.doctor.sources.claims import allocations_in, read_claims, read_health, slices_in
 from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
+from devicecore_tools.doctor.sources.kubelet_settings import CONFIGURATION, configuration_of, read_topology
 from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
 from devicecore_tools.doctor.sources.machine import this_machine, why_another_machine, why_other_pods
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, read_running_pods
 from devicecore_tools.doctor.sources.state_files import SYSTEM, read_state_files
 from devicecore_tools.doctor.sources.taint_rules import TaintRule, added_taints, rules_in
+from devicecore_tools.doctor.topology_settings import TopologySettings
 
 DEFAULT_ROOT = "/var/lib/kubelet"
 _MAX_WAIT = 5.0  # seconds for a process to say who it is
@@ -176,7 +178,16 @@ class NodeSources:
         """Write what `look` said into a directory, as a record. Raises OSError if a file cannot be written."""
         checkpoint = self.checkpoint or (self._directory.checkpoint if self._directory else None)
         notes = {record.PARTIAL: "they are of a file that --pods named"} if self.pods is not None else {}
+        if look.node.place and look.node.value is None:
+            notes[record.NODE] = look.node.problem
         record.save(directory, look, self._kubelet_root, checkpoint, self.documents, notes, taken=self._read_at)
+        if (topology := self.topology()).is_given:
+            record.write_json(Path(directory) / CONFIGURATION, configuration_of(topology))
+
+    def topology(self, default: TopologySettings | None = None) -> TopologySettings:
+        """Return the settings of the kubelet's topology manager, or the default if no source has them."""
+        settings = default or TopologySettings()
+        return settings if self.root is None or settings.is_given else read_topology(self.root, settings)
 
     # --- the kubelet's files ------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from devicecore.domain.allocation.model import DeviceToleration, Taint
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import MAX_BYTES
@@ -16,6 +17,7 @@ from devicecore.domain.objects import pod_of
 from devicecore.domain.text import foreign_text
 from devicecore.system.files import read_file
 from devicecore_tools.doctor.look import EventSeen, NodeSeen, PodSeen, Reading
+from devicecore_tools.doctor.schedulable import CORDONED, MEMORY_PRESSURE
 from devicecore_tools.doctor.sources.large_documents import read_document_file
 
 STATIC_UIDS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
@@ -131,7 +133,36 @@ def node_in(document: Value) -> NodeSeen:
         ready["status"].text("") if ready else "",
         why,
         (info["machineID"].text(""), info["bootID"].text("")),
+        tuple(dict.fromkeys(_taints(document["spec"]))),
+        {
+            one["type"].text(): one["message"].text("")
+            for one in status["conditions"].sequence()
+            if one["status"].data == "True" and one["type"].text("").endswith("Pressure")
+        },
+        None if status["allocatable"]["pods"].data is None else status["allocatable"]["pods"].quantity(),
     )
+
+
+def _taints(spec: Value) -> Iterator[Taint]:
+    for one in spec["taints"].sequence():
+        yield Taint(one["key"].text(), one["value"].text(""), one["effect"].text(""))
+    if spec["unschedulable"].boolean():
+        yield CORDONED
+
+
+def tolerations_of(pod: Value) -> tuple[DeviceToleration, ...]:
+    """Return what a pod tolerates of a Node: what it says, and memory pressure if it requests CPU or memory."""
+    found = [
+        DeviceToleration(
+            one["key"].text(""), one["operator"].text("") or "Equal", one["value"].text(""), one["effect"].text("")
+        )
+        for one in pod["spec"]["tolerations"].sequence()
+    ]
+    containers = (*pod["spec"]["containers"].sequence(), *pod["spec"]["initContainers"].sequence())
+    sections = (one["resources"][name] for one in containers for name in ("requests", "limits"))
+    if any(section[name].data is not None for section in sections for name in ("cpu", "memory")):
+        found.append(DeviceToleration(MEMORY_PRESSURE, "Exists"))  # as an API server adds it
+    return tuple(found)
 
 
 def _pod(item: Value) -> PodSeen:

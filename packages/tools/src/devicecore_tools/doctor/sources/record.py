@@ -228,16 +228,16 @@ def save(
         from devicecore_tools.doctor.sources.answers import saved_pod_resources
 
         for name, document in saved_pod_resources(look.pod_resources.value).items():
-            _write_json(target / name, document)
+            write_json(target / name, document)
     else:
         reasons_[LIST_NAME] = look.pod_resources.problem
     if look.sockets.value is not None:
         _write(target / LISTING_NAME, _listing(look.sockets.value).encode())
     for name, document in objects.items():
-        _write_json(target / name, _without_secrets(document))
+        write_json(target / name, _without_secrets(document))
     for name, document in _own_form(look):
-        _write_json(target / name, document)
-    _write_json(target / REASONS_NAME, reasons_)
+        write_json(target / name, document)
+    write_json(target / REASONS_NAME, reasons_)
 
 
 def _when(taken: int | None) -> Mapping[str, str]:
@@ -257,7 +257,8 @@ def _write(path: Path, blob: bytes) -> None:
     DurableFile(path, _MODE).replace(blob)
 
 
-def _write_json(path: Path, document: object) -> None:
+def write_json(path: Path, document: object) -> None:
+    """Write a document into a record. Raises OSError if the file cannot be written."""
     _write(path, json.dumps(document, indent=1).encode() + b"\n")
 
 

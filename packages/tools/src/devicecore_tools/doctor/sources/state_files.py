@@ -96,13 +96,13 @@ def _drift(name: str, blob: bytes, system: Path) -> str:
     document = json.loads(blob)
     if document.get("policyName", "").lower() != "static":
         return ""
-    return _missing_cpus(document, system) if name == CPU_NAME else _other_memory(document, system)
+    return _missingcpus_in(document, system) if name == CPU_NAME else _other_memory(document, system)
 
 
-def _missing_cpus(document: dict[str, object], system: Path) -> str:
+def _missingcpus_in(document: dict[str, object], system: Path) -> str:
     """Return the CPUs of the file that the machine does not have."""
     try:
-        online = _cpus((system / "cpu" / "online").read_text())
+        online = cpus_in((system / "cpu" / "online").read_text())
     except OSError:
         return ""
     entries = document.get("entries") or {}
@@ -110,12 +110,12 @@ def _missing_cpus(document: dict[str, object], system: Path) -> str:
     sets += (
         [cpus for containers in entries.values() for cpus in containers.values()] if isinstance(entries, dict) else []
     )
-    missing = sorted({cpu for one in sets if isinstance(one, str) for cpu in _cpus(one)} - online)
+    missing = sorted({cpu for one in sets if isinstance(one, str) for cpu in cpus_in(one)} - online)
     return f"it names CPUs that this machine does not have: {', '.join(map(str, missing[:10]))}" if missing else ""
 
 
-def _cpus(text: str) -> set[int]:
-    """Return the CPUs of a set such as `0-3,8`. A text that is no set has none."""
+def cpus_in(text: str) -> set[int]:
+    """Return the numbers of a set of CPUs or NUMA nodes such as `0-3,8`. A text that is no set has none."""
     text = text.strip()
     if not text or not _CPU_SET.fullmatch(text):
         return set()

@@ -1,0 +1,120 @@
+"""Why a Node takes no pod, although its kubelet runs: it is cordoned, under pressure, tainted, or has too many pods.
+
+Laws: this is decided here only, for `doctor` and `fits`. A taint that a user has made on purpose is no fault of the
+node: it counts only against a pod that does not tolerate it.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from attrs import frozen
+
+from devicecore.domain.allocation.model import DeviceToleration, Taint
+from devicecore.domain.text import foreign_text
+from devicecore_tools.doctor.look import NodeSeen
+from devicecore_tools.doctor.precedence import Pods
+
+CORDONED = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+"""The taint of a Node with `spec.unschedulable`."""
+
+MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
+_PRESSURES = {
+    "MemoryPressure": (MEMORY_PRESSURE, "no pod that requests neither CPU nor memory"),
+    "DiskPressure": ("node.kubernetes.io/disk-pressure", "no pod that is not critical"),
+    "PIDPressure": ("node.kubernetes.io/pid-pressure", "no pod that is not critical"),
+}
+"""Of each condition the taint that Kubernetes makes for it, and which pods a kubelet refuses then."""
+
+_OF_KUBERNETES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")  # the condition Ready says more
+_REPELLING = ("NoSchedule", "NoExecute")
+
+
+@frozen
+class Closed:
+    """Why a Node takes no pod, or none that does not tolerate `taint`.
+
+    Attributes:
+        why: the reason, as a sentence without its full stop.
+        evidence: what the Node says.
+        cure: after what it takes pods, as the end of a sentence that begins with "it fits if".
+        do: what to do, with the command.
+        taint: what a pod may tolerate; None if nothing helps.
+    """
+
+    why: str
+    evidence: str
+    cure: str
+    do: str
+    taint: Taint | None = None
+
+
+def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
+    """Yield each trouble for which a Node takes no pod. Taints of users are none."""
+    for name, message in node.pressures.items():
+        if name in _PRESSURES:
+            key, which = _PRESSURES[name]
+            said = f" ({foreign_text(message, 300)})" if message else ""
+            yield Closed(
+                f"The Node has {name}{said}: the scheduler sends no pod to it that does not tolerate that, and the "
+                f"kubelet admits {which}",
+                f"condition {name}: True",
+                f"the Node has no {name} any more",
+                f"Free what is short ({name}); kubectl describe node NODE says since when, and the kubelet's log what "
+                "it evicts.",
+                Taint(key, "", "NoSchedule"),
+            )
+    for taint in node.taints:
+        if taint == CORDONED:
+            yield Closed(
+                "The Node is cordoned: the scheduler sends no pod to it",
+                "spec.unschedulable: true",
+                "the Node is no longer cordoned",
+                "When the work on the node is done: kubectl uncordon NODE.",
+                taint,
+            )
+        elif taint.key.startswith(_OF_KUBERNETES) and _repels(taint) and taint.key not in (*_READY, *_of_pressures()):
+            yield _tainted(taint)
+    count = sum(1 for one in pods.by_name.values() if one.node == node.name and not one.has_ended)
+    if node.name and node.max_pods is not None and count >= node.max_pods:
+        yield Closed(
+            f"The Node has {count:,} pods, and its kubelet admits at most {node.max_pods:,}",
+            f"status.allocatable.pods: {node.max_pods:,}",
+            "a pod of the Node ends",
+            "End pods of the node, or raise maxPods of the kubelet.",
+        )
+
+
+def why_closed(
+    node: NodeSeen | None, pods: Pods, tolerations: Sequence[DeviceToleration] | None = None
+) -> Closed | None:
+    """Return why a pod with these tolerations does not get to a Node. Return None if nothing speaks against it.
+
+    Without tolerations, those of the pod are not known: only what no pod can tolerate counts.
+    """
+    if node is None:
+        return None
+    of_users = (_tainted(one) for one in node.taints if _repels(one) and one.key not in _READY)
+    for one in (*closures(node, pods), *of_users):
+        taint = one.taint
+        if taint is None or (tolerations is not None and not any(each.tolerates(taint) for each in tolerations)):
+            return one
+    return None
+
+
+def _repels(taint: Taint) -> bool:
+    return taint.effect in _REPELLING
+
+
+def _of_pressures() -> list[str]:
+    return [key for key, _ in _PRESSURES.values()]
+
+
+def _tainted(taint: Taint) -> Closed:
+    shown = foreign_text(str(taint), 300)
+    return Closed(
+        f"The Node has the taint {shown}: no pod gets there that does not tolerate it",
+        f"spec.taints: {shown}",
+        f"the pod tolerates the taint {shown}, or the Node does not have it",
+        f"Find out who has made the taint {shown}, and remove its cause: kubectl describe node NODE.",
+        taint,
+    )

@@ -1,0 +1,91 @@
+"""Why a Node takes no pod, or not this one, although its kubelet runs."""
+
+from collections.abc import Iterable
+
+import pytest
+from attrs import evolve
+from devicecore_tools.doctor.facts import Facts
+from devicecore_tools.doctor.look import NodeSeen
+from devicecore_tools.doctor.precedence import Pods
+from devicecore_tools.doctor.report import check
+from devicecore_tools.doctor.schedulable import why_closed
+from devicecore_tools.doctor.sources.objects import node_in, tolerations_of
+from tests.doctor.nodes import CLEAN, node_of, with_node
+
+from devicecore.domain.documents import Value
+
+MINE = {"key": "acme.io/mine", "value": "yes", "effect": "NoSchedule"}
+DISK = {"type": "DiskPressure", "status": "True", "message": "kubelet has disk pressure"}
+MEMORY = {"type": "MemoryPressure", "status": "True", "message": ""}
+DRAINED = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+
+
+def node(conditions: Iterable[object] = (), allocatable: object = None, **spec: object) -> NodeSeen:
+    status = {"conditions": [*conditions], "allocatable": allocatable or {}}
+    return node_in(Value({"kind": "Node", "metadata": {"name": "n1"}, "spec": spec, "status": status}, "node.json"))
+
+
+def pod(*tolerations: object, **resources: object) -> Value:
+    spec = {"tolerations": [*tolerations], "containers": [{"name": "main", "resources": resources}]}
+    return Value({"kind": "Pod", "metadata": {"name": "p"}, "spec": spec}, "pod.json")
+
+
+REFUSED = {
+    "cordoned": (node(unschedulable=True), pod(), "the Node is cordoned"),
+    "a taint of a user": (node(taints=[MINE]), pod(), "the Node has the taint acme.io/mine=yes:NoSchedule"),
+    "another value": (node(taints=[MINE]), pod({**MINE, "value": "no"}), "the Node has the taint acme.io/mine"),
+    "another effect": (node(taints=[MINE]), pod({**MINE, "effect": "NoExecute"}), "the Node has the taint"),
+    "disk pressure": (node([DISK]), pod(), "the Node has DiskPressure (kubelet has disk pressure)"),
+    "memory pressure": (node([MEMORY]), pod(), "the Node has MemoryPressure: "),
+    "out of service": (node(taints=[DRAINED]), pod(), "the Node has the taint node.kubernetes.io/out-of-service"),
+}
+TAKEN = {
+    "tolerated": (node(taints=[MINE]), pod(MINE)),
+    "all is tolerated": (node([DISK], unschedulable=True, taints=[MINE]), pod({"operator": "Exists"})),
+    "a taint that is only preferred": (node(taints=[{**MINE, "effect": "PreferNoSchedule"}]), pod()),
+    "memory is requested": (node([MEMORY]), pod(requests={"memory": "1Gi"})),
+    "no pressure": (node([{**DISK, "status": "False"}]), pod()),
+    "room for pods": (node(allocatable={"pods": "2"}), pod()),
+}
+
+
+def why(seen: NodeSeen, wanted: Value) -> str:
+    closed = why_closed(seen, Pods.of(with_node(CLEAN, seen)), tolerations_of(wanted))
+    return "" if closed is None else closed.why
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_pod_that_does_not_tolerate_it_does_not_get_there(name: str) -> None:
+    seen, wanted, reason = REFUSED[name]
+    assert why(seen, wanted).lower().startswith(reason.lower())
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_pod_that_tolerates_it_gets_there(name: str) -> None:
+    assert why(*TAKEN[name]) == ""
+
+
+def test_a_node_with_as_many_pods_as_it_may_have_takes_no_other() -> None:
+    """A pod of another node, and one that has ended, do not count."""
+    here = tuple(evolve(one, node="n1") for one in CLEAN.pods.value or ())
+    others = (evolve(here[0], node="n2"), evolve(here[0], phase="Failed"))
+    renamed = tuple(evolve(one, pod=evolve(one.pod, name=f"other-{n}")) for n, one in enumerate(others))
+    count = sum(1 for one in here if not one.has_ended)
+    for most, is_full in ((count, True), (count + 1, False)):
+        seen = node(allocatable={"pods": str(most)})
+        look = evolve(with_node(CLEAN, seen), pods=evolve(CLEAN.pods, value=(*here, *renamed)))
+        closed = why_closed(seen, Pods.of(look), ())
+        assert (closed is not None) is is_full
+
+
+def test_a_taint_of_a_user_is_no_fault_of_the_node() -> None:
+    """One that Kubernetes makes is, and the condition Ready says more than its taint."""
+    look = with_node(CLEAN, evolve(node_of(CLEAN), taints=node(taints=[MINE]).taints))
+    assert check(Facts(look)) == ()
+    ready = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    assert check(Facts(with_node(CLEAN, evolve(node_of(CLEAN), taints=node(taints=[ready]).taints)))) == ()
+    (found,) = check(Facts(with_node(CLEAN, evolve(node_of(CLEAN), taints=node(taints=[DRAINED]).taints))))
+    assert (found.code, found.do.partition(":")[0]) == (
+        "node-closed",
+        "Find out who has made the taint node.kubernetes.io/out-of-service=nodeshutdown",
+    )
