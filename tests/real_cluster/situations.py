@@ -1,6 +1,7 @@
 """The situations of a real kubelet in which `doctor` and `fits` are judged. `make cluster SITUATION=NAME` runs one."""
 
-import tests.real_cluster.situations_of_devices  # noqa: F401 - its situations are in the list, too
+import tests.real_cluster.situations_of_devices
+import tests.real_cluster.situations_of_nodes  # noqa: F401 - the situations of both are in the list, too
 from tests.real_cluster.node import GPU, is_ready
 from tests.real_cluster.trouble import SITUATIONS, Trouble, a_claim, a_claiming_pod, a_class, a_pod, settle, situation
 

@@ -10,10 +10,12 @@ Laws: If no probe starts that would start on a node without trouble, `doctor` ha
 rule out. If `fits` says that a probe fits, it runs. If `fits` says that it does not, it does not run. `why` explains
 the words in which the cluster says why a probe does not run.
 
-What the tools say is left in the file `said.txt` in the directory of the node.
+What the tools say is left in the file `said.txt` in the directory of the node. With the variable RECORDS, which names
+a directory, what `doctor --save` wrote and what became of the probes is written there, as a file for each situation.
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -218,11 +220,32 @@ def judged(plane: ControlPlane, of: Situation, name: str) -> Verdicts:
         for probe, truth in truths.items()
     )
     say(f"{of.name}: doctor finds {', '.join(codes) or 'nothing'}; {tried}")
+    if records := os.environ.get("RECORDS"):
+        _keep(Path(records) / f"{of.name}.json", folder / "record", of, verdicts)
     return verdicts
+
+
+def _keep(file: Path, record: Path, of: Situation, verdicts: Verdicts) -> None:
+    """Write a record of a node with what is true of it, as the tests of the tools read it."""
+    files: dict[str, Json] = {one.name: _content(one.read_text("utf-8")) for one in sorted(record.iterdir())}
+    runs = {name: truth.runs for name, truth in verdicts.truths.items()}
+    files["truth.json"] = {"findings": verdicts.codes, "probes": of.probes, "runs": runs, "fits": verdicts.fits}
+    file.write_text(json.dumps(files, indent=1) + "\n", encoding="utf-8")
+
+
+def _content(text: str) -> Json:
+    """Return the document in a text, which is then easier to read, if it says the same."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return text
+    return document if isinstance(document, dict | list) and "Checksum" not in document else text
 
 
 def _clear(plane: ControlPlane, node: str) -> None:
     """Remove what a situation has left."""
+    without = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": None}}}
+    plane.admin.patch("Namespace", "default", without)
     for kind in ("Pod", "ResourceClaim", "ResourceSlice", "DeviceClass"):
         for one in plane.admin.list(kind):
             plane.admin.delete(kind, one["metadata"]["name"], one["metadata"].get("namespace", ""), grace=0)
@@ -283,7 +306,7 @@ def _fits(node: RealKubelet, probe: Json, folder: Path) -> int:
 def _truth(node: RealKubelet, probe: Json) -> Truth:
     """Try a probe: it runs, is refused, or still waits after some time."""
     admin, name = node.plane.admin, probe["metadata"]["name"]
-    admin.create(on_node(probe, node.name))
+    uid = admin.create(on_node(probe, node.name))["metadata"]["uid"]
     began = time.monotonic()
 
     def decided() -> Truth | None:
@@ -291,7 +314,7 @@ def _truth(node: RealKubelet, probe: Json) -> Truth:
         if status.get("phase") == "Running":
             return Truth(runs=True, why="")
         if time.monotonic() > began + _SCHEDULED and _is_unschedulable(status):
-            return Truth(runs=False, why=_waiting(node, name))
+            return Truth(runs=False, why=_waiting(node, uid))
         if status.get("phase") == "Failed":
             return Truth(runs=False, why=f"{status.get('reason')}: {status.get('message')}")
         return None
@@ -299,7 +322,7 @@ def _truth(node: RealKubelet, probe: Json) -> Truth:
     try:
         truth = wait_for(f"{name} to run", decided, _UNTIL_RUNNING)
     except RealClusterError:
-        truth = Truth(runs=False, why=_waiting(node, name))
+        truth = Truth(runs=False, why=_waiting(node, uid))
     with (node.home / "said.txt").open("a", encoding="utf-8") as said:
         said.write(f"# {name} {'runs' if truth.runs else 'does not run'}: {truth.why}\n")
     admin.delete("Pod", name, grace=0)
@@ -311,8 +334,8 @@ def _is_unschedulable(status: Json) -> bool:
     return any(one.get("reason") == "Unschedulable" for one in status.get("conditions") or [])
 
 
-def _waiting(node: RealKubelet, name: str) -> str:
-    events = node.plane.admin.list("Event", fieldSelector=f"involvedObject.name={name}")
+def _waiting(node: RealKubelet, uid: str) -> str:
+    events = node.plane.admin.list("Event", fieldSelector=f"involvedObject.uid={uid}")
     warnings = [f"{one['reason']}: {one['message']}" for one in events if one["type"] == "Warning"]
     return warnings[-1] if warnings else ""
 

@@ -1,0 +1,345 @@
+"""Further situations of a real kubelet: the Node and its scheduler, pods of each kind, and who serves what."""
+
+import json
+from typing import Any
+
+from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
+from tests.real_cluster.node import GPU
+from tests.real_cluster.situations_of_devices import CHECKPOINT, NIC, with_claims
+from tests.real_cluster.trouble import Trouble, a_claim, a_claiming_pod, a_class, a_pod, settle, situation
+
+Json = Any
+
+_TAINT = "acme.io/reserved"
+_TOLERATION = {"key": _TAINT, "operator": "Exists", "effect": "NoSchedule"}
+
+
+def _container(name: str, count: int, **fields: Json) -> Json:
+    return {"name": name, "image": "registry.example/main:1", "resources": {"limits": {GPU: str(count)}}, **fields}
+
+
+# --- the Node ---------------------------------------------------------------------------------------------------------
+
+
+@situation(a_pod("probe"))
+def the_node_is_cordoned(node: Trouble) -> None:
+    node.plugin()
+    node.plane.admin.patch("Node", node.real.name, {"spec": {"unschedulable": True}})
+    node.wait_for_node("to have a taint", lambda one: one["spec"].get("taints"))
+
+
+@situation(a_pod("probe"), a_pod("tolerating", tolerations=[_TOLERATION]), is_quiet=True)
+def the_node_has_a_taint(node: Trouble) -> None:
+    node.plugin()
+    taint = {"key": _TAINT, "value": "yes", "effect": "NoSchedule"}
+    node.plane.admin.patch("Node", node.real.name, {"spec": {"taints": [taint]}})
+
+
+@situation(a_pod("probe"), finds={"node-closed"}, evictionHard={"memory.available": "99%"})
+def the_memory_of_the_node_is_short(node: Trouble) -> None:
+    node.plugin()
+    node.wait_for_node("to have memory pressure", lambda one: "memory-pressure" in str(one["spec"].get("taints")))
+
+
+@situation(a_pod("probe"), maxPods=1)
+def the_node_has_as_many_pods_as_it_may(node: Trouble) -> None:
+    node.plugin()
+    node.run(a_pod("holder", 1))
+
+
+@situation(a_pod("probe"))
+def the_node_object_is_deleted(node: Trouble) -> None:
+    node.plugin()
+    node.run(a_pod("holder", 1))
+    node.plane.admin.delete("Node", node.real.name)
+    settle(2.0)
+
+
+@situation(a_pod("two", 2, "acme.io/dongle"), a_pod("three", 3, "acme.io/dongle"), is_quiet=True)
+def an_administrator_has_added_a_resource(node: Trouble) -> None:
+    node.plugin()
+    status = {"status": {"capacity": {"acme.io/dongle": "2"}}}
+    node.plane.admin.patch("Node", node.real.name, status, subresource="status")
+    node.wait_for_count(2, "acme.io/dongle")
+
+
+@situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True, topologyManagerPolicy="single-numa-node")
+def devices_are_on_two_numa_nodes_and_must_be_on_one(node: Trouble) -> None:
+    node.plugin(GPU, 2, "--numa-nodes=0,1")
+
+
+@situation(a_pod("probe"), is_quiet=True, cpuManagerPolicy="static", reservedSystemCPUs="0")
+def the_cpu_manager_is_static(node: Trouble) -> None:
+    node.plugin()
+    node.run(a_pod("holder", 1))
+
+
+# --- pods -------------------------------------------------------------------------------------------------------------
+
+
+@situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True)
+def a_pod_waits_for_a_config_map(node: Trouble) -> None:
+    node.plugin()
+    pod = a_pod("holder", 3)
+    pod["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "missing"}}]
+    node.plane.admin.create({**pod, "spec": {**pod["spec"], "nodeName": node.real.name}})
+    node.plane.admin.wait("Pod", "holder", "to wait", lambda one: "CreateContainerConfigError" in str(one["status"]))
+
+
+@situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True)
+def an_init_container_had_more_devices(node: Trouble) -> None:
+    node.plugin()
+    pod = a_pod("holder", 1)
+    pod["spec"]["initContainers"] = [_container("first", 3)]
+    node.plane.admin.create({**pod, "spec": {**pod["spec"], "nodeName": node.real.name}})
+    node.plane.admin.wait(
+        "Pod", "holder", "to begin", lambda one: "first" in str(one["status"].get("initContainerStatuses"))
+    )
+    node.real.end_container("holder", 0, "first")
+    node.plane.admin.wait("Pod", "holder", "to run", lambda one: one["status"].get("phase") == "Running")
+
+
+@situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True)
+def a_sidecar_has_a_device(node: Trouble) -> None:
+    node.plugin()
+    pod = a_pod("holder", 2)
+    pod["spec"]["initContainers"] = [_container("beside", 1, restartPolicy="Always")]
+    node.run(pod)
+
+
+@situation(a_pod("one", 1), a_pod("three", 3), is_quiet=True)
+def a_static_pod_has_devices(node: Trouble) -> None:
+    node.plugin()
+    folder = node.real.home / "static"
+    folder.mkdir(exist_ok=True)
+    node.kubelet.stop()
+    file = node.real.home / "kubelet.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "staticPodPath": str(folder)}))
+    node.kubelet.start()
+    node.real.wait_until_ready()
+    settle(5.0)  # a static pod is refused that comes before the plugin has registered again
+    (folder / "pod.json").write_text(json.dumps(a_pod("holder", 2)))
+    name = f"holder-{node.real.name}"
+    node.plane.admin.wait("Pod", name, "to run", lambda one: one["status"].get("phase") == "Running")
+    settle(3.0)
+
+
+@situation(a_pod("four", 4), is_quiet=True)
+def a_pod_was_refused(node: Trouble) -> None:
+    node.plugin()
+    pod = a_pod("greedy", 9)
+    node.plane.admin.create({**pod, "spec": {**pod["spec"], "nodeName": node.real.name}})
+    node.plane.admin.wait("Pod", "greedy", "to fail", lambda one: one["status"].get("phase") == "Failed")
+
+
+@situation(a_pod("one", 1), a_pod("two", 2))
+def a_pod_does_not_end(node: Trouble) -> None:
+    node.plugin()
+    node.run(a_pod("holder", 3))
+    for method in ("StopContainer", "StopPodSandbox"):
+        node.real.break_runtime(f"refuse/{method}", "the container is stuck in the kernel")
+    node.plane.admin.delete("Pod", "holder")
+    settle(5.0)
+
+
+@situation(a_pod("four", 4), is_quiet=True)
+def a_pod_was_deleted_while_no_kubelet_ran(node: Trouble) -> None:
+    node.plugin()
+    node.run(a_pod("holder", 3))
+    node.kubelet.stop()
+    node.plane.admin.delete("Pod", "holder", grace=0)
+    node.kubelet.start()
+    node.real.wait_until_ready()
+    node.wait_for_count(4)
+    settle(8.0)
+
+
+@situation(a_pod("probe"))
+def a_pod_was_deleted_by_force_and_the_kubelet_is_down(node: Trouble) -> None:
+    node.plugin()
+    node.run(a_pod("holder", 3))
+    node.kubelet.stop()
+    node.plane.admin.delete("Pod", "holder", grace=0)
+
+
+@situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True)
+def pods_of_other_kinds_wait(node: Trouble) -> None:
+    """Of three pods one is gated, one asks for too much, and one is of no node."""
+    node.plugin()
+    node.run(a_pod("holder", 3))
+    node.plane.admin.create(a_pod("gated", 1, schedulingGates=[{"name": "acme.io/gate"}]))
+    node.plane.admin.create(a_pod("huge", 99))
+    node.plane.admin.create(a_pod("elsewhere", 1, nodeSelector={"none": "such"}))
+    settle(2.0)
+
+
+# --- plugins ----------------------------------------------------------------------------------------------------------
+
+
+@situation(a_pod("old", 1), a_pod("new", 1, "acme.io/gpu2"))
+def a_plugin_comes_back_under_another_resource_name(node: Trouble) -> None:
+    plugin = node.plugin()
+    node.run(a_pod("holder", 1))
+    plugin.stop()
+    node.wait_for_count(0)
+    node.plugin("acme.io/gpu2", 4, "--prefix=gpu", name="plugin-2")
+
+
+@situation(a_pod("one", 1), a_pod("two", 2))
+def two_plugins_serve_one_resource(node: Trouble) -> None:
+    node.plugin(GPU, 3, "--prefix=first", "--endpoint=first.sock")
+    node.run(a_pod("holder", 2))
+    node.plugin(GPU, 1, "--prefix=second", "--endpoint=second.sock", name="plugin-2")
+    settle(3.0)
+
+
+@situation(a_pod("gpu", 1), a_pod("nic", 1, NIC))
+def two_plugins_use_one_socket(node: Trouble) -> None:
+    node.plugin(GPU, 4, "--endpoint=same.sock")
+    node.plugin(NIC, 2, "--endpoint=same.sock")
+    settle(3.0)
+
+
+@situation(a_pod("probe"))
+def the_kubelet_restarts_while_a_plugin_hangs(node: Trouble) -> None:
+    plugin = node.plugin()
+    node.run(a_pod("holder", 1))
+    node.kubelet.stop()
+    plugin.pause()
+    node.kubelet.start()
+    node.real.wait_until_ready()
+    settle(3.0)
+
+
+@situation(a_pod("one", 1), a_pod("four", 4), is_quiet=True)
+def the_checkpoint_is_that_of_another_node(node: Trouble) -> None:
+    node.plugin()
+    node.kubelet.stop()
+    entry = PodDevicesEntry("4ef9a36c-0000-4000-8000-000000000001", "main", GPU, {-1: ("gpu-0", "gpu-9")}, b"")
+    data = CheckpointData((entry,), {GPU: ("gpu-0", "gpu-9")})
+    (node.real.device_plugins / CHECKPOINT).write_bytes(encode(data))
+    node.kubelet.start()
+    node.real.wait_until_ready()
+    node.wait_for_count(4)
+    settle(3.0)
+
+
+@situation(a_pod("one", 1), a_pod("four", 4))
+def the_checkpoint_is_an_empty_list(node: Trouble) -> None:
+    node.plugin()
+    node.run(a_pod("holder", 1))
+    node.kubelet.stop()
+    (node.real.device_plugins / CHECKPOINT).write_text("[]")
+    node.kubelet.start()
+    node.real.wait_until_ready()
+    node.wait_for_count(4)
+    settle(3.0)
+
+
+# --- drivers ----------------------------------------------------------------------------------------------------------
+
+
+@situation(a_claiming_pod("probe", "asked"))
+def a_driver_hangs_when_it_should_prepare(node: Trouble) -> None:
+    driver = node.driver()
+    with_claims(node, asked=1)
+    driver.pause()
+
+
+@situation(a_claiming_pod("one", "asked"), a_claiming_pod("nic", "nic"))
+def one_of_two_drivers_is_killed(node: Trouble) -> None:
+    driver = node.driver()
+    node.driver("nic.example.com", 2)
+    with_claims(node, asked=1)
+    node.plane.admin.create(a_class("nic.example.com"))
+    node.plane.admin.create(a_claim("nic", 1, "nic.example.com"))
+    driver.kill()
+    settle(2.0)
+
+
+@situation(a_claiming_pod("probe", "asked"))
+def a_driver_comes_back_under_another_name(node: Trouble) -> None:
+    driver = node.driver()
+    with_claims(node, held=1, asked=1)
+    node.run(a_claiming_pod("holder", "held"))
+    driver.stop()
+    node.driver("gpu2.example.com")
+    settle(3.0)
+
+
+@situation(a_claiming_pod("one", "one"), is_quiet=True)
+def the_slices_of_a_driver_were_deleted(node: Trouble) -> None:
+    node.driver()
+    with_claims(node, one=1)
+    for one in node.plane.admin.list("ResourceSlice"):
+        node.plane.admin.delete("ResourceSlice", one["metadata"]["name"])
+    settle(3.0)
+
+
+@situation(a_claiming_pod("probe", "asked"))
+def the_slices_of_a_paused_driver_were_deleted(node: Trouble) -> None:
+    driver = node.driver()
+    with_claims(node, asked=1)
+    driver.pause()
+    for one in node.plane.admin.list("ResourceSlice"):
+        node.plane.admin.delete("ResourceSlice", one["metadata"]["name"])
+    settle(2.0)
+
+
+@situation(a_claiming_pod("probe", "asked"))
+def all_devices_of_a_driver_are_unhealthy(node: Trouble) -> None:
+    node.driver("gpu.example.com", 4, "--unhealthy=0-3")
+    with_claims(node, asked=1)
+    settle(3.0)
+
+
+@situation(a_claiming_pod("four", "four"), a_claiming_pod("five", "five"), is_quiet=True)
+def a_pod_only_watches_devices(node: Trouble) -> None:
+    node.driver()
+    admin = node.plane.admin
+    admin.patch("Namespace", "default", {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}})
+    with_claims(node, four=4, five=5)
+    watching = a_claim("watching")
+    exactly = {"deviceClassName": "gpu.example.com", "allocationMode": "All", "adminAccess": True}
+    watching["spec"]["devices"]["requests"][0]["exactly"] = exactly
+    admin.create(watching)
+    node.run(a_claiming_pod("watcher", "watching"))
+
+
+@situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True)
+def a_driver_serves_an_extended_resource(node: Trouble) -> None:
+    node.driver("gpu.example.com", 4)
+    served = a_class()
+    served["spec"]["extendedResourceName"] = GPU
+    node.plane.admin.create(served)
+    settle(2.0)
+    node.run(a_pod("holder", 3))
+
+
+@situation(a_claiming_pod("probe", "asked"))
+def no_device_class_selects_a_device(node: Trouble) -> None:
+    node.driver()
+    node.plane.admin.create(a_class("gpu.example.org"))
+    node.plane.admin.create(a_claim("asked", 1, "gpu.example.org"))
+
+
+@situation(a_claiming_pod("probe", "asked"))
+def the_kubelet_restarts_and_its_driver_is_gone(node: Trouble) -> None:
+    driver = node.driver()
+    with_claims(node, held=1, asked=1)
+    node.run(a_claiming_pod("holder", "held"))
+    node.kubelet.stop()
+    driver.kill()
+    node.kubelet.start()
+    node.real.wait_until_ready()
+    settle(3.0)
+
+
+@situation(a_claiming_pod("probe", "asked"))
+def a_pod_with_a_claim_waits_for_its_driver_to_end(node: Trouble) -> None:
+    driver = node.driver()
+    with_claims(node, held=1, asked=1)
+    node.run(a_claiming_pod("holder", "held"))
+    driver.kill()
+    node.plane.admin.delete("Pod", "holder")
+    settle(12.0)
