@@ -4,9 +4,11 @@ Laws: the claims of a check are unprepared and deleted after it. A call takes at
 If a driver has once done what a plain call asks for, no check says that it cannot do it.
 """
 
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from attrs import define, field
@@ -20,13 +22,16 @@ from devicecore_tools.conformance.dra.process import CUT_GRACE, DriverProcess
 from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.steps import DevicesInUse
-from devicecore_tools.conformance.model import Failure, Skip, needed, skip_if
+from devicecore_tools.conformance.model import Failure, Skip, Undecided, needed, skip_if
+from devicecore_tools.conformance.processes import stopped
 
 T = TypeVar("T")
 
 _ANSWER = 10.0  # seconds for a call without claims
 _CLEAN_UP = 5.0  # seconds for the calls after a check
 _QUICK = 0.1  # seconds to prepare and unprepare a claim; a client of the API server may have to wait 0.2 for its turn
+_GATHERING = 30.0  # seconds until calls that have to overlap were made
+_SENT = 0.05  # seconds in which a call that was made is sent
 _CONVINCING = 10.0  # seconds without an answer that are a failure, even if less time than usual was left
 
 
@@ -72,6 +77,9 @@ class Calls:
     used: list[Claim] = field(factory=list)
     are_quick: bool = True
     _left: list[Claim] = field(factory=list)
+    _under_way: int = 0  # calls
+    _most: int = 0  # of them at once
+    _counting: threading.Lock = field(factory=threading.Lock)
 
     # --- the end of a check -------------------------------------------------------------------------------------------
 
@@ -294,6 +302,43 @@ class Calls:
                     raise
                 return self.prepared(claim)
 
+    def at_once(self, acts: Sequence[Callable[[], T]]) -> list[T | Failure]:
+        """Do all of this at the same time, one call each. Return the results, or the failures.
+
+        The driver is stopped until all calls were made, so that they overlap on a busy machine, too. Raises Skip if the
+        driver cannot be reached before. Raises Undecided if the calls did not overlap and none has failed.
+        """
+
+        def result_of(act: Callable[[], T]) -> T | Failure:
+            try:
+                return act()
+            except (Failure, Skip) as error:  # the latter if the driver has ended meanwhile
+                return Failure(str(error))
+
+        self._learn_once()
+        with self.registration.held(), ThreadPoolExecutor(len(acts)) as pool:
+            self._most = 0
+            with stopped(self.environment.marker):
+                made = [pool.submit(result_of, act) for act in acts]
+                self.process.wait(lambda: self._most >= len(acts) or all(one.done() for one in made), _GATHERING)
+                self.process.pause(_SENT)
+            results = [one.result() for one in made]
+        if self._most < len(acts) and not any(isinstance(one, Failure) for one in results):
+            raise Undecided(f"the {counted(len(acts), 'call')} did not overlap")
+        return results
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a call that is under way in this block."""
+        with self._counting:
+            self._under_way += 1
+            self._most = max(self._most, self._under_way)
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._under_way -= 1
+
     def _call_timeout(self) -> float:
         return self.settings.call_again if self.habits.silence else self.settings.call
 
@@ -307,7 +352,8 @@ class Calls:
         wanted, left = self._call_timeout() if timeout is None else timeout, self.process.time_left
         limit = min(wanted, max(left / 2, _CONVINCING), max(left - CUT_GRACE, 0.1))
         try:
-            return call(limit)
+            with self._counted():
+                return call(limit)
         except CallFailedError as error:
             if error.code == "UNAVAILABLE" and (instance := self.registration.kubelet.newest) is not None:
                 self.process.is_leaving = not is_reachable(instance.endpoint)

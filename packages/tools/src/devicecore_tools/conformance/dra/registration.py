@@ -6,7 +6,8 @@ brought back, the check is skipped.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from attrs import define, field, frozen
 
@@ -57,6 +58,7 @@ class DriverRegistration:
     warm_up: float = 0.0
     was_seen: bool = False
     known_name: str = ""
+    _held: DriverInstance | None = None
     _is_lost: bool = False
     _was_registered: bool = False
     _finding: threading.RLock = field(factory=threading.RLock)
@@ -105,10 +107,21 @@ class DriverRegistration:
     @property
     def reachable(self) -> DriverInstance:
         """The instance that a kubelet calls, whose service can be reached. Raises Skip if there is none."""
+        if self._held is not None:
+            return self._held
         found = self.instance
         if problem := self.unreachable_because(found):
             raise Skip(problem)
         return found
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Take the instance that can be reached now for all calls of this block. Raises Skip if there is none."""
+        self._held = self.reachable
+        try:
+            yield
+        finally:
+            self._held = None
 
     @staticmethod
     def unreachable_because(found: DriverInstance) -> str:

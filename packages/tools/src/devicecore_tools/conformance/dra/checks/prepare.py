@@ -3,11 +3,9 @@
 Law: an answer is compared with the allocation in the status of the claim, and with nothing else.
 """
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
@@ -28,7 +26,6 @@ from devicecore_tools.conformance.model import (
     Failure,
     Severity,
     Skip,
-    Undecided,
     does_not_apply_if,
     in_context,
     needed,
@@ -49,7 +46,6 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MANY = 8  # claims in one request
 ROUNDS = (16, 2)
 """At most so many claims in as many calls at once, one round after the other."""
-_GATHERING = 10.0  # seconds until all calls of a round are about to begin
 OVERLAP = 0.2
 """Seconds for which the API server delays the answers to calls that have to overlap."""
 _SAMPLE = 32  # devices that are prepared one by one
@@ -746,38 +742,9 @@ def prepares_a_claim_that_is_there_twice(driver: DriverUnderTest) -> str:
     return "one entry with the same devices"
 
 
-def at_once(driver: DriverUnderTest, acts: Sequence[Callable[[], T]]) -> list[T | Failure]:
-    """Do all of this at the same time. Return the results, or the failures.
-
-    Raises Skip if the driver cannot be reached before the calls. Raises Undecided if the calls did not overlap, because
-    the machine is busy, and none has failed.
-    """
-    barrier = threading.Barrier(len(acts))
-    spans: list[tuple[float, float]] = []
-
-    def call(act: Callable[[], T]) -> T | Failure:
-        with suppress(threading.BrokenBarrierError):
-            barrier.wait(_GATHERING)
-        began = time.monotonic()
-        try:
-            return act()
-        except (Failure, Skip) as error:  # the latter if the driver has ended meanwhile
-            return Failure(str(error))
-        finally:
-            spans.append((began, time.monotonic()))
-
-    _ = driver.registration.reachable
-    with ThreadPoolExecutor(len(acts)) as pool:
-        results = list(pool.map(call, acts))
-    overlapped = not barrier.broken and max(began for began, _ in spans) < min(ended for _, ended in spans)
-    if not overlapped and not any(isinstance(one, Failure) for one in results):
-        raise Undecided(f"the {counted(len(acts), 'call')} did not overlap, because this machine is busy")
-    return results
-
-
 def all_at_once(driver: DriverUnderTest, acts: Sequence[Callable[[], T]]) -> list[T]:
-    """Check that the driver does all of this at the same time. Return the results. Raises Undecided as `at_once`."""
-    results = at_once(driver, acts)
+    """Check that the driver does all of this at the same time. Return the results. Raises Skip as `Calls.at_once`."""
+    results = driver.calls.at_once(acts)
     problems = [str(one) for one in results if isinstance(one, Failure)]
     require(not problems, f"{len(problems)} of {len(acts)} calls failed: {some(problems)}")
     return [one for one in results if not isinstance(one, Failure)]
@@ -831,7 +798,7 @@ def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
     claim = driver.claims.new()
     found: list[Rows] = []
     with delayed_reads(driver, OVERLAP):
-        answers = at_once(driver, [partial(prepared_rows, driver, claim)] * 4)
+        answers = driver.calls.at_once([partial(prepared_rows, driver, claim)] * 4)
     for answer in answers:
         if isinstance(answer, Failure):
             raise answer

@@ -18,7 +18,7 @@ from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
 from devicecore_tools.conformance.dra.steps import Parts, across, at_the_end, check
 from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require, skip_if, skipping
-from devicecore_tools.conformance.processes import ProcessorUse, open_files
+from devicecore_tools.conformance.processes import ProcessorUse, open_files, stopped
 from devicecore_tools.testing.api_server import Hang
 from devicecore_tools.testing.process import PluginProcess
 
@@ -174,11 +174,8 @@ def goes_on_after_a_pause(driver: DriverUnderTest) -> str:
     """The driver is stopped with SIGSTOP for some seconds, continued with SIGCONT, and asked to prepare a claim."""
     process, claim = own_process(driver), driver.claims.new()
     driver.calls.require_answering()
-    process.pause()
-    try:
+    with stopped(driver.environment.marker):
         driver.process.pause(_PAUSE)
-    finally:
-        process.resume()
     driver.process.wait(lambda: process.status is not None, 0.5)
     require(process.status is None, f"it ended with status {process.status}")
     require_answer(driver, "after it was continued")
