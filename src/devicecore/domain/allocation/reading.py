@@ -38,6 +38,7 @@ MAX_ATTRIBUTES = 64  # the API allows 32, and 48 values
 T = TypeVar("T")
 
 _ATTRIBUTE_KINDS = ("int", "bool", "string", "version", "ints", "bools", "strings", "versions")
+_SCALARS: Mapping[str, type] = {"int": int, "bool": bool, "string": str, "version": str}
 
 
 def node_of(manifest: object) -> TargetNode:
@@ -115,16 +116,19 @@ def held_by(manifest: object) -> tuple[Held, ...]:
         DocumentError: a field has the wrong type.
     """
     claim = Value.of(manifest, "ResourceClaim")
-    pods = tuple(consumer["name"].text("") for consumer in claim["status"]["reservedFor"].sequence())
+    status = claim["status"]
+    results = status["allocation"]["devices"]["results"].sequence()
+    pods = tuple(consumer["name"].text("") for consumer in status["reservedFor"].sequence())
+    name = _claim_name(claim)
     return tuple(
         Held(
             DeviceKey(result["driver"].text(), result["pool"].text(), result["device"].text()),
-            _claim_name(claim),
+            name,
             pods,
             result["shareID"].data is not None,
             _quantities(result["consumedCapacity"]),
         )
-        for result in claim["status"]["allocation"]["devices"]["results"].sequence()
+        for result in results
         if not result["adminAccess"].boolean()
     )
 
@@ -201,10 +205,14 @@ def _body(device: Value) -> Value:
 
 
 def _device(name: str, device: Value, driver: str, pool: str, *, per_device: bool) -> PoolDevice:
+    key, attributes = DeviceKey(driver, pool, name), _attributes(device["attributes"])
+    capacity = {name: Capacity(one["value"].amount(), _policy(one)) for name, one in _bounded_pairs(device["capacity"])}
+    if isinstance(device.data, dict) and device.data.keys() <= _FIELDS_OF_MOST and not per_device:
+        return PoolDevice(key, attributes, capacity)
     return PoolDevice(
-        DeviceKey(driver, pool, name),
-        {name: _attribute(value) for name, value in _bounded_pairs(device["attributes"])},
-        {name: Capacity(one["value"].amount(), _policy(one)) for name, one in _bounded_pairs(device["capacity"])},
+        key,
+        attributes,
+        capacity,
         tuple(
             Taint(taint["key"].text(""), taint["value"].text(""), taint["effect"].text(""))
             for taint in _bounded(device["taints"])
@@ -219,6 +227,24 @@ def _device(name: str, device: Value, driver: str, pool: str, *, per_device: boo
         tuple(condition.text() for condition in device["bindingConditions"].sequence()),
         tuple(condition.text() for condition in device["bindingFailureConditions"].sequence()),
     )
+
+
+_FIELDS_OF_MOST = frozenset({"name", "attributes", "capacity"})
+"""Fields of a device without any others, which nearly all are: a large cluster has a hundred thousand."""
+
+
+def _attributes(found: Value) -> dict[str, Attribute]:
+    if not isinstance(found.data, dict) or len(found.data) > MAX_ATTRIBUTES:
+        return {name: _attribute(value) for name, value in _bounded_pairs(found)}
+    read: dict[str, Attribute] = {}
+    for name, data in found.data.items():
+        if isinstance(data, dict) and len(data) == 1:  # as nearly all are: a cluster has a million attributes
+            ((kind, value),) = data.items()
+            if isinstance(value, str | int) and _SCALARS.get(kind) is type(value):
+                read[name] = Attribute(kind, (value,))
+                continue
+        read[name] = _attribute(Value(data, found, name))
+    return read
 
 
 def _attribute(one: Value) -> Attribute:
