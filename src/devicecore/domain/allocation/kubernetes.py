@@ -5,7 +5,7 @@ faults that such an answer needs are its cause. docs/claims.md has the smallest 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from attrs import evolve, frozen
@@ -27,7 +27,7 @@ class KubernetesSearch(Search):
     _skips = False  # each device that is tried may leave something behind
 
     def __init__(self, situation: Situation, faults: frozenset[KubernetesFault] = ALL_FAULTS) -> None:
-        super().__init__(situation, situation.slices.pools(situation.node, situation.features, faults))
+        super().__init__(situation, _pools(situation, faults))
         self._faults = faults
         self._charged: set[Candidate] = set()
         self._leaked: dict[object, dict[Use, int]] = defaultdict(lambda: defaultdict(int))
@@ -257,5 +257,12 @@ def may_differ(situation: Situation) -> bool:
             or any(one.admin_access or (one.wants_all and (claim.constraints or shares)) for one in claim.alternatives)
             for claim in situation.claims
         )
-        or situation.slices.pools(situation.node, situation.features, situation.release.faults) != situation.pools
+        or _pools(situation, situation.release.faults) != situation.pools
     )
+
+
+def _pools(situation: Situation, faults: frozenset[KubernetesFault]) -> Sequence[Pool]:
+    """Return the pools of the node as a scheduler with these faults reads them."""
+    if KubernetesFault.FOREIGN_COUNTERS not in faults:
+        return situation.pools
+    return situation.slices.pools(situation.node, situation.features, faults)
