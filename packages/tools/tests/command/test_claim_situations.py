@@ -225,6 +225,20 @@ def test_the_first_ten_lines_say_what_to_change(situation: str, why: Callable[..
     assert len(lines) <= 24  # rows of a small terminal
 
 
+def test_claims_of_which_one_has_to_go_are_one_line_and_other_changes_are_tried_too(
+    why: Callable[..., tuple[int, list[str]]],
+) -> None:
+    """With more holders than changes that are tried, a smaller count is still proposed."""
+    gpus = [a_device(f"gpu-{number}", type="gpu") for number in range(100)]
+    others = [a_claim(a_request("r", "gpu"), held=[(GPU, "n1", f"gpu-{number}")]) for number in range(99)]
+    for number, one in enumerate(others):
+        one["metadata"] = {"name": f"other-{number}", "namespace": "ml"}
+    _, lines = why([a_claim(a_request("r", "gpu", 2))], [WHOLE, a_slice("n1", GPU, gpus), *others])
+    named = ", ".join(f"claim ml/other-{number} of pod infer-0" for number in range(3))
+    assert lines[2].startswith(f"  gets them if  one of these is released: {named} and ")
+    assert lines[3] == "  gets them if  request r of claim ml/train is for 1 device"
+
+
 POD_SPEC = {"containers": [{"name": "c"}], "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "tmpl"}]}
 TEMPLATE = {
     "apiVersion": "resource.k8s.io/v1beta1",

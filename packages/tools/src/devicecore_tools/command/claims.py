@@ -17,6 +17,7 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod, PodUid
 from devicecore.domain.objects import pod_of
 from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.command.collector import without_collector
 from devicecore_tools.command.output import print_json, print_pairs
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _MAX_DEVICES = 2_000  # rows with --all-devices
 _MAX_REASONS = 5  # rows for a request
 _MAX_REQUESTS = 4  # requests of which the reasons are shown
 _MAX_CHANGES = 4
+_RELEASED = " is released"  # how such a change ends
 _MAX_GROUPS = 6  # rows for nodes without the best one
 _MAX_NAMES = 3
 _MAX_WANTED = 20  # claims and pods of one file
@@ -124,32 +126,44 @@ def _claim_trial(
     Raises ValueError if one cannot be read.
     """
     from devicecore_tools.doctor.claim_trial import ClaimTrial, objects_of
-    from devicecore_tools.doctor.sources.large_documents import read_all_documents
 
-    documents = [document for place in places if place is not None for document in read_all_documents(place)]
-    documents += read
     version = scheduler or ""
     if kubeconfig is not None:
         try:
-            from devicecore_tools.doctor.sources.api_server import OF_CLAIMS, read_objects, read_version
+            from devicecore_tools.doctor.sources.api_server import read_version
         except ModuleNotFoundError as error:
             raise ValueError(f"--kubeconfig: {error}: install the extra `kubernetes`") from None
+        version = version or read_version(kubeconfig)
+    release = Release.of(version)
+    if scheduler and release is None:
+        raise ValueError(f"--scheduler: expected a version of Kubernetes such as 1.36.3, got {scheduler}")
+    objects = objects_of(_documents(places, kubeconfig, read))
+    return ClaimTrial(objects, () if release is None else (release,))
+
+
+def _documents(places: Sequence[str | None], kubeconfig: str | None, read: Sequence[Value]) -> Iterator[Value]:
+    """Return the documents one after the other, so that the text of only one of them has to be kept."""
+    from devicecore_tools.doctor.sources.large_documents import read_all_documents
+
+    for place in places:
+        if place is not None:
+            yield from read_all_documents(place)
+    yield from read
+    if kubeconfig is not None:
+        from devicecore_tools.doctor.sources.api_server import OF_CLAIMS, read_objects
+
         for kind, items in read_objects("", kubeconfig, OF_CLAIMS).items():
             if isinstance(items, str) and kind == "ResourceClaimTemplate":
                 continue  # only pods that name one need it, and then it is named
             if isinstance(items, str):
                 raise ValueError(f"{kubeconfig}: {kind}: {items}")  # noqa: TRY004 - a sentence in place of the answer
-            documents.append(Value({"items": [{**one, "kind": kind} for one in items]}, f"{kubeconfig}: {kind}"))
-        version = version or read_version(kubeconfig)
-    release = Release.of(version)
-    if scheduler and release is None:
-        raise ValueError(f"--scheduler: expected a version of Kubernetes such as 1.36.3, got {scheduler}")
-    return ClaimTrial(objects_of(documents), () if release is None else (release,))
+            yield Value({"items": [{**one, "kind": kind} for one in items]}, f"{kubeconfig}: {kind}")
 
 
 # --- why --------------------------------------------------------------------------------------------------------------
 
 
+@without_collector()
 def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bool, all_devices: bool = False) -> int:
     """Print what each pod and claim has, or what the nodes say of it if it has nothing. Return the exit status.
 
@@ -159,7 +173,7 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
     slices, claims, kubeconfig, node, scheduler = (
         _text(sources.get(name)) for name in ("slices", "claims", "kubeconfig", "node_name", "scheduler")
     )
-    from devicecore_tools.doctor.claim_trial import allocated_claim
+    from devicecore_tools.doctor.claim_trial import allocated_claim, template_of
 
     asked = (*wanted.pods, *wanted.claims)
     if len(asked) > _MAX_WANTED:
@@ -174,7 +188,7 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
         title = f"pod {known.namespace}/{known.name}"
         reports.append(_report(trial, title, trial.claims_of(known), node, kubeconfig))
     for one in wanted.claims:
-        claim = _claim(one)
+        claim = template_of(one) if one["kind"].data == "ResourceClaimTemplate" else claim_of(one)
         if (allocated := allocated_claim(one, ()) or trial.allocated(one)) is not None:
             if not (as_json and len(asked) > 1):
                 _print_devices(allocated, as_json=as_json)
@@ -192,14 +206,6 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
 
 _SEVERITY = (0, 4, 3, 1)
 """Exit statuses, the worst one last."""
-
-
-def _claim(one: Value) -> UnallocatedClaim:
-    """Return what a claim, or a template of one, asks for."""
-    if one["kind"].data != "ResourceClaimTemplate":
-        return claim_of(one)
-    fields = {"apiVersion": one["apiVersion"].data, "metadata": one["metadata"].data, "spec": one["spec"]["spec"].data}
-    return claim_of(Value(fields, one, "spec"))
 
 
 @frozen
@@ -380,10 +386,16 @@ def _releases(names: Sequence[str]) -> str:
 
 
 def _change_pairs(answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
-    for change in answer.changes[:_MAX_CHANGES]:
+    """Rows for the changes that help. Claims of which it is enough that one is released are one row."""
+    released = [one.removesuffix(_RELEASED) for one in answer.changes if one.endswith(_RELEASED)]
+    if len(released) > 1:
+        more = f" and {len(released) - _MAX_NAMES:,} more" * (len(released) > _MAX_NAMES)
+        yield "gets them if", f"one of these is released: {', '.join(released[:_MAX_NAMES])}{more}"
+    changes = [one for one in answer.changes if len(released) < 2 or not one.endswith(_RELEASED)]
+    for change in changes[:_MAX_CHANGES]:
         yield "gets them if", change
-    if (more := len(answer.changes) - _MAX_CHANGES) > 0:
-        yield "...", f"{counted(more, 'other change')} would help, too: --json has all"
+    if (rest := len(changes) - _MAX_CHANGES) > 0:
+        yield "...", f"{counted(rest, 'other change')} would help, too: --json has all"
 
 
 def _problem_pairs(

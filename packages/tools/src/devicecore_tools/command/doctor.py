@@ -3,12 +3,10 @@
 Law: nothing on the node is changed, and a finding is printed only if later looks confirm it.
 """
 
-import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +15,7 @@ from attrs import frozen
 
 from devicecore.domain.text import counted, foreign_text
 from devicecore.system.files import DurableFile
+from devicecore_tools.command.collector import without_collector
 from devicecore_tools.command.node_report import finding_lines, is_seen, show, where
 from devicecore_tools.command.node_sources import DEFAULT_ROOT, node_sources, source_options
 from devicecore_tools.command.options import json_option, path_option, seconds_option
@@ -205,19 +204,7 @@ def _save(sources: "NodeSources", directory: str) -> None:
         raise click.ClickException(message) from error
 
 
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Let Python's collector of cycles rest: it would visit millions of objects, none of which is garbage."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@_without_collector()
+@without_collector()
 def _finish(report: NodeReport | None, output: "_Output", named: Iterable[str]) -> int:
     assert report is not None, "only a signal ends a report"  # noqa: S101 - for mypy: `_sleep` is never interrupted
     output.put(report)
@@ -331,7 +318,7 @@ def _status(report: NodeReport, unread: Sequence[SourceLine]) -> int:
     return 0 if is_seen(report) else _NOT_ALL_SEEN
 
 
-@_without_collector()
+@without_collector()
 def report_on(sources: "NodeSources", patience: float | None, wait: Wait) -> NodeReport | None:
     """Look, and look again until each finding has lasted or gone.
 

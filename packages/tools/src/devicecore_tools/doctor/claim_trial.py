@@ -4,19 +4,22 @@ Laws: Every answer and every proposed change is the result of a trial with `devi
 pod about which a needed object was not read, or whose expression cannot be evaluated here, is not decided but named.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from functools import cached_property
-from itertools import repeat
+from itertools import count, islice, repeat, zip_longest
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from attrs import evolve, field, frozen
 
 from devicecore.domain.allocation import (
-    MAX_STEPS,
     DeviceAllocation,
     DeviceClass,
     DeviceKey,
+    Features,
     Held,
     NoAllocation,
     PoolDevice,
@@ -25,6 +28,7 @@ from devicecore.domain.allocation import (
     Slices,
     TargetNode,
     UnallocatedClaim,
+    UndecidedError,
     allocate,
     by_device,
     claim_of,
@@ -35,30 +39,30 @@ from devicecore.domain.allocation import (
 )
 from devicecore.domain.allocation.model import DeviceToleration, Taint
 from devicecore.domain.allocation.node_selectors import node_selector
-from devicecore.domain.allocation.reasons import ConstraintBroken, InUse, NotTolerated, TakenBefore
+from devicecore.domain.allocation.reasons import ConstraintBroken, DeviceVerdict, InUse, NotTolerated, TakenBefore
+from devicecore.domain.allocation.search import Search, Situation
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.sources.expressions import Expressions
-from devicecore_tools.doctor.sources.record import CLAIMS, CLASSES, NODE, RULES, SLICES
 from devicecore_tools.doctor.sources.taint_rules import TaintRule, added_taints, rule_of
 
 if TYPE_CHECKING:
     from devicecore.domain.allocation.model import DeviceRequest
 
 MAX_TRIALS = 60
-"""Changes that are tried, which bounds the time."""
+"""Changes that are tried, which bounds the time. They are fewer on a node with more than 16,000 devices."""
 
 MAX_PODS = 256
 """Consumers for which an API server accepts the reservation of a claim."""
 
+_MAX_DEVICES_TRIED = 1_000_000  # by all trials together
 _STEPS_OF_TRIAL = 20_000
+_STEPS_FOR_DEVICE = 3  # so that the search sees each device of a large node
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 """How the resource begins that each DeviceClass serves by its own name."""
-
-_IN_RECORD = {NODE: "Node", SLICES: "ResourceSlice", CLAIMS: "ResourceClaim", CLASSES: "DeviceClass"}
 
 
 @frozen
@@ -111,35 +115,51 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
     Raises:
         DocumentError: an object has a field of the wrong type.
     """
-    named: dict[str, dict[str, Value]] = {}
-    for document, kind in zip(documents, kinds, strict=False):
+    slices: dict[str, PoolSlice] = {}
+    classes: dict[str, tuple[str, str, DeviceClass]] = {}  # with the time of its creation, and the resource it serves
+    nodes: dict[str, tuple[TargetNode, str]] = {}  # with the version of its kubelet
+    claims: dict[str, Value] = {}
+    templates: dict[str, UnallocatedClaim] = {}
+    rules: dict[str, TaintRule] = {}
+    given, numbers = iter(kinds), count()
+    for document in documents:
+        kind = next(given, "")
         for item in document["items"].sequence() if document["items"].data is not None else [document]:
-            known = named.setdefault(item["kind"].text(kind), {})
-            known.setdefault(_name(item) if item["metadata"]["name"].text("") else str(len(known)), item)
-    of_kind = {kind: tuple(items.values()) for kind, items in named.items()}
-    claims, classes = of_kind.get("ResourceClaim", ()), of_kind.get("DeviceClass", ())
-    by_age = sorted(classes, key=lambda one: one["metadata"]["creationTimestamp"].text(""))
-    served = {one["spec"]["extendedResourceName"].text(""): one["metadata"]["name"].text() for one in by_age}
-    served |= {_IMPLICIT + one["metadata"]["name"].text(): one["metadata"]["name"].text() for one in classes}
-    templates = [
-        Value(
-            {"apiVersion": one["apiVersion"].data, "metadata": one["metadata"].data, "spec": one["spec"]["spec"].data},
-            one,
-            "spec",
-        )
-        for one in of_kind.get("ResourceClaimTemplate", ())
-    ]
-    rules = tuple(map(rule_of, of_kind.get("DeviceTaintRule", ())))
+            name = _name(item) if item["metadata"]["name"].text("") else str(next(numbers))
+            match item["kind"].text(kind):
+                case "ResourceSlice" if name not in slices:
+                    slices[name] = slice_of(item)
+                case "DeviceClass" if name not in classes:
+                    created = item["metadata"]["creationTimestamp"].text("")
+                    classes[name] = created, item["spec"]["extendedResourceName"].text(""), class_of(item)
+                case "Node" if name not in nodes:
+                    nodes[name] = node_of(item), item["status"]["nodeInfo"]["kubeletVersion"].text("")
+                case "ResourceClaim" if name not in claims:
+                    claims[name] = item
+                case "ResourceClaimTemplate" if name not in templates:
+                    templates[name] = template_of(item)
+                case "DeviceTaintRule" if name not in rules:
+                    rules[name] = rule_of(item)
+        # Each file of a large cluster is forgotten before the next one is read.
+        document = item = Value(None, "")  # noqa: PLW2901 - see above
+    served = {resource: one.name for _, resource, one in sorted(classes.values(), key=itemgetter(0))}
+    served |= {_IMPLICIT + one.name: one.name for _, _, one in classes.values()}
     return ClusterObjects(
-        tuple(_tainted(slice_of(one), rules) for one in of_kind.get("ResourceSlice", ())),
-        tuple(map(class_of, classes)),
-        tuple(map(node_of, of_kind.get("Node", ()))),
-        tuple(held for one in claims for held in held_by(one)),
+        tuple(_tainted(one, tuple(rules.values())) for one in slices.values()),
+        tuple(one for _, _, one in classes.values()),
+        tuple(node for node, _ in nodes.values()),
+        tuple(held for one in claims.values() for held in held_by(one)),
         served,
-        {_name(one): one for one in claims},
-        {_name(one): claim_of(one) for one in templates},
-        tuple(one["status"]["nodeInfo"]["kubeletVersion"].text("") for one in of_kind.get("Node", ())),
+        claims,
+        templates,
+        tuple(version for _, version in nodes.values()),
     )
+
+
+def template_of(template: Value) -> UnallocatedClaim:
+    """Return what the claims of a ResourceClaimTemplate ask for. Raises DocumentError as `claim_of` does."""
+    fields = {name: template[name].data for name in ("apiVersion", "metadata")}
+    return claim_of(Value({**fields, "spec": template["spec"]["spec"].data}, template, "spec"))
 
 
 def _tainted(one: PoolSlice, rules: Sequence[TaintRule]) -> PoolSlice:
@@ -271,15 +291,20 @@ class ClaimTrial:
         self._objects = objects
         self._slices = Slices(objects.slices)
         self._held = by_device(objects.held)
+        self._classes = {one.name: one for one in objects.classes}
         self._matches = Expressions()
 
     @classmethod
     def of_record(cls, documents: Mapping[str, object]) -> "ClaimTrial | None":
         """Return a trial on the node of a record, by the names of its files. It is None if one was not read."""
-        if any(documents.get(name) is None for name in _IN_RECORD):
+        from devicecore_tools.doctor.sources.record import CLAIMS, CLASSES, NODE, RULES, SLICES
+
+        kinds = {NODE: "Node", SLICES: "ResourceSlice", CLAIMS: "ResourceClaim", CLASSES: "DeviceClass"}
+        if any(documents.get(name) is None for name in kinds):
             return None
+        if RULES in documents:
+            kinds[RULES] = "DeviceTaintRule"
         try:
-            kinds = _IN_RECORD | ({RULES: "DeviceTaintRule"} if RULES in documents else {})
             return cls(objects_of([Value(documents[name], name) for name in kinds], kinds.values()))
         except DocumentError:
             return None
@@ -328,7 +353,7 @@ class ClaimTrial:
             return ClaimsAnswer(problem)
         if not wanted:
             return ClaimsAnswer(undecided=missing)
-        answer = self._allocate([*wanted.values()], node, self._objects)
+        answer = self._allocate([*wanted.values()], node)
         if isinstance(answer, NoAllocation):
             problem = "" if answer.is_error else f"cannot allocate all claims: {answer}"
             return ClaimsAnswer(problem, missing if problem else asked)
@@ -397,61 +422,79 @@ class ClaimTrial:
     def answers(self, claims: Sequence[UnallocatedClaim], only: str | None = None) -> list[ClaimAnswer]:
         """Return what each node says, the best answer first. If all say no, the first names what has to change."""
         nodes = self._objects.target_nodes(only)
-        found = [ClaimAnswer(node, self._allocate(claims, node, self._objects)) for node in nodes]
+        found = [ClaimAnswer(node, self._allocate(claims, node)) for node in nodes]
         found.sort(key=lambda one: (one.outcome is not Outcome.FITS, not one.fits, -one.fitting))
         if found:
             best = found[0]._replace(faults=self._faults(claims, found[0]))
-            found[0] = best if best.fits else best._replace(changes=tuple(self._changes(claims, best)))
+            found[0] = best if best.fits else best._replace(changes=self._changes(claims, best))
         return found
 
     def _faults(self, claims: Sequence[UnallocatedClaim], answer: ClaimAnswer) -> Mapping[str, tuple[str, ...]]:
         """Return the faults with which schedulers of the releases in question answer otherwise."""
         found = {self.releases[0].value: answer.answer.faults}
         for release in self.releases[1:]:
-            found[release.value] = self._allocate(claims, answer.node, self._objects, release=release).faults
+            found[release.value] = self._allocate(claims, answer.node, release).faults
         return {release: faults for release, faults in found.items() if faults}
 
     def _allocate(
-        self,
-        claims: Sequence[UnallocatedClaim],
-        node: TargetNode,
-        objects: ClusterObjects,
-        max_steps: int = MAX_STEPS,
-        release: Release | None = None,
+        self, claims: Sequence[UnallocatedClaim], node: TargetNode, release: Release | None = None
     ) -> DeviceAllocation | NoAllocation:
         return allocate(
             claims,
             node,
             self._slices,
-            self._held if objects is self._objects else by_device(objects.held),
-            objects.classes,
+            self._held,
+            self._classes,
             matches=self._matches,
-            max_steps=max_steps,
             release=release or self.releases[0],
         )
 
-    def _changes(self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer) -> Iterator[str]:
-        """Return the single changes after which the node gives the devices."""
-        for number, (sentence, changed, objects) in enumerate(_candidates(claims, self._objects, refused)):
-            if number == MAX_TRIALS:
-                return
-            answer = self._allocate(changed, refused.node, objects, max_steps=_STEPS_OF_TRIAL)
-            if isinstance(answer, DeviceAllocation):
-                yield foreign_text(sentence)
+    def _changes(self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer) -> tuple[str, ...]:
+        """Return the single changes after which the node gives the devices, those that release a claim first."""
+        verdicts = refused.answer.verdicts if isinstance(refused.answer, NoAllocation) else ()
+        pools = self._slices.pools(refused.node, Features())
+        of_node = [device.key for pool in pools for device in (*(of for _, of in pool.devices), *pool.elsewhere)]
+        held_by: dict[str, list[DeviceKey]] = defaultdict(list)
+        for key in of_node:
+            for one in self._held.get(key, ()):
+                held_by[str(one)].append(key)
+        trials = min(MAX_TRIALS, _MAX_DEVICES_TRIED // max(len(of_node), 1))
+        steps = max(_STEPS_OF_TRIAL, _STEPS_FOR_DEVICE * len(of_node))
+        found: list[tuple[bool, str]] = []
+        for sentence, changed, holder in islice(_candidates(claims, verdicts), trials):
+            freed: dict[DeviceKey, Sequence[Held]] = {
+                key: [one for one in self._held[key] if str(one) != holder] for key in held_by.get(holder, ())
+            }
+            situation = Situation(
+                changed,
+                refused.node,
+                self._slices,
+                {**self._held, **freed} if freed else self._held,
+                self._classes,
+                self._matches,
+                max_steps=steps,
+                release=self.releases[0],
+            )
+            with suppress(UndecidedError):
+                if Search(situation, pools).run():
+                    found.append((not holder, foreign_text(sentence)))
+        return tuple(sentence for _, sentence in sorted(found, key=itemgetter(0)))
 
 
 def _candidates(
-    claims: Sequence[UnallocatedClaim], objects: ClusterObjects, refused: ClaimAnswer
-) -> Iterator[tuple[str, Sequence[UnallocatedClaim], ClusterObjects]]:
-    verdicts = refused.answer.verdicts if isinstance(refused.answer, NoAllocation) else ()
+    claims: Sequence[UnallocatedClaim], verdicts: Sequence[DeviceVerdict]
+) -> Iterator[tuple[str, Sequence[UnallocatedClaim], str]]:
+    """Return changes: in words, the claims then, and who releases devices. A release and another change take turns."""
     reasons = [one.reason for one in verdicts]
-    for holder in dict.fromkeys(str(one.held) for one in reasons if isinstance(one, InUse)):
-        rest = tuple(one for one in objects.held if str(one) != holder)
-        yield f"{holder} is released", claims, evolve(objects, held=rest)
     taints = dict.fromkeys(one.taint for one in reasons if isinstance(one, NotTolerated))
-    for number, claim in enumerate(claims):
-        for sentence, changed in _changes_of(claim, taints):
-            yield sentence, [*claims[:number], changed, *claims[number + 1 :]], objects
+    holders = dict.fromkeys(str(one.held) for one in reasons if isinstance(one, InUse))
+    others = (
+        (sentence, [*claims[:number], changed, *claims[number + 1 :]], "")
+        for number, claim in enumerate(claims)
+        for sentence, changed in _changes_of(claim, taints)
+    )
+    for pair in zip_longest(((f"{holder} is released", claims, holder) for holder in holders), others):
+        yield from filter(None, pair)
 
 
 def _changes_of(claim: UnallocatedClaim, taints: Iterable[Taint]) -> Iterator[tuple[str, UnallocatedClaim]]:
