@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devicecore_tools.command.claims import explain_claims, wanted_named
 from devicecore_tools.command.main import main
 from devicecore_tools.testing.api_server import LocalApiServer
 
@@ -239,7 +240,10 @@ def test_claims_of_which_one_has_to_go_are_one_line_and_other_changes_are_tried_
     assert lines[3] == "  gets them if  request r of claim ml/train is for 1 device"
 
 
-POD_SPEC = {"containers": [{"name": "c"}], "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "tmpl"}]}
+POD_SPEC = {
+    "containers": [{"name": "c", "image": "i"}],
+    "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "tmpl"}],
+}
 TEMPLATE = {
     "apiVersion": "resource.k8s.io/v1beta1",
     "kind": "ResourceClaimTemplate",
@@ -334,3 +338,33 @@ def test_a_pod_is_explained_by_an_api_server_alone(*, has_template: bool, tmp_pa
     else:
         assert status == 2
         assert "ResourceClaimTemplate ml/tmpl, which is in no file" in errors
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+@pytest.mark.parametrize(("name", "title"), [("train", "pod ml/train"), ("ml/wanted", "claim ml/wanted")])
+def test_a_name_is_explained_on_servers_of_each_version(
+    name: str, title: str, version: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    """The answer to a name says which nodes have the devices, and why the others do not."""
+    spec = a_claim(a_request("r", "gpu", 2))["spec"]
+    v1 = "resource.k8s.io/v1"
+    template = {**TEMPLATE, "apiVersion": v1, "spec": {"spec": spec}}
+    claim = {"apiVersion": v1, "kind": "ResourceClaim", "metadata": {"name": "wanted", "namespace": "ml"}, "spec": spec}
+    with LocalApiServer(resource_versions=(version,)) as server:
+        for name_space in ("ml", "other"):
+            server.create({"kind": "Namespace", "metadata": {"name": name_space}})
+        for number in (1, 2):
+            labels = {"node.kubernetes.io/instance-type": f"type-{number}"}
+            server.create({"kind": "Node", "metadata": {"name": f"n{number}", "labels": labels}})
+            server.create(a_slice(f"n{number}", GPU, GPUS[:number]))
+        for one in (WHOLE, template, claim, POD):
+            server.create(one)
+        config = str(server.kubeconfig(tmp_path / "config"))
+        wanted = wanted_named(name, config)
+        assert wanted is not None
+        status = explain_claims(wanted, {"kubeconfig": config}, as_json=False)
+        assert wanted_named("nothing", config) is None
+        assert wanted_named("other/train", config) is None
+    lines = capsys.readouterr().out.splitlines()
+    assert (status, lines[0]) == (0, f"{title} on n2: gets its devices")
+    assert lines[-1].endswith("request r: 1 of 2 devices fit; there is only 1 on the node")

@@ -91,6 +91,27 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
     return Wanted(pods, claims, documents) if pods or claims else None
 
 
+def wanted_named(name: str, kubeconfig: str) -> Wanted | None:
+    """Return the waiting pod with claims and the claim that an API server has of a name, or `namespace/name`.
+
+    The result is None if it has neither. Raises ValueError if they cannot be read.
+    """
+    try:
+        from devicecore.adapters.kube_api.access import RequestError
+        from devicecore_tools.doctor.sources.api_server import read_named
+    except ModuleNotFoundError as error:
+        raise ValueError(f"--kubeconfig: {error}: install the extra `kubernetes`") from None
+    found: dict[str, list[Value]] = {}
+    for kind in ("Pod", "ResourceClaim"):
+        try:
+            named = read_named(kubeconfig, kind, name)
+        except RequestError as error:
+            raise ValueError(f"{kubeconfig}: {kind}: {error}") from None
+        found[kind] = [Value({**one, "kind": kind}, f"{kubeconfig}: {kind} {name}") for one in named]
+    pods = [pod for one in found["Pod"] if (pod := _waiting_pod(one)) is not None]
+    return Wanted(pods, found["ResourceClaim"]) if pods or found["ResourceClaim"] else None
+
+
 def _items(document: Value) -> Iterator[Value]:
     if document["items"].data is None:
         yield document

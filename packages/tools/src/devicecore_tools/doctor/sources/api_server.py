@@ -60,13 +60,18 @@ def _objects(server: ApiServer, kind: str, node: str, events: str) -> Json:
     fields = events if kind == "Event" else ""
     if node and kind in {"Pod", "ResourceSlice"}:
         fields = f"spec.nodeName={node}"
+    found = _listed(server, kind, fields, has_older=not node)
+    return found + _slices_of_no_node(server) if node and kind == "ResourceSlice" else found
+
+
+def _listed(server: ApiServer, kind: str, fields: str, *, has_older: bool = True) -> list[Json]:
+    """Return the objects of a kind that a field selector matches, in the first version that the server knows."""
     known = _RESOURCES[kind]
-    if not node and len(known) == 1 and known[0].group == "resource.k8s.io":
+    if has_older and len(known) == 1 and known[0].group == "resource.k8s.io":
         known = [*known, *(evolve(known[0], version=one) for one in _OLDER)]
     for resource in known:
         try:
-            found = all_of(server, resource, fields, page=_PODS_AT_ONCE)[0]
-            return found + _slices_of_no_node(server) if node and kind == "ResourceSlice" else found
+            return all_of(server, resource, fields, page=_PODS_AT_ONCE)[0]
         except RequestError as problem:
             if problem.kind != HTTPStatus.NOT_FOUND or kind in {"Node", "Pod", "Event"}:
                 raise
@@ -78,7 +83,7 @@ def _slices_of_no_node(server: ApiServer) -> list[Json]:
     try:
         return all_of(server, SLICES, "spec.nodeName=", page=_PODS_AT_ONCE)[0]
     except RequestError as problem:
-        if problem.kind != HTTPStatus.FORBIDDEN:
+        if problem.kind not in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
             raise
         return []
 
@@ -94,6 +99,25 @@ def read_version(kubeconfig: str | PathLike[str] | None) -> str:
         server.disconnect()
     version = answer.get("gitVersion") if isinstance(answer, dict) else None
     return version if isinstance(version, str) else ""
+
+
+def read_named(kubeconfig: str | PathLike[str] | None, kind: str, name: str) -> list[Json]:
+    """Return the objects of a kind called `name` or `namespace/name`, those of all namespaces if there is none.
+
+    Raises RequestError if they cannot be read.
+    """
+    namespace, _, short = name.rpartition("/")
+    server = ApiServer(Access(kubeconfig, timeout=_SECONDS), node_sentences("all"))
+    try:
+        found = _listed(server, kind, f"metadata.name={_escaped(short)}")
+    finally:
+        server.disconnect()
+    return [one for one in found if namespace in ("", one["metadata"].get("namespace", "default"))]
+
+
+def _escaped(value: str) -> str:
+    """Return a value as a field selector has it."""
+    return re.sub(r"([\\,=])", r"\\\1", value)
 
 
 def read_objects(
@@ -112,7 +136,7 @@ def read_objects(
     if node:
         check_node_name(node)
     server = ApiServer(Access(kubeconfig, timeout=_SECONDS), node_sentences(node or "all"))
-    escaped = [re.sub(r"([\\,=])", r"\\\1", one) for one in events_of or ()]
+    escaped = [_escaped(one) for one in events_of or ()]
     about = events_of and "involvedObject.namespace={},involvedObject.name={}".format(*escaped)
     unreachable = ""
     answers: dict[str, Json | str] = {}
