@@ -63,6 +63,32 @@ def test_what_kubernetes_refuses_when_it_compiles_is_refused(expression: str) ->
 
 
 @pytest.mark.parametrize(
+    ("expression", "kind"),
+    [
+        *(("1", "int"), ("'a'", "string"), ("1u", "uint"), ("1.5", "double"), ("b'a'", "bytes"), ("null", "null_type")),
+        *(("[1]", "list(int)"), ("{}", "map(dyn, dyn)"), ("{1: [1.5]}", "map(int, list(double))")),
+        *(("duration('1s')", "google.protobuf.Duration"), ("quantity('1')", "kubernetes.Quantity")),
+        *(("ip('1.2.3.4')", "net.IP"), ("cidr('10.0.0.0/8')", "net.CIDR"), ("optional.of(1)", "optional_type(int)")),
+        *(("type('a')", "type(string)"), ("device.attributes", "map(string, map(string, dyn))")),
+    ],
+)
+def test_a_selector_of_another_type_is_refused_in_the_words_of_kubernetes(expression: str, kind: str) -> None:
+    with pytest.raises(SelectorError) as caught:
+        selectors(Features()).check(expression)
+    assert caught.value.problem == f"must evaluate to bool or the unknown type, not {kind}"
+
+
+@pytest.mark.parametrize("expression", ["device.", "[1].all(x, x +", 'device.attributes["a.example.com"].none'])
+def test_an_error_that_is_remembered_has_the_traceback_of_one_call(expression: str) -> None:
+    cel, lengths = CelSelectors(), []
+    for _ in range(3):
+        with pytest.raises(SelectorError) as caught:
+            cel(expression, device_of("a.example.com", {}))
+        lengths.append(len(caught.traceback))
+    assert lengths[1] == lengths[2]
+
+
+@pytest.mark.parametrize(
     "expression",
     [
         '[1, 2, 3, ].size() == 3 && {"a": 1, "b": 2}.b == [4, 2][1]',

@@ -4,13 +4,14 @@ import gc
 import os
 import resource
 import signal
+import sys
 
 import pytest
 
 from devicecore.adapters.cel import CelSelectors
-from devicecore.adapters.cel.limited import MAX_MEMORY, is_harmless
+from devicecore.adapters.cel.limited import MAX_MEMORY, LimitedProcess, is_harmless
 from devicecore.adapters.cel.rewriting import tokens_of
-from devicecore.domain.allocation import DeviceKey, PoolDevice, SelectorError
+from devicecore.domain.allocation import DeviceKey, Features, PoolDevice, SelectorError
 
 DEVICE = PoolDevice(DeviceKey("gpu.example.com", "n1", "gpu-0"))
 LOOP = "[1, 2].exists(x, x == 2)"
@@ -39,7 +40,8 @@ def memory_of(pid: int) -> int:
 def test_an_expression_of_fifty_characters_takes_no_gigabyte(expression: str) -> None:
     cel, before = CelSelectors(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert cel(LOOP, DEVICE)
-    assert "was given up" in problem_of(cel, expression) or cel(expression, DEVICE) is not None
+    problem = problem_of(cel, expression)
+    assert problem == "" or "was given up" in problem
     assert not pid_of(cel) or memory_of(pid_of(cel)) < MAX_MEMORY + 100 * 1024**2
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024
     assert cel("[1, 2].exists(x, x == 1)", DEVICE)
@@ -61,6 +63,26 @@ def test_after_the_process_has_died_another_one_evaluates() -> None:
     os.kill(first, signal.SIGKILL)
     assert cel("[1, 4].exists(x, x == 4)", DEVICE)
     assert pid_of(cel) != first
+
+
+def test_an_expression_that_takes_too_long_is_not_asked_again() -> None:
+    process, text = LimitedProcess(Features(), max_seconds=1), "".join("ab"[n * n % 7 % 2] for n in range(8_000))
+    assert process.ask(LOOP, DEVICE)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with pytest.raises(SelectorError, match="was given up"):
+        process.ask(f"lists.range(9999).all(x, !'{text}'.matches('((a?){{200}}b?){{5}}c'))", DEVICE)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.5  # starting it takes 0.4
+
+
+def test_a_process_that_cannot_start_is_an_error_that_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where no process can be started, or Python does not find the library there."""
+    cel = CelSelectors()
+    for program in ("/nonexistent/python", "/bin/false"):
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "executable", program)
+            assert "did not start" in problem_of(cel, LOOP)
+    assert cel(LOOP, DEVICE)
 
 
 def test_the_process_ends_with_the_object_that_has_started_it() -> None:

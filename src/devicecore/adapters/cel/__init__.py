@@ -19,7 +19,7 @@ with needs_extra("cel"):
     from cel_expr_python import cel
 
 from devicecore.adapters.cel import functions, rewriting
-from devicecore.adapters.cel.limited import LimitedProcess, is_harmless
+from devicecore.adapters.cel.limited import LimitedProcess, NoProcessError, is_harmless
 from devicecore.domain.allocation import Features, PoolDevice, SelectorError
 from devicecore.domain.allocation.model import Attribute
 from devicecore.domain.text import foreign_text
@@ -51,6 +51,16 @@ _TOO_LONG = "Iteration budget exceeded"
 
 _TYPE_NAMES = frozenset(("kubernetes", ".", name) for name in (*functions.TYPES, "Value"))
 
+_TYPE_WORD = re.compile(r"[\w.]+")
+_GO_TYPES = {
+    "NULL": "null_type",
+    "DURATION": "google.protobuf.Duration",
+    "TIMESTAMP": "google.protobuf.Timestamp",
+    "kubernetes.IP": "net.IP",
+    "kubernetes.CIDR": "net.CIDR",
+}
+"""Types that have another name in Go, beside those that differ in case only."""
+
 _PLAIN_KINDS = frozenset({"int", "bool", "string"})
 
 _SCOPES = frozenset(
@@ -66,6 +76,20 @@ def _sentence(error: Exception) -> str:
     lines = str(error).removeprefix("INVALID_ARGUMENT: ").splitlines()
     text = "; ".join(line for line in lines if not line.startswith(" | "))
     return foreign_text(_PLACE.sub(r"line \1, column \2: ", text))
+
+
+def _again(error: SelectorError) -> SelectorError:
+    """Return an error that says the same. One that is kept would have the traceback of all who have raised it."""
+    return SelectorError(error.problem, at_run_time=error.at_run_time)
+
+
+def _type_name(kind: "cel.Type") -> str:
+    """Return the name of a type as Kubernetes writes it: `list(int)`, where the library has `LIST<INT>`."""
+
+    def in_go(word: re.Match[str]) -> str:
+        return _GO_TYPES.get(word[0], word[0].lower() if word[0].isupper() else word[0])
+
+    return _TYPE_WORD.sub(in_go, kind.name()).replace("<", "(").replace(">", ")")
 
 
 @frozen(eq=False)
@@ -122,7 +146,7 @@ class CelSelectors:
         """
         compiled = self._compiled(expression)
         if isinstance(compiled, SelectorError):
-            raise compiled
+            raise _again(compiled)
         if compiled.reads is None or not self._is_sound(device):
             return self._evaluate(expression, compiled, device)
         key = compiled.key(device)
@@ -130,13 +154,15 @@ class CelSelectors:
         if known is None:
             try:
                 known = self._evaluate(expression, compiled, device)
+            except NoProcessError:
+                raise
             except SelectorError as error:
-                known = error
+                known = _again(error)
             if len(compiled.values) == _MAX_VALUES:
                 compiled.values.clear()
             compiled.values[key] = known
         if isinstance(known, SelectorError):
-            raise SelectorError(known.problem)
+            raise _again(known)
         return known
 
     def _evaluate(self, text: str, compiled: _Compiled, device: PoolDevice) -> bool:
@@ -158,7 +184,7 @@ class CelSelectors:
         except (RuntimeError, TypeError, UnicodeError) as error:  # not each value has a form in both languages
             raise SelectorError(_sentence(error)) from None
         if not isinstance(value, bool):
-            problem = str(value) if kind == cel.Type.ERROR else f"expected a bool, got {kind.name()}"
+            problem = str(value) if kind == cel.Type.ERROR else f"expected a bool, got {_type_name(kind)}"
             raise SelectorError(foreign_text(problem))
         return value
 
@@ -168,7 +194,7 @@ class CelSelectors:
         for piece in pieces.parts:
             compiled = self._compile_tokens(piece, " ".join(piece))
             if isinstance(compiled, SelectorError):
-                raise compiled
+                raise _again(compiled)
             try:
                 if self._evaluate_whole(compiled, device) is pieces.is_exists:
                     return pieces.is_exists
@@ -185,7 +211,7 @@ class CelSelectors:
             SelectorError: the expression is not valid.
         """
         if isinstance(compiled := self._compiled(expression), SelectorError):
-            raise compiled
+            raise _again(compiled)
 
     def _make_environment(self, quantity: "cel.Type", extension: "cel.CelExtension") -> "cel.Env":
         text = cel.Type.STRING
@@ -207,8 +233,10 @@ class CelSelectors:
         if self._ask is not None and not is_harmless(tokens):
             try:
                 self._ask(expression, None)
+            except NoProcessError:
+                raise  # which is not remembered
             except SelectorError as error:
-                return error
+                return _again(error)
             return _Compiled(None, None, rewriting.reads(rewriting.written_out(tokens)))
         written = rewriting.written_out(tokens)
         return self._compile_tokens(written, expression if written == tokens else " ".join(written))
@@ -224,7 +252,7 @@ class CelSelectors:
                 return SelectorError(problem, at_run_time=False)
             is_known = self._features.list_attributes or not rewriting.is_unknown_type(tokens)
             if result not in (cel.Type.BOOL, cel.Type.DYN) or not is_known:
-                problem = f"must evaluate to bool or the unknown type, not {result.name()}"
+                problem = f"must evaluate to bool or the unknown type, not {_type_name(result)}"
                 return SelectorError(problem, at_run_time=False)
             expression = self._environment.compile(rewriting.for_evaluation(tokens))
             return _Compiled(expression, rewriting.pieces(tokens), rewriting.reads(tokens))

@@ -3,7 +3,6 @@
 Law: it answers one question after another, and ends when nobody can ask any more.
 """
 
-import os
 import pickle
 import resource
 import sys
@@ -11,20 +10,22 @@ from pathlib import Path
 from typing import BinaryIO
 
 from devicecore.adapters.cel import CelSelectors
-from devicecore.adapters.cel.limited import GIVEN_UP, LISTS, MAX_MEMORY, MAX_SECONDS
+from devicecore.adapters.cel.limited import GIVEN_UP, MAX_MEMORY, READY
 from devicecore.domain.allocation import Features, PoolDevice, SelectorError
 
 
-def serve() -> None:
-    """Answer questions on standard input until it ends."""
-    selects = CelSelectors(Features(list_attributes=bool(os.environ.get(LISTS))), is_limited=False)
+def serve(*, list_attributes: bool, max_seconds: int) -> None:
+    """Say that everything is imported, and answer questions on standard input until it ends."""
+    selects = CelSelectors(Features(list_attributes=list_attributes), is_limited=False)
     questions, answers = sys.stdin.buffer, sys.stdout.buffer
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if used := _data_of_process():
         resource.setrlimit(resource.RLIMIT_DATA, (used + MAX_MEMORY, used + MAX_MEMORY))
+    answers.write(READY)
+    answers.flush()
     while (question := _next(questions)) is not None:
         spent = resource.getrusage(resource.RUSAGE_SELF)
-        limit = int(spent.ru_utime + spent.ru_stime) + MAX_SECONDS + 1
+        limit = int(spent.ru_utime + spent.ru_stime) + max_seconds  # whole seconds, hence rounded down
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         pickle.dump(_answer(selects, *question), answers)
         answers.flush()

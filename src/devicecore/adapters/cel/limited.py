@@ -10,6 +10,7 @@ Most expressions compare attributes, and cannot take more than a small multiple 
 import contextlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import weakref
@@ -54,15 +55,22 @@ def is_harmless(tokens: Sequence[str]) -> bool:
 
 
 _PROGRAM = "devicecore.adapters.cel.evaluator"
-LISTS = "DEVICECORE_CEL_LISTS"
-"""The variable that tells the process whether attributes may be lists."""
+READY = b"ready"
+"""What the process says when it can be asked."""
+
+
+class NoProcessError(SelectorError):
+    """The process could not be started, so that nothing is known of the expression."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the process that evaluates such expressions did not start: {reason}", at_run_time=False)
 
 
 class LimitedProcess:
     """A process that evaluates expressions one by one. It is started when it is needed, and again after it has died."""
 
-    def __init__(self, features: Features) -> None:
-        self._features = features
+    def __init__(self, features: Features, *, max_seconds: int = MAX_SECONDS) -> None:
+        self._arguments = f"list_attributes={features.list_attributes}, max_seconds={max_seconds}"
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._ender: Callable[[], object] = _nothing
@@ -88,14 +96,17 @@ class LimitedProcess:
         return value
 
     def _answer(self, question: object) -> tuple[bool, str, bool] | None:
-        """Return what the process answers. It is None if that has died, or has no memory left."""
+        """Return what the process answers. It is None if that has died, or has no memory left.
+
+        Raises NoProcessError if it cannot be started, and SelectorError if the question takes too much time.
+        """
+        process = self._process or self._start()
         try:
-            if self._process is None:
-                self._process = self._start()
-                self._ender = weakref.finalize(self, _end_process, self._process)
-            answer = _exchange(self._process, question)
+            answer = _exchange(process, question)
         except (OSError, EOFError, pickle.UnpicklingError):
             self._end()
+            if process.returncode == -signal.SIGXCPU:
+                raise SelectorError(GIVEN_UP) from None
             return None
         except BaseException:
             self._end()  # an answer may be on its way that nobody waits for
@@ -107,18 +118,28 @@ class LimitedProcess:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         path = os.pathsep.join(one for one in sys.path if one)
-        return subprocess.Popen(  # noqa: S603 - this Python
-            [sys.executable, "-P", "-c", f"from {_PROGRAM} import serve; serve()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={
-                **os.environ,
-                "PYTHONPATH": path,
-                "DEVICECORE_CEL_LISTS": "1" if self._features.list_attributes else "",
-            },
-            start_new_session=True,  # a Ctrl-C is for the process that asks
-        )
+        try:
+            process = subprocess.Popen(  # noqa: S603 - this Python
+                [sys.executable, "-P", "-c", f"from {_PROGRAM} import serve; serve({self._arguments})"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+                start_new_session=True,  # a Ctrl-C is for the process that asks
+            )
+        except OSError as error:
+            raise NoProcessError(str(error)) from None
+        self._process, self._ender = process, weakref.finalize(self, _end_process, process)
+        try:
+            is_ready = process.stdout is not None and process.stdout.read(len(READY)) == READY
+        except BaseException:
+            self._end()
+            raise
+        if not is_ready:
+            self._end()
+            reason = f"{sys.executable} ended"
+            raise NoProcessError(reason)
+        return process
 
     def _end(self) -> None:
         self._process = None
