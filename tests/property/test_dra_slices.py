@@ -254,3 +254,9 @@ def test_slices_with_lists_have_as_many_devices_as_the_api_server_takes() -> Non
     devices = [PublishedDevice(f"d{number}", {NUMA_NODE: (0, 1)}) for number in range(65)]
     bodies = changes(DevicePool(DRIVER, NODE, NODE, devices), NODE_UID, ()).create
     assert [cause for body in bodies for cause in slice_causes(dict(body), None)] == []
+
+
+def test_what_a_stored_slice_does_not_say_is_empty_or_0() -> None:
+    """JSON of an API server leaves out numbers that are 0."""
+    stored = slice_of({"metadata": {"name": "one"}, "spec": {"driver": DRIVER, "pool": {"name": "p"}}})
+    assert stored == StoredSlice("one", "", "", DRIVER, "", "p", 0, 0, {"name": "one"}, [])
