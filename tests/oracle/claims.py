@@ -100,14 +100,29 @@ def expression(random: Random) -> Json:
 
 
 def judge_expression(asked: Json, oracle: Oracle) -> Verdict:
-    """Compare for each device whether there is a value, and which."""
+    """Compare for each device whether there is a value, and which; and the words that refuse another type."""
     theirs = oracle.ask("cel", {**asked, "features": {"ConsumableCapacity": True}})
     given = [one["result"] for one in theirs["devices"]] or [None] * len(asked["devices"])
     ours = list(_values(asked))
+    refusal = theirs["compileError"] or ""
+    if _OF_TYPE in refusal and (problem := _problem_of(asked["expression"])) != refusal:
+        return Verdict(None, [asked["expression"], *differences(problem, refusal)])
     if ours == given:
         return AGREED
     errors = " ".join(str(one["error"]) for one in theirs["devices"])
     return Verdict(_cause(asked["expression"], errors), [asked["expression"], *differences(ours, given)])
+
+
+_OF_TYPE = "must evaluate to bool"
+
+
+def _problem_of(expression: str) -> str:
+    """What is wrong with an expression, empty if nothing is."""
+    try:
+        _selectors().check(expression)
+    except allocation.SelectorError as error:
+        return error.problem
+    return ""
 
 
 def _values(asked: Json) -> Iterator[bool | None]:

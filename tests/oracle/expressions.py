@@ -38,8 +38,11 @@ _DEFAULTS = {"model": "''", "index": "0", "ok": "false", "rdma": "false", "ver":
 
 
 def expression(random: Random) -> str:
-    """Return an expression. A few are broken."""
-    text = _Expressions(random).truth(random.choice((1, 2, 2, 3)))
+    """Return an expression. A few are broken, and a few are of another type."""
+    made = _Expressions(random)
+    if random.random() < 0.03:
+        return made.value()
+    text = made.truth(random.choice((1, 2, 2, 3)))
     if random.random() > 0.06:
         return text
     cut = text[:-1], f"{text} &&", text.replace("device.", "dev.", 1), text.replace("==", "=", 1)
@@ -117,6 +120,19 @@ class _Expressions:
             f"{self._text(depth - 1)}.split('')",
             f"{self._text(depth - 1)}.findAll('[0-9]')",
         )
+
+    def value(self) -> str:
+        """Return an expression of any type."""
+        one = self._made(
+            lambda: self._text(1),
+            lambda: self._number(1),
+            lambda: self._list(1),
+            self._quantity,
+            self._version,
+            lambda: self._one("1u", "1.5", "b'a'", "null", "duration('1s')", "ip('::1')", "cidr('::/0')", "type(1)"),
+            lambda: self._one("device.attributes", "device.capacity", f"device.attributes['{DRIVER}'].?model"),
+        )
+        return self._one(one, one, f"[{one}]", f"{{'a': {one}}}", f"optional.of({one})")
 
     def truth(self, depth: int) -> str:
         """Return an expression that is true or false."""

@@ -248,11 +248,11 @@ class CelSelectors:
             return SelectorError("it could make values without a bound", at_run_time=False)
         try:
             result, tokens = self._checked(tokens, text)
-            if problem := self._unlike(tokens) or self._failing_constant(tokens):
-                return SelectorError(problem, at_run_time=False)
+            problem = self._unlike(tokens)
             is_known = self._features.list_attributes or not rewriting.is_unknown_type(tokens)
-            if result not in (cel.Type.BOOL, cel.Type.DYN) or not is_known:
+            if not problem and (result not in (cel.Type.BOOL, cel.Type.DYN) or not is_known):
                 problem = f"must evaluate to bool or the unknown type, not {_type_name(result)}"
+            if problem := problem or self._failing_constant(tokens):
                 return SelectorError(problem, at_run_time=False)
             expression = self._environment.compile(rewriting.for_evaluation(tokens))
             return _Compiled(expression, rewriting.pieces(tokens), rewriting.reads(tokens))

@@ -350,7 +350,14 @@ _FIRST, _ALL = map(_REGULAR.compile, ('regex.extract(text, pattern).orValue("")'
 _PART_OF_PATTERN = re.compile(r"(?s)\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\(\?P?<\w+>|\((?!\?)")
 
 
+_ESCAPED = re.compile(r"(?s)\\Q.*?(?:\\E|\Z)|\\(.)")
+"""What is quoted in a regular expression, or escaped. `\\C` is a byte for the library, and an error in Go."""
+
+
 def _find(text: str, pattern: str, finding: "cel.Expression" = _FIRST) -> Any:  # noqa: ANN401 - a text, or texts
+    if any(one[1] == "C" for one in _ESCAPED.finditer(pattern)):
+        problem = "error parsing regexp: invalid escape sequence: `\\C`"
+        raise ValueError(problem)
     # A group would be found in place of the whole.
     whole = _PART_OF_PATTERN.sub(lambda part: "(?:" if part[0].startswith("(") else part[0], pattern)
     result = finding.eval(data={"text": text, "pattern": whole})

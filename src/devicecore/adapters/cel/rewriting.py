@@ -139,7 +139,7 @@ def constant_parts(tokens: list[str]) -> list[str]:
             if name in _CONVERSIONS and not is_method:
                 found.append(f"{name}({literal})")
             elif name in _PATTERNS and is_method:
-                found.append(f"''.{name}({literal})")
+                found += [f"''.{name}({literal})", f"''.find({literal})"]  # which refuses what only the library knows
     return list(dict.fromkeys(found))
 
 
@@ -195,9 +195,9 @@ def _with_comparable_values(tokens: list[str]) -> list[str]:
         if operator not in ("==", "!=", "in"):
             continue
         start = middle + 1
-        before = next((middle - size for size in (8, 11) if _operand_size(tokens, middle - size) == size), None)
+        before = _start_of_default(tokens, middle)
         if before is None:
-            before = _start_of_default(tokens, middle)
+            before = next((middle - size for size in (8, 11) if _operand_size(tokens, middle - size) == size), None)
         after = start + _operand_size(tokens, start)
         if before is None or after == start or tokens[before - 1 : before] not in (*_ENDS, ["("], ["["]):
             continue
@@ -223,7 +223,7 @@ def _start_of_default(tokens: Sequence[str], end: int) -> int | None:
         rest = [token for token in tokens[at:end] if token != "?"]  # noqa: S105 - no password
         device, dot, what, opening, domain, closing, *more = rest
         is_path = (device, dot, what, opening, closing) == ("device", ".", "attributes", "[", "]")
-        called = end - len(rest) + rest.index("orValue") + 1 if "orValue" in rest else end
+        called = next((index + 1 for index in range(at, end) if tokens[index] == "orValue"), end)
         is_path = is_path and more[:1] + more[2:5] == [".", ".", "orValue", "("]
         if is_path and _PLAIN_TEXT.fullmatch(domain) and _closing(tokens, called) == end - 1:
             return at
