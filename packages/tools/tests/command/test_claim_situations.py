@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devicecore_tools.command.claims import explain_claims, wanted_named
+from devicecore_tools.command.claims import explain_claims, pairs_of, wanted_named
 from devicecore_tools.command.main import main
+from devicecore_tools.doctor.claim_trial import ClaimAnswer
 from devicecore_tools.testing.api_server import LocalApiServer
+
+from devicecore.domain.allocation import DeviceAllocation, Features, TargetNode
 
 Json = Any
 Capsys = pytest.CaptureFixture[str]
@@ -183,11 +186,17 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         ["has the taint nvidia.com/xid=79:NoSchedule", "gets them if  claim ml/train tolerates the taint"],
     ),
+    "a text is compared with a number": (
+        a_claim(a_request("r", "gpu", expression=f"device.attributes['{GPU}'].type > 1")),
+        [WHOLE, a_slice("n1", GPU, GPUS)],
+        1,
+        ["advice        compare a value with one of its own type"],
+    ),
     "the class is misspelt": (
         a_claim(a_request("r", "gpus")),
         [WHOLE, a_slice("n1", GPU, GPUS)],
         1,
-        ["could not retrieve device class gpus: not found", "write   deviceClassName: gpu"],
+        ["could not retrieve device class gpus: not found", "advice  write deviceClassName: gpu"],
     ),
     "all devices are wanted while another node's pool is written": (
         a_claim(a_request("r", "gpu", allocationMode="All")),
@@ -224,6 +233,20 @@ def test_the_first_ten_lines_say_what_to_change(situation: str, why: Callable[..
     assert status == expected, shown
     assert [text for text in texts if text not in shown] == [], shown
     assert len(lines) <= 24  # rows of a small terminal
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_json_has_each_claim_also_if_all_are_allocated(others: int, why: Callable[..., tuple[int, list[str]]]) -> None:
+    """One claim is one object. The list of several does not depend on what they have."""
+    held = [a_claim(a_request("r", "gpu"), held=[(GPU, "n1", f"gpu-{number}")]) for number in range(2)]
+    for number, one in enumerate(held):
+        one["metadata"] = {"name": f"held-{number}", "namespace": "ml"}
+    wanted = [*held, *[a_claim(a_request("r", "gpu"))] * others]
+    _, lines = why(wanted, [WHOLE, a_slice("n1", GPU, GPUS), *held], "--json")
+    found = json.loads("\n".join(lines))["claims"]
+    assert [one["claims"] for one in found] == ["ml/held-0", "ml/held-1", *["ml/train"] * others]
+    _, lines = why(held[:1], [], "--json")
+    assert json.loads("\n".join(lines))["allocated"]["reservedFor"] == ["infer-0"]
 
 
 def test_claims_of_which_one_has_to_go_are_one_line_and_other_changes_are_tried_too(
@@ -290,6 +313,13 @@ def test_the_named_release_alone_is_asked(why: Callable[..., tuple[int, list[str
     claim, objects, _, _ = SITUATIONS["counters are over-committed after an upgrade"]
     assert "Kubernetes 1.36.3 does not" in why([claim], objects, "--scheduler", "v1.36.5")[1][1]
     assert "Kubernetes 1.37 does not" in why([claim], objects, "--scheduler", "1.37")[1][1]
+
+
+def test_two_faults_that_are_needed_together_have_a_sentence_each() -> None:
+    given = DeviceAllocation((), TargetNode("n1"), {}, Features(), ())
+    faults = {"1.36.3": ("k/k#140435 + k/k#140438",)}
+    (_, text), *_ = pairs_of(ClaimAnswer(given.node, given, faults=faults))
+    assert "confuses the counters of pools of one name; it compares distinct attributes" in text
 
 
 POD = {

@@ -200,10 +200,9 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
     if len(asked) > _MAX_WANTED:
         raise ValueError(f"expected at most {_MAX_WANTED} pods and claims in one file, got {len(asked):,}")
     if len(asked) == 1 and (allocated := allocated_claim(asked[0], ())) is not None:  # it says all itself
-        _print_devices(allocated, as_json=as_json)
-        return 0
+        return _put([_Allocated(allocated)], as_json=as_json, all_devices=all_devices)
     trial = _claim_trial((slices, claims), kubeconfig, wanted.others, scheduler)
-    reports: list[_Report] = []
+    reports: list[_Allocated | _Report] = []
     for pod in wanted.pods:
         known = pod_of(pod, uid=PodUid("u"))
         title = f"pod {known.namespace}/{known.name}"
@@ -211,14 +210,17 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
     for one in wanted.claims:
         claim = template_of(one) if one["kind"].data == "ResourceClaimTemplate" else claim_of(one)
         if (allocated := allocated_claim(one, ()) or trial.allocated(one)) is not None:
-            if not (as_json and len(asked) > 1):
-                _print_devices(allocated, as_json=as_json)
+            reports.append(_Allocated(allocated))
         else:
             reports.append(_report(trial, f"claim {claim.name}", [claim], node, kubeconfig))
+    return _put(reports, as_json=as_json, all_devices=all_devices)
+
+
+def _put(reports: "Sequence[_Allocated | _Report]", *, as_json: bool, all_devices: bool) -> int:
+    """Print reports, as JSON those of several pods and claims as one list. Return the exit status."""
     if as_json:
         documents = [one.document for one in reports]
-        if documents:
-            print_json(documents[0] if len(documents) == 1 else {"claims": documents})
+        print_json(documents[0] if len(documents) == 1 else {"claims": documents})
     else:
         for report in reports:
             report.show(all_devices=all_devices)
@@ -227,6 +229,36 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
 
 _SEVERITY = (0, 4, 3, 1)
 """Exit statuses, the worst one last."""
+
+
+@frozen
+class _Allocated:
+    """What a claim has: its devices, where they can be used, and for which pods they are reserved."""
+
+    claim: "AllocatedClaim"
+    status: int = 0
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The report as JSON."""
+        claim = self.claim
+        allocated = {
+            "devices": [{"request": request, "device": device} for request, device in claim.devices],
+            "nodes": None if claim.nodes is None else list(claim.nodes),
+            "reservedFor": list(claim.pods),
+        }
+        return {"claims": claim.name, "allocated": allocated}
+
+    def show(self, *, all_devices: bool) -> None:  # noqa: ARG002 - as `_Report` has it
+        """Print the report."""
+        claim = self.claim
+        rows = [(f"request {request}", device) for request, device in claim.devices]
+        if claim.nodes is None:
+            rows.append(("usable on", "all nodes"))
+        elif claim.nodes:
+            rows.append(("usable on", ", ".join(claim.nodes)))
+        rows.append(("reserved for", ", ".join(f"pod {name}" for name in claim.pods) or "no pod"))
+        print_pairs(f"claim {claim.name} is allocated", rows)
 
 
 @frozen
@@ -345,25 +377,6 @@ def claims_of_pod(pod: Pod, node: str, slices: str | None, claims: str | None) -
     return _answers(trial, wanted, target.name)[0]
 
 
-def _print_devices(claim: "AllocatedClaim", *, as_json: bool) -> None:
-    """Print the devices of a claim, where they can be used, and for which pods they are reserved."""
-    if as_json:
-        document = {
-            "devices": [{"request": request, "device": device} for request, device in claim.devices],
-            "nodes": None if claim.nodes is None else list(claim.nodes),
-            "reservedFor": list(claim.pods),
-        }
-        print_json({"claims": claim.name, "allocated": document})
-        return
-    rows = [(f"request {request}", device) for request, device in claim.devices]
-    if claim.nodes is None:
-        rows.append(("usable on", "all nodes"))
-    elif claim.nodes:
-        rows.append(("usable on", ", ".join(claim.nodes)))
-    rows.append(("reserved for", ", ".join(f"pod {name}" for name in claim.pods) or "no pod"))
-    print_pairs(f"claim {claim.name} is allocated", rows)
-
-
 # --- what is printed --------------------------------------------------------------------------------------------------
 
 
@@ -390,7 +403,7 @@ def _but(answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
         alike[faults].append(release)
     for faults, releases in alike.items():
         known = {fault.value: fault.sentence for fault in KubernetesFault}
-        why = "; ".join(known[name] for name in faults if name in known)
+        why = "; ".join(known[part] for name in faults for part in name.split(" + ") if part in known)
         names = ", ".join(faults)
         yield (
             "but",
@@ -437,7 +450,7 @@ def _problem_pairs(
         ]
         devices = {str(key): device for key, device in trial.objects.devices.items()}
         for advice in expression_advice(str(refused), filter(None, expressions), devices):
-            yield "write", advice
+            yield "advice", advice
         yield from _known_classes(trial, claims)
     yield from _next_pairs(trial, claims, best)
     for line in constraint_lines(claims, refused, trial.objects.devices):
@@ -474,7 +487,7 @@ def _known_classes(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim]) -> I
 
         near = get_close_matches(missing[0], known, n=1)
         shown = ", ".join(known[: 2 * _MAX_NAMES]) + ", ..." * (len(known) > 2 * _MAX_NAMES)
-        yield "write", f"deviceClassName: {near[0]}" if near else f"deviceClassName: one of {shown}"
+        yield "advice", f"write deviceClassName: {near[0]}" if near else f"write deviceClassName: one of {shown}"
 
 
 def _reason_pairs(refused: NoAllocation) -> Iterator[tuple[str, str]]:

@@ -221,7 +221,7 @@ def expression_advice(problem: str, expressions: Iterable[str], devices: Mapping
             yield f'write device.attributes["{where[0]}"].{name}'
         elif name != "device":
             yield 'write device.driver, device.attributes["DOMAIN"].NAME or device.capacity["DOMAIN"].NAME'
-    elif "_==_" in problem or "no matching overload" in problem:
+    elif "_==_" in problem or "no matching overload" in problem.lower():
         yield 'compare a value with one of its own type: quantity("1Gi"), semver("1.2.3"), "text", 1 or true'
 
 
