@@ -421,6 +421,7 @@ def roll_out(bench: Bench, size: int, show: Callable[[str, object], None], what_
     show(f"{what}: seconds until the last is bound", round(max(bound), 1))
     show(f"{what}: seconds from bound to Running, median", round(statistics.median(waits), 2))
     show(f"{what}: seconds from bound to Running, 95 %", round(waits[int(0.95 * (len(waits) - 1))], 2))
+    show(f"{what}: seconds from bound to Running, the longest", round(waits[-1], 2))
     show(f"{what}: seconds without a status", sum(not of_second[second] for second in range(first, last)))
     show(f"{what}: statuses in each second", [of_second[second] for second in range(last + 1)])
     show(
@@ -441,6 +442,7 @@ def main() -> None:
     parser.add_argument("--settle", type=float, default=0.0, help="seconds before that")
     parser.add_argument("--claims", type=int, default=0, help="a Deployment of so many pods with a claim each, as well")
     parser.add_argument("--kubeconfig", type=Path, help="a real API server, with the rights of an administrator")
+    parser.add_argument("--fleet-kubeconfig", type=Path, help="of the fleet, if it is to go another way to the server")
     parser.add_argument("--deployments", default="", help="sizes of Deployments, such as 1000,5000, in place of --pods")
     parser.add_argument("--root", type=Path, help="where the fleet keeps checkpoints; by default in memory")
     parser.add_argument("--json", type=Path, help="write the results there")
@@ -473,7 +475,9 @@ def main() -> None:
         offering = Shown(lambda _: True, lambda one: str(one["spec"].get("nodeName") or ""))
         stack.enter_context(KubeApiWatch(SLICES, offering, access, selectors("spec.driver=nic.example.com", "")))
         counts()
-        fleet = stack.enter_context(fleet_of(options.nodes, kubeconfig, directory, options.root))
+        fleet = stack.enter_context(
+            fleet_of(options.nodes, options.fleet_kubeconfig or kubeconfig, directory, options.root)
+        )
         measure(Bench(requests, running, ready, offering, options.nodes, fleet, counts), options, show)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -1,17 +1,62 @@
-"""A fleet of 100 nodes in a real cluster: it registers, runs pods, and goes on after an outage of the API server."""
+"""A fleet of 100 nodes in a real cluster: it registers, runs pods, outlives outages, and leaves other nodes alone.
 
-from collections.abc import Iterator
+With the variable OUTAGES=5 each part of the control plane is away five times, for as long as an upgrade takes, in an
+order that SEED chooses. Otherwise each is away once, for some seconds.
+"""
+
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from attrs import frozen
 
 from tests.real_cluster.control_plane import ControlPlane, say
+from tests.real_cluster.kubelet import RealKubelet
 from tests.real_cluster.node import DEVICECORE, GPU, is_ready
 from tests.real_cluster.programs import Program, wait_for
 
 Json = Any
 
 NODES, PODS = 100, 300
+READY_WITHIN, STAYS_READY = 15.0, 15.0
+"""Seconds after the end of an outage in which all nodes are ready again, and for which they are looked at then."""
+
+ROUNDS_GIVEN, SEED = int(os.environ.get("OUTAGES", "0")), int(os.environ.get("SEED", "0"))
+ROUNDS = ROUNDS_GIVEN or 1
+OK = 200
+
+
+@frozen
+class Outage:
+    """What happens to a part of the control plane.
+
+    Attributes:
+        of: returns the part.
+        begin: takes it away.
+        end: brings it back.
+        seconds: for how long it is away if the variable OUTAGES says how often; else this is `shortly`.
+    """
+
+    name: str
+    of: Callable[[ControlPlane], Program]
+    begin: Callable[[Program], None]
+    end: Callable[[Program], None]
+    seconds: float
+    shortly: float
+
+
+OUTAGES = (
+    Outage("killed", lambda plane: plane.api_server, Program.kill, Program.start, 60.0, 15.0),
+    Outage("paused", lambda plane: plane.controller_manager, Program.pause, Program.resume, 75.0, 20.0),
+    Outage("stopped", lambda plane: plane.etcd, Program.stop, Program.start, 30.0, 10.0),
+)
+
 FLEET = f"""
 nodes:
 - name: fleet-{{number:03}}
@@ -20,19 +65,9 @@ nodes:
   - resource: {GPU}
     devices: 4
 """
-RULES = (
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "create", "patch"]},
-    {"apiGroups": [""], "resources": ["nodes/status", "pods/status"], "verbs": ["patch"]},
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch", "delete"]},
-    {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
-    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
-    {
-        "apiGroups": ["resource.k8s.io"],
-        "resources": ["resourceslices"],
-        "verbs": ["list", "create", "update", "delete", "deletecollection"],
-    },
-)
+GUIDE = (Path(__file__).parents[2] / "docs" / "cluster-node.md").read_text(encoding="utf-8")
+(_ROLE,) = re.findall(r"^```yaml\n(apiVersion: rbac.+?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+RULES: list[Json] = yaml.safe_load(_ROLE)["rules"]
 """What docs/cluster-node.md says that a fleet needs."""
 
 
@@ -42,7 +77,7 @@ def fleet(plane: ControlPlane) -> Iterator[Program]:
     file = plane.directory / "fleet.yaml"
     file.write_text(FLEET, encoding="utf-8")
     account = plane.service_account_kubeconfig("fleet", *RULES)
-    (plane.directory / "fleet").mkdir()
+    (plane.directory / "fleet").mkdir(exist_ok=True)
     words = ("fleet", "run", str(file), f"--kubeconfig={account}", "--no-taint", f"--root={plane.directory / 'fleet'}")
     program = Program("fleet", [*DEVICECORE, *words], plane.directory)
     program.start()
@@ -71,27 +106,99 @@ def _deploy(plane: ControlPlane, count: int) -> None:
     plane.admin.create({"kind": "Deployment", "metadata": {"name": "train"}, "spec": spec})
 
 
-def test_a_hundred_nodes_run_pods_and_outlive_an_outage(plane: ControlPlane, fleet: Program) -> None:
+def test_a_hundred_nodes_run_pods_and_outlive_outages(plane: ControlPlane, fleet: Program) -> None:
     fleet.wait_for(f"{NODES} nodes to be ready", lambda: _ready(plane) == NODES, 120.0)
     say(f"{NODES} nodes are ready")
     _deploy(plane, PODS)
     fleet.wait_for(f"{PODS} pods to run", lambda: len(_running(plane)) == PODS, 180.0)
     say(f"{PODS} pods run")
-    _every_device_has_one_owner(plane)
+    held = _held(plane)
 
-    plane.api_server.kill()
-    plane.api_server.start()
-    plane.wait_until_ready()
-    say("the API server is back")
+    order = random.Random(SEED)  # noqa: S311 - an order of tests
+    for outages in (order.sample(OUTAGES, len(OUTAGES)) for _ in range(ROUNDS)):
+        for outage in outages:
+            _outlive(plane, fleet, outage)
+            assert _held(plane) == held, "each pod has its devices, no pod was evicted, and there is no other one"
+
     for node in _nodes(plane)[:10]:  # as a controller does after an outage
         _mark_unknown(plane, node)
-    fleet.wait_for("all nodes to be ready again", lambda: _ready(plane) == NODES, 90.0)
+    fleet.wait_for("all nodes to be ready again", lambda: _ready(plane) == NODES, 15.0)
     plane.admin.patch("Deployment", "train", {"spec": {"replicas": PODS // 2}})
     fleet.wait_for("half of the pods to be gone", lambda: _count(plane) == PODS // 2, 180.0)
     plane.admin.patch("Deployment", "train", {"spec": {"replicas": NODES * 4}})
     fleet.wait_for("all devices to be in use", lambda: len(_running(plane)) == NODES * 4, 240.0)
-    _every_device_has_one_owner(plane)
+    assert len(_held(plane)) == NODES * 4
     assert "Traceback" not in fleet.log.read_text("utf-8")
+
+
+def _outlive(plane: ControlPlane, fleet: Program, outage: Outage) -> None:
+    """Have an outage, and look at all nodes until some time after it."""
+    program, seconds = outage.of(plane), outage.seconds if ROUNDS_GIVEN else outage.shortly
+    say(f"{program.name} is {outage.name} for {seconds:g} s")
+    outage.begin(program)
+    time.sleep(seconds)
+    outage.end(program)
+    wait_for("the API server to answer", lambda: plane.admin.raw("GET", "/readyz").status_code == OK, 60.0)
+    ended, last_not_ready, fewest = time.monotonic(), 0.0, NODES
+    while (now := time.monotonic() - ended) < READY_WITHIN + STAYS_READY:
+        if (ready := _ready(plane)) < NODES:
+            last_not_ready, fewest = now, min(fewest, ready)
+        time.sleep(0.5)
+    say(f"at least {fewest} nodes were ready, and all of them {last_not_ready:.1f} s after the end")
+    assert last_not_ready < READY_WITHIN, f"{_ready(plane)} nodes are ready; {fleet.last_output()}"
+
+
+def test_a_second_fleet_is_refused_and_one_after_a_kill_has_its_nodes_at_once(
+    plane: ControlPlane, fleet: Program
+) -> None:
+    fleet.wait_for(f"{NODES} nodes to be ready", lambda: _ready(plane) == NODES, 120.0)
+    _deploy(plane, PODS)
+    fleet.wait_for(f"{PODS} pods to run", lambda: len(_running(plane)) == PODS, 180.0)
+    held, holders = _held(plane), _holders(plane)
+    command = [word for word in fleet.command if not word.startswith("--root")]
+    second = Program("second-fleet", command, plane.directory)
+    second.start()
+    try:
+        second.wait_for("all nodes to be refused", lambda: second.log.read_text("utf-8").count("is refused") == NODES)
+        assert (_holders(plane), _held(plane)) == (holders, held)
+    finally:
+        second.stop()
+    fleet.kill()
+    fleet.start()
+    began = time.monotonic()
+    fleet.wait_for("all nodes to have its Leases", lambda: not {*_holders(plane)} & {*holders}, 30.0)
+    say(f"the Leases are those of the new process after {time.monotonic() - began:.1f} s")
+    assert _ready(plane) == NODES
+    assert _held(plane) == held
+
+
+def test_the_node_of_a_living_kubelet_is_left_alone(plane: ControlPlane) -> None:
+    name, file = "living", plane.directory / "living.yaml"
+    file.write_text(f"nodes: [{{name: {name}, plugins: [{{resource: {GPU}, devices: 4}}]}}]", encoding="utf-8")
+    config = f"--kubeconfig={plane.kubeconfig()}"
+    kubelet = ("kubelet", f"--root={plane.directory / 'intruder'}", f"--node-name={name}", "--register-node", config)
+    with RealKubelet(plane, name):
+        before = _of_node(plane, name)
+        for words in (kubelet, ("fleet", "run", str(file), config)):
+            intruder = Program(f"intruder-{words[0]}", [*DEVICECORE, *words], plane.directory)
+            intruder.start()
+            wait_for("it to be refused", lambda log=intruder.log: f"node {name} is refused" in log.read_text("utf-8"))  # type: ignore[misc]  # mypy: a default for a captured loop variable
+            intruder.stop()
+            assert _of_node(plane, name) == before
+    plane.admin.delete("Node", name)
+
+
+def _of_node(plane: ControlPlane, name: str) -> Json:
+    """Return what a Node and its Lease have but for times, and who has changed them."""
+    node, lease = plane.admin.get("Node", name), plane.admin.get("Lease", name, "kube-node-lease")
+    managers = [sorted({field["manager"] for field in one["metadata"]["managedFields"]}) for one in (node, lease)]
+    metadata = {key: node["metadata"][key] for key in ("uid", "labels", "annotations")}
+    return metadata, node["spec"], node["status"]["capacity"], lease["spec"]["holderIdentity"], managers
+
+
+def _holders(plane: ControlPlane) -> list[str]:
+    leases = plane.admin.list("Lease", "kube-node-lease")
+    return sorted(one["spec"]["holderIdentity"] for one in leases if one["metadata"]["name"].startswith("fleet-"))
 
 
 def _ready(plane: ControlPlane) -> int:
@@ -110,13 +217,21 @@ def _mark_unknown(plane: ControlPlane, node: Json) -> None:
     plane.admin.patch("Node", node["metadata"]["name"], {"status": {"conditions": conditions}}, subresource="status")
 
 
-def _every_device_has_one_owner(plane: ControlPlane) -> None:
-    def all_shown() -> list[tuple[str, str]]:
-        found = [(pod["spec"]["nodeName"], one) for pod in _running(plane) for one in _devices(pod)]
-        return found if len(found) == len(_running(plane)) else []
+def _held(plane: ControlPlane) -> dict[str, list[str]]:
+    """Return the devices of each pod by its UID, when all pods that run show them. No device has two pods."""
 
-    owned = wait_for("the devices of all pods to be shown", all_shown, 30.0)
+    def all_shown() -> dict[str, tuple[str, list[str]]]:
+        pods = plane.admin.list("Pod", "default")
+        found = {pod["metadata"]["uid"]: (pod["spec"]["nodeName"], _devices(pod)) for pod in pods}
+        is_whole = all(devices for _, devices in found.values()) and {one["status"]["phase"] for one in pods} == {
+            "Running"
+        }
+        return found if is_whole and not any("deletionTimestamp" in one["metadata"] for one in pods) else {}
+
+    shown = wait_for("the devices of all pods to be shown", all_shown, 30.0)
+    owned = [(node, device) for node, devices in shown.values() for device in devices]
     assert len(owned) == len(set(owned))
+    return {uid: devices for uid, (_, devices) in shown.items()}
 
 
 def _devices(pod: Json) -> list[str]:

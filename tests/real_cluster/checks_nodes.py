@@ -16,7 +16,7 @@ from attrs import field, frozen
 from tests.real_cluster.control_plane import ControlPlane, say
 from tests.real_cluster.differences import differences, is_listed, owned
 from tests.real_cluster.kubelet import RealKubelet
-from tests.real_cluster.node import GPU, ClusterNode, OurNode
+from tests.real_cluster.node import GPU, ClusterNode, FleetNode, OurNode
 from tests.real_cluster.programs import wait_for
 from tests.real_cluster.trouble import a_class
 
@@ -29,7 +29,6 @@ ROWS = {
 }
 _NOT_SENT = re.findall(r"^\* Events that are not sent: (.*?)\n\*", GUIDE, re.MULTILINE | re.DOTALL)
 NOT_SENT = {event for text in _NOT_SENT for event in re.findall(r"`(\w+)`", text)}
-OURS, REAL = "ours", "real"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _DEVICE = re.compile(r'"gpu-\d"')  # a kubelet takes any of those that are free
@@ -104,23 +103,34 @@ CASES = (
 
 @frozen
 class Both:
-    """A real kubelet and a node of ours, in one cluster."""
+    """A real kubelet and a node of ours, in one cluster, and the namespaces of their pods."""
 
     plane: ControlPlane
     ours: ClusterNode
     real: ClusterNode
 
+    @property
+    def spaces(self) -> tuple[str, str]:
+        """The namespaces."""
+        return self.ours.name, self.real.name
 
-@pytest.fixture(scope="module")
-def both(plane: ControlPlane) -> Iterator[Both]:
+
+@pytest.fixture(scope="module", params=["kubelet", "fleet"])
+def both(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Both]:
     admin = plane.admin
     with ExitStack() as last_to_first:
-        real = last_to_first.enter_context(RealKubelet(plane, "node-real"))
+        real = last_to_first.enter_context(RealKubelet(plane, f"{request.param}-real"))
         capacity = admin.get("Node", real.name)["status"]["capacity"]
-        sizes = (f"--cpu={capacity['cpu']}", f"--memory={capacity['memory']}")
-        ours = last_to_first.enter_context(OurNode(plane, "node-ours", sizes))
+        sizes = {name: capacity[name] for name in ("cpu", "memory")}
+        name = f"{request.param}-ours"
+        ours: ClusterNode = FleetNode(plane, name, sizes)
+        if request.param == "kubelet":
+            ours = OurNode(plane, name, tuple(f"--{part}={size}" for part, size in sizes.items()))
+        last_to_first.enter_context(ours)
         admin.create(a_class())
-        for namespace, node in ((OURS, ours), (REAL, real)):
+        last_to_first.callback(admin.delete, "DeviceClass", a_class()["metadata"]["name"])
+        for node in (ours, real):
+            namespace = node.name
             last_to_first.callback(admin.delete, "Node", node.name)
             admin.create({"kind": "Namespace", "metadata": {"name": namespace}})
             node.plugin(GPU, 4)
@@ -128,7 +138,7 @@ def both(plane: ControlPlane) -> Iterator[Both]:
             admin.wait("ServiceAccount", "default", "to exist", lambda one: one, namespace)
             admin.wait("ConfigMap", "kube-root-ca.crt", "to exist", lambda one: one, namespace)
         yield Both(plane, ours, real)
-        for namespace in (OURS, REAL):
+        for namespace in (ours.name, real.name):
             for pod in admin.list("Pod", namespace):
                 _let_go(plane, pod)
 
@@ -144,7 +154,8 @@ def _let_go(plane: ControlPlane, pod: Json) -> None:
 def pods(both: Both) -> dict[str, dict[str, Json]]:
     """Each pod as it is in the end, by namespace and name."""
     admin = both.plane.admin
-    for namespace, node in ((OURS, both.ours), (REAL, both.real)):
+    for node in (both.ours, both.real):
+        namespace = node.name
         claim: Json = {"name": "device", "exactly": {"deviceClassName": "gpu.example.com"}}
         spec = {"devices": {"requests": [claim]}}
         admin.create({"kind": "ResourceClaim", "metadata": {"name": "claim", "namespace": namespace}, "spec": spec})
@@ -152,11 +163,11 @@ def pods(both: Both) -> dict[str, dict[str, Json]]:
             admin.create(case.pod(namespace, node.name))
             if case.name == "host-port":  # the next one wants the same port
                 admin.wait("Pod", case.name, "to run", _is("Running"), namespace)
-    for namespace in (OURS, REAL):
+    for namespace in both.spaces:
         say(f"waiting for {len(CASES)} pods in the namespace {namespace}")
         _wait_for_the_end(both.plane, namespace)
-    wait_for("the status to settle", lambda: _is_settled(both.plane), 30.0)
-    return {one: {pod["metadata"]["name"]: pod for pod in admin.list("Pod", one)} for one in (OURS, REAL)}
+    wait_for("the status to settle", lambda: _is_settled(both), 30.0)
+    return {one: {pod["metadata"]["name"]: pod for pod in admin.list("Pod", one)} for one in both.spaces}
 
 
 def _wait_for_the_end(plane: ControlPlane, namespace: str) -> None:
@@ -177,9 +188,9 @@ def _is_removed(pod: Json) -> bool:
     return bool(pod["metadata"].get("deletionGracePeriodSeconds") == 0)
 
 
-def _is_settled(plane: ControlPlane) -> bool:
+def _is_settled(both: Both) -> bool:
     """Whether the nodes have said all: a ready container is shown, and what has ended is not ready."""
-    for pod in (pod for namespace in (OURS, REAL) for pod in plane.admin.list("Pod", namespace)):
+    for pod in (pod for namespace in both.spaces for pod in both.plane.admin.list("Pod", namespace)):
         conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions") or []}
         ready = "True" if pod["status"]["phase"] == "Running" else "False"
         if conditions.get("Ready") != ready and "reason" not in pod["status"]:
@@ -194,7 +205,6 @@ def _plain(document: Json, *names: str) -> Json:
         text = pattern.sub(word, text)
     for name in names:
         text = re.sub(rf"\b{re.escape(name)}\b", "NAME", text)
-    text = re.sub(r"\b(?:ours|real)\b", "SPACE", text)
     plain = json.loads(text)
     for name in ("resourceVersion", "managedFields", "uid"):
         plain["metadata"].pop(name, None)
@@ -210,15 +220,15 @@ def _problems(kind: str, name: str, ours: Json, real: Json) -> list[str]:
 def test_a_pod_is_the_same_on_a_real_kubelet_and_here(both: Both, pods: dict[str, dict[str, Json]]) -> None:
     problems = []
     for case in CASES:
-        ours, real = (_plain(pods[one][case.name], both.ours.name, both.real.name) for one in (OURS, REAL))
+        ours, real = (_plain(pods[one][case.name], both.ours.name, both.real.name) for one in both.spaces)
         problems += _problems("Pod", case.name, ours, real)
     assert not problems, "\n".join(problems)
 
 
-def test_the_owners_of_the_fields_of_a_pod_are_the_same(pods: dict[str, dict[str, Json]]) -> None:
+def test_the_owners_of_the_fields_of_a_pod_are_the_same(both: Both, pods: dict[str, dict[str, Json]]) -> None:
     problems = []
     for case in CASES:
-        ours, real = (owned(pods[one][case.name]["metadata"]["managedFields"]) for one in (OURS, REAL))
+        ours, real = (owned(pods[one][case.name]["metadata"]["managedFields"]) for one in both.spaces)
         problems += _owners("Pod", case.name, ours, real)
     assert not problems, "\n".join(problems)
 
@@ -265,7 +275,7 @@ def test_the_lease_is_the_same(both: Both) -> None:
 def test_the_events_of_pods_are_the_same(both: Both, pods: dict[str, dict[str, Json]]) -> None:
     assert pods
     shown = []
-    for namespace in (OURS, REAL):
+    for namespace in both.spaces:
         events = [
             _plain(one, both.ours.name, both.real.name)
             for one in both.plane.admin.list("Event", namespace)

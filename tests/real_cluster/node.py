@@ -1,7 +1,9 @@
 """What a real kubelet and a node of ours have in common: the plugins and drivers of a node of a real cluster."""
 
+import json
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -9,7 +11,7 @@ from typing import Any, Self
 from attrs import define, field
 
 from tests.real_cluster.control_plane import ControlPlane, say
-from tests.real_cluster.programs import Program
+from tests.real_cluster.programs import Program, wait_for
 
 Json = Any
 
@@ -111,12 +113,17 @@ class ClusterNode(ABC):
         words += [f"--plugin-dir={self.directory / 'plugins'}", f"--cdi-dir={self.cdi}"]
         driver = self._devicecore(f"driver-{name}", *words, *options)
 
-        def published() -> bool:
-            slices = self.plane.admin.list("ResourceSlice")
-            return any((one["spec"]["driver"], one["spec"].get("nodeName")) == (name, self.name) for one in slices)
-
-        driver.wait_for(f"ResourceSlices of {name}", published)
+        self.wait_for_devices(name, count)
         return driver
+
+    def wait_for_devices(self, driver: str, count: int) -> None:
+        """Wait until the ResourceSlices of a driver have so many devices of the node."""
+
+        def published() -> bool:
+            slices = [one["spec"] for one in self.plane.admin.list("ResourceSlice") if one["spec"]["driver"] == driver]
+            return sum(len(one.get("devices", ())) for one in slices if one.get("nodeName") == self.name) == count
+
+        wait_for(f"{count} devices of {driver} in ResourceSlices", published)
 
     def wait_for_resource(self, resource: str, count: int | None) -> None:
         """Wait until the allocatable of the Node has a resource, with this count unless it is None."""
@@ -163,6 +170,37 @@ class OurNode(ClusterNode):
         words = [f"--root={self.directory}", f"--kubeconfig={self.plane.node_kubeconfig(self.name)}"]
         words += [f"--node-name={self.name}", "--register-node", "--no-default-taint", *self.options]
         self._run("kubelet", *DEVICECORE, "kubelet", *words)
+
+
+@define
+class FleetNode(ClusterNode):
+    """The node of a fleet, whose plugin and driver are those of its file: both have four devices.
+
+    Attributes:
+        capacity: cpu and memory of the Node.
+    """
+
+    capacity: Mapping[str, str] = field(factory=dict)
+
+    def begin(self) -> None:
+        """Start the fleet."""
+        driver = {"name": "gpu.example.com", "devices": [{"name": "gpu-{number}", "count": 4}]}
+        node = {"name": self.name, **self.capacity, "plugins": [{"resource": GPU, "devices": 4}], "drivers": [driver]}
+        file = self.home / "fleet.yaml"
+        file.write_text(json.dumps({"nodes": [node]}), encoding="utf-8")
+        self._run(
+            "kubelet", *DEVICECORE, "fleet", "run", str(file), f"--kubeconfig={self.plane.kubeconfig()}", "--no-taint"
+        )
+
+    def plugin(self, resource: str = GPU, count: int = 4, *_options: str, name: str = "") -> Program:
+        """Wait until the devices of the plugin are there."""
+        self.wait_for_resource(resource, count)
+        return self.kubelet
+
+    def driver(self, name: str = "gpu.example.com", count: int = 4, *_options: str) -> Program:
+        """Wait until the devices of the driver are there."""
+        self.wait_for_devices(name, count)
+        return self.kubelet
 
 
 def is_ready(node: Json) -> bool:

@@ -28,13 +28,6 @@ _LAST_SECONDS = 1.0  # for the thread to end after its request was ended
 _BACKOFF = Backoff(0.5, 5.0)  # a few seconds after a server is back, it must hear of what it has changed
 _REFUSALS = 3  # in a row, after which the version may be what is refused
 _OF_CLIENT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)  # whatever is asked for
-_NOT_UNDERSTOOD = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-)  # wrong types, times out of range
 
 GRANT_SECONDS = 10.0
 """Seconds for which a missing permission is no error: its role may have been made just now, or the server started."""

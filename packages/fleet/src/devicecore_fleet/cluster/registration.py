@@ -140,8 +140,7 @@ class RegisteredNode(NodeStatusSink):
         Its status has nothing else.
         """
         found = self._node or node_object(self._description, self._wall())
-        with self._lock:
-            mine, devices = self._description, self._status.allocatable
+        mine, devices = self._description, self._status.allocatable
         shown = (found.get("status") or {}).get("allocatable") or {}
         sizes = {**shown, **mine.capacity, **mine.allocatable, **{str(name): str(n) for name, n in devices.items()}}
         return {**found, "status": {"allocatable": sizes}}
@@ -175,12 +174,6 @@ class RegisteredNode(NodeStatusSink):
         with self._lock:
             gone = dict.fromkeys({**self._status.capacity, **dict.fromkeys(status.removed)}, 0)
             self._status = NodeStatus({**gone, **status.capacity}, {**gone, **status.allocatable})
-        self._writer.put(("node", self.name), self._write)
-
-    def describe(self, description: NodeDescription) -> None:
-        """Show another description of the same node, such as one with a problem."""
-        with self._lock:
-            self._description = evolve(description, name=self.name)
         self._writer.put(("node", self.name), self._write)
 
     def tick(self) -> None:
@@ -293,8 +286,7 @@ class RegisteredNode(NodeStatusSink):
         return found
 
     def _wanted(self) -> Json:
-        with self._lock:
-            return node_status(self._description, self._status)
+        return node_status(self._description, self._status)
 
     def _registered(self, requests: KubeApiRequests, found: Json | None) -> Json | None:
         """Return a Node that was not ours before, made if there is none. Return None if others have its Lease."""

@@ -107,7 +107,7 @@ class NodeSlices(ResourceSlices):
         self._uid = uid
         self._lock = Lock()  # held while what is wanted changes
         self._drivers = {one.name: _Driver(one) for one in group.drivers}
-        self._wipes_others = False
+        self._wipes = self._wiped = 0  # how often slices of other drivers were to be deleted, and how often they were
 
     def publish(self, driver: DriverName, unhealthy: frozenset[str]) -> None:
         """Show the devices of a driver, but for those that are unhealthy."""
@@ -123,7 +123,7 @@ class NodeSlices(ResourceSlices):
         if driver in self._drivers and driver is not None:
             self._want(driver, None)
             return
-        self._wipes_others = True
+        self._wipes += 1
         self._submit()
 
     def _want(self, driver: DriverName, pool: DevicePool | None) -> None:
@@ -146,13 +146,14 @@ class NodeSlices(ResourceSlices):
         for _ in range(_MAX_ATTEMPTS):
             if self._known is None:
                 self._known = {one.name: one for one in self._stored.take(self._node, requests)}
+            wipes = self._wipes
             if not self._write_others(requests) | self._write_own(requests, uid):
-                self._wipes_others = False
+                self._wiped = wipes
                 return None
         return _AGAIN
 
     def _write_others(self, requests: KubeApiRequests) -> bool:
-        others = [one for one in self._shown() if one.driver not in self._drivers] if self._wipes_others else []
+        others = [one for one in self._shown() if one.driver not in self._drivers] if self._wipes > self._wiped else []
         for one in others:
             self._delete(requests, one)
         return bool(others)

@@ -55,7 +55,6 @@ class NodeDescription:
         capacity: what the node has besides devices, such as `cpu`, `memory` and `pods`, as quantities.
         allocatable: what pods may use of it, if that is less.
         labels: further labels.
-        annotations: further annotations.
         host_ips: its addresses.
         taints: taints of a new Node.
         info: fields of `nodeInfo`.
@@ -67,7 +66,6 @@ class NodeDescription:
     capacity: Mapping[str, str]
     allocatable: Mapping[str, str] = field(factory=dict)
     labels: Mapping[str, str] = field(factory=dict)
-    annotations: Mapping[str, str] = field(factory=dict)
     host_ips: tuple[str, ...] = ()
     taints: tuple[Mapping[str, str], ...] = ()
     info: Mapping[str, str] = field(factory=dict)
@@ -96,7 +94,7 @@ def node_object(node: NodeDescription, now: datetime) -> Json:
         "metadata": {
             "name": node.name,
             "labels": {**labels, "kubernetes.io/hostname": node.name, **node.labels},
-            "annotations": dict([ANNOTATION]) | dict(node.annotations),
+            "annotations": dict([ANNOTATION]),
         },
         "spec": {"taints": [dict(taint) for taint in node.taints]} if node.taints else {},
         "status": {**wanted, "conditions": _at(with_transitions((), wanted["conditions"], now), now)},
