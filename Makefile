@@ -159,6 +159,7 @@ peers: ## build Kubernetes' programs and ours around its code, of KUBERNETES (1.
 	@$(PYTHON) tools/make_peers.py --kubernetes $(KUBERNETES)
 
 # PART is one of doctor, fleet, nodes, requests, sink and story; SITUATION a function of tests/real_cluster/situations.py.
+# OUTAGES=5 has the fleet outlive long outages, in an order that SEED chooses.
 .PHONY: cluster
 cluster: $(VENV)/.dev peers ## compare with Kubernetes' own programs, of KUBERNETES (1.37.2); PART=nodes and SITUATION=NAME run a share; 15 minutes
 	@KUBERNETES=$(KUBERNETES) $(BIN)/pytest -s --tb=short --override-ini=faulthandler_timeout=900 \

@@ -19,7 +19,7 @@ from attrs import frozen
 from tests.real_cluster.control_plane import ControlPlane, say
 from tests.real_cluster.kubelet import RealKubelet
 from tests.real_cluster.node import DEVICECORE, GPU, is_ready
-from tests.real_cluster.programs import Program, wait_for
+from tests.real_cluster.programs import Program, RealClusterError, wait_for
 
 Json = Any
 
@@ -82,10 +82,9 @@ def fleet(plane: ControlPlane) -> Iterator[Program]:
     program = Program("fleet", [*DEVICECORE, *words], plane.directory)
     program.start()
     yield program
-    program.stop()
-    for pod in plane.admin.list("Pod", "default"):
-        plane.admin.delete("Pod", pod["metadata"]["name"], grace=0)
     plane.admin.delete("Deployment", "train")
+    wait_for("all pods to be gone", lambda: _count(plane) == 0, 240.0)
+    program.stop()
     for node in _nodes(plane):
         plane.admin.delete("Node", node["metadata"]["name"])
 
@@ -176,24 +175,39 @@ def test_the_node_of_a_living_kubelet_is_left_alone(plane: ControlPlane) -> None
     name, file = "living", plane.directory / "living.yaml"
     file.write_text(f"nodes: [{{name: {name}, plugins: [{{resource: {GPU}, devices: 4}}]}}]", encoding="utf-8")
     config = f"--kubeconfig={plane.kubeconfig()}"
+    (plane.directory / "intruder").mkdir()
     kubelet = ("kubelet", f"--root={plane.directory / 'intruder'}", f"--node-name={name}", "--register-node", config)
     with RealKubelet(plane, name):
+        plane.admin.wait("Lease", name, "to exist", bool, "kube-node-lease")
         before = _of_node(plane, name)
         for words in (kubelet, ("fleet", "run", str(file), config)):
             intruder = Program(f"intruder-{words[0]}", [*DEVICECORE, *words], plane.directory)
             intruder.start()
-            wait_for("it to be refused", lambda log=intruder.log: f"node {name} is refused" in log.read_text("utf-8"))  # type: ignore[misc]  # mypy: a default for a captured loop variable
+            _wait_for_line(intruder, f"node {name} is refused")
             intruder.stop()
             assert _of_node(plane, name) == before
     plane.admin.delete("Node", name)
 
 
+def _wait_for_line(program: Program, text: str) -> None:
+    """Wait until a program that may have ended has printed something."""
+    try:
+        wait_for(f"{program.name} to print {text!r}", lambda: text in program.log.read_text("utf-8"), 30.0)
+    except RealClusterError as error:
+        raise AssertionError(program.last_output()) from error
+
+
 def _of_node(plane: ControlPlane, name: str) -> Json:
-    """Return what a Node and its Lease have but for times, and who has changed them."""
+    """Return what a kubelet says of its Node, and who holds its Lease. Neither was ever written by devicecore."""
     node, lease = plane.admin.get("Node", name), plane.admin.get("Lease", name, "kube-node-lease")
-    managers = [sorted({field["manager"] for field in one["metadata"]["managedFields"]}) for one in (node, lease)]
-    metadata = {key: node["metadata"][key] for key in ("uid", "labels", "annotations")}
-    return metadata, node["spec"], node["status"]["capacity"], lease["spec"]["holderIdentity"], managers
+    managers = {field["manager"] for one in (node, lease) for field in one["metadata"]["managedFields"]}
+    assert "devicecore" not in managers
+    return (
+        node["metadata"]["uid"],
+        node["metadata"]["labels"],
+        node["status"]["capacity"],
+        lease["spec"]["holderIdentity"],
+    )
 
 
 def _holders(plane: ControlPlane) -> list[str]:

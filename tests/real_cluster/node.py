@@ -184,7 +184,7 @@ class FleetNode(ClusterNode):
 
     def begin(self) -> None:
         """Start the fleet."""
-        driver = {"name": "gpu.example.com", "devices": [{"name": "gpu-{number}", "count": 4}]}
+        driver = {"name": "gpu.example.com", "devices": [{"name": "dev-{number}", "count": 4}]}
         node = {"name": self.name, **self.capacity, "plugins": [{"resource": GPU, "devices": 4}], "drivers": [driver]}
         file = self.home / "fleet.yaml"
         file.write_text(json.dumps({"nodes": [node]}), encoding="utf-8")
