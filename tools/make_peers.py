@@ -146,7 +146,7 @@ def module_file(version: str, sources: Path) -> Path:
     if not path.is_file() or not origin.is_file() or origin.read_text("utf-8") != text:
         path.write_text(text, encoding="utf-8")
         shutil.copyfile(PEERS / "go.sum", path.with_name("go.sum"))
-        go("mod", "tidy", f"-modfile={path}")
+        go("mod", "tidy", "-e", f"-modfile={path}")  # -e: a package may be in other versions only
         origin.write_text(text, encoding="utf-8")
     return path
 

@@ -44,9 +44,10 @@ type scriptRule struct {
 }
 
 type script struct {
-	Claims map[string]scriptRule
-	Extra  map[string]scriptRule
-	Error  *struct {
+	DelayMS int `json:"delay_ms"`
+	Claims  map[string]scriptRule
+	Extra   map[string]scriptRule
+	Error   *struct {
 		Code    codes.Code
 		Message string
 	}
@@ -59,8 +60,17 @@ type draStep struct {
 	Script                             struct{ Prepare, Unprepare script }
 	Object                             json.RawMessage
 	Active                             []string
-	Ready                              bool
+	Ready, End, Health                 bool
+	Container                          string
+	MS                                 int
+	TimeoutMS                          int `json:"timeout_ms"`
+	Devices                            []reportedHealth
 	Reregister                         any
+}
+
+type reportedHealth struct {
+	Pool, Device, Health, Message string
+	Timeout, LastUpdated          int64
 }
 
 type jsonAnswer struct {
@@ -84,12 +94,15 @@ type driver struct {
 	node                              *claimNode
 	name, instance, version, endpoint string
 	offer                             string // the version that it says when it registers
+	timeout                           *time.Duration
 	server                            *grpc.Server
+	hasHealth                         bool
+	health                            *healthReports // to the manager that runs now
 	script                            struct{ Prepare, Unprepare script }
 }
 
 // answer returns the rule of each claim that the script answers, and records the call.
-func (d *driver) answer(method string, claims []*drapbv1.Claim, says script, devices func(*drapbv1.Claim, scriptRule) []*drapbv1.Device) (map[string]*drapbv1.NodePrepareResourceResponse, error) {
+func (d *driver) answer(ctx context.Context, method string, claims []*drapbv1.Claim, says script, devices func(*drapbv1.Claim, scriptRule) []*drapbv1.Device) (map[string]*drapbv1.NodePrepareResourceResponse, error) {
 	made := call{Driver: d.name, Instance: d.instance, Version: d.version, Method: method, Claims: []map[string]string{}}
 	defer func() {
 		d.node.mutex.Lock()
@@ -98,6 +111,12 @@ func (d *driver) answer(method string, claims []*drapbv1.Claim, says script, dev
 	}()
 	for _, claim := range claims {
 		made.Claims = append(made.Claims, map[string]string{"name": claim.Name, "namespace": claim.Namespace, "uid": claim.Uid})
+	}
+	if says.DelayMS > 0 {
+		select {
+		case <-time.After(time.Duration(says.DelayMS) * time.Millisecond):
+		case <-ctx.Done():
+		}
 	}
 	if says.Error != nil {
 		made.RPCError = says.Error.Message
@@ -166,13 +185,13 @@ func (d *driver) devices(claim *drapbv1.Claim, rule scriptRule) (all []*drapbv1.
 	return all
 }
 
-func (d *driver) NodePrepareResources(_ context.Context, in *drapbv1.NodePrepareResourcesRequest) (*drapbv1.NodePrepareResourcesResponse, error) {
-	answers, err := d.answer("NodePrepareResources", in.Claims, d.script.Prepare, d.devices)
+func (d *driver) NodePrepareResources(ctx context.Context, in *drapbv1.NodePrepareResourcesRequest) (*drapbv1.NodePrepareResourcesResponse, error) {
+	answers, err := d.answer(ctx, "NodePrepareResources", in.Claims, d.script.Prepare, d.devices)
 	return &drapbv1.NodePrepareResourcesResponse{Claims: answers}, err
 }
 
-func (d *driver) NodeUnprepareResources(_ context.Context, in *drapbv1.NodeUnprepareResourcesRequest) (*drapbv1.NodeUnprepareResourcesResponse, error) {
-	answers, err := d.answer("NodeUnprepareResources", in.Claims, d.script.Unprepare, nil)
+func (d *driver) NodeUnprepareResources(ctx context.Context, in *drapbv1.NodeUnprepareResourcesRequest) (*drapbv1.NodeUnprepareResourcesResponse, error) {
+	answers, err := d.answer(ctx, "NodeUnprepareResources", in.Claims, d.script.Unprepare, nil)
 	response := &drapbv1.NodeUnprepareResourcesResponse{Claims: map[string]*drapbv1.NodeUnprepareResourceResponse{}}
 	for uid, answer := range answers {
 		response.Claims[uid] = &drapbv1.NodeUnprepareResourceResponse{Error: answer.Error}
@@ -211,8 +230,34 @@ type claimNode struct {
 	allocations map[string][]resourceapi.DeviceRequestAllocationResult
 	drivers     map[string]*driver
 	order       []string
+	streams     []*healthReports
 	mutex       sync.Mutex
 	calls       []call
+}
+
+// healthReports is the stream in which a driver reports health. A manager asks for a report if it has handled the last.
+type healthReports struct {
+	reports chan []reportedHealth
+	asked   chan struct{}
+}
+
+// next waits for a report, which is nil if the stream has ended.
+func (h *healthReports) next() []reportedHealth {
+	h.asked <- struct{}{}
+	return <-h.reports
+}
+
+// watchHealth lets the manager that runs now watch the health of a driver.
+func (n *claimNode) watchHealth(ctx context.Context, d *driver) {
+	watched := &healthReports{reports: make(chan []reportedHealth), asked: make(chan struct{})}
+	n.streams = append(n.streams, watched)
+	d.health = watched
+	manager := n.manager
+	go func() {
+		defer close(watched.asked)
+		watchHealth(ctx, manager, d.name, watched)
+	}()
+	<-watched.asked
 }
 
 func (n *claimNode) AllReady() bool   { return n.ready }
@@ -240,7 +285,10 @@ func playClaims(ctx context.Context, question []byte) (any, error) {
 		for _, one := range node.drivers {
 			one.server.Stop()
 		}
-		node.cancel()
+		for _, one := range node.streams {
+			close(one.reports)
+		}
+		node.stop()
 	}()
 	if err := node.start(ctx); err != nil {
 		return nil, err
@@ -267,11 +315,8 @@ func playClaims(ctx context.Context, question []byte) (any, error) {
 }
 
 func (n *claimNode) start(ctx context.Context) (err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	if n.cancel != nil {
-		n.cancel()
-	}
-	n.cancel = cancel
+	n.stop()
+	ctx, n.cancel = context.WithCancel(ctx)
 	if n.manager, err = dra.NewManager(klog.FromContext(ctx), n.client, n.directory); err != nil {
 		return err
 	}
@@ -285,14 +330,58 @@ func (n *claimNode) start(ctx context.Context) (err error) {
 	return nil
 }
 
+// stop ends a manager without a chance to save anything.
+func (n *claimNode) stop() {
+	if n.manager != nil {
+		n.cancel()
+		n.manager.Plugins().Stop()
+	}
+}
+
+const patience = 10 * time.Second // for what happens at once unless something is wrong
+
 // register returns the error of the kubelet, and the error of the history.
 func (n *claimNode) register(ctx context.Context, d *driver) (error, error) {
-	if err := registerDriver(ctx, n.manager, d.name, d.endpoint, d.offer+".DRAPlugin"); err != nil {
+	if err := registerDriver(ctx, n.manager, d.name, d.endpoint, d.offer+".DRAPlugin", d.timeout); err != nil {
 		return err, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	if d.hasHealth {
+		n.watchHealth(ctx, d)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return nil, n.manager.WaitUntilConnected(ctx, d.name, d.endpoint)
+	return nil, n.manager.Plugins().WaitUntilConnected(ctx, d.name, d.endpoint)
+}
+
+// end ends a driver as the history says.
+func (n *claimNode) end(ctx context.Context, d *driver, mode string) error {
+	if mode != "kill" {
+		deregisterDriver(ctx, n.manager, d.name, d.endpoint)
+	}
+	if mode == "deregister_only" {
+		return nil
+	}
+	d.server.Stop()
+	key := d.name + " " + d.instance
+	delete(n.drivers, key)
+	n.order = slices.DeleteFunc(n.order, func(other string) bool { return other == key })
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return n.manager.Plugins().WaitUntilDisconnected(ctx, d.name, d.endpoint)
+}
+
+// updates returns the pods of which the manager has said that their health changed, one list for each time.
+func (n *claimNode) updates() [][]string {
+	all := [][]string{}
+	for {
+		select {
+		case update := <-n.manager.Updates():
+			slices.Sort(update.PodUIDs)
+			all = append(all, update.PodUIDs)
+		default:
+			return all
+		}
+	}
 }
 
 // play returns the answer to a step, the error of the kubelet, and the error of the history.
@@ -310,7 +399,11 @@ func (n *claimNode) play(ctx context.Context, one draStep) (map[string]any, erro
 		d := n.drivers[key]
 		if d == nil {
 			endpoint := filepath.Join(n.directory, "plugins", one.Name, one.Instance+".sock")
-			d = &driver{node: n, name: one.Name, instance: one.Instance, version: one.Version, endpoint: endpoint}
+			d = &driver{node: n, name: one.Name, instance: one.Instance, version: one.Version, endpoint: endpoint, hasHealth: one.Health}
+			if one.TimeoutMS > 0 {
+				timeout := time.Duration(one.TimeoutMS) * time.Millisecond
+				d.timeout = &timeout
+			}
 			if err := d.serve(); err != nil {
 				return nil, nil, err
 			}
@@ -330,11 +423,48 @@ func (n *claimNode) play(ctx context.Context, one draStep) (map[string]any, erro
 		if d == nil {
 			return nil, nil, fmt.Errorf("there is no driver %s", key)
 		}
-		deregisterDriver(ctx, n.manager, d.name, d.endpoint)
-		if one.Mode != "deregister_only" {
-			d.server.Stop()
-			delete(n.drivers, key)
-			n.order = slices.DeleteFunc(n.order, func(other string) bool { return other == key })
+		return answer, nil, n.end(ctx, d, one.Mode)
+	case "health":
+		d := n.drivers[key]
+		if d == nil || d.health == nil {
+			return nil, nil, fmt.Errorf("there is no driver %s that reports health", key)
+		}
+		if one.End {
+			d.health.reports <- nil
+			<-d.health.asked // closed
+			answer["updates"] = n.updates()
+			n.watchHealth(ctx, d)
+			return answer, nil, nil
+		}
+		d.health.reports <- one.Devices
+		<-d.health.asked
+		answer["applied"], answer["updates"] = true, n.updates()
+		return answer, nil, nil
+	case "update_status":
+		pod := n.pods[one.Pod].DeepCopy()
+		for _, container := range pod.Spec.Containers {
+			if !slices.ContainsFunc(pod.Status.ContainerStatuses, func(one v1.ContainerStatus) bool { return one.Name == container.Name }) {
+				pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, v1.ContainerStatus{Name: container.Name})
+			}
+		}
+		updateStatus(ctx, n.manager, pod, &pod.Status)
+		statuses := map[string]any{}
+		for _, container := range pod.Status.ContainerStatuses {
+			rows := container.AllocatedResourcesStatus
+			slices.SortFunc(rows, func(a, b v1.ResourceStatus) int { return strings.Compare(string(a.Name), string(b.Name)) })
+			statuses[container.Name] = rows
+		}
+		answer["allocatedResourcesStatus"] = statuses
+		return answer, nil, nil
+	case "sleep":
+		time.Sleep(time.Duration(one.MS) * time.Millisecond) // the manager reads the clock
+		return answer, nil, nil
+	case "pod_resources":
+		pod := n.pods[one.Pod]
+		for _, container := range append(slices.Clone(pod.Spec.InitContainers), pod.Spec.Containers...) {
+			if container.Name == one.Container {
+				n.addResources(ctx, answer, pod, &container)
+			}
 		}
 		return answer, nil, nil
 	case "put_claim":
@@ -411,6 +541,30 @@ func (n *claimNode) play(ctx context.Context, one draStep) (map[string]any, erro
 		return answer, nil, nil
 	}
 	return nil, nil, fmt.Errorf("unknown op %q", one.Op)
+}
+
+// addResources adds what the kubelet lists of the claims of a container, and what it logs if it lists none.
+func (n *claimNode) addResources(ctx context.Context, answer map[string]any, pod *v1.Pod, container *v1.Container) {
+	all := []map[string]any{}
+	for _, resource := range dynamicResources(ctx, n.manager, pod, container) {
+		rows := []map[string]any{}
+		for _, one := range resource.ClaimResources {
+			names := []string{}
+			for _, device := range one.CdiDevices {
+				names = append(names, device.Name)
+			}
+			row := map[string]any{"driver": one.DriverName, "pool": one.PoolName, "device": one.DeviceName, "cdi": names}
+			if one.ShareId != nil {
+				row["share_id"] = *one.ShareId
+			}
+			rows = append(rows, row)
+		}
+		all = append(all, map[string]any{"claim": resource.ClaimName, "namespace": resource.ClaimNamespace, "resources": rows})
+	}
+	answer["dynamic_resources"] = all
+	if _, err := n.manager.GetContainerClaimInfos(pod, container); err != nil {
+		answer["logged_error"] = err.Error()
+	}
 }
 
 // addState adds the content of the file, and what is in memory only.

@@ -27,6 +27,7 @@ type answerer func(ctx context.Context, question []byte) (any, error)
 
 var kinds = map[string]answerer{
 	"allocate":          allocate,
+	"apply":             writeFields,
 	"cel":               evaluate,
 	"checkpoint-decode": decodeCheckpoint,
 	"checkpoint-encode": encodeCheckpoint,

@@ -4,9 +4,14 @@ package main
 
 import (
 	"context"
+	"io"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubernetes/pkg/kubelet/cm"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/dra"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
@@ -61,10 +66,46 @@ func (fixedHints) AllocatePod(*v1.Pod) error { return nil }
 
 func (fixedHints) Allocate(*v1.Pod, *v1.Container) error { return nil }
 
-func registerDriver(_ context.Context, m *dra.Manager, name, endpoint, service string) error {
-	return m.GetWatcherHandler().RegisterPlugin(name, endpoint, []string{service}, nil)
+func registerDriver(_ context.Context, m *dra.Manager, name, endpoint, service string, timeout *time.Duration) error {
+	return m.GetWatcherHandler().RegisterPlugin(name, endpoint, []string{service}, timeout)
 }
 
 func deregisterDriver(_ context.Context, m *dra.Manager, name, endpoint string) {
 	m.GetWatcherHandler().DeRegisterPlugin(name, endpoint)
+}
+
+func updateStatus(_ context.Context, m *dra.Manager, pod *v1.Pod, status *v1.PodStatus) {
+	m.UpdateAllocatedResourcesStatus(pod, status)
+}
+
+func dynamicResources(_ context.Context, m *dra.Manager, pod *v1.Pod, container *v1.Container) []*podresources.DynamicResource {
+	return cm.WithClaims(m).GetDynamicResources(pod, container)
+}
+
+// A healthStream hands the reports to the manager.
+type healthStream struct {
+	drahealth.DRAResourceHealth_NodeWatchResourcesClient
+	*healthReports
+}
+
+func watchHealth(ctx context.Context, m *dra.Manager, driver string, reports *healthReports) error {
+	return m.HandleWatchResourcesStream(ctx, healthStream{healthReports: reports}, driver)
+}
+
+func (s healthStream) Recv() (*drahealth.NodeWatchResourcesResponse, error) {
+	reports := s.next()
+	if reports == nil {
+		return nil, io.EOF
+	}
+	answer := &drahealth.NodeWatchResourcesResponse{}
+	for _, one := range reports {
+		answer.Devices = append(answer.Devices, &drahealth.DeviceHealth{
+			Device:                    &drahealth.DeviceIdentifier{PoolName: one.Pool, DeviceName: one.Device},
+			Health:                    drahealth.HealthStatus(drahealth.HealthStatus_value[one.Health]),
+			Message:                   one.Message,
+			HealthCheckTimeoutSeconds: one.Timeout,
+			LastUpdatedTime:           one.LastUpdated,
+		})
+	}
+	return answer, nil
 }

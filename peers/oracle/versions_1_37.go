@@ -4,9 +4,14 @@ package main
 
 import (
 	"context"
+	"io"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubernetes/pkg/kubelet/cm"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/dra"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
@@ -63,10 +68,46 @@ func (fixedHints) Allocate(context.Context, *v1.Pod, *v1.Container, lifecycle.Op
 	return nil
 }
 
-func registerDriver(ctx context.Context, m *dra.Manager, name, endpoint, service string) error {
-	return m.GetWatcherHandler().RegisterPlugin(ctx, name, endpoint, []string{service}, nil)
+func registerDriver(ctx context.Context, m *dra.Manager, name, endpoint, service string, timeout *time.Duration) error {
+	return m.GetWatcherHandler().RegisterPlugin(ctx, name, endpoint, []string{service}, timeout)
 }
 
 func deregisterDriver(ctx context.Context, m *dra.Manager, name, endpoint string) {
 	m.GetWatcherHandler().DeRegisterPlugin(ctx, name, endpoint)
+}
+
+func updateStatus(ctx context.Context, m *dra.Manager, pod *v1.Pod, status *v1.PodStatus) {
+	m.UpdateAllocatedResourcesStatus(klog.FromContext(ctx), pod, status)
+}
+
+func dynamicResources(ctx context.Context, m *dra.Manager, pod *v1.Pod, container *v1.Container) []*podresources.DynamicResource {
+	return cm.WithClaims(m).GetDynamicResources(klog.FromContext(ctx), pod, container)
+}
+
+// A healthStream hands the reports to the manager.
+type healthStream struct {
+	drahealth.DRAResourceHealth_NodeWatchResourcesClient
+	*healthReports
+}
+
+func watchHealth(ctx context.Context, m *dra.Manager, driver string, reports *healthReports) error {
+	return m.HandleWatchResourcesStream(ctx, healthStream{healthReports: reports}, driver)
+}
+
+func (s healthStream) Recv() (*drahealth.NodeWatchResourcesResponse, error) {
+	reports := s.next()
+	if reports == nil {
+		return nil, io.EOF
+	}
+	answer := &drahealth.NodeWatchResourcesResponse{}
+	for _, one := range reports {
+		answer.Devices = append(answer.Devices, &drahealth.DeviceHealth{
+			Device:                    &drahealth.DeviceIdentifier{PoolName: one.Pool, DeviceName: one.Device},
+			Health:                    drahealth.HealthStatus(drahealth.HealthStatus_value[one.Health]),
+			Message:                   one.Message,
+			HealthCheckTimeoutSeconds: one.Timeout,
+			LastUpdatedTime:           one.LastUpdated,
+		})
+	}
+	return answer, nil
 }

@@ -1,5 +1,6 @@
 """Histories of a device manager, with random plugins and pods."""
 
+import re
 from collections.abc import Sequence
 from random import Random
 
@@ -166,7 +167,7 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
 
     A cause is shown by what makes the answers equal: to ask again (D18), to leave out zeros of resources of which no
     device is in use (D20), and to forget a pod whose second admission fails (D2). If the kubelet's own answers differ,
-    the one that is ours may be too rare to be seen (D18).
+    the one that is ours may be too rare to be seen (D18). D20 is also why it refuses a pod for a resource that is gone.
     """
     answers = oracle.ask("devices", history)
     if "panic" in answers:
@@ -193,7 +194,20 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
     place = next(
         number for number, pair in enumerate(zip(_ours(history), others[0], strict=True)) if pair[0] != pair[1]
     )
-    return Verdict(None if all(other[place] == others[0][place] for other in others) else "D18", lines)
+    if any(other[place] != others[0][place] for other in others):
+        return Verdict("D18", lines)
+    return Verdict("D20" if wants_what_is_gone(_ours(history)[place], others[0][place]) else None, lines)
+
+
+def wants_what_is_gone(ours: Json, theirs: Json) -> bool:
+    """Whether the kubelet refuses a pod because its set of ids in use has a resource that is not registered."""
+    told = str(theirs.get("message") or theirs.get("error"))
+    refused = re.search(r"cannot allocate unregistered device (\S+?)(, which is unexpected)?$", told)
+    if refused is None or not ours.get("ok"):
+        return False
+    checkpoint = ours["checkpoint"]
+    in_use = {entry["resource"] for entry in checkpoint["entries"]}
+    return refused[1] not in in_use | checkpoint["registered"].keys()
 
 
 def agree(history: Json, answers: Json) -> bool:

@@ -1,13 +1,14 @@
 """Histories of a DRA manager: parts of recorded ones, put together anew."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import cache
 from random import Random
 
 from tests import recorded
 from tests.oracle.asking import AGREED, Json, Oracle, Verdict
-from tests.unit.test_dra_histories import Comparison
+from tests.unit.test_dra_histories import Comparison, call_of, own_text
 
 OPS = frozenset(
     (
@@ -93,15 +94,17 @@ class _Live(Comparison):
 
 
 TRIES = 100
-"""How often the kubelet is asked again, because it walks the claims of a pod in any order."""
+"""How often the kubelet is asked again, because it walks the claims and the drivers of a pod in any order."""
 
 
 def judge(case: Json, oracle: Oracle) -> Verdict:
     """Compare the answers step by step, up to one that differs for a reason of docs/dra.md, N1 to N19.
 
-    D18: the kubelet gives several answers, one of which is ours. Each container of a pod may have any of its answers.
+    D18: the kubelet gives several answers, one of which is ours, or which together have all of ours: each container of
+    a pod, and each call of a driver, may be of any of its answers.
     """
-    first, place, containers = AGREED, -1, dict[str, list[Json]]()
+    first, place, ours = AGREED, -1, {}
+    containers, theirs = dict[str, list[Json]](), set[Json]()
     for attempt in range(TRIES):
         answers = oracle.ask("claims", case)
         if "panic" in answers:
@@ -111,22 +114,21 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
                 one_of = containers.setdefault(name, []) if number == place else []
                 one_of.append(container)
                 answer["containers"][name] = {"any": list(one_of)}
-        verdict, number = _compared(case, answers)
+        comparison = _Live()
+        verdict, number = _compared(case, answers, comparison)
         if verdict.cause is not None:
             return verdict if attempt == 0 else Verdict("D18", first.lines)
         if attempt == 0:
-            first, place = verdict, number
+            first, place, ours = verdict, number, comparison.outcome
             case = {"steps": case["steps"][: number + 1]}
-    return first
+        theirs.add(_called(answers[place], map(call_of, answers[place]["calls"])))
+    return Verdict("D18", first.lines) if has_parts_of(theirs, _called(ours, ours["calls"])) else first
 
 
-def _compared(case: Json, answers: Json) -> tuple[Verdict, int]:
+def _compared(case: Json, answers: Json, comparison: Comparison) -> tuple[Verdict, int]:
     """The comparison with one run of the kubelet, and at which step it ended."""
-    comparison = _Live()
     number = 0
     for number, (step, expect) in enumerate(zip(case["steps"], answers, strict=True)):
-        if expect.get("error", "").endswith("is being unprepared"):
-            return Verdict("D25", [f"step {number}: {step}"]), number
         try:
             comparison.play({**step, "expect": expect})
         except AssertionError as error:
@@ -134,3 +136,41 @@ def _compared(case: Json, answers: Json) -> tuple[Verdict, int]:
         if comparison.different:
             return Verdict(comparison.different, [f"step {number}: {step}"]), number
     return AGREED, number
+
+
+def _called(answer: Json, calls: Iterable[Json]) -> Json:
+    """How a step ended, and its calls."""
+    return (answer["ok"], own_text(answer.get("error", ""))), frozenset(calls)
+
+
+def has_parts_of(theirs: AbstractSet[Json], ours: Json) -> bool:
+    """Whether the kubelet gives several answers, which together have our end and all our calls."""
+    end, calls = ours
+    every = frozenset[Json]().union(*(called for _, called in theirs))
+    return len(theirs) > 1 and end in {other for other, _ in theirs} and bool(calls) and calls <= every
+
+
+def recorded_anew(history: Json, oracle: Oracle) -> Json:
+    """Return a recorded history with the answers of this Kubernetes.
+
+    The kubelet is asked again until its order is ours. If it never is, the history ends before the step with a
+    random answer. Otherwise it is whole, and the tests of the recordings show the difference.
+    """
+    steps = [
+        {name: value for name, value in step.items() if not name.startswith("expect")} for step in history["steps"]
+    ]
+    found = dict[int, list[Json]]()  # the answers by the step up to which they are ours
+    for _ in range(4 * TRIES):
+        answers = oracle.ask("claims", {"steps": steps})
+        verdict, place = _compared({"steps": steps}, answers, Comparison())
+        if verdict.cause is not None:
+            found = {len(steps): [answers]}
+            break
+        found.setdefault(place, []).append(answers)
+    place = max(found)
+    answers = found[place][0]
+    is_random = place < len(steps) and (
+        len(found[place]) == 1 or any(one[place] != answers[place] for one in found[place])
+    )
+    pairs = list(zip(steps, answers, strict=True))[: place if is_random else None]
+    return {"id": history["id"], "steps": [{**step, "expect": answer} for step, answer in pairs]}

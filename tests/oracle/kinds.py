@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from tests.oracle import allocators, claims, devices, dra, files, patches, text, topology
+from tests.oracle import allocators, applies, claims, devices, dra, files, patches, text, topology
 from tests.oracle.asking import Json, Oracle, Verdict
 
 
@@ -28,6 +28,7 @@ KINDS = {
     "state": Kind(files.claims, files.judge_claims),
     "state-file": Kind(files.damaged_claims, files.judge_damaged_claims),
     "patch": Kind(patches.case, patches.judge),
+    "apply": Kind(applies.case, applies.judge),
     "quantity": Kind(text.quantity, text.judge_quantity),
     "name": Kind(text.name, text.judge_name),
 }

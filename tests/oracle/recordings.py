@@ -11,7 +11,8 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from tests.oracle import devices, files
+from tests import recorded
+from tests.oracle import devices, dra, files
 from tests.oracle.asking import Json, Oracle
 from tests.recorded import DATA
 from tools.make_peers import PeersError, build, default_version, program
@@ -52,12 +53,24 @@ def claims_files(oracle: Oracle) -> Iterator[Json]:
         yield {"id": number, **case, **oracle.ask("claims-decode", case)}
 
 
+def claim_histories(oracle: Oracle) -> Iterator[Json]:
+    """The recorded histories of the DRA manager, played again."""
+    return (dra.recorded_anew(history, oracle) for history in recorded.lines("dra/histories.jsonl"))
+
+
+def health_histories(oracle: Oracle) -> Iterator[Json]:
+    """The recorded histories of health that drivers report, played again."""
+    return (dra.recorded_anew(history, oracle) for history in recorded.lines("dra/health.jsonl"))
+
+
 RECORDINGS: dict[str, tuple[Callable[[Oracle], Iterator[Json]], int]] = {
     "histories.jsonl": (histories, 300),
     "checkpoint/encode.jsonl": (checkpoints, 150),
     "checkpoint/decode.jsonl": (checkpoint_files, 700),
     "dra/encode.jsonl": (claims, 120),
     "dra/decode.jsonl": (claims_files, 600),
+    "dra/histories.jsonl": (claim_histories, 180),
+    "dra/health.jsonl": (health_histories, 40),
 }
 """Each file, what is in it, and how many."""
 

@@ -7,7 +7,8 @@ from random import Random
 from devicecore import Topology
 from devicecore.domain.allocation.faults import KubernetesFault
 from tests.histories import Replay
-from tests.oracle.asking import differences
+from tests.oracle import applies, devices, dra
+from tests.oracle.asking import Json, differences
 from tests.oracle.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +32,41 @@ def test_each_kind_of_difference_has_a_row() -> None:
     sources = "".join(path.read_text("utf-8") for path in Path(__file__).parent.glob("[!t]*.py"))
     assert set(re.findall(r'"(D\d+)"', sources)) <= rows
     assert {fault.value for fault in KubernetesFault} <= rows
+
+
+def test_an_empty_field_may_have_another_owner() -> None:
+    me = ("a", "Update", "")
+    theirs: Json = {"object": {"data": {"a": "1"}, "binaryData": None}, "managedFields": []}
+    owner = {"manager": me[0], "operation": me[1], "fieldsV1": {"f:data": {"f:a": {}}, "f:binaryData": {}}}
+    theirs["managedFields"] = [owner]
+    assert applies.differ_in_empty_fields({"data": {"a": "1"}}, {me: frozenset({("data", "a")})}, theirs)
+    assert not applies.differ_in_empty_fields({"data": {"a": "1"}}, {}, theirs)
+    assert not applies.differ_in_empty_fields({"data": {"a": "2"}}, {me: frozenset({("data", "a")})}, theirs)
+
+
+def test_the_answers_of_a_kubelet_together_have_each_call_of_ours() -> None:
+    failed = (False, "failed")
+    theirs = {(failed, frozenset({"gpu"})), (failed, frozenset({"nic", "gpu"})), (failed, frozenset({"fpga", "nic"}))}
+    assert dra.has_parts_of(theirs, (failed, frozenset({"fpga", "gpu"})))
+    assert not dra.has_parts_of(theirs, (failed, frozenset({"fpga", "other"})))
+    assert not dra.has_parts_of(theirs, ((True, ""), frozenset({"gpu"})))
+    assert not dra.has_parts_of({(failed, frozenset({"gpu"}))}, (failed, frozenset({"gpu"})))
+
+
+def test_a_pod_may_ask_for_what_no_longer_exists() -> None:
+    """The kubelet keeps an empty set for a resource of which a request failed, and the plugin of which is gone."""
+    refused = {
+        "ok": False,
+        "message": "Allocate failed due to cannot allocate unregistered device a/b, which is unexpected",
+    }
+    checkpoint: Json = {"entries": [], "registered": {}}
+    assert devices.wants_what_is_gone({"ok": True, "checkpoint": checkpoint}, refused)
+    assert not devices.wants_what_is_gone({"ok": False}, refused)
+    assert not devices.wants_what_is_gone(
+        {"ok": True, "checkpoint": {**checkpoint, "registered": {"a/b": []}}}, refused
+    )
+    entry = {"resource": "a/b"}
+    assert not devices.wants_what_is_gone({"ok": True, "checkpoint": {**checkpoint, "entries": [entry]}}, refused)
 
 
 def test_a_device_that_is_no_longer_listed_crashes_no_manager() -> None:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	draplugin "k8s.io/kubernetes/pkg/kubelet/cm/dra/plugin"
 	"k8s.io/kubernetes/pkg/kubelet/cm/dra/state"
 	"k8s.io/kubernetes/pkg/kubelet/config"
 )
@@ -16,10 +17,8 @@ func (m *Manager) StartWithoutLoop(ctx context.Context, active ActivePodsFunc, r
 	m.activePods, m.sourcesReady = active, ready
 }
 
-// WaitUntilConnected waits until a registered driver is the one that is called.
-func (m *Manager) WaitUntilConnected(ctx context.Context, driver, endpoint string) error {
-	return m.draPlugins.WaitUntilConnected(ctx, driver, endpoint)
-}
+// Plugins returns what knows the connections to drivers.
+func (m *Manager) Plugins() *draplugin.DRAPluginManager { return m.draPlugins }
 
 // Reconcile releases the claims of pods that are gone.
 func (m *Manager) Reconcile(ctx context.Context) { m.reconcileLoop(ctx) }

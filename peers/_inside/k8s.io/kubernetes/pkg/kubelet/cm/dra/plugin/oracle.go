@@ -9,18 +9,37 @@ import (
 
 // WaitUntilConnected waits for the connection to a registered driver. Until then an older instance may be called.
 func (pm *DRAPluginManager) WaitUntilConnected(ctx context.Context, driverName, endpoint string) error {
-	for _, plugin := range pm.registered(driverName) {
-		for state := plugin.conn.GetState(); plugin.endpoint == endpoint && state != connectivity.Ready; state = plugin.conn.GetState() {
-			if !plugin.conn.WaitForStateChange(ctx, state) {
-				return fmt.Errorf("the driver %s at %s is not connected: %w", driverName, endpoint, ctx.Err())
-			}
-		}
-	}
-	return nil
+	return pm.waitFor(ctx, driverName, endpoint, func(_ bool, state connectivity.State) bool { return state == connectivity.Ready })
 }
 
-func (pm *DRAPluginManager) registered(driverName string) []*monitoredPlugin {
+// WaitUntilDisconnected waits until the end of a connection has been noticed.
+func (pm *DRAPluginManager) WaitUntilDisconnected(ctx context.Context, driverName, endpoint string) error {
+	return pm.waitFor(ctx, driverName, endpoint, func(connected bool, _ connectivity.State) bool { return !connected })
+}
+
+func (pm *DRAPluginManager) waitFor(ctx context.Context, driverName, endpoint string, done func(bool, connectivity.State) bool) error {
+	for {
+		plugin, connected := pm.registered(driverName, endpoint)
+		if plugin == nil {
+			return nil
+		}
+		state := plugin.conn.GetState()
+		if done(connected, state) {
+			return nil
+		}
+		if !plugin.conn.WaitForStateChange(ctx, state) {
+			return fmt.Errorf("the driver %s at %s stays %s: %w", driverName, endpoint, state, ctx.Err())
+		}
+	}
+}
+
+func (pm *DRAPluginManager) registered(driverName, endpoint string) (*monitoredPlugin, bool) {
 	pm.mutex.RLock()
 	defer pm.mutex.RUnlock()
-	return append([]*monitoredPlugin{}, pm.store[driverName]...)
+	for _, plugin := range pm.store[driverName] {
+		if plugin.endpoint == endpoint {
+			return plugin, plugin.connected
+		}
+	}
+	return nil, false
 }
