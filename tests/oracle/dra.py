@@ -153,8 +153,8 @@ def has_parts_of(theirs: AbstractSet[Json], ours: Json) -> bool:
 def recorded_anew(history: Json, oracle: Oracle) -> Json:
     """Return a recorded history with the answers of this Kubernetes.
 
-    The kubelet is asked again until its order is ours. If it never is, the history ends before the step with a
-    random answer. Otherwise it is whole, and the tests of the recordings show the difference.
+    The kubelet is asked again until its order is ours. If it never is, the step with a random answer and those after
+    it get no answer. If the answer is not random, the tests of the recordings show the difference.
     """
     steps = [
         {name: value for name, value in step.items() if not name.startswith("expect")} for step in history["steps"]
@@ -172,5 +172,6 @@ def recorded_anew(history: Json, oracle: Oracle) -> Json:
     is_random = place < len(steps) and (
         len(found[place]) == 1 or any(one[place] != answers[place] for one in found[place])
     )
-    pairs = list(zip(steps, answers, strict=True))[: place if is_random else None]
-    return {"id": history["id"], "steps": [{**step, "expect": answer} for step, answer in pairs]}
+    count = place if is_random else len(steps)
+    answered = [{**step, "expect": answer} for step, answer in zip(steps[:count], answers, strict=False)]
+    return {"id": history["id"], "steps": [*answered, *steps[count:]]}

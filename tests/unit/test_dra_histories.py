@@ -3,7 +3,7 @@
 A history may come out otherwise only for one of the reasons in docs/dra.md, from the step on where it first shows:
 
 * N1: the kubelet appends answers. What it lists twice is compared once; an older answer is not compared.
-* N3: a pod releases a claim that it does not use. The rest of the history is not compared.
+* N3: a pod releases a claim that it does not use (before 1.37). The rest of the history is not compared.
 * N5: the kubelet's file is behind its memory. At such a step the file may lack what was answered, and have the pod. A
   kubelet that starts then reads the file, and the rest of the history is not compared if that shows.
 * N6: a pod that names a claim twice fails. The rest of the history is not compared.
@@ -11,6 +11,8 @@ A history may come out otherwise only for one of the reasons in docs/dra.md, fro
 * N13: a driver has acknowledged a release, or left one unanswered, and is asked to prepare the claim again.
 * D25 of docs/differences.md: a pod is refused while its claim is released. The rest of the history is not compared.
 * N19: a pod whose status does not name the claim of a template is unprepared without an error. The rest is compared.
+
+Steps without an outcome are not compared: the kubelet's own answer is a random one from there on.
 
 Each reason is recognised from what the recording itself shows, so that it excuses nothing else.
 """
@@ -36,14 +38,14 @@ HISTORIES = list(recorded.lines("dra/histories*.jsonl"))
 HEALTH = list(recorded.lines("dra/health*.jsonl"))
 
 # Where the histories of this repository come out otherwise for the rest of the history: number and step, by the reason.
-N3 = ((17, 28), (24, 12), (57, 34), (62, 23), (74, 17), (98, 13), (168, 26))
 N6 = (
     *((3, 21), (4, 6), (7, 7), (8, 6), (9, 20), (13, 7), (23, 7), (26, 7), (31, 31), (38, 25), (40, 7), (48, 7)),
-    *((50, 7), (52, 28), (54, 17), (56, 7), (61, 7), (66, 25), (72, 6), (75, 14), (87, 12), (89, 5), (103, 20)),
+    *((50, 7), (52, 28), (56, 7), (61, 7), (66, 25), (72, 6), (75, 14), (87, 12), (89, 5), (103, 20)),
     *((136, 30), (185, 6), (186, 7), (188, 11), (201, 6), (222, 6), (232, 6)),
 )
+D25 = ((80, 14), (99, 22), (158, 31))
 DIFFERENT = {
-    f"20261121-{number:04}": (step, reason) for reason, steps in (("N3", N3), ("N6", N6)) for number, step in steps
+    f"20261121-{number:04}": (step, reason) for reason, steps in (("N6", N6), ("D25", D25)) for number, step in steps
 }
 
 ARE_OURS = len(HISTORIES) == 180  # other recordings have other differences, for the same reasons
@@ -303,6 +305,8 @@ def test_a_history_of_claims_comes_out_as_on_a_kubelet(history: Json) -> None:
     """Every step of every recorded history has the recorded outcome, or a reason of the list above."""
     comparison = Comparison()
     for number, step in enumerate(history["steps"]):
+        if "expect" not in step:
+            break
         try:
             comparison.play(step)
         except Exception as error:
