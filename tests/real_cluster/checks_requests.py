@@ -35,6 +35,7 @@ _REPLACED = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "UID"),
     (re.compile(r"\bg-\w{5}\b"), "g-GENERATED"),
+    (re.compile(r"(ResourceVersion in (?:the precondition|record)) \(\d+\)"), r"\1 (SOME)"),
 )
 
 

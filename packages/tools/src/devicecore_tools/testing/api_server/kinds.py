@@ -78,6 +78,8 @@ class Kind:
         """The refusal of a field selector that the kind does not know."""
         if self.plural == "resourceslices":
             return bad_request(f"field label not supported for {api_version}, Kind={self.kind}: {path}")
+        if self.plural in ("events", "namespaces", "nodes", "pods", "secrets"):
+            return bad_request(f"field label not supported: {path}")
         return bad_request(f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"')
 
 

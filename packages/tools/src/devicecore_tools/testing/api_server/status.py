@@ -117,9 +117,10 @@ def unknown_path() -> ApiError:
     return ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
-def already_exists(resource: str, name: str) -> ApiError:
-    """An object of that name exists."""
-    return ApiError(409, "AlreadyExists", f'{resource} "{name}" already exists', about=(resource, name))
+def already_exists(resource: str, name: str, *, is_ending: bool = False) -> ApiError:
+    """An object of that name exists. With `is_ending`, it is being deleted."""
+    message = f'{"object is being deleted: " if is_ending else ""}{resource} "{name}" already exists'
+    return ApiError(409, "AlreadyExists", message, about=(resource, name))
 
 
 def conflict(resource: str, name: str, problem: str) -> ApiError:

@@ -238,7 +238,8 @@ class ObjectStore:
             )
             _write_quantities({}, value)
             if place.key in self._objects[kind.resource]:
-                raise status.already_exists(kind.resource, place.name)
+                is_ending = "deletionTimestamp" in self._stored(place).value["metadata"]
+                raise status.already_exists(kind.resource, place.name, is_ending=is_ending)
             metadata["uid"] = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
             metadata["creationTimestamp"] = self._timestamp()
             if kind.has_generation:
@@ -271,7 +272,8 @@ class ObjectStore:
             before = stored.value
             if place.kind.needs_version and not sent.get("resourceVersion"):
                 detail = "must be specified for an update"
-                _refuse_if(place.kind, place.name, [Cause("metadata.resourceVersion", "Invalid value: 0", detail)])
+                cause = Cause("metadata.resourceVersion", "Invalid value: 0", detail)
+                raise status.invalid(place.kind.resource, place.name, [cause])
             _check_preconditions(place.kind, before, sent)
             after = _combined(place.kind, before, _tidied(place.kind, body), in_status=in_status)
             me = (manager, "Update", "status" if in_status else "")
