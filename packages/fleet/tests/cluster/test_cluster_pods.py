@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from devicecore_fleet.cluster.object_watch import KubeApiWatch, ObjectHandler
 from devicecore_tools.testing.api_server import LocalApiServer, pod_rules
 from devicecore_tools.testing.api_server.faults import Answer, Chunks, Delay, Drop, Fault
 from tests.cluster.cluster_node import GPU, NODE, PATIENCE, ClusterNode, Json, a_pod
 
 from devicecore import DeviceId, Health
+from devicecore.adapters.kube_api import Access, Backoff
+from devicecore.adapters.kube_api.requests import PODS
 from devicecore.adapters.memory import MemoryStore
 from devicecore.adapters.pod_resources import list_pods
 from devicecore.domain.container_options import ContainerAllocateResponse
@@ -577,3 +580,28 @@ def test_a_pod_that_cannot_be_understood_is_skipped_with_a_sentence(
     node.bind(a_pod("a"))
     node.run_until(lambda: node.phases() == {"a": "Running"})
     assert "Traceback" not in caplog.text
+
+
+def test_a_watch_that_a_busy_server_ends_after_an_event_goes_on_at_once(tmp_path: Path) -> None:
+    """A wait for the next watch would be longer than this test."""
+    names: list[str] = []
+
+    class Names(ObjectHandler):
+        def wants(self, found: Json) -> bool:
+            return bool(found)
+
+        def listed(self, objects: Sequence[Json]) -> None:
+            assert not objects
+
+        def seen(self, _kind: str, found: Json) -> None:
+            names.append(found["metadata"]["name"])
+
+    with LocalApiServer() as server:
+        for number in range(3):
+            metadata = {"name": f"pod-{number}", "uid": f"uid-{number}", "resourceVersion": "9"}
+            event = {"type": "ADDED", "object": {"metadata": metadata, "spec": {"containers": []}}}
+            server.inject(Answer(200, json.dumps(event) + "\n"), verb="watch")
+        access = Access(server.kubeconfig(tmp_path / "kubeconfig"))
+        with KubeApiWatch(PODS, Names(), access, {}, Backoff(600.0, 600.0)):
+            server.wait_for(lambda: [one.verb for one in server.requests].count("watch") == 4)
+    assert names == ["pod-0", "pod-1", "pod-2"]

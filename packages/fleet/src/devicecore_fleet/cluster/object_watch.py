@@ -112,7 +112,7 @@ class KubeApiWatch(HasLifecycle):
         version, first, failures = "", "", 0
         while not stopping.is_set():
             began = time.monotonic()
-            pause = 0.0
+            pause, has_news = 0.0, False
             try:
                 if not version:
                     version = self._list()
@@ -121,12 +121,14 @@ class KubeApiWatch(HasLifecycle):
                     self._resource, self._selected, version, _versioned, bookmarks=True
                 ):
                     version = one["metadata"]["resourceVersion"]
+                    has_news |= kind != "BOOKMARK"
                     if kind != "BOOKMARK" and self._wants(one):
                         self._see(kind, one)
                     self._is_well()
                     failures = 0
                 self._is_well()
-                failures = failures + 1 if time.monotonic() - began < _SHORT else 0
+                # A busy server ends watches whose clients are late, and they go on at once.
+                failures = 0 if has_news or time.monotonic() - began >= _SHORT else failures + 1
             except RequestError as problem:
                 if stopping.is_set():
                     break

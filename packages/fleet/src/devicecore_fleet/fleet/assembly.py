@@ -38,7 +38,7 @@ WORKERS = 16
 idle. A server that does not answer keeps only the first busy.
 """
 
-NODES_OF_CONNECTION, MAX_CONNECTIONS = 16, 64
+NODES_OF_CONNECTION, MAX_CONNECTIONS = 8, 64
 """For how many nodes there is one connection for writing, and the most of them. A server that takes 0.2 s for a request
 then lets through three Leases of each node in the time for one.
 """
