@@ -1,5 +1,6 @@
 """Recognises an answer of Kubernetes that differs from ours by its cause: the faults that it needs."""
 
+from collections.abc import Collection
 from itertools import combinations
 
 from devicecore.domain.allocation import DeviceKey
@@ -19,10 +20,15 @@ def outcome(situation: Situation, faults: frozenset[KubernetesFault]) -> tuple[t
     return tuple((one.claim, one.request.result_name, one.key) for one in search.taken) if found else None
 
 
-def causes(situation: Situation, answer: object) -> tuple[frozenset[KubernetesFault], ...]:
-    """Return the smallest sets of at most three faults with which a search finds `answer`, empty if there is none."""
+def causes(
+    situation: Situation, answer: object, known: Collection[KubernetesFault] = tuple(KubernetesFault)
+) -> tuple[frozenset[KubernetesFault], ...]:
+    """Return the smallest sets of at most three of the `known` faults with which a search finds `answer`.
+
+    The result is empty if there is none.
+    """
     for size in range(4):
-        sets = map(frozenset, combinations(KubernetesFault, size))
+        sets = map(frozenset, combinations([one for one in KubernetesFault if one in known], size))
         if found := tuple(faults for faults in sets if outcome(situation, faults) == answer):
             return found
     return ()

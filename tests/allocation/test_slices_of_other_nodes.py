@@ -149,3 +149,14 @@ def test_a_request_for_all_that_1_36_answers_without_an_error_is_no_crash() -> N
     ]
     held = Held(DeviceKey("gpu.example.com", "p", "gpu-0"))
     assert isinstance(answer(slices, Release.V1_36_3, held, mode="All"), NoAllocation)
+
+
+def test_a_device_that_became_shared_after_it_was_allocated_pays_again_for_admin_access() -> None:
+    """Kubernetes looks only for shares that have paid. 2 of the 2 slots are in use, by the device itself."""
+    device = {**a_device("gpu-0", set=2), "allowMultipleAllocations": True}
+    slices = [a_slice("a", HERE, {"devices": [device]}, count=2), a_slice("b", HERE, COUNTERS, count=2)]
+    held = Held(DeviceKey("gpu.example.com", "p", "gpu-0"), "other")
+    request = {"name": "r", "exactly": {"deviceClassName": "any", "adminAccess": True}}
+    claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}})
+    given = allocate([claim], TargetNode("n1"), map(slice_of, slices), [held], [DeviceClass("any")])
+    assert (names(given), given.faults) == (["gpu-0"], ("k/k#140729",))

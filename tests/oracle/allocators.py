@@ -1,11 +1,14 @@
 """Which devices claims get from each of Kubernetes' three allocators."""
 
+from collections.abc import Collection
 from random import Random
 
 from devicecore_tools.testing.allocation_cases import EXPRESSIONS, random_case
 from devicecore_tools.testing.allocation_judge import Judge
 
 from devicecore.domain.allocation import NoAllocation, Release
+from devicecore.domain.allocation.faults import KubernetesFault
+from devicecore.domain.allocation.search import Situation
 from tests.allocation.causes import causes
 from tests.oracle.asking import AGREED, Json, Oracle, OracleError, Verdict, differences
 from tests.recorded_allocations import allocation_of, devices_of, results_of, situation_of
@@ -59,17 +62,23 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
     lines = list(differences(ours, _outcome(theirs)))
     if not lines:
         return AGREED
-    situation = situation_of(case, release)
+    situation, known = situation_of(case, release), faults_of(case["allocator"], release)
     for attempt in range(TRIES if case["allocator"] == "stable" else 1):
         if attempt:
             theirs = oracle.ask("allocate", case)
             if ours == _outcome(theirs):
                 return Verdict("D18", lines)
-        if found := causes(situation, devices_of(theirs["results"])):
+        if found := causes(situation, devices_of(theirs["results"]), known):
             names = "+".join(sorted(fault.value for fault in found[0]))
-            return Verdict(names or _unfaulty(ours, theirs), lines)
+            return Verdict(names or _unfaulty(ours, theirs, situation, known), lines)
     is_other = case["allocator"] == "stable" and theirs["results"] and not _problem_with(case, theirs["results"])
     return Verdict("D18" if is_other else None, lines)
+
+
+def faults_of(allocator: str, release: Release) -> frozenset[KubernetesFault]:
+    """The faults that an allocator of a release has."""
+    mended = {KubernetesFault.FOREIGN_COUNTERS} if allocator == "stable" else set()  # in the other two
+    return release.faults | mended
 
 
 def _problem_with(case: Json, results: Json) -> str:
@@ -77,9 +86,13 @@ def _problem_with(case: Json, results: Json) -> str:
     return Judge(case, lambda expression, driver, device: EXPRESSIONS[expression](driver, device)).problem_with(results)
 
 
-def _unfaulty(ours: Json, theirs: Json) -> str | None:
-    """The cause of a difference that needs no fault: one of the two stops with an error, the other finds nothing."""
-    return "D24" if ours["results"] is None and theirs["results"] is None else None
+def _unfaulty(ours: Json, theirs: Json, situation: Situation, known: Collection[KubernetesFault]) -> str | None:
+    """The cause of a difference in which nobody gets devices: one of the two stops with an error."""
+    if ours["results"] is not None or theirs["results"] is not None:
+        return None
+    foreign = KubernetesFault.FOREIGN_COUNTERS
+    seen = situation.slices.pools(situation.node, situation.features, frozenset({foreign}))
+    return foreign.value if foreign in known and seen != situation.pools else "D24"
 
 
 def _outcome(answer: Json) -> Json:

@@ -122,6 +122,8 @@ class KubernetesSearch(Search):
         held = self._held.get(key, ())
         if KubernetesFault.SHARE_IDS in self._faults:
             return any(one.consumed for one in held)  # shares without capacity are forgotten
+        if KubernetesFault.ADMIN_COUNTERS in self._faults:
+            return any(one.is_share for one in held)  # only admin access asks for a device that is allocated whole
         return bool(held)
 
     def _available(self, pool: Pool) -> dict[Use, int]:
