@@ -13,10 +13,10 @@ type jsonClaim struct {
 	DriverState                    map[string]state.DriverState
 }
 
-func claimState(uid, name, namespace string, pods []string, drivers map[string]state.DriverState) state.ClaimInfoState {
-	claim := state.ClaimInfoState{ClaimUID: types.UID(uid), ClaimName: name, Namespace: namespace, DriverState: drivers}
-	if pods != nil {
-		claim.PodUIDs = sets.New(pods...)
+func (c jsonClaim) state() state.ClaimInfoState {
+	claim := state.ClaimInfoState{ClaimUID: types.UID(c.ClaimUID), ClaimName: c.ClaimName, Namespace: c.Namespace, DriverState: c.DriverState}
+	if c.PodUIDs != nil {
+		claim.PodUIDs = sets.New(c.PodUIDs...)
 	}
 	return claim
 }

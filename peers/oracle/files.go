@@ -64,21 +64,10 @@ func decodeCheckpoint(_ context.Context, question []byte) (any, error) {
 	return answer, nil
 }
 
-type claimsQuestion struct {
-	Claims state.ClaimInfoStateList
-	Bytes  []byte
-}
-
 // encodeClaims writes the state file of the DRA manager.
 func encodeClaims(_ context.Context, question []byte) (any, error) {
 	// Pods are a list in the question: a set has no null.
-	var asked struct {
-		Claims []struct {
-			ClaimUID, ClaimName, Namespace string
-			PodUIDs                        []string
-			DriverState                    map[string]state.DriverState
-		}
-	}
+	var asked struct{ Claims []jsonClaim }
 	if err := json.Unmarshal(question, &asked); err != nil {
 		return nil, err
 	}
@@ -87,7 +76,7 @@ func encodeClaims(_ context.Context, question []byte) (any, error) {
 		claims = state.ClaimInfoStateList{}
 	}
 	for _, one := range asked.Claims {
-		claims = append(claims, claimState(one.ClaimUID, one.ClaimName, one.Namespace, one.PodUIDs, one.DriverState))
+		claims = append(claims, one.state())
 	}
 	file, err := state.NewCheckpoint(claims)
 	if err != nil {
@@ -99,7 +88,7 @@ func encodeClaims(_ context.Context, question []byte) (any, error) {
 
 // decodeClaims reads a state file as a DRA manager does at its start.
 func decodeClaims(_ context.Context, question []byte) (any, error) {
-	var asked claimsQuestion
+	var asked struct{ Bytes []byte }
 	if err := json.Unmarshal(question, &asked); err != nil {
 		return nil, err
 	}

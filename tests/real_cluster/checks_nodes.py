@@ -14,7 +14,7 @@ import pytest
 from attrs import field, frozen
 
 from tests.real_cluster.control_plane import ControlPlane, say
-from tests.real_cluster.differences import differences, is_listed, owned
+from tests.real_cluster.differences import TIME, UID, differences, is_listed, owned
 from tests.real_cluster.kubelet import RealKubelet
 from tests.real_cluster.node import GPU, ClusterNode, FleetNode, OurNode
 from tests.real_cluster.programs import wait_for
@@ -29,8 +29,6 @@ ROWS = {
 }
 _NOT_SENT = re.findall(r"^\* Events that are not sent: (.*?)\n\*", GUIDE, re.MULTILINE | re.DOTALL)
 NOT_SENT = {event for text in _NOT_SENT for event in re.findall(r"`(\w+)`", text)}
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _DEVICE = re.compile(r'"gpu-\d"')  # a kubelet takes any of those that are free
 _TOKEN = re.compile(r"kube-api-access-\w{5}")
 
@@ -201,7 +199,7 @@ def _is_settled(both: Both) -> bool:
 def _plain(document: Json, *names: str) -> Json:
     """Return the document without what differs between any two nodes: times, UIDs, versions, names of the nodes."""
     text = json.dumps(document)
-    for pattern, word in ((_TIME, "TIME"), (_UID, "UID"), (_TOKEN, "kube-api-access"), (_DEVICE, '"gpu"')):
+    for pattern, word in ((TIME, "TIME"), (UID, "UID"), (_TOKEN, "kube-api-access"), (_DEVICE, '"gpu"')):
         text = pattern.sub(word, text)
     for name in names:
         text = re.sub(rf"\b{re.escape(name)}\b", "NAME", text)
@@ -237,7 +235,7 @@ def _owners(kind: str, name: str, ours: dict[str, list[str]], real: dict[str, li
     if is_listed("metadata.managedFields[].manager", ROWS[kind]):
         ours = {key.replace("devicecore", "kubelet"): paths for key, paths in ours.items()}
     problems = [] if sorted(ours) == sorted(real) else [f"{name} managers: {sorted(ours)} here, {sorted(real)} there"]
-    for manager in {*ours, *real}:
+    for manager in sorted({*ours, *real}):
         for path in sorted({*ours.get(manager, ())} ^ {*real.get(manager, ())}):
             if manager in ours and manager in real and not is_listed(path, ROWS[kind]):
                 where = "only here" if path in ours[manager] else "only in Kubernetes"

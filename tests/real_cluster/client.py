@@ -68,18 +68,16 @@ def path(kind: str, name: str = "", namespace: str = "default", subresource: str
 
 @define
 class Client:
-    """Sends requests with the certificate of one identity, or with a token."""
+    """Sends requests with the certificate of one identity."""
 
     _http: httpx2.Client = field(alias="http")
 
     @classmethod
-    def of(cls, server: str, authority: str, pair: Pair | None = None, token: str = "") -> Self:
+    def of(cls, server: str, authority: str, pair: Pair) -> Self:
         """Return a client of the API server at the URL `server`, whose authority is a file."""
         context = ssl.create_default_context(cafile=authority)
-        if pair is not None:
-            context.load_cert_chain(pair.certificate, pair.key)
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return cls(httpx2.Client(base_url=server, verify=context, headers=headers, timeout=30.0, trust_env=False))
+        context.load_cert_chain(pair.certificate, pair.key)
+        return cls(httpx2.Client(base_url=server, verify=context, timeout=30.0, trust_env=False))
 
     def close(self) -> None:
         """Close the connections."""

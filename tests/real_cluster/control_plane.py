@@ -36,7 +36,7 @@ def say(text: str) -> None:
 class ControlPlane:
     """The control plane, from `start` to `stop` or in a `with` statement.
 
-    `etcd`, `api_server`, `scheduler` and `controller_manager` can each be stopped, killed, paused and started again.
+    `etcd`, `api_server` and `controller_manager` can each be stopped, killed, paused and started again.
 
     Attributes:
         programs: what to run.
@@ -91,11 +91,6 @@ class ControlPlane:
         return self._parts["kube-apiserver"]
 
     @property
-    def scheduler(self) -> Program:
-        """The process of kube-scheduler."""
-        return self._parts["kube-scheduler"]
-
-    @property
     def controller_manager(self) -> Program:
         """The process of kube-controller-manager."""
         return self._parts["kube-controller-manager"]
@@ -148,10 +143,6 @@ class ControlPlane:
     def node_kubeconfig(self, name: str) -> Path:
         """Write a kubeconfig with the identity of a node, and return its path."""
         return self.kubeconfig(f"system:node:{name}", ("system:nodes",))
-
-    def node_client(self, name: str) -> Client:
-        """Return a client with the identity of a node. The caller closes it."""
-        return self.client(f"system:node:{name}", ("system:nodes",))
 
     def service_account_kubeconfig(self, name: str, *rules: object, namespace: str = "default") -> Path:
         """Make a service account that may do what `rules` say, and return the path of its kubeconfig."""

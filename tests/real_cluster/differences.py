@@ -11,6 +11,8 @@ from attrs import frozen
 
 Json = Any
 
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NAMES = ("type", "name", "resourceID", "key", "containerPort")
 _MISSING = object()
 

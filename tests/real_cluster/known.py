@@ -28,15 +28,6 @@ class Answered:
     is_disturbed: bool = False
 
 
-CAUSES: dict[str, Callable[[Answered], object]] = {}
-"""What each row of the page recognises."""
-
-
-def cause_of(one: Answered) -> str:
-    """Return the cause of a difference, or an empty text if it is not known."""
-    return next((cause for cause, recognises in CAUSES.items() if recognises(one)), "")
-
-
 def _path(pattern: str) -> Callable[[Answered], bool]:
     """Return whether the difference is at such a place, in the answer or in the object of a watch."""
     whole = re.compile(rf"answer(\[[^\]]*\]\.object)?\.({pattern})")
@@ -137,36 +128,41 @@ def _is_refused(ours: int, real: int, word: str) -> Callable[[Answered], bool]:
 _IN_MANAGED = _path(r"metadata\.managedFields\[.*")
 _IN_LABELS = _path(r"metadata\.(labels|managedFields\[.*)")
 _OF_A_PAGE = _path(r"metadata\.(continue|remainingItemCount)|items\[[^\]]*\]")
+_OF_THE_NEXT_PAGE = _path(r"items\[.*")
 
-CAUSES.update(
-    {
-        "defaults": _is_default,
-        "empty status": _is_empty_status,
-        "null times": _is_null_time,
-        "no details": _is_no_detail,
-        "no owners": lambda one: (
-            one.difference.is_only_ours and one.difference.ours == [] and _path(r"metadata\.managedFields")(one)
-        ),
-        "no JSON": _NO_JSON,
-        "another kind": _says(
-            r"the (kind|apiVersion) in the data \(\S+\) does not match the expected ",
-            r"\w+ in version \"\S+\" cannot be handled as a \w+: no kind \"\w+\" is registered for version ",
-        ),
-        "JSON patch": _says(
-            "the server rejected our request: ", "the server rejected our request due to an error in our request$"
-        ),
-        "media type": _says("the body of the request was in an unknown format", "415: Unsupported Media Type$"),
-        "order of conflicts": _has_other_order,
-        "time of owners": lambda one: (
-            one.difference.is_only_ours and _path(r"metadata\.managedFields\[.*\]\.time")(one)
-        ),
-        "last answer": lambda one: "deletionTimestamp" in str(one.real) and _IN_MANAGED(one),
-        "quantities": _is_refused(404, _REFUSED, '"acme.io/gpu": "x"'),
-        "`limit`": lambda one: "limit" in one.asked.query and _OF_A_PAGE(one),
-        "unknown fields": _is_dropped,
-        "`$patch: replace`": lambda one: '"$patch": "replace"' in str(one.asked) and _IN_LABELS(one),
-        "copy of nothing": _is_refused(422, 200, '"op": "copy"'),
-        "wrong types": _is_refused(_REFUSED, 422, '"labels": 5'),
-        "watches": lambda one: one.is_disturbed and "watch" in one.asked.query,
-    }
-)
+CAUSES: dict[str, Callable[[Answered], object]] = {
+    "defaults": _is_default,
+    "empty status": _is_empty_status,
+    "null times": _is_null_time,
+    "no details": _is_no_detail,
+    "no owners": lambda one: (
+        one.difference.is_only_ours and one.difference.ours == [] and _path(r"metadata\.managedFields")(one)
+    ),
+    "no JSON": _NO_JSON,
+    "another kind": _says(
+        r"the (kind|apiVersion) in the data \(\S+\) does not match the expected ",
+        r"\w+ in version \"\S+\" cannot be handled as a \w+: no kind \"\w+\" is registered for version ",
+    ),
+    "JSON patch": _says(
+        "the server rejected our request: ", "the server rejected our request due to an error in our request$"
+    ),
+    "media type": _says("the body of the request was in an unknown format", "415: Unsupported Media Type$"),
+    "order of conflicts": _has_other_order,
+    "time of owners": lambda one: one.difference.is_only_ours and _path(r"metadata\.managedFields\[.*\]\.time")(one),
+    "last answer": lambda one: "deletionTimestamp" in str(one.real) and _IN_MANAGED(one),
+    "quantities": _is_refused(404, _REFUSED, '"acme.io/gpu": "x"'),
+    "`limit`": lambda one: (
+        ("limit" in one.asked.query and _OF_A_PAGE(one)) or ("continue" in one.asked.query and _OF_THE_NEXT_PAGE(one))
+    ),
+    "unknown fields": _is_dropped,
+    "`$patch: replace`": lambda one: '"$patch": "replace"' in str(one.asked) and _IN_LABELS(one),
+    "copy of nothing": _is_refused(422, 200, '"op": "copy"'),
+    "wrong types": _is_refused(_REFUSED, 422, '"labels": 5'),
+    "watches": lambda one: one.is_disturbed and "watch" in one.asked.query,
+}
+"""What each row of the page recognises."""
+
+
+def cause_of(one: Answered) -> str:
+    """Return the cause of a difference, or an empty text if it is not known."""
+    return next((cause for cause, recognises in CAUSES.items() if recognises(one)), "")

@@ -67,10 +67,6 @@ class RealKubelet(ClusterNode):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
 
-    def mend_runtime(self, what: str) -> None:
-        """Undo `break_runtime`."""
-        (self.home / "cri" / what).unlink(missing_ok=True)
-
     def end_container(self, pod: str, code: int = 0, container: str = "main", namespace: str = "default") -> None:
         """End a container with an exit code."""
         self.break_runtime(f"exit/{namespace}_{pod}_{container}", str(code))

@@ -1,6 +1,6 @@
 """Further situations of a real kubelet: plugins, drivers, pods, files and sockets, one trouble after the other."""
 
-from tests.real_cluster.node import GPU
+from tests.real_cluster.node import GPU, is_ready
 from tests.real_cluster.trouble import Trouble, a_claim, a_claiming_pod, a_class, a_pod, settle, situation
 
 NIC = "acme.io/nic"
@@ -198,7 +198,7 @@ def the_runtime_is_killed(node: Trouble) -> None:
     node.plugin()
     node.run(a_pod("holder", 1))
     node.runtime.kill()
-    node.wait_for_node("not to be ready", lambda one: "False" in str(one["status"]["conditions"][-1]))
+    node.wait_for_node("not to be ready", lambda one: not is_ready(one))
 
 
 @situation(a_pod("one", 1))
