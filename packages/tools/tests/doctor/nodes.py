@@ -304,6 +304,20 @@ def driver_gone(look: Look) -> Look:
     return evolve(look, slices=Reading.of("slices.json", (*(look.slices.value or ()), gone)))
 
 
+def driver_silent(look: Look) -> Look:
+    """A driver has published a device, and does not answer any more."""
+    hanging = PublishedDeviceSeen("hangs.other.org", "n1", "card-0")
+    seen, path = look.sockets.value or SocketsSeen(), "plugins_registry/hangs.other.org-reg.sock"
+    sockets = evolve(
+        seen,
+        registry=(*seen.registry, path.rpartition("/")[2]),
+        served={**seen.served, path: True},
+        silent={**seen.silent, path: "no answer to GetInfo within 5 s"},
+    )
+    look = evolve(look, sockets=Reading.of("device-plugins", sockets))
+    return evolve(look, slices=Reading.of("slices.json", (*(look.slices.value or ()), hanging)))
+
+
 def claim_not_prepared(look: Look) -> Look:
     entry, used = PodClaim("link", claim="wanted"), ContainerClaim("link")
     spec = Pod(PodUid("uid-waits"), name="waits", containers=(Container("main", claims=[used]),), claims=[entry])

@@ -18,14 +18,18 @@ from devicecore_tools.doctor.look import (
     Look,
     PodSeen,
     PublishedDeviceSeen,
+    SocketsSeen,
     Source,
     grouped,
 )
+from devicecore_tools.doctor.plugins import is_driver
 from devicecore_tools.doctor.precedence import CLAIM, KubeletNow, Owner, OwnerState, Pods
 
 Left = Mapping[tuple[str, str], int]
 """What is left of each counter of a pool."""
 
+_REGISTRY = "plugins_registry/"
+_OF_HELPER = "dra-"  # Kubernetes' helper of 1.37 calls each socket so, with a hash in place of the driver's name
 _DRIVER = "DRAPlugin"  # the type that a driver answers
 _OF_STORAGE = re.compile(r"(^|[.-])csi[.-]")  # sockets of CSI drivers, which are on each node
 
@@ -35,8 +39,14 @@ class DriverPresence(Enum):
 
     ALIVE = "alive"
     GONE = "gone"
+    SILENT = "silent"
     UNKNOWN = "unknown"
     NOT_NEEDED = "not needed"
+
+    @property
+    def prepares_nothing(self) -> bool:
+        """Whether the driver certainly prepares and releases no claim now."""
+        return self in {DriverPresence.GONE, DriverPresence.SILENT}
 
 
 @frozen
@@ -73,6 +83,7 @@ class DraDevices:
         waiting: the pods that have begun here and have a claim that is not prepared, with these claims.
         last_event: the last event of each pod, by namespace and name, that says why its claims are not prepared.
         ended: the drivers whose registration sockets are left without a process. A kubelet counts them as registered.
+        silent: the registration sockets whose processes do not answer, of drivers that no other source names.
     """
 
     devices: Mapping[Device, DraDevice]
@@ -82,6 +93,7 @@ class DraDevices:
     waiting: tuple[tuple[PodSeen, tuple[str, ...]], ...]
     last_event: Mapping[tuple[str, str], EventSeen] = field(factory=dict)
     ended: frozenset[str] = frozenset()
+    silent: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, look: Look, kubelet: KubeletNow, pods: Pods) -> "DraDevices":
@@ -113,6 +125,7 @@ class DraDevices:
             tuple(waiting),
             last_event,
             ended,
+            tuple(_silent_strangers(look, states)),
         )
 
     def drivers_of(self, claims: Iterable[str]) -> tuple[str, ...]:
@@ -120,7 +133,9 @@ class DraDevices:
         return tuple(dict.fromkeys(driver for claim in claims for driver in self.allocated.get(claim, ())))
 
     def why_gone(self, driver: str) -> str:
-        """Return what is known of a driver that is gone, as the end of a sentence about it."""
+        """Return what is known of a driver that is gone or silent, as the end of a sentence about it."""
+        if self.drivers.get(driver) is DriverPresence.SILENT:
+            return "does not answer"
         return "has ended" if driver in self.ended else "is not registered with the kubelet"
 
     @cached_property
@@ -270,22 +285,42 @@ def _driver_states(look: Look, drivers: Iterable[str]) -> tuple[Mapping[str, Dri
     if sockets is None or not sockets.kubelet:
         return dict.fromkeys(known, DriverPresence.UNKNOWN), frozenset()
     own: dict[str, list[bool | None]] = {driver: [] for driver in known}
-    anybodys = False
+    anybodys, silent = [], set[str]()
     for name in sockets.registry:
-        path = f"plugins_registry/{name}"
+        path = f"{_REGISTRY}{name}"
         served = sockets.served.get(path)
         kind, said = sockets.named.get(path, ("", ""))
         base = name.rpartition("/")[2]
-        driver = said if kind else next((one for one in _prefixes(base) if one in own), None)
+        driver = said if kind else next((one for one in _prefixes(base) if one in own), "")
         if driver in own and kind in {"", _DRIVER}:
-            own[driver].append(served)
-        elif not kind and not _OF_STORAGE.search(base):
-            anybodys = anybodys or served is not False
+            own[driver].append(served and path not in sockets.silent)
+            silent.update({driver} if path in sockets.silent else ())
+        elif not kind and not _OF_STORAGE.search(base) and served is not False:
+            anybodys.append(path)
     for driver, _, _ in (key for key, told in (look.health.value or {}).items() if told not in {"", "unknown"}):
         if not own.get(driver, [True]):
             own[driver].append(True)
-    states = {driver: _state(served, anybodys=anybodys) for driver, served in own.items()}
-    return states, frozenset(one for one, state in states.items() if state is DriverPresence.GONE and own[one])
+    missing = [driver for driver, of in own.items() if not of]
+    if len(missing) == len(anybodys) == 1 and _is_silent_driver(sockets, anybodys[0]):
+        silent.update(missing)
+    states = {driver: _state(of, anybodys=bool(anybodys)) for driver, of in own.items()}
+    ended = {one for one, state in states.items() if state is DriverPresence.GONE and own[one]} - silent
+    hang = {one: DriverPresence.SILENT for one in silent if states[one] is not DriverPresence.ALIVE}
+    return {**states, **hang}, frozenset(ended)
+
+
+def _silent_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iterator[str]:
+    sockets = look.sockets.value or SocketsSeen()
+    for path in sockets.silent:
+        base = path.rpartition("/")[2]
+        is_known = any(one in drivers for one in _prefixes(base)) or DriverPresence.SILENT in drivers.values()
+        if path.startswith(_REGISTRY) and is_driver(base) and not (is_known or _OF_STORAGE.search(base)):
+            yield path.removeprefix(_REGISTRY)
+
+
+def _is_silent_driver(sockets: SocketsSeen, path: str) -> bool:
+    """Return whether a socket is certainly that of a driver, whose process does not answer."""
+    return path in sockets.silent and path.removeprefix(_REGISTRY).startswith(_OF_HELPER)
 
 
 def _prefixes(name: str) -> Iterator[str]:

@@ -225,7 +225,12 @@ def silent_plugins(look: Look, lists: Lists) -> Iterator[tuple[PluginSeen, Sourc
     """Yield each plugin that does not answer, the source that says so, and the resources that may be its."""
     sockets = look.sockets.value or SocketsSeen()
     silent = sockets.silent
-    asked = [(one, Source.PLUGINS) for one in look.plugins.value or () if one.problem]
+    known = {plugin.socket for plugin in look.plugins.value or () if plugin.resource}
+    asked = [
+        (one, Source.PLUGINS)
+        for one in look.plugins.value or ()
+        if one.problem and (one.socket in known or not is_driver(one.socket))
+    ]
     if look.plugins.value is None:
         named = ((path.partition("/"), problem) for path, problem in silent.items())
         asked += [

@@ -37,7 +37,6 @@ from devicecore.domain.topology import Policy, Topology
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore_tools.doctor.claim_trial import ClaimsAnswer, ClaimTrial
-from devicecore_tools.doctor.dra import DriverPresence
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.look import NO_NODE, NOBODY_LISTENS
 from devicecore_tools.doctor.plugins import WhyAbsent, is_of_others, silent_plugins
@@ -558,7 +557,7 @@ def trial_node(
         {uid: requests_of(pod.pod) for uid, pod in here.items()},
         _counts(facts, listed),
         stopped,
-        {one: facts.dra.why_gone(one) for one, of in facts.dra.drivers.items() if of is DriverPresence.GONE},
+        {one: facts.dra.why_gone(one) for one, of in facts.dra.drivers.items() if of.prepares_nothing},
         facts.dra.allocated,
         pod_claims,
         dict(_unknown(facts)),

@@ -137,6 +137,20 @@ CHECKS: tuple[NodeCheck, ...] = (
         patience=_REGISTRATION,
     ),
     NodeCheck(
+        "driver-silent",
+        "a DRA driver does not answer",
+        find=claims.driver_silent,
+        next="The kubelet waits for the driver whenever it has to prepare or to release a claim, until its deadline. "
+        "Pods with such a claim stay Pending, and those that end stay Terminating. The ResourceSlices of the driver "
+        "stay, so the scheduler goes on to send pods.",
+        do="Restart the driver's pod on this node, whose log says what it waits for: kubectl get pods -A -o wide "
+        "--field-selector spec.nodeName=NODE shows it.",
+        confirm="Look whether the driver's process runs (not stopped, state T), and for 'DeadlineExceeded' in the "
+        "kubelet's log.",
+        issue=f"{_KUBERNETES}129402",
+        patience=_REGISTRATION,
+    ),
+    NodeCheck(
         "claim-not-prepared",
         "a pod waits for a ResourceClaim",
         find=claims.pod_waits_for_claim,

@@ -86,17 +86,40 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
         yield Found(sentence, tuple(evidence), driver, tuple(devices), pods=(*pods, *waiting))
 
 
+_NO_ANSWER = Evidence(Source.SOCKETS, "a process listens, and gives no answer to GetInfo")
+
+
+def driver_silent(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
+    """A process listens at the socket of a driver, and does not answer."""
+    for driver, state in dra.drivers.items():
+        if state is not DriverPresence.SILENT or kubelet is KubeletNow.STOPPED:
+            continue
+        pods = list(dict.fromkeys(one.identity for one in dra.holding(driver)))
+        devices = [key[2] for key, one in dra.by_driver.get(driver, {}).items() if one.is_own]
+        holds = f" {counted(len(pods), 'pod')} {by_number(pods, 'holds', 'hold')} its devices ({names(pods)})."
+        sentence = f"DRA driver {name(driver)} does not answer at its registration socket.{holds * bool(pods)}"
+        yield Found(sentence, (_NO_ANSWER,), driver, tuple(devices), pods=tuple(pods))
+    for socket in dra.silent if kubelet is not KubeletNow.STOPPED else ():
+        yield Found(f"The driver at {name(socket)} does not answer.", (_NO_ANSWER,))
+
+
 def pod_waits_for_claim(dra: DraDevices) -> Iterator[Found]:
     """A pod has been bound to this node and waits, because a claim cannot be prepared."""
     for pod, claims in dra.waiting:
         event = dra.last_event.get(pod.place)
-        gone = [one for one in dra.drivers_of(claims) if dra.drivers.get(one) is DriverPresence.GONE]
+        gone = [one for one in dra.drivers_of(claims) if _prepares_nothing(dra, one)]
         if event is not None and event.pod_uid in {"", str(pod.pod.uid)}:
             told = Evidence(Source.EVENTS, f"{event.reason}: {foreign_text(event.message, _MAX_MESSAGE)}")
             yield _waits(pod, claims, foreign_text(_cause(event), _MAX_MESSAGE), told)
         elif gone:
             problem = f"DRA driver {gone[0]} {dra.why_gone(gone[0])}"
-            yield _waits(pod, claims, problem, Evidence(Source.SOCKETS, f"no registration socket of {name(gone[0])}"))
+            where = "no answer at the" if dra.drivers[gone[0]] is DriverPresence.SILENT else "no"
+            said = f"{where} registration socket of {name(gone[0])}"
+            yield _waits(pod, claims, problem, Evidence(Source.SOCKETS, said))
+
+
+def _prepares_nothing(dra: DraDevices, driver: str) -> bool:
+    return dra.drivers.get(driver, DriverPresence.UNKNOWN).prepares_nothing
 
 
 def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
@@ -181,7 +204,7 @@ def pod_cannot_end(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
         if not pod.is_deleting:
             continue
         for claim, uids in prepared.pods.items():
-            gone = [one for one in prepared.drivers.get(claim, ()) if dra.drivers.get(one) is DriverPresence.GONE]
+            gone = [one for one in prepared.drivers.get(claim, ()) if _prepares_nothing(dra, one)]
             if [*uids] == [pod.pod.uid] and gone:  # for another pod of the claim, the kubelet asks no driver
                 sentence = (
                     f"Pod {name(pod.identity)} is being deleted and cannot end: DRA driver {name(gone[0])}, which has "
