@@ -316,7 +316,7 @@ def a_driver_serves_an_extended_resource(node: Trouble) -> None:
     node.run(a_pod("holder", 3))
 
 
-@situation(a_claiming_pod("probe", "asked"))
+@situation(a_claiming_pod("probe", "asked"), is_quiet=True)
 def no_device_class_selects_a_device(node: Trouble) -> None:
     node.driver()
     node.plane.admin.create(a_class("gpu.example.org"))

@@ -151,8 +151,8 @@ def test_what_no_kubelet_says_has_status_1(capsys: Capsys) -> None:
     assert why("hello\x1b[31m") == 1
     assert capsys.readouterr().err == (
         "devicecore why: expected a message with which a kubelet refuses a pod, got: hello\\x1b[31m "
-        "(no file and no pod of a source has this name, and a reason such as UnexpectedAdmissionError is not enough; "
-        "run: kubectl get pod NAME -o json | devicecore why -)\n"
+        "(no file and no pod or claim of a source has this name, and a reason such as UnexpectedAdmissionError is not "
+        "enough; run: kubectl get pod NAME -o json | devicecore why -)\n"
     )
 
 
@@ -220,6 +220,29 @@ def test_a_refused_pod_of_devicecore_kubelet_is_found_by_its_name(
     (tmp_path / "state.json").write_text(json.dumps({"pods": [refused, {**refused, "name": "small"}]}))
     assert main(["why", name, "--root", str(tmp_path)]) == status
     assert ("decided by" in capsys.readouterr().out) == (status == 0)
+
+
+@pytest.mark.parametrize("name", ["/nosuch", "./nosuch", "../nosuch", "~/pod", "pod.json", "team/claim.yaml", "a.log"])
+def test_a_file_that_does_not_exist_is_no_message(name: str, capsys: Capsys) -> None:
+    assert why(name) == 2
+    assert capsys.readouterr().err == f"devicecore why: {name}: there is no such file\n"
+
+
+def test_a_name_is_that_of_a_pod_or_else_of_a_claim(tmp_path: Path, capsys: Capsys) -> None:
+    """A record has both; nothing is guessed if there is neither."""
+    claim = {"metadata": {"name": "held", "namespace": "team"}, "spec": {"devices": {"requests": [{"name": "device"}]}}}
+    result = {"request": "device", "driver": "gpu.example.com", "pool": "n1", "device": "dev-0"}
+    claim["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": []}
+    files = {"ResourceClaim": ("resourceclaims.json", claim), "Pod": ("pods.json", {**POD, "spec": POD["spec"]})}
+    for kind, (file, item) in files.items():
+        (tmp_path / file).write_text(json.dumps({"kind": f"{kind}List", "items": [item]}))
+    for name in ("held", "team/held"):
+        assert why(name, "--root", str(tmp_path)) == 0
+        assert capsys.readouterr().out.startswith("claim team/held is allocated\n  request device")
+    assert why("big", "--root", str(tmp_path)) == 0
+    assert "DM-05" in capsys.readouterr().out
+    assert why("other/held", "--root", str(tmp_path)) == 1
+    assert "no file and no pod or claim of a source has this name" in capsys.readouterr().err
 
 
 def test_what_has_no_refusal_is_named_with_what_can_be_done(tmp_path: Path, capsys: Capsys) -> None:

@@ -13,7 +13,6 @@ import click
 from attrs import evolve
 
 from devicecore.domain.admission import Admitted
-from devicecore.domain.allocation.model import DeviceToleration
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
@@ -23,7 +22,7 @@ from devicecore_tools.command.options import PLACE, json_option, missing_file, p
 from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.trial_options import given_pod, topology_options, wants_devices
 from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.look import PodSeen, Reading
+from devicecore_tools.doctor.look import PodSeen, PodToleration, Reading
 
 if TYPE_CHECKING:
     from devicecore_tools.doctor.topology_settings import TopologySettings
@@ -158,7 +157,7 @@ def fits(
 def _node(
     place: str,
     pod: Pod,
-    tolerations: Sequence[DeviceToleration],
+    tolerations: Sequence[PodToleration],
     topology: "TopologySettings",
     pods: Reading[tuple[PodSeen, ...]],
     *,

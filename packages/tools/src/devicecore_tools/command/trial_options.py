@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import click
 
-from devicecore.domain.allocation.model import DeviceToleration
 from devicecore.domain.model import NumaNode, Pod, is_extended_resource
 from devicecore.domain.topology import Policy, Scope
 from devicecore_tools.command.inputs import read_input
 from devicecore_tools.command.options import choice_option, numbers, option_group
+from devicecore_tools.doctor.look import PodToleration
 
 _MAX_POD = 1024 * 1024  # bytes
 
@@ -65,12 +65,7 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
     return _options(bundled)
 
 
-def pod_in_file(place: str) -> Pod:
-    """Return the one pod of a file, as `given_pod` does."""
-    return given_pod(place)[0]
-
-
-def given_pod(place: str) -> tuple[Pod, tuple[DeviceToleration, ...]]:
+def given_pod(place: str) -> tuple[Pod, tuple[PodToleration, ...]]:
     """Return the one pod of a manifest, or of what `kubectl get pod NAME -o json` prints, and what it tolerates.
 
     `-` is standard input. Raises OSError if it cannot be read, and ValueError if it is no manifest of one pod.

@@ -11,7 +11,6 @@ from typing import Generic, TypeVar
 
 from attrs import field, frozen
 
-from devicecore.domain.allocation.model import Taint
 from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.model import ContainerKey, PluginOptions, Pod, ResourceName
@@ -291,6 +290,34 @@ class PodResourcesSeen:
 
 
 @frozen
+class NodeTaint:
+    """A taint of a Node."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.key}{'=' * bool(self.value)}{self.value}:{self.effect}"
+
+
+@frozen
+class PodToleration:
+    """Which taints a pod tolerates. Empty texts stand for any key and any effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: NodeTaint) -> bool:
+        """Return whether the toleration covers a taint."""
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
+
+
+@frozen
 class PodSeen:
     """A pod, its phase, and the UIDs a kubelet may know it by.
 
@@ -302,6 +329,7 @@ class PodSeen:
         is_deleting: whether it has a deletionTimestamp.
         has_sandbox: whether its status says so, so that its claims have been prepared.
         statuses: the health of each device in its status, by container and resource, as the kubelet last wrote it.
+        tolerations: which taints of a Node it tolerates.
     """
 
     pod: Pod
@@ -312,6 +340,7 @@ class PodSeen:
     is_deleting: bool = False
     has_sandbox: bool = False
     statuses: Mapping[tuple[str, str], Mapping[str, str]] = field(factory=dict)
+    tolerations: tuple[PodToleration, ...] = ()
 
     @cached_property
     def claims(self) -> Mapping[str, tuple[str, ...]]:
@@ -383,7 +412,7 @@ class NodeSeen:
     ready: str = ""
     why_not_ready: str = ""
     machine: tuple[str, str] = ("", "")
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[NodeTaint, ...] = ()
     pressures: Mapping[str, str] = field(factory=dict)
     max_pods: int | None = None
 

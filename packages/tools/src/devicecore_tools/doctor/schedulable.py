@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
-from devicecore.domain.allocation.model import DeviceToleration, Taint
 from devicecore.domain.text import foreign_text
-from devicecore_tools.doctor.look import NodeSeen
+from devicecore_tools.doctor.look import NodeSeen, NodeTaint, PodToleration
 from devicecore_tools.doctor.precedence import Pods
 
-CORDONED = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+CORDONED = NodeTaint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """The taint of a Node with `spec.unschedulable`."""
 
 MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
@@ -45,7 +44,7 @@ class Closed:
     evidence: str
     cure: str
     do: str
-    taint: Taint | None = None
+    taint: NodeTaint | None = None
 
 
 def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
@@ -61,7 +60,7 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
                 f"the Node has no {name} any more",
                 f"Free what is short ({name}); kubectl describe node NODE says since when, and the kubelet's log what "
                 "it evicts.",
-                Taint(key, "", "NoSchedule"),
+                NodeTaint(key, "", "NoSchedule"),
             )
     for taint in node.taints:
         if taint == CORDONED:
@@ -84,9 +83,7 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
         )
 
 
-def why_closed(
-    node: NodeSeen | None, pods: Pods, tolerations: Sequence[DeviceToleration] | None = None
-) -> Closed | None:
+def why_closed(node: NodeSeen | None, pods: Pods, tolerations: Sequence[PodToleration] | None = None) -> Closed | None:
     """Return why a pod with these tolerations does not get to a Node. Return None if nothing speaks against it.
 
     Without tolerations, those of the pod are not known: only what no pod can tolerate counts.
@@ -101,7 +98,7 @@ def why_closed(
     return None
 
 
-def _repels(taint: Taint) -> bool:
+def _repels(taint: NodeTaint) -> bool:
     return taint.effect in _REPELLING
 
 
@@ -109,7 +106,7 @@ def _of_pressures() -> list[str]:
     return [key for key, _ in _PRESSURES.values()]
 
 
-def _tainted(taint: Taint) -> Closed:
+def _tainted(taint: NodeTaint) -> Closed:
     shown = foreign_text(str(taint), 300)
     return Closed(
         f"The Node has the taint {shown}: no pod gets there that does not tolerate it",

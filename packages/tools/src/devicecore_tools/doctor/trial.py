@@ -14,7 +14,7 @@ from attrs import evolve, field, frozen
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.allocation import UnallocatedClaim
-from devicecore.domain.allocation.model import DeviceRequest, DeviceToleration
+from devicecore.domain.allocation.model import DeviceRequest
 from devicecore.domain.capacity import pod_request
 from devicecore.domain.checkpoint import CheckpointData, encode, entry_of
 from devicecore.domain.ledger import Allocation
@@ -38,7 +38,7 @@ from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore_tools.doctor.claim_trial import ClaimsAnswer, ClaimTrial
 from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.look import NO_NODE, NOBODY_LISTENS
+from devicecore_tools.doctor.look import NO_NODE, NOBODY_LISTENS, PodToleration
 from devicecore_tools.doctor.plugins import WhyAbsent, is_of_others, silent_plugins
 from devicecore_tools.doctor.precedence import KubeletNow
 from devicecore_tools.doctor.schedulable import why_closed
@@ -522,7 +522,7 @@ def trial_node(
     facts: Facts,
     topology: TopologySettings = _DEFAULT,
     pod_claims: ClaimTrial | None = None,
-    tolerations: Sequence[DeviceToleration] | None = None,
+    tolerations: Sequence[PodToleration] | None = None,
 ) -> TrialNode:
     """Return the node on which pods are tried, as its sources describe it.
 
@@ -590,7 +590,7 @@ def _counts(facts: Facts, listed: Mapping[ResourceName, Sequence[Device]]) -> di
     return {**healthy, **_published(facts)}
 
 
-def _stopped(facts: Facts, tolerations: Sequence[DeviceToleration] | None) -> tuple[str, str]:
+def _stopped(facts: Facts, tolerations: Sequence[PodToleration] | None) -> tuple[str, str]:
     """Return why the pod does not start whatever it asks for, and what has to happen; empty texts if it may start."""
     if facts.kubelet is KubeletNow.STOPPED:
         return "no kubelet runs on this node, so no pod starts", _RUNS

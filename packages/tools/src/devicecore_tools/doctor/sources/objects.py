@@ -8,7 +8,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from devicecore.domain.allocation.model import DeviceToleration, Taint
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import MAX_BYTES
@@ -16,7 +15,7 @@ from devicecore.domain.model import is_extended_resource
 from devicecore.domain.objects import pod_of
 from devicecore.domain.text import foreign_text
 from devicecore.system.files import read_file
-from devicecore_tools.doctor.look import EventSeen, NodeSeen, PodSeen, Reading
+from devicecore_tools.doctor.look import EventSeen, NodeSeen, NodeTaint, PodSeen, PodToleration, Reading
 from devicecore_tools.doctor.schedulable import CORDONED, MEMORY_PRESSURE
 from devicecore_tools.doctor.sources.large_documents import read_document_file
 
@@ -143,17 +142,17 @@ def node_in(document: Value) -> NodeSeen:
     )
 
 
-def _taints(spec: Value) -> Iterator[Taint]:
+def _taints(spec: Value) -> Iterator[NodeTaint]:
     for one in spec["taints"].sequence():
-        yield Taint(one["key"].text(), one["value"].text(""), one["effect"].text(""))
+        yield NodeTaint(one["key"].text(), one["value"].text(""), one["effect"].text(""))
     if spec["unschedulable"].boolean():
         yield CORDONED
 
 
-def tolerations_of(pod: Value) -> tuple[DeviceToleration, ...]:
+def tolerations_of(pod: Value) -> tuple[PodToleration, ...]:
     """Return what a pod tolerates of a Node: what it says, and memory pressure if it requests CPU or memory."""
     found = [
-        DeviceToleration(
+        PodToleration(
             one["key"].text(""), one["operator"].text("") or "Equal", one["value"].text(""), one["effect"].text("")
         )
         for one in pod["spec"]["tolerations"].sequence()
@@ -161,7 +160,7 @@ def tolerations_of(pod: Value) -> tuple[DeviceToleration, ...]:
     containers = (*pod["spec"]["containers"].sequence(), *pod["spec"]["initContainers"].sequence())
     sections = (one["resources"][name] for one in containers for name in ("requests", "limits"))
     if any(section[name].data is not None for section in sections for name in ("cpu", "memory")):
-        found.append(DeviceToleration(MEMORY_PRESSURE, "Exists"))  # as an API server adds it
+        found.append(PodToleration(MEMORY_PRESSURE, "Exists"))  # as an API server adds it
     return tuple(found)
 
 
@@ -184,6 +183,7 @@ def _pod(item: Value) -> PodSeen:
             for one in status["conditions"].sequence()
         ),
         dict(_statuses(status)),
+        tolerations_of(item),
     )
 
 

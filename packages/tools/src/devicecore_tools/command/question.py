@@ -1,0 +1,229 @@
+"""What `devicecore why` is asked about: messages, a name, or claims.
+
+Law: which of the three it is follows from what was given, and only `question_of` decides it. A name that is no file is
+looked for in the sources: first a pod, then a claim.
+"""
+
+import json
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from errno import ENOENT
+from pathlib import Path
+from typing import Any
+
+import click
+from attrs import frozen
+
+from devicecore.domain.documents import Value, described
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.text import foreign_text
+from devicecore_tools.command.claims import Wanted, wanted_in
+from devicecore_tools.command.inputs import read_input
+from devicecore_tools.doctor.facts import Facts
+from devicecore_tools.doctor.look import PodSeen
+from devicecore_tools.doctor.pasted import find_all
+
+_MAX_TEXT = 2_000_000  # characters, of which each line is searched
+_NOT_TEXT = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # control characters that no log has
+_LOG_LINE = re.compile(
+    r'\{"(?!kind"|apiVersion"|metadata"|spec"|status"|items")[^\n]*\}[ \t\r]*(?:\n\{|$)'
+)  # a log in JSON
+_LEADING_COMMENTS = re.compile(r"(?:#[^\n]*\n\s*)+")
+_FILE = re.compile(r"(?:\.{0,2}/|~)\S*|\S+\.(?:json|ya?ml|txt|log)")  # a message of one word never looks so
+_NAME = re.compile(r"(?:[a-z0-9][-a-z0-9]{0,62}/)?[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
+_PODS, _CLAIMS = "pods.json", "resourceclaims.json"
+_OF_CLAIMS = (_CLAIMS, "resourceslices.json", "deviceclasses.json", "devicetaintrules.json", "node.json")
+
+
+@frozen
+class Said:
+    """Messages to explain.
+
+    Attributes:
+        texts: the messages.
+        seen: the pod that they are about; None if that is not known.
+        what: which objects a document has, in words; empty if the messages were given as a text.
+    """
+
+    texts: tuple[str, ...]
+    seen: PodSeen | None = None
+    what: str = ""
+
+
+@frozen
+class Named:
+    """The name of a pod or of a claim, as `name` or `namespace/name`."""
+
+    name: str
+
+
+Question = Said | Named | Wanted
+
+
+def question_of(given: str, sources: Mapping[str, object]) -> Question:
+    """Return what somebody asks who gives a text, the name of a file, `-` for standard input, or a name.
+
+    Raises:
+        click.UsageError: it is empty or a directory.
+        OSError: a file cannot be read, or there is none of this name.
+        ValueError: what was read cannot be used.
+    """
+    from devicecore_tools.doctor.sources.large_documents import as_utf8
+    from devicecore_tools.doctor.sources.node import MAX_INPUT
+
+    if not given.strip():
+        raise click.UsageError("MESSAGE is empty: expected the message of a pod or an event, the name of a file, or -.")
+    if os.path.isdir(given):  # noqa: PTH112 - it says False if it cannot look
+        problem = (
+            f"{given} is a directory, expected a message or a file. To read a node's directory besides, add --root."
+        )
+        raise click.UsageError(problem)
+    if given == "-":
+        data, place = sys.stdin.buffer.read(MAX_INPUT), "standard input"
+    elif exists(given):
+        data, place = read_input(given, MAX_INPUT), given  # once, because it may change meanwhile
+    elif _FILE.fullmatch(given):
+        raise FileNotFoundError(ENOENT, "there is no such file", given)
+    elif _NAME.fullmatch(given):
+        return Named(given)
+    else:
+        data, place = given.encode(errors="replace"), "MESSAGE"
+    data = as_utf8(data)
+    wanted = wanted_in(data, place, sources)
+    return said_in(data, place) if wanted is None else wanted
+
+
+def exists(text: str) -> bool:
+    """Return whether a text is the name of a file, also of a pipe, as `<(kubectl ...)` is one."""
+    try:
+        return Path(text).exists()
+    except PermissionError:  # opening it says so
+        return True
+    except (OSError, ValueError):  # no path can look like this
+        return False
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def look_up(name: str, facts: Facts | None, documents: Mapping[str, Any], root: object) -> Said | Wanted | None:
+    """Return what the pod of a name says, or the claim of the name. Return None if there is not exactly one.
+
+    `root` may be the directory of a `devicecore kubelet`, whose `state.json` has pods without their specs.
+    """
+    item = _pod_in_sources(name, facts, documents) or _pod_in_state_file(name, root)
+    if item is not None:
+        return said_in(json.dumps({"kind": "Pod", **item}).encode(), name)
+    found = _called(name, documents.get(_CLAIMS))
+    others = [Value(document, file) for file, document in documents.items() if file in _OF_CLAIMS]
+    return Wanted((), [Value({"kind": "ResourceClaim", **found}, _CLAIMS)], others) if found is not None else None
+
+
+def _called(name: str, document: Any) -> dict[str, Any] | None:  # noqa: ANN401 - JSON has no better type
+    """Return the only object of a list that has this name, or `namespace/name`."""
+    items = (document or {}).get("items") or ()
+    names = ((one, one["metadata"]["name"], one["metadata"].get("namespace", "default")) for one in items)
+    found = [one for one, own, namespace in names if name in {own, f"{namespace}/{own}"}]
+    return found[0] if len(found) == 1 else None
+
+
+def _pod_in_sources(name: str, facts: Facts | None, documents: Mapping[str, Any]) -> dict[str, Any] | None:
+    is_read = facts is not None and facts.look.pods.value is not None
+    return _called(name, documents.get(_PODS)) if is_read else None
+
+
+def _pod_in_state_file(name: str, root: object) -> dict[str, Any] | None:
+    from devicecore_tools.doctor.sources.large_documents import read_document_file
+
+    if not isinstance(root, str):
+        return None
+    try:
+        document = read_document_file(str(Path(root) / "state.json"))
+        found = [
+            {"metadata": {"name": name}, "status": {"phase": one["phase"].text(), "message": one["reason"].text("")}}
+            for one in document["pods"].sequence()
+            if name in {one["name"].text(), f"{one['namespace'].text()}/{one['name'].text()}"}
+        ]
+    except DocumentError:
+        return None
+    return found[0] if len(found) == 1 else None
+
+
+# --- documents --------------------------------------------------------------------------------------------------------
+
+
+def said_in(data: bytes, place: str) -> Said:
+    """Return the messages in a text or a document. Raises ValueError if it cannot be used."""
+    from devicecore_tools.doctor.sources.large_documents import parse_document
+    from devicecore_tools.doctor.sources.objects import pods_in
+
+    if len(data) > 4 * _MAX_TEXT and not data[:1_000].lstrip().startswith(b"{"):  # a character has at most 4 bytes
+        problem = f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(data):,} bytes or more"
+        raise ValueError(problem)
+    if not _NOT_TEXT.isdisjoint(data[:1_000]):
+        raise ValueError(f"{place}: expected text, got other bytes")
+    text = data.decode(errors="replace").strip()
+    is_document = _LEADING_COMMENTS.sub("", text, 1).startswith(("{", "apiVersion:", "kind:", "metadata:", "---"))
+    if not is_document or _LOG_LINE.match(text):
+        if len(text) > _MAX_TEXT:
+            raise ValueError(f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(text):,}")
+        return Said((text,))
+    try:
+        document = parse_document(data, place)
+    except DocumentError:
+        if len(text) <= _MAX_TEXT and find_all(text):
+            return Said((text,))  # a document that was cut off, or several of them
+        raise
+    if document["kind"].text("") == "Pod" and document["status"].data is None:
+        raise ValueError(f"{place}: the pod has no status, so no kubelet has seen it. Run: devicecore fits {place}")
+    refused = _refused_pods(document)
+    seen = None
+    if len(refused) == 1:
+        kind = refused[0]["kind"]
+        if kind.text("Pod") != "Pod":
+            kind.refuse(f"expected a Pod, an Event or a ResourceClaim, got {described(kind.data)}")
+        (seen,) = pods_in(Value({"kind": "PodList", "items": [refused[0].data]}, refused[0].file))
+    return Said(tuple(dict.fromkeys(_messages(document))), seen, _contents(document))
+
+
+def _contents(document: Value) -> str:
+    """Return how many objects of each kind are in a document; of pods, how many in each phase."""
+    is_list = document["items"].data is not None
+    whole = document["kind"].text("").removesuffix("List")
+    kinds: Counter[str] = Counter()
+    for item in document["items"].sequence() if is_list else [document]:
+        kind = item["kind"].text("") or whole or "object"
+        kinds[f"{item['status']['phase'].text('')} pod".strip() if kind == "Pod" else kind] += 1
+    parts = [f"{count:,} {foreign_text(kind, 60)}{'s' * (count > 1)}" for kind, count in kinds.most_common(5)]
+    return " and ".join(parts) or "no object"
+
+
+def _refused_pods(document: Value) -> list[Value]:
+    """Return the pod of a document, or the only pod of a list, or those pods of a list that have a refusal."""
+    if document["items"].data is None:
+        return [document] if document["spec"].data else []
+    pods = [item for item in document["items"].sequence() if item["spec"].data]
+    return pods if len(pods) == 1 else [pod for pod in pods if any(find_all(text) for text in _messages(pod))]
+
+
+def _messages(document: Value) -> Iterator[str]:
+    """Return every message that a pod, an event or a list of them has."""
+    if document["items"].data is not None:
+        for item in document["items"].sequence():
+            yield from _messages(item)
+        return
+    places = [document["message"], document["note"], document["status"]["message"]]
+    yield from (text for place in places if (text := place.text("")))
+    for condition in document["status"]["conditions"].sequence():
+        if text := condition["message"].text(""):  # of a resize, the condition has only what is inside of its event
+            is_resize = condition["type"].data == "PodResizePending"
+            reason = condition["reason"].text("")
+            yield f"Pod resize {reason}: {json.dumps({'error': text})}" if is_resize else text
+    for statuses in ("initContainerStatuses", "containerStatuses"):
+        for waiting in (one["state"]["waiting"] for one in document["status"][statuses].sequence()):
+            if text := waiting["message"].text(""):
+                reason = waiting["reason"].text("")
+                yield f"{reason}: {text}" if reason == "CreateContainerConfigError" else text
