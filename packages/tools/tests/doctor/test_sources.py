@@ -485,6 +485,28 @@ def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
     assert [one["metadata"]["name"] for one in pods] == ["train"]
 
 
+def test_nothing_of_another_node_comes_into_a_record(tmp_path: Path) -> None:
+    (root := tmp_path / "root").mkdir()
+    (root / "device-plugins").mkdir()
+    with LocalApiServer() as server:
+        ready = [{"type": "Ready", "status": "True"}]
+        status = {"nodeInfo": {"machineID": "another", "bootID": "another"}, "conditions": ready}
+        server.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": status})
+        pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "d.org", "nodeName": "n1", "pool": pool, "devices": [{"name": "gpu-0"}]}
+        server.create({"kind": "ResourceSlice", "metadata": {"name": "slice"}, "spec": spec})
+        sources = NodeSources(root=str(root), kubeconfig=str(server.kubeconfig(tmp_path / "config")), node_name="n1")
+        look = sources.look()
+        sources.save(str(tmp_path / "record"), look)
+    assert (look.node.value, look.pods.value, look.slices.value, look.events.value) == (None, None, None, None)
+    written = {path.name for path in (tmp_path / "record").iterdir()}
+    assert written.isdisjoint({"node.json", "pods.json", "resourceslices.json", "events.json"})
+    assert (
+        "is another machine than this one"
+        in json.loads((tmp_path / "record" / "sources.json").read_text())["node.json"]
+    )
+
+
 class _Answers(BaseHTTPRequestHandler):
     """An API server that logs nothing."""
 

@@ -43,6 +43,11 @@ class _Row:
     because: str
     change: str
 
+    @property
+    def is_of_kubelet(self) -> bool:
+        """Whether the kubelet says it, so that the line names the resource that it is about."""
+        return self.who.startswith("kubelet")
+
 
 @cache
 def _rows() -> tuple[_Row, ...]:
@@ -54,15 +59,15 @@ def _rows() -> tuple[_Row, ...]:
 
 
 def find_foreign(text: str) -> Iterator[Foreign]:
-    """Find each sentence of other programs in what users paste, each kind once."""
-    seen: set[str] = set()
+    """Find each sentence of other programs in what users paste, each kind once for each resource that it names."""
+    seen: set[tuple[str, str]] = set()
     for record in records(text):
         line = " ".join(record.split())[:_LONGEST]
         for row in _rows():
             found = row.pattern.search(line)
-            if found is None or row.id in seen or (row.id == "KL-02" and "KL-01" in seen):
-                continue
-            seen.add(row.id)
             resource = _RESOURCE.search(line)
-            named = resource[1] if resource and row.id.startswith("KL") else ""
+            named = resource[1] if resource and row.is_of_kubelet else ""
+            if found is None or (row.id, named) in seen:
+                continue
+            seen.add((row.id, named))
             yield Foreign(foreign_text(found[0], _MAX_TEXT), row.id, row.who, row.because, row.change, named)

@@ -1,7 +1,7 @@
 """What a kubelet's configuration says of its topology manager.
 
 Laws: the process that serves the kubelet's socket is asked first, then a file in the root directory. What cannot be
-read, or says nothing of it, changes nothing. Only a process with the name of the kubelet is believed.
+read changes nothing, nor does a file that says nothing of it. Only a process with the name of the kubelet is believed.
 """
 
 import socket
@@ -66,7 +66,9 @@ def read_topology(root: str, default: TopologySettings) -> TopologySettings:
             return evolve(_settings(_fields_of(process), default), numa_nodes=default.numa_nodes or nodes)
         return default
     with suppress(OSError, DocumentError, ValueError):
-        return _settings(_fields_in(Path(root) / CONFIGURATION), default)
+        fields = _fields_in(Path(root) / CONFIGURATION)
+        if next(iter(_FIELDS)) in fields:  # else a flag or another file may say it
+            return _settings(fields, default)
     return default
 
 

@@ -348,10 +348,10 @@ class NodeSources:
         pods = self._object(record.PODS, self.pods, answers, pods_in, "--pods")
         if not pods.place and (running := self._beside(record.RUNNING)):
             pods = read_running_pods(running)
-        node = _of_this_node(api, pods.value, node)
+        if other := _why_another_node(api, pods.value, node.value):
+            node = self._refused(record.NODE, node, other)
         if other := self._another_node(api, pods.value, node.value):
-            node, pods = Reading(node.place, problem=other), Reading(pods.place, problem=other)
-            self.documents.pop(record.PODS, None)
+            node, pods = self._refused(record.NODE, node, other), self._refused(record.PODS, pods, other)
         if node.value is None:
             self.documents.pop(record.NODE, None)
         bound = {one.node for one in pods.value or () if one.node}
@@ -373,8 +373,13 @@ class NodeSources:
         self._object(record.CLASSES, None, answers, lambda _: (), "--root")  # only its document is used
         events = self._object(record.EVENTS, self.events, answers, events_in, "--events")
         if other and self.uses_api:
-            slices, events = Reading(slices.place, problem=other), Reading(events.place, problem=other)
+            slices, events = self._refused(record.SLICES, slices, other), self._refused(record.EVENTS, events, other)
         return {"node": node, "pods": pods, "slices": slices, "allocations": claims, "events": events}
+
+    def _refused(self, name: str, reading: Reading[Seen], why: str) -> Reading[Seen]:
+        """Return what is known of objects that are not this node's: nothing. They come into no record, either."""
+        self.documents.pop(name, None)
+        return Reading(reading.place, problem=why)
 
     def _another_node(
         self, api: PodResourcesSeen | None, pods: tuple[PodSeen, ...] | None, node: NodeSeen | None
@@ -447,13 +452,10 @@ def _needs(error: ModuleNotFoundError, package: str) -> str:
     return f"it is skipped, because {package} is not installed ({error.name} is missing)"
 
 
-def _of_this_node(
-    api: PodResourcesSeen | None, pods: tuple[PodSeen, ...] | None, node: Reading[NodeSeen]
-) -> Reading[NodeSeen]:
-    """Return the Node, or why it is another one: the pods that the kubelet lists are bound to the kubelet's Node."""
+def _why_another_node(api: PodResourcesSeen | None, pods: tuple[PodSeen, ...] | None, node: NodeSeen | None) -> str:
+    """Return why a Node is another one: the pods that the kubelet lists are bound to the kubelet's Node."""
     listed = api.pods if api else frozenset()
     bound = {one.node for one in pods or () if one.node and (one.pod.namespace, one.pod.name) in listed}
-    if node.value is None or not node.value.name or not bound or node.value.name in bound:
-        return node
-    other = f"it is Node {foreign_text(node.value.name)}, and the pods that the kubelet lists are bound to another one"
-    return Reading(node.place, problem=other)
+    if node is None or not node.name or not bound or node.name in bound:
+        return ""
+    return f"it is Node {foreign_text(node.name)}, and the pods that the kubelet lists are bound to another one"
