@@ -107,7 +107,8 @@ def test_an_ordinary_sentence_gets_the_advice_that_helps(text: str, id_: str, sa
 
 
 def test_two_plugins_in_one_log_are_told_apart() -> None:
-    ended = "E1127 05:25:45.287747 215379 endpoint.go:107] listAndWatch ended unexpectedly for device plugin a.b/{} with error rpc error: code = {}"
+    where = "E1127 05:25:45.287747 215379 endpoint.go:107] "
+    ended = where + "listAndWatch ended unexpectedly for device plugin a.b/{} with error rpc error: code = {}"
     too_large = ended.format("gpu", "ResourceExhausted desc = grpc: received message larger than max (5 vs. 4)")
     explained = explain(f"{too_large}\n{ended.format('nic', 'Unavailable')}\n{ended.format('nic', 'Unavailable')}")
     assert [(one.id, dict(one.values)["resource"]) for one in explained] == [("KL-01", "a.b/gpu"), ("KL-02", "a.b/nic")]
