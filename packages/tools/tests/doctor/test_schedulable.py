@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 from attrs import evolve
+from devicecore_tools.doctor.explanation import concerning, explain
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.look import NodeSeen
 from devicecore_tools.doctor.precedence import Pods
@@ -76,6 +77,15 @@ def test_a_node_with_as_many_pods_as_it_may_have_takes_no_other() -> None:
         look = evolve(with_node(CLEAN, seen), pods=evolve(CLEAN.pods, value=(*here, *renamed)))
         closed = why_closed(seen, Pods.of(look), ())
         assert (closed is not None) is is_full
+
+
+def test_the_scheduler_names_no_taint_and_the_node_does() -> None:
+    said = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
+    (plain,) = explain(said, None, Facts(CLEAN))
+    (named,) = explain(said, None, Facts(with_node(CLEAN, evolve(node_of(CLEAN), taints=node(taints=[MINE]).taints))))
+    assert named.because == f"{plain.because} Node {node_of(CLEAN).name} has acme.io/mine=yes:NoSchedule."
+    cordoned = Facts(with_node(CLEAN, evolve(node_of(CLEAN), taints=node(unschedulable=True).taints)))
+    assert [one.code for one in concerning(None, cordoned)] == ["node-closed"]
 
 
 def test_a_taint_of_a_user_is_no_fault_of_the_node() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from attrs import frozen
 
 from devicecore.domain.model import Health, Pod
+from devicecore.domain.text import foreign_text
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.findings import NodeFinding
 from devicecore_tools.doctor.messages import NEXT, Match, find
@@ -17,12 +18,15 @@ from devicecore_tools.doctor.pasted import find_all
 from devicecore_tools.doctor.plugins import WhyAbsent
 from devicecore_tools.doctor.precedence import OwnerState
 from devicecore_tools.doctor.report import FREE, UNKNOWN, DeviceRow, check, report
+from devicecore_tools.doctor.schedulable import repels
 from devicecore_tools.doctor.scheduler import NEXT as SCHEDULED_NEXT
 from devicecore_tools.doctor.scheduler import NodesSeen, Unscheduled, find_unscheduled
 
 _SCHEDULER = "scheduler"
 _DECIDES_ON_DEVICES = ("device manager", "topology manager", "device, CPU or memory manager", _SCHEDULER, "predicates")
-_OF_THE_NODE = {"kubelet-gone", "kubelet-cannot-start", "kubelet-starting", "node-not-ready"}  # concern each pod
+_OF_THE_NODE = {  # these findings concern each pod
+    *("kubelet-gone", "kubelet-cannot-start", "kubelet-starting", "node-not-ready", "node-missing", "node-closed"),
+}
 _UNSERVED = "could not find the requested resource"
 _ASK_VERSIONS = (
     "kubectl api-versions lists which versions of resource.k8s.io the API server serves: use a kubelet and a driver "
@@ -125,7 +129,15 @@ def _foreign(found: Foreign, facts: Facts | None) -> Explanation:
 def _unscheduled(found: Unscheduled, facts: Facts | None) -> Explanation:
     now, rows = _seen(found.resources, facts)
     id_, values = "SC-01", tuple(("resource", name) for name in found.resources)
-    return Explanation(found.text, id_, _SCHEDULER, found.because, SCHEDULED_NEXT, found.change, (), values, now, rows)
+    because = found.because + (_taints(facts) if facts and "taint" in found.because else "")
+    return Explanation(found.text, id_, _SCHEDULER, because, SCHEDULED_NEXT, found.change, (), values, now, rows)
+
+
+def _taints(facts: Facts) -> str:
+    """Return which taints the Node of the sources has, as a sentence; empty if it has none that repels a pod."""
+    node = facts.look.node.value
+    taints = [foreign_text(str(one), 300) for one in node.taints if repels(one)] if node is not None else []
+    return f" Node {foreign_text(node.name)} has {', '.join(taints)}." if node is not None and taints else ""
 
 
 def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanation:

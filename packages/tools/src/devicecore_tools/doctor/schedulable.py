@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.look import NodeSeen, NodeTaint, PodToleration
 from devicecore_tools.doctor.precedence import Pods
 
@@ -71,12 +71,12 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
                 "When the work on the node is done: kubectl uncordon NODE.",
                 taint,
             )
-        elif taint.key.startswith(_OF_KUBERNETES) and _repels(taint) and taint.key not in (*_READY, *_of_pressures()):
+        elif taint.key.startswith(_OF_KUBERNETES) and repels(taint) and taint.key not in (*_READY, *_of_pressures()):
             yield _tainted(taint)
     count = sum(1 for one in pods.by_name.values() if one.node == node.name and not one.has_ended)
     if node.name and node.max_pods is not None and count >= node.max_pods:
         yield Closed(
-            f"The Node has {count:,} pods, and its kubelet admits at most {node.max_pods:,}",
+            f"The Node has {counted(count, 'pod')}, and its kubelet admits at most {node.max_pods:,}",
             f"status.allocatable.pods: {node.max_pods:,}",
             "a pod of the Node ends",
             "End pods of the node, or raise maxPods of the kubelet.",
@@ -90,7 +90,7 @@ def why_closed(node: NodeSeen | None, pods: Pods, tolerations: Sequence[PodToler
     """
     if node is None:
         return None
-    of_users = (_tainted(one) for one in node.taints if _repels(one) and one.key not in _READY)
+    of_users = (_tainted(one) for one in node.taints if repels(one) and one.key not in _READY)
     for one in (*closures(node, pods), *of_users):
         taint = one.taint
         if taint is None or (tolerations is not None and not any(each.tolerates(taint) for each in tolerations)):
@@ -98,7 +98,8 @@ def why_closed(node: NodeSeen | None, pods: Pods, tolerations: Sequence[PodToler
     return None
 
 
-def _repels(taint: NodeTaint) -> bool:
+def repels(taint: NodeTaint) -> bool:
+    """Return whether a pod that does not tolerate a taint does not get to the Node, or is deleted from it."""
     return taint.effect in _REPELLING
 
 

@@ -56,7 +56,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "node-closed",
         "the Node takes no new pod",
         find=kubelet.node_takes_no_pod,
-        next="Pods that run keep their devices. Devices that are free stay free, because no pod gets to them.",
+        next="Pods that run keep their devices. No pod gets to the free ones, unless it tolerates the cause.",
         do="Remove the cause.",
         confirm="kubectl describe node NODE shows its taints, its conditions and its pods.",
         issue="https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
