@@ -239,16 +239,35 @@ def test_repair_takes_no_pod_for_gone_because_a_part_of_the_list_lacks_it(
 def test_repair_learns_nothing_of_other_namespaces_from_pods_of_other_nodes(
     devicecore: Run, two_owners: str, tmp_path: Path, node: str
 ) -> None:
-    """A list of one namespace of this node, to which a pod of another node was added."""
+    """A list of one namespace of this node, to which a pod of another node was added. Two of that node show more."""
     new, items = tmp_path / "new", json.loads(pods(("uid-2", "Running"), ("uid-8", "Running")))
     here, other = items["items"]
     here["spec"]["nodeName"], other["spec"]["nodeName"] = node, "n2"
     other["metadata"]["namespace"] = "kube-system"
     arguments = ("checkpoint", "repair", "--pods", "-", two_owners, str(new))
     ran = devicecore(*arguments, stdin=json.dumps(items))
-    assert (ran.returncode, "of this node, it has the pods of one namespace only" in ran.stderr) == (1, True)
+    assert (ran.returncode, "it has the pods of one namespace only of each node" in ran.stderr) == (1, True)
     assert not new.exists()
+    second = {**other, "metadata": {"uid": "uid-7", "name": "uid-7", "namespace": "default"}}
+    together = {**items, "items": [here, other, second]}
+    assert devicecore(*arguments, stdin=json.dumps(together)).returncode == 0
+    new.unlink()
     other["spec"]["nodeName"] = node
+    assert devicecore(*arguments, stdin=json.dumps(items)).returncode == 0
+
+
+def test_repair_takes_a_list_whose_pods_have_a_label_in_common_for_a_part(
+    devicecore: Run, two_owners: str, tmp_path: Path
+) -> None:
+    """`kubectl get pods -A -l app=x` has pods of all namespaces. What controllers add to labels shows nothing."""
+    new, items = tmp_path / "new", json.loads(pods(("uid-2", "Running"), ("uid-8", "Running")))
+    items["items"][1]["metadata"]["namespace"] = "kube-system"
+    for one in items["items"]:
+        one["metadata"]["labels"] = {"app": "x", "pod-template-hash": "1"}
+    arguments = ("checkpoint", "repair", "--pods", "-", two_owners, str(new))
+    ran = devicecore(*arguments, stdin=json.dumps(items))
+    assert (ran.returncode, "each of its pods has the label app=x, as if a selector" in ran.stderr) == (1, True)
+    del items["items"][0]["metadata"]["labels"]["app"]
     assert devicecore(*arguments, stdin=json.dumps(items)).returncode == 0
 
 

@@ -330,6 +330,7 @@ class PodSeen:
         has_sandbox: whether its status says so, so that its claims have been prepared.
         statuses: the health of each device in its status, by container and resource, as the kubelet last wrote it.
         tolerations: which taints of a Node it tolerates.
+        labels: its labels with their values, without those that controllers make.
     """
 
     pod: Pod
@@ -341,6 +342,7 @@ class PodSeen:
     has_sandbox: bool = False
     statuses: Mapping[tuple[str, str], Mapping[str, str]] = field(factory=dict)
     tolerations: tuple[PodToleration, ...] = ()
+    labels: frozenset[tuple[str, str]] = frozenset()
 
     @cached_property
     def claims(self) -> Mapping[str, tuple[str, ...]]:

@@ -171,21 +171,24 @@ class Pods:
 def why_incomplete(pods: Collection[PodSeen], holders: Collection[str], *, is_of_file: bool = True) -> str:
     """Return why a list of pods may not have all pods of the node of a checkpoint; empty if it has.
 
-    The pods of other nodes show nothing. The node is that of the pods that the checkpoint names.
+    Nothing in a list says whether it was asked for with a namespace or a selector, so its pods have to show it: a list
+    of all namespaces has pods of two of them on one node, be it another node, because each node of a cluster has pods
+    of the system; and pods that a selector has not chosen have no label in common.
 
     Args:
         pods: the list.
         holders: the UIDs of the pods in the checkpoint.
-        is_of_file: whether a user made the list, so that it may be of one namespace.
+        is_of_file: whether a user made the list, so that it may be of one namespace, or what a selector has chosen.
     """
     if not pods:
         return "it is empty"
-    named = [pod for pod in pods if not {str(pod.pod.uid), *pod.other_uids}.isdisjoint(holders)]
-    nodes = {pod.node for pod in named}
-    of_the_node = [pod for pod in pods if pod.node in nodes] if nodes else pods
-    if is_of_file and len({pod.pod.namespace for pod in of_the_node}) == 1:
-        where = "" if len(of_the_node) == len(pods) else "of this node, "
-        return f"{where}it has the pods of one namespace only"
+    namespaces = grouped((pod.node, pod.pod.namespace) for pod in pods)
+    if is_of_file and all(len({*of_node}) == 1 for of_node in namespaces.values()):
+        where = " of each node" if len(namespaces) > 1 else ""
+        return f"it has the pods of one namespace only{where}"
+    if is_of_file and (common := set.intersection(*({*pod.labels} for pod in pods))):
+        return f"each of its pods has the label {'='.join(min(common))}, as if a selector had chosen them"
+    named = any(not {str(pod.pod.uid), *pod.other_uids}.isdisjoint(holders) for pod in pods)
     return "it has none of the pods that the checkpoint names" if holders and not named else ""
 
 

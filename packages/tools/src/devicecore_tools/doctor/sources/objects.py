@@ -22,6 +22,7 @@ from devicecore_tools.doctor.sources.large_documents import read_document_file
 STATIC_UIDS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
 """Annotations that have the UID under which the kubelet knows a static pod (kubelet: `ConfigMirrorAnnotationKey`)."""
 
+_LABELS_OF_CONTROLLERS = {"controller-revision-hash", "pod-template-generation", "pod-template-hash"}
 Seen = TypeVar("Seen")
 
 
@@ -184,6 +185,11 @@ def _pod(item: Value) -> PodSeen:
         ),
         dict(_statuses(status)),
         tolerations_of(item),
+        frozenset(
+            (name, value.data)
+            for name, value in metadata["labels"].mapping().items()
+            if isinstance(value.data, str) and name not in _LABELS_OF_CONTROLLERS
+        ),
     )
 
 
