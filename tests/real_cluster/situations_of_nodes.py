@@ -132,14 +132,14 @@ def a_pod_was_refused(node: Trouble) -> None:
     node.plane.admin.wait("Pod", "greedy", "to fail", lambda one: one["status"].get("phase") == "Failed")
 
 
-@situation(a_pod("one", 1), a_pod("two", 2))
+@situation(a_pod("one", 1), a_pod("two", 2), finds={"pod-does-not-end"})
 def a_pod_does_not_end(node: Trouble) -> None:
     node.plugin()
     node.run(a_pod("holder", 3))
     for method in ("StopContainer", "StopPodSandbox"):
         node.real.break_runtime(f"refuse/{method}", "the container is stuck in the kernel")
     node.plane.admin.delete("Pod", "holder")
-    settle(5.0)
+    settle(25.0)  # before that it may only be slow
 
 
 @situation(a_pod("four", 4), is_quiet=True)

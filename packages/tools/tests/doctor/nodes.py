@@ -5,6 +5,7 @@ what sources say as little as possible, and plants other things than the others 
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from attrs import evolve
 from devicecore_tools.doctor.checks import CHECKS
@@ -262,7 +263,8 @@ def with_claim(look: Look, device: str, driver: str = "gpu.example.com", **attri
 
 def without(look: Look, *sources: str) -> Look:
     """`look` without some of its sources."""
-    return evolve(look, **dict.fromkeys(sources, Reading()))
+    unread: dict[str, Any] = dict.fromkeys(sources, Reading())
+    return evolve(look, **unread)
 
 
 def receipt(*cdi_devices: str, problem: str = "") -> ReceiptSeen:
@@ -302,6 +304,13 @@ def driver_gone(look: Look) -> Look:
     """A driver has published a device, and no socket can be its."""
     gone = PublishedDeviceSeen("gone.other.org", "n1", "card-0")
     return evolve(look, slices=Reading.of("slices.json", (*(look.slices.value or ()), gone)))
+
+
+def pod_does_not_end(look: Look) -> Look:
+    """A pod that holds a device of a plugin should have ended 100 s before the look."""
+    late: dict[str, Any] = {"is_deleting": True, "ends_by": "2026-01-02T03:04:05Z"}
+    seen = [evolve(one, **(late if one.pod.name == "serve" else {})) for one in pods_of(look)]
+    return evolve(with_pods(look, *seen), taken=1767323045.0 + 100)
 
 
 def driver_silent(look: Look) -> Look:

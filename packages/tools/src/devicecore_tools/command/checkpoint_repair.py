@@ -84,7 +84,8 @@ def repair(
     may still use the device.
 
     A list of pods that is empty, has on no node the pods of two namespaces, has none of the pods of FILE, or has only
-    pods with one label in common, as a selector chooses them, shows of no pod that it is gone. Nothing is written then, and the exit status is 1, unless you add --force.
+    pods with one label in common, as a selector chooses them, shows of no pod that it is gone. Nothing is written
+    then, and the exit status is 1, unless you add --force.
 
     The exit status is also 1 if nothing of FILE can be read, and 2 if there is no FILE. If the checksum was wrong,
     somebody or something changed the data after the kubelet wrote it: compare it with what runs on the node before you

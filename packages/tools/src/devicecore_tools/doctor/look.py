@@ -327,6 +327,7 @@ class PodSeen:
         node: the node that it is bound to; empty if none is named.
         is_acknowledged: whether a kubelet has written its status.
         is_deleting: whether it has a deletionTimestamp.
+        ends_by: its deletionTimestamp, when its grace period ends; empty if it has none.
         has_sandbox: whether its status says so, so that its claims have been prepared.
         statuses: the health of each device in its status, by container and resource, as the kubelet last wrote it.
         tolerations: which taints of a Node it tolerates.
@@ -343,6 +344,7 @@ class PodSeen:
     statuses: Mapping[tuple[str, str], Mapping[str, str]] = field(factory=dict)
     tolerations: tuple[PodToleration, ...] = ()
     labels: frozenset[tuple[str, str]] = frozenset()
+    ends_by: str = ""
 
     @cached_property
     def claims(self) -> Mapping[str, tuple[str, ...]]:
@@ -467,7 +469,10 @@ class CdiSeen:
 
 @frozen
 class Look:
-    """What all sources said when they were read once, one after the other in this order."""
+    """What all sources said when they were read once, one after the other in this order.
+
+    `taken` is when, in seconds since 1970; None if that is not known. Looks at two times may say the same.
+    """
 
     checkpoint: Reading[CheckpointSeen] = Reading()
     sockets: Reading[SocketsSeen] = Reading()
@@ -482,6 +487,7 @@ class Look:
     health: Reading[Mapping[Device, str]] = Reading()
     events: Reading[tuple[EventSeen, ...]] = Reading()
     state_files: Reading[tuple[StateFileSeen, ...]] = Reading()
+    taken: float | None = field(default=None, eq=False)
 
     @property
     def readings(self) -> "dict[Source, Reading[object]]":

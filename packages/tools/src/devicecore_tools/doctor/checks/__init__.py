@@ -193,6 +193,19 @@ CHECKS: tuple[NodeCheck, ...] = (
         patience=_REGISTRATION,
     ),
     NodeCheck(
+        "pod-does-not-end",
+        "a pod that is being deleted does not end, and holds devices",
+        find=owners.pod_does_not_end,
+        next="The kubelet keeps the devices for the pod, and tries again and again to end it. The scheduler counts "
+        "them as used.",
+        do="See in the kubelet's log why the container does not end ('StopContainer', 'KillPodSandbox'). Often its "
+        "process waits for the device in the kernel, and only a restart of the node ends it. Do not delete the pod by "
+        "force: its devices would be given to another pod.",
+        confirm="kubectl get pod POD shows Terminating; on the node, ps shows a process of it in state D.",
+        issue=f"{_KUBERNETES}51835",
+        patience=_POD_STATUS,
+    ),
+    NodeCheck(
         "claimed-unhealthy",
         "a container holds an unhealthy device of a DRA driver",
         find=claims.claimed_device_unhealthy,

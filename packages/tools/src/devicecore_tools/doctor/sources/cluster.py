@@ -47,7 +47,8 @@ def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look
     by_name = {one.claim: one for one in claims.value or ()}
     of_pod = grouped(((event.namespace, event.pod), event) for event in events.value or ())
     away: Reading[Any] = Reading(problem=_ON_THE_NODE)
-    on_the_node = Look(**dict.fromkeys((source.name.lower() for source in Source), away))
+    unread: dict[str, Any] = dict.fromkeys((source.name.lower() for source in Source), away)
+    on_the_node = Look(**unread)
 
     def look(name: str, node: Reading[Any]) -> Look:
         own = _read(pods if isinstance(pods, str) else pods.get(name, []), "PodList", pods_in)

@@ -163,6 +163,7 @@ class NodeSources:
             claims=self._read_claims(),
             health=self._read_health(),
             state_files=self._read_state_files(),
+            taken=None if (now := self._time()) == MAX_LIMIT else now / SECOND,
             **objects,
         )
 

@@ -190,6 +190,7 @@ def _pod(item: Value) -> PodSeen:
             for name, value in metadata["labels"].mapping().items()
             if isinstance(value.data, str) and name not in _LABELS_OF_CONTROLLERS
         ),
+        metadata["deletionTimestamp"].text(""),
     )
 
 
