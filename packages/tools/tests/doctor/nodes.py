@@ -483,9 +483,15 @@ def plugin_silent(look: Look) -> Look:
     return with_plugins(look, *plugins_of(look), dead)
 
 
+def plugins_differ(look: Look) -> Look:
+    """A second plugin of the nics lists another one."""
+    other = evolve(plugin("other.sock", ("nic-9",)), resource=NIC)
+    return with_plugins(look, *plugins_of(look), other)
+
+
 def plugin_late(look: Look) -> Look:
-    slow = evolve(plugin("slow.sock", GPUS[4:]), seconds=2.5)
-    return with_plugins(look, *plugins_of(look), slow)
+    (slow, *others) = plugins_of(look)
+    return with_plugins(look, evolve(slow, seconds=2.5), *others)
 
 
 def plugin_empty(look: Look) -> Look:
@@ -521,8 +527,8 @@ def cdi_unresolvable(look: Look) -> Look:
 
 
 def list_near_limit(look: Look) -> Look:
-    large = evolve(plugin("large.sock", GPUS[6:]), list_bytes=4_000_000)
-    return with_plugins(look, *plugins_of(look), large)
+    (large, *others) = plugins_of(look)
+    return with_plugins(look, evolve(large, list_bytes=4_000_000), *others)
 
 
 def sources_disagree(look: Look) -> Look:

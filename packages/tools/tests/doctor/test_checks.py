@@ -311,8 +311,8 @@ def test_names_from_outside_are_escaped_and_bounded() -> None:
 
 def test_a_plugin_that_is_late_is_the_same_finding_however_late_it_is() -> None:
     first = findings(nodes.plugin_late(CLEAN))
-    (plugin,) = (one for one in nodes.plugins_of(nodes.plugin_late(CLEAN)) if one.socket == "slow.sock")
-    later = findings(nodes.with_plugins(CLEAN, *nodes.plugins_of(CLEAN), evolve(plugin, seconds=9.0)))
+    (slow, *others) = nodes.plugins_of(CLEAN)
+    later = findings(nodes.with_plugins(CLEAN, evolve(slow, seconds=9.0), *others))
     assert first == later
     assert [one.measured for one in later] == ["9.0 s"]
 

@@ -140,7 +140,8 @@ def fits(
         for answer, claim in zip(answers, of_claims, strict=True):
             print_pairs(f"{answer.node}: {fits_or_not(answer)}", _pairs(answer))
             if claim is not None:
-                outcome = "get their devices" if claim.fits else "get no devices"
+                would = "" if answer.fits else "would "
+                outcome = f"{would}get their devices" if claim.fits else "get no devices"
                 print_pairs(f"The claims of the pod on {claim.node.name}: {outcome}", pairs_of(claim))
         click.echo(_ONLY_DEVICES)
     possible = [

@@ -595,6 +595,16 @@ class Lists:
         found = grouped((resource, plugin.socket) for plugin, resources in self.served_by for resource in resources)
         return {resource: tuple(sockets) for resource, sockets in found.items()}
 
+    @cached_property
+    def differing(self) -> Mapping[str, tuple[PluginSeen, ...]]:
+        """The plugins of each resource that several plugins serve, if these list different devices."""
+        of = grouped((of[0], plugin) for plugin, of in self.served_by if len(of) == 1 and plugin.devices)
+        return {
+            name: tuple(all_)
+            for name, all_ in of.items()
+            if len({frozenset(one.devices.ids) for one in all_ if one.devices}) > 1
+        }
+
     def health(self, resource: str, device: str, holders: Holders) -> str:
         """Return the health of a device by the best source: `Healthy`, `Unhealthy`, `not listed` or `unknown`."""
         if resource in self.listed:

@@ -542,7 +542,10 @@ def trial_node(
     reports = {ResourceName(one): state.inventory.current_report(ResourceName(one)) for one in facts.lists.resources}
     devices = {one: tuple(report.devices.values()) if report else () for one, report in reports.items()}
     known = sorted({one for places in facts.numa_nodes.values() for nodes in places.values() for one in nodes}) or [0]
-    here = {pod.pod.uid: pod for pod in (*facts.pods.here, *facts.pods.perhaps_here)}
+    # A kubelet knows a static pod by another UID than the API server.
+    here = {
+        PodUid(next(iter(pod.other_uids), pod.pod.uid)): pod for pod in (*facts.pods.here, *facts.pods.perhaps_here)
+    }
     names = {PodUid(one.owner.uid): one.owner.identity for one in facts.holders.allocations if one.owner.uid}
     absent = dict(_absent(facts))
     listed = {resource: of for resource, of in devices.items() if of and resource not in absent}

@@ -343,6 +343,18 @@ CHECKS: tuple[NodeCheck, ...] = (
         issue=f"{_KUBERNETES}117435",
     ),
     NodeCheck(
+        "plugins-differ",
+        "two plugins serve one resource with different devices",
+        find=plugins.plugins_differ,
+        next="The kubelet knows one plugin of a resource: the one that registered last. The devices of the other one "
+        "are not on the Node, and pods that hold some run on.",
+        do="Run one plugin for each resource on the node, or give them resources with different names: kubectl get "
+        "pods -A -o wide --field-selector spec.nodeName=NODE shows them.",
+        confirm="devicecore doctor --plugins lists the sockets with their devices.",
+        issue="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
+        patience=_NODE_STATUS,
+    ),
+    NodeCheck(
         "plugin-late",
         "a plugin answers late",
         find=plugins.plugin_answers_late,

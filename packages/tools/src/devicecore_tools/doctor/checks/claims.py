@@ -86,6 +86,7 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
         yield Found(sentence, tuple(evidence), driver, tuple(devices), pods=(*pods, *waiting))
 
 
+_OF_A_STRANGER = "The kubelet prepares and releases no claim of it. No source names the driver, or a device of it."
 _NO_ANSWER = Evidence(Source.SOCKETS, "a process listens, and gives no answer to GetInfo")
 
 
@@ -100,7 +101,7 @@ def driver_silent(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
         sentence = f"DRA driver {name(driver)} does not answer at its registration socket.{holds * bool(pods)}"
         yield Found(sentence, (_NO_ANSWER,), driver, tuple(devices), pods=tuple(pods))
     for socket in dra.silent if kubelet is not KubeletNow.STOPPED else ():
-        yield Found(f"The driver at {name(socket)} does not answer.", (_NO_ANSWER,))
+        yield Found(f"The driver at {name(socket)} does not answer.", (_NO_ANSWER,), next=_OF_A_STRANGER)
 
 
 def pod_waits_for_claim(dra: DraDevices) -> Iterator[Found]:

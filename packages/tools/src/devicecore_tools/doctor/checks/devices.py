@@ -202,8 +202,8 @@ def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Ho
     for resource in sorted({*lists.registered, *lists.allocatable}):
         count, total = len(lists.allocatable.get(resource, ())), len(lists.listed.get(resource, ()))
         published, capacity = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
-        if not count and resource in wanted:
-            continue  # its plugin has gone, which is another finding
+        if (not count and resource in wanted) or resource in lists.differing:
+            continue  # its plugin has gone, or there are two, which is another finding
         evidence: tuple[Evidence, ...] = (
             Evidence(Source.NODE, f"status.allocatable: {published:,}, status.capacity: {capacity:,}"),
             Evidence(Source.POD_RESOURCES, f"{count:,} healthy"),

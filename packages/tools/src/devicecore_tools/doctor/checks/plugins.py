@@ -148,6 +148,18 @@ def plugin_does_not_answer(
 _FEW = 3
 
 
+def plugins_differ(lists: Lists) -> Iterator[Found]:
+    """Two plugins serve one resource, and list different devices."""
+    for resource, plugins in lists.differing.items():
+        known = lists.known_to_kubelet.get(resource, ())
+        used = [one.socket for one in plugins if one.devices and not set(known).isdisjoint(one.devices.ids)]
+        listed = [f"{name(one.socket)}: {names([*one.devices.ids])}" for one in plugins if one.devices]
+        which = f" The devices that the kubelet has are those of {name(used[0])}." if len(used) == 1 else ""
+        sentence = f"{len(plugins)} plugins serve {name(resource)}, and list different devices.{which}"
+        evidence = (Evidence(Source.PLUGINS, "; ".join(listed)), _registered(lists, resource))
+        yield Found(sentence, evidence, resource)
+
+
 def plugin_answers_late(look: Look) -> Iterator[Found]:
     """A plugin takes long to answer."""
     for plugin in look.plugins.value or ():

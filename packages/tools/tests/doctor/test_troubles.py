@@ -1,0 +1,71 @@
+"""Nodes of a real kubelet 1.37.2 in trouble, as `make cluster PART=doctor RECORDS=...` has recorded them.
+
+In each record, `truth.json` has pods that were tried on the node: what `fits` says of them is what became of them.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devicecore_tools.command.main import main
+
+Capsys = pytest.CaptureFixture[str]
+DATA = Path(__file__).parent.parent / "data" / "troubles"
+RECORDS: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_text()) for path in sorted(DATA.glob("*.json"))}
+FITS, FITS_NOT = (0,), (1, 4)
+
+
+def written(directory: Path, name: str) -> Path:
+    """The path of a record, as a directory."""
+    (root := directory / name).mkdir()
+    for file, content in RECORDS[name].items():
+        if file != "truth.json":
+            (root / file).write_text(content if isinstance(content, str) else json.dumps(content))
+    return root
+
+
+def test_there_are_records_of_many_kinds() -> None:
+    assert len(RECORDS) >= 30
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_what_is_said_of_a_node_in_trouble_is_true(name: str, tmp_path: Path, capsys: Capsys) -> None:
+    root, truth = written(tmp_path, name), RECORDS[name]["truth.json"]
+    main(["doctor", "--root", str(root), "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert sorted({one["code"] for one in document["findings"]}) == truth["findings"]
+    for probe in truth["probes"]:
+        pod = probe["metadata"]["name"]
+        (file := tmp_path / f"{pod}.json").write_text(json.dumps(probe))
+        status = main(["fits", str(file), "--node", str(root)])
+        said = capsys.readouterr().out
+        assert status in (FITS if truth["runs"][pod] else FITS_NOT), said
+        if not truth["runs"][pod]:
+            assert "reason" in said or "no source names this resource" in said
+
+
+def test_a_static_pod_is_one_pod_although_it_has_two_uids(tmp_path: Path, capsys: Capsys) -> None:
+    root = written(tmp_path, "a_static_pod_has_devices")
+    (file := tmp_path / "three.json").write_text(
+        json.dumps(RECORDS["a_static_pod_has_devices"]["truth.json"]["probes"][1])
+    )
+    assert main(["fits", str(file), "--node", str(root)]) == 1
+    said = capsys.readouterr().out
+    assert ("fits if  pod default/holder-" in said, "these 2 pods end" in said) == (True, False)
+
+
+def test_claims_whose_driver_hangs_get_no_devices(tmp_path: Path, capsys: Capsys) -> None:
+    """The scheduler would give them some, which the kubelet never prepares."""
+    name = "a_driver_hangs_when_it_should_prepare"
+    root, (probe,) = written(tmp_path, name), RECORDS[name]["truth.json"]["probes"]
+    (file := tmp_path / "probe.json").write_text(json.dumps(probe))
+    files = {"DeviceClass": "deviceclasses", "ResourceSlice": "resourceslices", "ResourceClaim": "resourceclaims"}
+    items = [{**one, "kind": kind} for kind, of in files.items() for one in RECORDS[name][f"{of}.json"]["items"]]
+    objects = {"kind": "List", "items": [*items, RECORDS[name]["node.json"]]}
+    (tmp_path / "objects.json").write_text(json.dumps(objects))
+    status = main(["fits", str(file), "--node", str(root), "--slices", str(tmp_path / "objects.json")])
+    assert status == 1, capsys.readouterr().err
+    said = capsys.readouterr().out
+    assert "cannot be prepared: DRA driver gpu.example.com does not answer" in said
+    assert "would get their devices" in said
