@@ -106,6 +106,22 @@ def test_an_ordinary_sentence_gets_the_advice_that_helps(text: str, id_: str, sa
     assert (found.id, says in said, never in said) == (id_, True, False), said
 
 
+@pytest.mark.parametrize(
+    ("text", "id_", "says"),
+    [
+        ("The node had condition: [DiskPressure]. ", "KL-08", "does not look at devices"),
+        ("The node was low on resource: memory. Threshold quantity: 100Mi, available: 5Mi. ", "KL-09", "was short of"),
+        ("Pod was rejected as the node is shutting down.", "KL-10", "admits none"),
+        ("Failed: Error: ImageInspectError", "KL-11", "holds its devices meanwhile"),
+        ('Back-off pulling image "registry.example/train:1"', "KL-11", "holds its devices meanwhile"),
+        ("TaintManagerEviction: Marking for deletion Pod default/train", "TE-01", "NoExecute"),
+    ],
+)
+def test_what_the_kubelet_says_of_other_things_than_devices_is_named_as_that(text: str, id_: str, says: str) -> None:
+    (found,) = explain(text)
+    assert (found.id, says in found.because, found.concerns_devices) == (id_, True, False)
+
+
 def test_two_plugins_in_one_log_are_told_apart() -> None:
     where = "E1127 05:25:45.287747 215379 endpoint.go:107] "
     ended = where + "listAndWatch ended unexpectedly for device plugin a.b/{} with error rpc error: code = {}"

@@ -279,6 +279,16 @@ def test_an_object_is_the_same_pod_and_the_same_mistake_wherever_it_is_read() ->
         assert str(refused.value).endswith("spec.containers[0].resources.limits: expected an object, got a list")
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1970-01-02T00:00:00Z", 86_400.0), ("1970-01-02T00:00:00", None), ("soon", None), ("", None)],
+)
+def test_the_time_by_which_a_pod_ends_is_read(text: str, seconds: float | None) -> None:
+    pod = {"metadata": {"name": "p", "uid": "u", "deletionTimestamp": text}, "spec": {"containers": []}}
+    (seen,) = pods_in(Value({"kind": "PodList", "items": [pod]}, "pods.json"))
+    assert seen.ends_by == seconds
+
+
 def test_a_kubelet_without_pods_prints_null() -> None:
     assert pods_in(parse_document(b'{"kind":"PodList","items":null}', "f")) == ()
 

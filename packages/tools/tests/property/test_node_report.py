@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from attrs import evolve
 from devicecore_tools.doctor import look as looks
@@ -122,8 +123,9 @@ class CleanSteps(Steps):
     def some_sources(self, look: looks.Look) -> looks.Look:
         """The look without some of its sources."""
         names = ["checkpoint", "sockets", "pod_resources", "pods", "node", "plugins"]
-        dropped = {name for name in names if self.chance.random() < 0.3}
-        return evolve(look, **dict.fromkeys(dropped, looks.Reading(problem="not read")))
+        dropped = [name for name in names if self.chance.random() < 0.3]
+        unread: dict[str, Any] = dict.fromkeys(dropped, looks.Reading(problem="not read"))
+        return evolve(look, **unread)
 
 
 def clean_history(seed: int) -> tuple[CleanSteps, looks.Look]:

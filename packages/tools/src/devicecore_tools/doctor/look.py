@@ -327,7 +327,7 @@ class PodSeen:
         node: the node that it is bound to; empty if none is named.
         is_acknowledged: whether a kubelet has written its status.
         is_deleting: whether it has a deletionTimestamp.
-        ends_by: its deletionTimestamp, when its grace period ends; empty if it has none.
+        ends_by: its deletionTimestamp, when its grace period ends, in seconds since 1970; None if it has none.
         has_sandbox: whether its status says so, so that its claims have been prepared.
         statuses: the health of each device in its status, by container and resource, as the kubelet last wrote it.
         tolerations: which taints of a Node it tolerates.
@@ -344,7 +344,7 @@ class PodSeen:
     statuses: Mapping[tuple[str, str], Mapping[str, str]] = field(factory=dict)
     tolerations: tuple[PodToleration, ...] = ()
     labels: frozenset[tuple[str, str]] = frozenset()
-    ends_by: str = ""
+    ends_by: float | None = None
 
     @cached_property
     def claims(self) -> Mapping[str, tuple[str, ...]]:

@@ -4,14 +4,13 @@ Law: a holder is not reported if a source that was not read could explain it.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from itertools import combinations
 
 from devicecore.domain.checkpoint import FileVerdict
-from devicecore.domain.text import counted, foreign_text
+from devicecore.domain.text import counted
 from devicecore_tools.doctor.dra import DraDevices
 from devicecore_tools.doctor.findings import Evidence, Found, by_number, described, devices_of, name, names
-from devicecore_tools.doctor.look import Look, PodSeen, Source, grouped
+from devicecore_tools.doctor.look import Look, Source, grouped
 from devicecore_tools.doctor.precedence import Holders, Lists, Owner, OwnerState, Pods, api_omits
 
 
@@ -95,28 +94,17 @@ def pod_does_not_end(look: Look, pods: Pods, holders: Holders) -> Iterator[Found
         if one.owner.state is OwnerState.LIVE:
             held.setdefault(one.owner.identity, {}).setdefault(one.resource, []).extend(one.devices)
     for pod in pods.here:
-        late = _seconds_late(look, pod)
-        if late is None or late < _TO_END or pod.identity not in held or pod.all_claims:
+        late = 0.0 if look.taken is None or pod.ends_by is None else look.taken - pod.ends_by
+        if late < _TO_END or pod.identity not in held or pod.all_claims:
             continue
         for resource, devices in sorted(held[pod.identity].items()):
-            sentence = (
-                f"Pod {name(pod.identity)} should have ended by {foreign_text(pod.ends_by, 60)}, and still holds "
-                f"{devices_of(devices, resource)}."
-            )
-            evidence = (Evidence(Source.PODS, f"deletionTimestamp: {foreign_text(pod.ends_by, 60)}"),)
+            what = devices_of(devices, resource)
+            sentence = f"Pod {name(pod.identity)} should have ended, and still holds {what}."
+            evidence = (Evidence(Source.PODS, f"the deletionTimestamp of {name(pod.identity)} has passed"),)
             yield Found(sentence, evidence, resource, tuple(devices), pods=(pod.identity,), measured=f"{late:.0f} s")
 
 
 _TO_END = 20.0  # seconds after its grace period in which a pod ends, if nothing holds it up
-
-
-def _seconds_late(look: Look, pod: PodSeen) -> float | None:
-    """Return for how long the grace period of a pod has been over. Return None if that is not known."""
-    try:
-        ends_by = datetime.fromisoformat(pod.ends_by)
-    except ValueError:
-        return None
-    return None if look.taken is None or ends_by.tzinfo is None else look.taken - ends_by.timestamp()
 
 
 def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:

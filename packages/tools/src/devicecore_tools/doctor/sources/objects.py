@@ -190,8 +190,16 @@ def _pod(item: Value) -> PodSeen:
             for name, value in metadata["labels"].mapping().items()
             if isinstance(value.data, str) and name not in _LABELS_OF_CONTROLLERS
         ),
-        metadata["deletionTimestamp"].text(""),
+        _seconds(metadata["deletionTimestamp"].text("")),
     )
+
+
+def _seconds(text: str) -> float | None:
+    """Return a time in seconds since 1970. Return None if the text is no time with its zone."""
+    with suppress(ValueError, OverflowError):
+        moment = datetime.fromisoformat(text)
+        return None if moment.tzinfo is None else moment.timestamp()
+    return None
 
 
 def _statuses(status: Value) -> Iterator[tuple[tuple[str, str], dict[str, str]]]:
