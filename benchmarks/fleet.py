@@ -414,7 +414,7 @@ def roll_out(bench: Bench, size: int, show: Callable[[str, object], None], what_
     pods = [one for one, at in running.seen_at.items() if at > began]
     waits = sorted(running.seen_at[one] - running.bound_at[one] for one in pods)
     of_second = Counter(int(running.seen_at[one] - began) for one in pods)
-    first, last = min(of_second, default=0), max(of_second, default=0)
+    last = max(of_second, default=0)
     bound = [running.bound_at[one] - began for one in pods]
     what = f"Deployment of {size}, {what_for}"
     show(f"{what}: pods running", f"{reached} in {seconds:.1f} s")
@@ -422,7 +422,9 @@ def roll_out(bench: Bench, size: int, show: Callable[[str, object], None], what_
     show(f"{what}: seconds from bound to Running, median", round(statistics.median(waits), 2))
     show(f"{what}: seconds from bound to Running, 95 %", round(waits[int(0.95 * (len(waits) - 1))], 2))
     show(f"{what}: seconds from bound to Running, the longest", round(waits[-1], 2))
-    show(f"{what}: seconds without a status", sum(not of_second[second] for second in range(first, last)))
+    times = [(running.bound_at[one] - began, running.seen_at[one] - began) for one in pods]
+    idle = [now for now in range(last) if any(at < now <= seen for at, seen in times) and not of_second[now]]
+    show(f"{what}: seconds in which pods waited and no status came", len(idle))
     show(f"{what}: statuses in each second", [of_second[second] for second in range(last + 1)])
     show(
         f"{what}: processor time, s", {"fleet": round(end.cpu - start.cpu, 1), "server": round(server_end - server, 1)}
@@ -479,6 +481,11 @@ def main() -> None:
             fleet_of(options.nodes, options.fleet_kubeconfig or kubeconfig, directory, options.root)
         )
         measure(Bench(requests, running, ready, offering, options.nodes, fleet, counts), options, show)
+        lines = (directory / "log").read_text(encoding="utf-8").splitlines()
+        show(
+            "log of the fleet",
+            dict(Counter(line.partition(" ")[2][13:] for line in lines if ": Running" not in line).most_common(8)),
+        )
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
