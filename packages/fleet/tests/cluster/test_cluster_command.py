@@ -243,14 +243,16 @@ def test_the_objects_of_a_large_cluster_are_listed_in_smaller_pages(tmp_path: Pa
 class Two:
     """Two processes that keep a node of one name, by a clock that they share."""
 
-    def __init__(self, server: LocalApiServer, stack: ExitStack, directory: Path, *processes: Process) -> None:
+    def __init__(
+        self, server: LocalApiServer, stack: ExitStack, directory: Path, *processes: Process, adopts: bool = False
+    ) -> None:
         self.server = server
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         access = Access(server.kubeconfig(directory / "kubeconfig", {"token": "token"}))
         self.requests = stack.enter_context(KubeApiRequests(access))
         self.jobs = [Jobs() for _ in processes]
         self.nodes = [
-            RegisteredNode(NodeDescription(NODE, {"cpu": "2"}), jobs, lambda: self.now, process=process)
+            RegisteredNode(NodeDescription(NODE, {"cpu": "2"}, adopts=adopts), jobs, lambda: self.now, process=process)
             for jobs, process in zip(self.jobs, processes, strict=True)
         ]
 
@@ -302,6 +304,20 @@ def test_a_second_process_takes_a_lease_over_that_nobody_renews_and_the_first_gi
         assert two.holder() == f"devicecore/{NODE}/b"
         assert "is held by devicecore/node-1/b, another process of devicecore" in str(two.tick(0).refusal)
         assert two.holder() == f"devicecore/{NODE}/b"
+
+
+def test_a_node_that_was_adopted_is_left_alone_when_its_kubelet_lives(server: LocalApiServer, tmp_path: Path) -> None:
+    server.create({"kind": "Node", "metadata": {"name": NODE}})
+    spec = {"holderIdentity": NODE, "leaseDurationSeconds": 40, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    metadata = {"name": NODE, "namespace": "kube-node-lease"}
+    server.create({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": metadata, "spec": spec})
+    with ExitStack() as stack:
+        node = Two(server, stack, tmp_path, Process("a"), adopts=True)
+        assert node.tick(0).is_ours
+        assert node.holder() == f"devicecore/{NODE}/a"
+        server.change("Lease", NODE, lambda lease: lease["spec"].update(spec), "kube-node-lease")
+        assert "its Lease is held by node-1, as by a kubelet" in str(node.tick(0).refusal)
+        assert node.holder() == NODE
 
 
 def test_a_process_knows_at_once_whether_the_one_before_it_has_ended(server: LocalApiServer, tmp_path: Path) -> None:
