@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from devicecore_fleet.cluster.object_watch import KubeApiWatch, ObjectHandler
+from devicecore_fleet.cluster.records import reduced
 from devicecore_tools.testing.api_server import LocalApiServer, pod_rules
 from devicecore_tools.testing.api_server.faults import Answer, Chunks, Delay, Drop, Fault
 from tests.cluster.cluster_node import GPU, NODE, PATIENCE, ClusterNode, Json, a_pod
@@ -605,3 +606,13 @@ def test_a_watch_that_a_busy_server_ends_after_an_event_goes_on_at_once(tmp_path
         with KubeApiWatch(PODS, Names(), access, {}, Backoff(600.0, 600.0)):
             server.wait_for(lambda: [one.verb for one in server.requests].count("watch") == 4)
     assert names == ["pod-0", "pod-1", "pod-2"]
+
+
+def test_what_the_pods_of_a_controller_have_alike_is_kept_once() -> None:
+    condition = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    first, second = (
+        reduced({**a_pod(name), "status": {"phase": "Running", "conditions": [condition]}}) for name in ("a", "b")
+    )
+    assert first["spec"]["containers"] is second["spec"]["containers"]
+    assert first["status"]["conditions"] is second["status"]["conditions"]
+    assert first["metadata"]["name"] != second["metadata"]["name"]

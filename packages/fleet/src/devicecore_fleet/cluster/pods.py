@@ -9,6 +9,7 @@ of one name are two pods, because a pod is its UID.
 """
 
 import heapq
+import json
 import logging
 import math
 import threading
@@ -353,12 +354,12 @@ class ClusterPods(PodFeed, PodReporter):
         patch = status_patch(shown, wanted, self._wall()) if wanted is not None else None
         try:
             if patch is not None:
-                is_repeated = wanted == record.last_wanted
+                is_repeated = (sent := hash(json.dumps(wanted))) == record.last_wanted
                 if is_repeated and record.repeats == _MAX_REPEATS:  # so that two writers do not load the server
                     record.repeats = 0
                     return _LOOK_AGAIN
                 self._patch(uid, record, patch, requests)
-                record.repeats, record.last_wanted = record.repeats + 1 if is_repeated else 0, wanted
+                record.repeats, record.last_wanted = record.repeats + 1 if is_repeated else 0, sent
             if removes:
                 requests.delete(PODS, uid=uid, grace=0, **place)
                 record.is_deleted = True

@@ -5,11 +5,13 @@ annotation says so, after some time, as those of a Job do. The pod is shown as o
 released, because then the scheduler gives them to another pod.
 """
 
+import json
 import math
 import re
 from datetime import UTC, datetime
 from enum import Enum
-from typing import get_args, get_origin
+from functools import lru_cache
+from typing import Any, get_args, get_origin
 
 from attrs import define, field
 from devicecore_tools.node.feed import PodReport
@@ -37,7 +39,13 @@ _COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: by itself, by SIGT
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(h|ms|m|s)", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy", "ports")
-_UNUSED = ("volumes", "affinity", "topologySpreadConstraints")
+_UNUSED = (
+    *("affinity", "dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases", "imagePullSecrets", "nodeName"),
+    *("preemptionPolicy", "priority", "schedulerName", "securityContext", "serviceAccount", "serviceAccountName"),
+    *("topologySpreadConstraints", "volumes"),
+)  # as they are
+_ALIKE = ("conditions", "containerStatuses", "initContainerStatuses")  # parts of a status that many pods have alike
+_MOST_SHARED = 2048
 
 
 class Step(Enum):
@@ -74,9 +82,9 @@ class PodRecord:
     is_gone: bool = False  # from the server
     is_deleted: bool = False  # the server was told that nothing is left of it
     events: list[tuple[Said, datetime]] = field(factory=list)
-    last_wanted: Json | None = None
+    last_wanted: int | None = None  # the hash of the status that was sent last, which many pods have alike
     repeats: int = 0
-    """How often `last_wanted`, the status that was sent last, was sent again, because another writer had undone it."""
+    """How often that status was sent again, because another writer had undone it."""
     conflicts: int = 0  # in a row
     is_patching: bool = False
     batch: int = 0  # of the pods that were seen between two looks at the Node
@@ -331,7 +339,11 @@ def seconds_of(text: object) -> float | None:
 
 
 def reduced(pod: Json) -> Json:
-    """Return a pod with what is used here: ten thousand pods with all their volumes and probes take much memory."""
+    """Return a pod with what is used here: ten thousand pods with all their volumes and probes take much memory.
+
+    What the pods of a controller have alike is the same object in all of them, so nobody may change it.
+    """
+    metadata = {key: value for key, value in pod["metadata"].items() if key not in ("generateName", "ownerReferences")}
     spec = {key: value for key, value in pod["spec"].items() if key not in _UNUSED}
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     if REQUIRED in affinity:
@@ -339,4 +351,12 @@ def reduced(pod: Json) -> Json:
     for part in ("containers", "initContainers", "ephemeralContainers"):
         if part in spec:
             spec[part] = [{key: one[key] for key in _CONTAINER_FIELDS if key in one} for one in spec[part] or []]
-    return {**pod, "kind": "Pod", "apiVersion": "v1", "spec": spec}
+    spec = {**_shared(json.dumps(spec)), **({"nodeName": pod["spec"]["nodeName"]} if "nodeName" in pod["spec"] else {})}
+    status = pod.get("status") or {}
+    alike = {part: _shared(json.dumps(status[part])) for part in _ALIKE if part in status}
+    return {**pod, "kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": {**status, **alike}}
+
+
+@lru_cache(_MOST_SHARED)
+def _shared(text: str) -> Any:  # noqa: ANN401 - JSON
+    return json.loads(text)
