@@ -64,3 +64,26 @@ def test_the_log_says_what_the_server_lets_through_and_what_is_needed(
     said = [record.getMessage() for record in caplog.records]
     lets = "the API server lets 0.5 requests a second through over 1 connections, and 1.6 are needed: "
     assert said == [f"{lets}what is to be sent waits for up to 18 s"], "once a minute"
+
+
+def test_a_lease_that_has_waited_for_long_goes_before_all_statuses(requests: KubeApiRequests) -> None:
+    """Each request sets the clock forward by a tenth of a second, so a third of the requests is not enough."""
+    now, order, done = [0.0], list[str](), threading.Event()
+    writer = ApiWriter(requests, threads=1, clock=lambda: now[0])
+    waits: list[float] = []
+    for kind, count in (("pod", 1000), ("lease", 250)):
+        for number in range(count):
+
+            def job(_: KubeApiRequests, kind: str = kind) -> None:
+                now[0] += 0.1
+                order.append(kind)
+                if kind == "lease":
+                    waits.append(now[0])
+                if len(order) == 1250:
+                    done.set()
+
+            writer.put((kind, number), job)
+    with writer:
+        assert done.wait(60)
+    assert Counter(order[:120])["lease"] == pytest.approx(40, abs=2), "at first they share"
+    assert max(waits) < 40, "no node is lost, although the server takes two minutes for all"

@@ -2,8 +2,9 @@
 
 Laws: Of each key one job runs at a time, and only the newest that was put waits. A job that fails is tried again until
 it succeeds or is replaced. If more jobs are due than the server answers, each kind of them has its share of the
-requests, so none waits for all of another. If the server does not answer or asks for a pause, nothing is sent for a
-while; only the answer to a job that was begun later and has asked the server ends that.
+requests, so none waits for all of another; only a Lease that has waited for long goes before all. If the server does
+not answer or asks for a pause, nothing is sent for a while; only the answer to a job that was begun later and has asked
+the server ends that.
 """
 
 import heapq
@@ -35,6 +36,11 @@ THREADS = 4
 SHARES = {"lease": 2.0, "node": 2.0, "pod": 4.0, "event": 0.5}
 """How many requests a kind of jobs, the first part of their keys, gets beside the others while more are due than the
 server answers; 1 if it is not named. Events tell people what statuses say, too.
+"""
+
+URGENT = ("lease", 15.0)
+"""A kind of jobs, and the seconds for which one may wait before it goes first: a node whose Lease is not renewed for 40
+seconds counts as lost.
 """
 
 _BACKOFF = Backoff(0.5, 10.0)
@@ -208,8 +214,8 @@ class ApiWriter(HasLifecycle, Writer):
         now = self._clock()
         if now < self._not_before and self._entries:
             return None, self._not_before - now
-        soonest, turn = math.inf, None
-        for kind in self._kinds.values():
+        soonest, turn, is_urgent = math.inf, None, False
+        for name, kind in self._kinds.items():
             queue = kind.queue
             while queue and (queue[0][2].due != queue[0][0] or queue[0][2].is_running):
                 heapq.heappop(queue)  # it was put again, with another time
@@ -218,7 +224,9 @@ class ApiWriter(HasLifecycle, Writer):
             soonest = min(soonest, queue[0][0])
             if queue[0][0] > now:
                 kind.had = max(kind.had, self._had)  # what it did not need is not made up for
-            elif turn is None or kind.had < turn.had:
+            elif name == URGENT[0] and now - queue[0][0] > URGENT[1]:
+                turn, is_urgent = kind, True
+            elif turn is None or (kind.had < turn.had and not is_urgent):
                 turn = kind
         if turn is None:
             return None, soonest - now if soonest < math.inf else None
