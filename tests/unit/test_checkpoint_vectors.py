@@ -436,6 +436,9 @@ def test_a_refusal_says_where_and_why() -> None:
     with pytest.raises(MalformedCheckpointError) as caught:
         decode(b"7")
     assert caught.value.problem == "cannot use number 7 as struct"
+    with pytest.raises(MalformedCheckpointError) as caught:
+        decode(b"7" * 50)
+    assert caught.value.problem == f"cannot use number {'7' * 40} as struct"
 
 
 @pytest.mark.parametrize("write", [encode, dump, checksum])
