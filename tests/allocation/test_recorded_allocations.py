@@ -6,10 +6,18 @@ from tests.allocation.causes import causes, outcome
 from tests.recorded import Json, check_each, share
 from tests.recorded_allocations import allocation_of, devices_of, recordings, results_of, situation_of
 
+FAULTS = {
+    "consumable-capacity-multi-allocatable-device-allocation-mode-all-in-use-insufficient": ("all-skips-full-shared",)
+}
+"""Entries of which the API's text says otherwise. Kubernetes 1.37 answers them otherwise, too."""
+
 
 def test_each_entry_of_kubernetes_own_tables_has_the_recorded_answer() -> None:
     def check(recording: Json) -> None:
         answer = allocation_of(recording)
+        if recording["name"] in FAULTS:
+            assert answer.faults == FAULTS[recording["name"]]
+            return
         assert results_of(answer) == recording["expect"]["results"]
         is_error = isinstance(answer, NoAllocation) and answer.is_error
         assert is_error == bool(recording["expect"]["error"])
@@ -54,10 +62,12 @@ def test_an_answer_that_differs_from_ours_has_one_of_the_known_causes() -> None:
             needed.update(found[0])
 
     check_each((*share(list(recordings("random.jsonl.gz")), of=8), *recordings("defects.jsonl")), check)
-    # The first was seen only together with others. The recordings are of one node and commit no counter twice:
-    # `make oracle` makes cases of the other two.
+    # The first was seen only together with others. `make oracle` makes cases of the rest.
     not_recorded = {
         KubernetesFault.CAPACITY_REJECT,
+        KubernetesFault.ALL_SKIPS_POLICY,
+        KubernetesFault.CAPACITY_NAMES,
+        KubernetesFault.SHARES_IGNORED,
         KubernetesFault.FOREIGN_COUNTERS,
         KubernetesFault.OVER_COMMITTED,
     }

@@ -11,24 +11,38 @@ from devicecore.domain.allocation.reasons import CapacityExceeded
 from devicecore.domain.quantity import Quantity
 
 
-def consumption(request: DeviceRequest, device: PoolDevice) -> dict[str, Quantity]:
-    """Return what a share of the device would consume for a request."""
-    asked = request.capacity or {}
+def asked_of(request: DeviceRequest, device: PoolDevice) -> Mapping[str, Quantity]:
+    """Return what a request asks of a device, by the device's names. A name without a domain has that of the driver."""
+    asked, driver = request.capacity or {}, device.key.driver
+    if all(name in device.capacity for name in asked):
+        return asked
+    own = {_with_domain(name, driver): name for name in device.capacity}
+    return {own.get(_with_domain(name, driver), name): amount for name, amount in asked.items()}
+
+
+def _with_domain(name: str, driver: str) -> str:
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def consumption(asked: Mapping[str, Quantity], device: PoolDevice) -> dict[str, Quantity]:
+    """Return what a share of the device would consume of each capacity, if so much is asked for."""
     return {name: _consumed(asked.get(name), capacity) for name, capacity in device.capacity.items()}
 
 
-def capacity_missing(request: DeviceRequest, device: PoolDevice, used: Mapping[str, int]) -> CapacityExceeded | None:
-    """Return why the device has too little capacity for a request, None if it has enough.
+def capacity_missing(
+    asked: Mapping[str, Quantity], device: PoolDevice, used: Mapping[str, int]
+) -> CapacityExceeded | None:
+    """Return why the device has too little capacity, None if it has enough.
 
     Args:
-        request: what is wanted.
+        asked: what is wanted of each capacity.
         device: the device.
         used: billionths of each capacity that are consumed already.
     """
-    for name, wanted in (request.capacity or {}).items():
+    for name, wanted in asked.items():
         if name not in device.capacity:
             return CapacityExceeded(name, wanted, None)
-    for name, wanted in consumption(request, device).items():
+    for name, wanted in consumption(asked, device).items():
         capacity = device.capacity[name]
         if allowed := _violated(wanted, capacity.policy):
             return CapacityExceeded(name, wanted, capacity.value, allowed)

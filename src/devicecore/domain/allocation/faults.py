@@ -21,6 +21,9 @@ class KubernetesFault(Enum):
     ADMIN_CONSUMES = "admin-consumes-capacity"
     ALL_ERROR = "all-constraint-error"
     ALL_SKIPS = "all-skips-full-shared"
+    ALL_SKIPS_POLICY = "all-skips-disallowed-amount"
+    SHARES_IGNORED = "whole-device-despite-shares"
+    CAPACITY_NAMES = "capacity-by-its-other-name"
     FOREIGN_COUNTERS = "counters-of-other-nodes"
     OVER_COMMITTED = "over-committed-counter"
 
@@ -42,6 +45,9 @@ _SENTENCES = {
     KubernetesFault.ADMIN_CONSUMES: "admin access consumes capacity",
     KubernetesFault.ALL_ERROR: "it stops at a constraint that all devices break, and tries no alternative",
     KubernetesFault.ALL_SKIPS: "it leaves devices with too little capacity out of all devices",
+    KubernetesFault.ALL_SKIPS_POLICY: "it leaves devices whose policy does not allow the amount out of all devices",
+    KubernetesFault.SHARES_IGNORED: "it gives a device that can be shared no more while others have shares of it",
+    KubernetesFault.CAPACITY_NAMES: "it does not find a capacity by its name with the driver's domain",
     KubernetesFault.FOREIGN_COUNTERS: "it looks at the counters of other nodes' pools, of which one is not usable",
     KubernetesFault.OVER_COMMITTED: "a counter of which more is in use than there is blocks its whole pool",
 }

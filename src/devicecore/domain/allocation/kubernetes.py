@@ -5,7 +5,7 @@ faults that such an answer needs are its cause. docs/claims.md has the smallest 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 from attrs import evolve, frozen
@@ -87,12 +87,22 @@ class KubernetesSearch(Search):
     def _is_meant(self, request: DeviceRequest, candidate: Candidate) -> bool:
         if KubernetesFault.ALL_SKIPS in self._faults:
             return self._over_capacity(request, candidate) is None
+        if KubernetesFault.ALL_SKIPS_POLICY in self._faults:
+            return self._lacks_capacity(request, candidate, consumes=False) is None
         return super()._is_meant(request, candidate)
+
+    def _asked(self, request: DeviceRequest, device: PoolDevice) -> Mapping[str, Quantity]:
+        if KubernetesFault.CAPACITY_NAMES in self._faults:
+            return request.capacity or {}
+        return super()._asked(request, device)
 
     # --- admin access -------------------------------------------------------------------------------------------------
 
     def _blocks(self, request: DeviceRequest) -> bool:
         return not request.admin_access or KubernetesFault.ADMIN_BLOCKS in self._faults
+
+    def _shares_block(self) -> bool:
+        return KubernetesFault.SHARES_IGNORED not in self._faults
 
     def _consumes_capacity(self, request: DeviceRequest) -> bool:
         return not request.admin_access or KubernetesFault.ADMIN_CONSUMES in self._faults
@@ -207,7 +217,10 @@ class KubernetesAnswer:
 
 
 def answer_of_kubernetes(situation: Situation, faults: frozenset[KubernetesFault] | None = None) -> KubernetesAnswer:
-    """Return what a scheduler of the release answers, or one that has `faults`."""
+    """Return what a scheduler of the release answers, or one that has `faults`.
+
+    An answer is not right either if a fault keeps it from an alternative that comes earlier and is possible.
+    """
     search = KubernetesSearch(situation, situation.release.faults if faults is None else faults)
     try:
         if not search.run():
@@ -220,9 +233,30 @@ def answer_of_kubernetes(situation: Situation, faults: frozenset[KubernetesFault
         return KubernetesAnswer(is_undecided=True)
     taken = tuple(search.taken)
     try:
-        return KubernetesAnswer(taken, is_right=Search(situation).allows(taken))
+        is_allowed = Search(situation).allows(taken)
     except UndecidedError:
         return KubernetesAnswer(taken, is_right=False)
+    return KubernetesAnswer(taken, is_right=is_allowed and not _leaves_out_alternative(situation, taken))
+
+
+def _leaves_out_alternative(situation: Situation, taken: Sequence[Taken]) -> bool:
+    """Return whether a request could get an earlier alternative, with the devices of the requests before it."""
+    chosen = {one.request for one in taken}
+    before: list[Taken] = []
+    for claim, place in (
+        (claim, place) for claim, one in enumerate(situation.claims) for place in range(len(one.requests))
+    ):
+        ways = situation.claims[claim].requests[place]
+        for number, request in enumerate(ways):
+            if request in chosen:
+                before += [one for one in taken if one.request is request]
+                break
+            try:
+                if Search(situation).goes_on(before, claim, place, number):
+                    return True
+            except UndecidedError:
+                continue  # nobody can say
+    return False
 
 
 def faults_between(situation: Situation, *, is_possible: bool) -> tuple[str, ...]:
@@ -251,9 +285,12 @@ _MAX_STEPS = 10_000
 
 def may_differ(situation: Situation) -> bool:
     """Return whether a fault may matter: most claims have nothing in which the search of Kubernetes differs."""
-    shares = any(device.is_shared for pool in situation.pools for _, device in pool.devices)
+    devices = [device for pool in situation.pools for _, device in pool.devices]
+    shares = any(device.is_shared for device in devices)
     return (
         any(pool.counters for pool in situation.pools)
+        or any("/" in name for name in _capacity_names(situation, devices))
+        or any(one.is_share for device in devices for one in situation.held.get(device.key, ()))
         or any(
             any(constraint.rule is Rule.DISTINCT for constraint in claim.constraints)
             or any(one.admin_access or (one.wants_all and (claim.constraints or shares)) for one in claim.alternatives)
@@ -268,3 +305,10 @@ def _pools(situation: Situation, faults: frozenset[KubernetesFault]) -> Sequence
     if KubernetesFault.FOREIGN_COUNTERS not in faults:
         return situation.pools
     return situation.slices.pools(situation.node, situation.features, faults)
+
+
+def _capacity_names(situation: Situation, devices: Sequence[PoolDevice]) -> Iterator[str]:
+    asked = [name for claim in situation.claims for one in claim.alternatives for name in one.capacity or ()]
+    yield from asked
+    if asked:
+        yield from (name for device in devices for name in device.capacity)

@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 from attrs import field, frozen
 
 from devicecore.domain.allocation.alignment import Shortage, shortages
-from devicecore.domain.allocation.capacity import capacity_missing, consumption
+from devicecore.domain.allocation.capacity import asked_of, capacity_missing, consumption
 from devicecore.domain.allocation.errors import SearchGivenUpError, SelectorError, UndecidedError
 from devicecore.domain.allocation.faults import Release
 from devicecore.domain.allocation.model import (
@@ -128,7 +128,6 @@ class Search:
         self.reasons: dict[tuple[DeviceRequest, PoolDevice], Reason] = {}
         self.limit: int = situation.max_steps
         self._held = situation.held
-        self._release = situation.release
         self._matches = situation.matches
         self._steps = 0
         self._selected: dict[tuple[DeviceRequest, PoolDevice], Reason | None] = {}
@@ -149,7 +148,10 @@ class Search:
         self._prepare()
         if self._skips and any(self._shortages()):
             return False
-        path = [self._ways(_Place())] if self.claims else []
+        return not self.claims or self._find(_Place())
+
+    def _find(self, start: _Place) -> bool:
+        path = [self._ways(start)]
         while path:
             place = next(path[-1], None)
             if place is None:
@@ -158,7 +160,7 @@ class Search:
                 return True
             else:
                 path.append(self._ways(place))
-        return not self.claims
+        return False
 
     def allows(self, taken: Iterable[Taken]) -> bool:
         """Return whether these devices fulfil the requests for which another search has taken them.
@@ -166,13 +168,26 @@ class Search:
         Raises UndecidedError as `run` does.
         """
         self._prepare()
-        # Another search may have read the pools in another way.
-        own = {one.device: one for one in self._candidates}
-        found = ((one, own.get(one.candidate.device)) for one in taken)
-        return all(mine is not None and self._take(one.claim, one.request, mine) for one, mine in found) and all(
+        return self._takes(taken) and all(
             sum(one.request is request for one in self.taken) == self.wanted(request)
             for request in {one.request: None for one in self.taken}
         )
+
+    def goes_on(self, taken: Iterable[Taken], claim: int, request: int, alternative: int) -> bool:
+        """Return whether an alternative of a request, and all requests after it, are possible beside `taken`.
+
+        Raises UndecidedError as `run` does.
+        """
+        self._prepare()
+        way = self.claims[claim].requests[request][alternative]
+        has_room = self._takes(taken) and self._has_room(_Place(claim, request), way)
+        return has_room and self._find(_Place(claim, request, alternative))
+
+    def _takes(self, taken: Iterable[Taken]) -> bool:
+        # Another search may have read the pools in another way.
+        own = {one.device: one for one in self._candidates}
+        found = ((one, own.get(one.candidate.device)) for one in taken)
+        return all(mine is not None and self._take(one.claim, one.request, mine) for one, mine in found)
 
     def wanted(self, request: DeviceRequest) -> int:
         """Return how many devices a request is for."""
@@ -233,14 +248,12 @@ class Search:
         ]
 
     def _is_meant(self, request: DeviceRequest, candidate: Candidate) -> bool:
-        """Return whether a device is one of all devices: a capacity that is asked for describes them.
+        """Return whether a device is one of all devices: each capacity that is asked for describes it.
 
-        The API does not say whether a device is meant that has too little left. From 1.37 on it is.
+        One that has it and cannot give it, because too little is left or its policy allows no such share, is meant.
         """
-        if not request.capacity:
-            return True
-        consumes = self._release is not Release.V1_37 and not request.admin_access
-        return not self._lacks_capacity(request, candidate, consumes=consumes)
+        has, asked = candidate.device.capacity, self._asked(request, candidate.device)
+        return all(name in has and has[name].value.nanos >= amount.nanos for name, amount in asked.items())
 
     def _least(self, claim: int, first: int) -> int:
         """Return how many devices the requests from `first` on need at least."""
@@ -393,7 +406,7 @@ class Search:
             self.reasons.setdefault((request, candidate.device), reason)
             return False
         shares = candidate.device.is_shared and self.features.consumable_capacity
-        consumed = consumption(request, candidate.device) if shares else {}
+        consumed = consumption(self._asked(request, candidate.device), candidate.device) if shares else {}
         self.taken.append(Taken(claim, request, candidate, consumed))
         return True
 
@@ -417,11 +430,14 @@ class Search:
         )
 
     def _in_use(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        """Who has the device as a whole. With admin access only the own claim matters."""
+        """Who has the device as a whole. With admin access only the own claim matters.
+
+        A device that can be shared no more, and of which there are shares, waits for these to be given back.
+        """
         key, is_shared = candidate.key, self._is_shared(candidate.device)
         if not request.admin_access:
             for held in self._held.get(key, ()):
-                if not held.is_share:
+                if not held.is_share or (not is_shared and self._shares_block()):
                     return InUse(held)
         for taken in self.taken:
             blocks = taken.claim == claim or (self._blocks(taken.request) and not request.admin_access)
@@ -469,7 +485,10 @@ class Search:
             for consumed in self._shares(candidate.key):
                 for name, amount in consumed.items():
                     used[name] += amount.nanos
-        return capacity_missing(request, candidate.device, used)
+        return capacity_missing(self._asked(request, candidate.device), candidate.device, used)
+
+    def _asked(self, request: DeviceRequest, device: PoolDevice) -> Mapping[str, Quantity]:
+        return asked_of(request, device)
 
     def _shares(self, key: DeviceKey) -> Iterator[Mapping[str, Quantity]]:
         """Return what the shares of a device consume."""
@@ -577,6 +596,9 @@ class Search:
 
     def _blocks(self, request: DeviceRequest) -> bool:
         return not request.admin_access
+
+    def _shares_block(self) -> bool:
+        return True
 
     def _consumes_capacity(self, request: DeviceRequest) -> bool:
         return not request.admin_access
