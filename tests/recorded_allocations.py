@@ -15,6 +15,7 @@ from devicecore.domain.quantity import Quantity
 from tests.recorded import Json
 
 RELEASE = allocation.Release.V1_36_2
+KEYS = ("driver", "pool", "device")
 RECORDINGS = Path(__file__).parent.parent.parent / "shared" / "vectors" / "allocator"
 
 
@@ -98,3 +99,18 @@ def results_of(answer: allocation.DeviceAllocation | allocation.NoAllocation) ->
     if isinstance(answer, allocation.NoAllocation):
         return None
     return answer.results(iter(lambda: "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa", ""))
+
+
+def hold(allocated: Json, results: Json, number: int) -> None:
+    """Add devices that claims have got to what is allocated."""
+    for index, one in enumerate(one for result in results for one in result["devices"]["results"]):
+        if one.get("adminAccess"):
+            continue
+        named = {key: one[key] for key in KEYS}
+        if "shareID" in one:
+            share = f"00000000-0000-4000-8000-{number:06x}{index:06x}"
+            allocated["shared"].append({**named, "shareID": share})
+            if one.get("consumedCapacity"):
+                allocated["capacity"].append({**named, "consumed": one["consumedCapacity"]})
+        else:
+            allocated["devices"].append(named)

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from random import Random
 
-from devicecore_tools.testing.allocation_cases import EXPRESSIONS, random_case
+from devicecore_tools.testing.allocation_cases import evaluate, random_case
 from devicecore_tools.testing.allocation_judge import Judge
 
 from devicecore.domain.allocation import NoAllocation, Release
@@ -25,9 +25,10 @@ def case(random: Random) -> Json:
     allocator = random.choice(ALLOCATORS)
     gates = dict.fromkeys(GATES, True) | dict.fromkeys(OTHER_GATES, allocator != "stable")
     made = random_case(random)
+    lists = made.pop("features", {})
     if allocator == "stable":  # the API server drops what needs the other gates
         made = _without(made) | {"allocated": {**made["allocated"], "shared": [], "capacity": []}}
-    return {"allocator": allocator, "features": {**gates, "ListTypeAttributes": False}, **made}
+    return {"allocator": allocator, "features": {**gates, "ListTypeAttributes": False, **lists}, **made}
 
 
 def _without(value: Json) -> Json:
@@ -83,7 +84,7 @@ def faults_of(allocator: str, release: Release) -> frozenset[KubernetesFault]:
 
 def _problem_with(case: Json, results: Json) -> str:
     """What the judge of allocations finds wrong with these, empty if nothing."""
-    return Judge(case, lambda expression, driver, device: EXPRESSIONS[expression](driver, device)).problem_with(results)
+    return Judge(case, evaluate, sees_node_only=True).problem_with(results)
 
 
 def _unfaulty(ours: Json, theirs: Json, situation: Situation, known: Collection[KubernetesFault]) -> str | None:

@@ -2,28 +2,23 @@
 
 import json
 from collections.abc import Iterator
-from functools import cache
 from random import Random
 
 from devicecore_tools.testing.allocation_cases import random_case
 
-from devicecore.adapters.cel import CelSelectors
 from devicecore.domain import allocation
 from tests.allocation.causes import causes
 from tests.oracle import expressions
 from tests.oracle.asking import AGREED, Json, Oracle, Verdict, differences
-from tests.recorded_allocations import devices_of, held_of, results_of, situation_of
+from tests.recorded_allocations import devices_of, features_of, held_of, hold, results_of, selectors, situation_of
 
 GATES = ("AdminAccess", "PrioritizedList", "PartitionableDevices", "DeviceTaints", "DeviceBindingAndStatus")
-FEATURES = {**dict.fromkeys(GATES, True), "ConsumableCapacity": True}
-KEYS = ("driver", "pool", "device")
+FEATURES = {**dict.fromkeys(GATES, True), "ConsumableCapacity": True, "ListTypeAttributes": False}
 
 
 def case(random: Random) -> Json:
     """One to three questions about one cluster: the claims that come one after another."""
-    first = random_case(random)
-    later = [random_case(random)["claims"] for _ in range(random.choice((0, 0, 1, 2)))]
-    return {**first, "later": later}
+    return random_case(random)
 
 
 def judge(asked: Json, oracle: Oracle) -> Verdict:
@@ -31,7 +26,8 @@ def judge(asked: Json, oracle: Oracle) -> Verdict:
     release = allocation.Release.of(oracle.version) or allocation.Release.V1_37
     allocated = json.loads(json.dumps(asked["allocated"]))
     for number, claims in enumerate([asked["claims"], *asked["later"]]):
-        question = {**asked, "claims": claims, "allocated": allocated, "features": FEATURES}
+        features = {**FEATURES, **asked.get("features", {})}
+        question = {**asked, "claims": claims, "allocated": allocated, "features": features}
         theirs = oracle.ask("allocate", question)
         if "panic" in theirs:
             return Verdict(f"Kubernetes panics: {theirs['panic']}", ())
@@ -41,53 +37,34 @@ def judge(asked: Json, oracle: Oracle) -> Verdict:
         if lines:
             cause = ", ".join(answer.faults) or _fault_of(question, release, given)
             return Verdict(cause, [f"question {number}{line}" for line in lines])
-        _hold(allocated, given or (), number)
+        hold(allocated, given or (), number)
     return AGREED
 
 
 def _fault_of(question: Json, release: allocation.Release, given: Json) -> str | None:
     """The fewest faults with which a search finds what Kubernetes has given, None if there are none."""
-    features = {**FEATURES, "ListTypeAttributes": False}
-    found = causes(situation_of({**question, "features": features}, release), devices_of(given))
+    found = causes(situation_of(question, release), devices_of(given))
     return ", ".join(sorted(fault.value for fault in found[0])) or None if found else None
 
 
 def _answer(question: Json, release: allocation.Release) -> allocation.DeviceAllocation | allocation.NoAllocation:
+    features = features_of(question["features"])
     return allocation.allocate(
         [allocation.claim_of(one) for one in question["claims"]],
         allocation.node_of(question["node"]),
         [allocation.slice_of(one) for one in question["slices"]],
         held_of(question["allocated"]),
         [allocation.class_of(one) for one in question["classes"]],
-        matches=_selectors(),
+        matches=selectors(features),
+        features=features,
         release=release,
     )
-
-
-@cache
-def _selectors() -> CelSelectors:
-    return CelSelectors()
 
 
 def _tidy(result: Json) -> Json:
     """Leave out what Go writes of nothing."""
     devices = {name: value for name, value in result["devices"].items() if value}
     return {**result, "devices": {"results": [], **devices}}
-
-
-def _hold(allocated: Json, results: Json, number: int) -> None:
-    """Add devices that claims have got to what is allocated."""
-    for index, one in enumerate(one for result in results for one in result["devices"]["results"]):
-        if one.get("adminAccess"):
-            continue
-        named = {key: one[key] for key in KEYS}
-        if "shareID" in one:
-            share = f"00000000-0000-4000-8000-{number:06x}{index:06x}"
-            allocated["shared"].append({**named, "shareID": share})
-            if one.get("consumedCapacity"):
-                allocated["capacity"].append({**named, "consumed": one["consumedCapacity"]})
-        else:
-            allocated["devices"].append(named)
 
 
 # --- expressions ------------------------------------------------------------------------------------------------------
@@ -119,7 +96,7 @@ _OF_TYPE = "must evaluate to bool"
 def _problem_of(expression: str) -> str:
     """What is wrong with an expression, empty if nothing is."""
     try:
-        _selectors().check(expression)
+        selectors(allocation.Features()).check(expression)
     except allocation.SelectorError as error:
         return error.problem
     return ""
@@ -132,7 +109,7 @@ def _values(asked: Json) -> Iterator[bool | None]:
         devices = [{**one["device"], "name": one["name"]}]
         (device,) = allocation.slice_of({"metadata": {"name": "slice"}, "spec": {**spec, "devices": devices}}).devices
         try:
-            yield _selectors()(asked["expression"], device)
+            yield selectors(allocation.Features())(asked["expression"], device)
         except allocation.SelectorError:
             yield None
 

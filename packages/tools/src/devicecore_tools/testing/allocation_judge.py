@@ -1,401 +1,653 @@
-"""A judge of allocations: it knows the rules of the API, and tries everything.
+"""Judges an allocation of claims by the text of the API, and finds by exhaustive search whether there is one.
 
-Laws: the judge reads the API objects itself, and shares no code with `devicecore.domain.allocation` but quantities. It
-finds an allocation if the rules allow one. It is for small cases: its time grows with the number of combinations.
+It was written from the comments of `k8s.io/api/resource/v1` (1.37.2) and from the enhancement proposals 4381, 4815,
+4816 and 5075, without reading `devicecore.domain.allocation`. It imports nothing of it, which `make imports` checks. So
+it can tell where that package, or Kubernetes, misreads the API.
 
-The rules are sentences of the API's types (`k8s.io/api/resource/v1`), each cited where it is applied. Where a pool
-contradicts itself, so that they can be read in several ways, each reading counts as right.
+Laws: a judge never says that a claim cannot be allocated before all choices were tried (`TooLargeError` otherwise).
+What it finds wrong names the field of the API and quotes its sentence (`Rule`). What the text leaves open is not held
+against an answer.
 
-A case has what `devicecore_tools.testing.allocation_cases` makes: `node`, `classes`, `slices`, `claims` as the API
-writes them, and `allocated` with `devices` that are taken as a whole, `shared` devices, and the `capacity` consumed of
-these.
+A case is a JSON object: `node`, `classes`, `slices` and `claims` are API objects of resource.k8s.io/v1 and v1, and
+`allocated` is what the cluster's claims hold already:
+
+* `devices`: `driver`, `pool`, `device` of each device that is held alone;
+* `shared`: the same of each share of a device that allows multiple allocations;
+* `capacity`: the same, and as `consumed` what all its shares consume.
+
+The slices are those of the whole cluster, whatever node they are for. The claims are those of one pod, in its order.
+`features` may have `ListTypeAttributes`, which is off unless it is true. All other features of 1.37 that are on by
+default are on. Derived attributes, compatibility groups and rules that add taints to devices are not judged.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations, product
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import combinations, islice, product
+from typing import Any
 
-from devicecore.domain.quantity import Quantity
+from attrs import frozen
 
-Json = Any  # API objects
-Key = tuple[str, str, str]
+from devicecore_tools.testing.allocation_cluster import (
+    Cluster,
+    Device,
+    Json,
+    Key,
+    Node,
+    PoolKey,
+    View,
+    billionths,
+    full_name,
+    key_of,
+    offers,
+    path_of,
+    requirements,
+    selects,
+)
+from devicecore_tools.testing.allocation_rules import Breach, Rule
+
+Evaluate = Callable[[str, str, Json], bool | None]
+"""Says whether an expression selects a device of a driver, and None if the expression is an error for it."""
 
 MAX_RESULTS = 32
+"""Devices of one claim: `AllocationResultsMaxSize`."""
+
+MAX_STEPS = 200_000
+"""Devices that one search tries."""
 
 
-class Pick(NamedTuple):
-    """A device for a request of a claim."""
+class TooLargeError(Exception):
+    """The case is too large for an exhaustive search."""
+
+
+@frozen
+class Given:
+    """A device that a request gets.
+
+    Attributes:
+        claim: the number of the claim.
+        request: the name of the request, with that of the alternative as `main/sub`.
+        key: driver, pool and name of the device.
+    """
 
     claim: int
-    names: tuple[str, ...]  # of the request; the last is the one in the result
-    request: Json
+    request: str
     key: Key
-    device: Json
-    is_admin: bool
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+@frozen(eq=False)
+class _Request:
+    """A request, or one alternative of a list."""
+
+    claim: int
+    main: str
+    name: str
+    spec: Json
+
+    @property
+    def is_admin(self) -> bool:
+        return bool(self.spec.get("adminAccess"))
+
+    @property
+    def is_all(self) -> bool:
+        return bool(self.spec.get("allocationMode") == "All")
+
+    @property
+    def count(self) -> int:
+        return int(self.spec.get("count") or 1)
+
+    def wanted(self, driver: str) -> Mapping[str, int]:
+        """Return what it wants of each capacity."""
+        asked = (self.spec.get("capacity") or {}).get("requests") or {}
+        return {full_name(name, driver): billionths(amount) for name, amount in asked.items()}
+
+    def is_named_by(self, names: Sequence[str]) -> bool:
+        """Return whether a constraint or a configuration for these requests is for this one. None means all."""
+        return not names or self.main in names or self.name in names
+
+    def tolerates(self, taint: Json) -> bool:
+        """Return whether one of its tolerations matches a taint. Unknown effects are like None."""
+        if taint.get("effect") not in {"NoSchedule", "NoExecute"}:
+            return True
+        return any(_tolerates(one, taint) for one in self.spec.get("tolerations") or ())
+
+
+def _tolerates(toleration: Json, taint: Json) -> bool:
+    key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
+    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
+        return False
+    if operator == "Exists":
+        return not key or bool(key == taint["key"])
+    is_equal = (toleration.get("value") or "") == (taint.get("value") or "")
+    return operator == "Equal" and bool(key == taint["key"]) and is_equal
+
+
+def _alternatives(number: int, request: Json) -> Sequence[_Request]:
+    name = request["name"]
+    if request.get("exactly") is not None:
+        return [_Request(number, name, name, request["exactly"])]
+    return [_Request(number, name, f"{name}/{one['name']}", one) for one in request.get("firstAvailable") or ()]
+
+
+@frozen
+class _Constraint:
+    """A constraint of a claim: the attribute, and whether all values have to be the same or have to differ."""
+
+    names: Sequence[str]
+    attribute: str
+    is_match: bool
+
+    def allows(self, values: Sequence[frozenset[tuple[str, object]]]) -> bool:
+        """Return whether devices with these values may be together."""
+        if not all(values):
+            return False
+        if self.is_match:
+            return bool(frozenset.intersection(*values)) if values else True
+        return all(one.isdisjoint(other) for one, other in combinations(values, 2))
+
+
+def _constraints(claim: Json) -> Sequence[_Constraint]:
+    return [
+        _Constraint(one.get("requests") or (), attribute, kind == "matchAttribute")
+        for one in claim["spec"]["devices"].get("constraints") or ()
+        for kind in ("matchAttribute", "distinctAttribute")
+        if (attribute := one.get(kind)) is not None
+    ]
+
+
+# --- what is given --------------------------------------------------------------------------------------------------
+
+
+@frozen(eq=False)
+class _Taken:
+    """A request with a device that it gets."""
+
+    request: _Request
+    device: Device
+
+
+class _State:
+    """What is given so far, on top of what the cluster's claims hold already."""
+
+    def __init__(self, cluster: Cluster, constraints: Sequence[Sequence[_Constraint]], start: Iterable[_Taken]) -> None:
+        self._cluster = cluster
+        self._constraints = constraints
+        self.taken = list(start)
+
+    def take(self, request: _Request, device: Device) -> None:
+        """Give a device to a request."""
+        self.taken.append(_Taken(request, device))
+
+    def give_back(self) -> None:
+        """Take the last device back."""
+        self.taken.pop()
+
+    def signature(self, device: Device) -> Hashable:
+        """Return a value that is the same for devices of which it does not matter which one is given."""
+        is_used = self._cluster.is_held(device.key) or any(one.device is device for one in self.taken)
+        return device.key if is_used else self._cluster.kind_of(device)
+
+    def breach(self, request: _Request, device: Device) -> Rule | None:
+        """Return the rule that a request would break with a device, because of what is given and held already."""
+        same = [one for one in self.taken if one.device is device]
+        if any(one.request is request or (one.request.claim == request.claim and not device.is_shared) for one in same):
+            return Rule.DISTINCT_DEVICES
+        if not request.is_admin:
+            users = [one.request for one in same if not one.request.is_admin]
+            if rule := self._breach_of_use(request, device, users):
+                return rule
+        return self._breach_of_constraints(request, device)
+
+    def _breach_of_use(self, request: _Request, device: Device, users: Sequence[_Request]) -> Rule | None:
+        cluster = self._cluster
+        if device.key in cluster.held:
+            return Rule.ONCE
+        if not device.is_shared and (users or device.key in cluster.with_shares):
+            return Rule.ONCE
+        if not users and device.key not in cluster.with_shares and not self._has_counters(device):
+            return Rule.COUNTERS
+        if device.is_shared:
+            shares = [one.wanted(device.key[0]) for one in (*users, request)]
+            consumed = cluster.consumed_by([device.consumed(one) or {} for one in shares], device.key)
+            if any(consumed[name] > amount for name, amount in device.amounts.items()):
+                return Rule.CONSUMED
+        return None
+
+    def _has_counters(self, device: Device) -> bool:
+        """Return whether what a device consumes of counters is left. What consumes several shares is paid once."""
+        if not device.counters:
+            return True
+        pool = self._cluster.pool_of(device)
+        used = Counter(self._cluster.used_counters(pool))
+        for one in {one.device for one in self.taken if not one.request.is_admin}:
+            if self._cluster.pool_of(one) is pool and not self._cluster.is_held(one.key):
+                used.update(one.counters)
+        return all(used[name] + amount <= pool.counters[name] for name, amount in device.counters.items())
+
+    def _breach_of_constraints(self, request: _Request, device: Device) -> Rule | None:
+        mine = [one for one in self.taken if one.request.claim == request.claim]
+        for constraint in self._constraints[request.claim]:
+            if request.is_named_by(constraint.names):
+                devices = [one.device for one in mine if one.request.is_named_by(constraint.names)]
+                if not constraint.allows(
+                    [self._cluster.values(one, constraint.attribute) for one in (*devices, device)]
+                ):
+                    return Rule.MATCH if constraint.is_match else Rule.DISTINCT
+        return None
+
+
+# --- the judge --------------------------------------------------------------------------------------------------------
 
 
 class Judge:
-    """Judges the allocations of one case.
+    """Judges the answers to one case.
 
     Args:
-        case: the case.
-        matches: says whether an expression selects a device: the expression, its driver, and the device of the API.
+        case: what the module's first lines describe.
+        evaluate: evaluates expressions.
+        max_steps: how many devices one search tries before it gives up.
+        sees_node_only: whether an answer is right as well if it is right for those slices alone that concern the node.
+            By the text, a pool is all its slices. Kubernetes' allocator looks at few slices of other nodes, and its
+            tests expect that: a node may use an old generation, and does not see contradictions of other nodes.
     """
 
-    def __init__(self, case: Json, matches: Callable[[str, str, Json], bool]) -> None:
-        pools: dict[tuple[str, str], list[Json]] = defaultdict(list)
-        for one in sorted(case["slices"], key=lambda one: one["metadata"]["name"]):
-            pools[one["spec"]["driver"], one["spec"]["pool"]["name"]].append(one["spec"])
-        ways = product(*(_readings(pools[key], case["node"]) for key in sorted(pools)))
-        self._readings = [_Reading(case, matches, [pool for pool in way if pool is not None]) for way in ways]
+    def __init__(
+        self, case: Json, evaluate: Evaluate, *, max_steps: int = MAX_STEPS, sees_node_only: bool = False
+    ) -> None:
+        self._case, self._evaluate, self._max_steps = case, evaluate, max_steps
+        self._sees_node_only = sees_node_only
+        self._text = _Reading(case, evaluate, max_steps, {})
 
-    def first(self) -> list[Pick] | None:
-        """Return the first allocation, with the alternatives and devices in their order. Return None if there is none.
+    def first(self) -> list[Given] | None:
+        """Return an allocation with the earliest alternatives that are possible, None if there is no allocation.
 
-        The order is the one in which a scheduler tries devices. What all devices are cannot be said while a pool
-        is unusable, so that nothing is allocated then to claims that may want all.
+        Raises:
+            TooLargeError: the search tried too many devices.
         """
-        return self._readings[0].first()
+        return self._text.first()
 
-    def problem_with(self, results: Sequence[Json] | None) -> str:
+    def problem_with(self, results: Json) -> str:
         """Return what is wrong with an answer, empty if nothing is.
 
         Args:
-            results: the `status.allocation` of each claim, in the order of the claims; None if they get no devices.
+            results: the `status.allocation` of each claim, or None: it is not possible.
+
+        Raises:
+            TooLargeError: the search tried too many devices.
         """
-        problems = [reading.problem_with(results) for reading in self._readings]
-        return "" if "" in problems else problems[0]
+        return next((str(one) for one in self.breaches(results)), "")
 
+    def breaches(self, results: Json) -> list[Breach]:
+        """Return the rules that an answer breaks.
 
-class _Pool(NamedTuple):
-    """What a node may use of a pool, with all devices that consume its counters, and these."""
+        Args:
+            results: as in `problem_with`.
 
-    devices: list[tuple[Json, Json]]  # each with its slice
-    consuming: list[Json]
-    sets: list[Json]
-    is_whole: bool
-    binds_late: bool
+        Raises:
+            TooLargeError: the search tried too many devices.
+        """
+        found = self._text.breaches(results)
+        for views in self._other_views() if found else ():
+            if not _Reading(self._case, self._evaluate, self._max_steps, views).breaches(results):
+                return []
+        return found
 
-
-def _readings(slices: list[Json], node: Json) -> list[_Pool | None]:
-    """Return what a pool may be for a node, by each count that its slices say. None is nothing."""
-    mine = [one for one in slices if _is_for(one, node)]
-    if not mine:
-        return [None]
-    # The API: "Consumers [...] should only consider resources from the pool with the highest generation number."
-    generation = max(map(_generation, mine))
-    mine = [one for one in mine if _generation(one) == generation]
-    # The API: "ResourceSliceCount is the total number of ResourceSlices in the pool at this generation number."
-    own_first = sorted(mine, key=lambda one: not one.get("nodeName"))
-    counts = dict.fromkeys(one["pool"]["resourceSliceCount"] for one in own_first)
-    return [_pool(slices, mine, generation, count) for count in counts]
-
-
-def _is_for(one: Json, node: Json) -> bool:
-    """Return whether a slice has something that is available on a node."""
-    # The API: "If it is set to true, every device defined the ResourceSlice must specify this individually."
-    places = one.get("devices", ()) if one.get("perDeviceNodeSelection") else [one]
-    return any(_accepts(place, node) for place in places)
-
-
-def _pool(slices: list[Json], mine: list[Json], generation: int, count: int) -> _Pool | None:
-    everything = mine
-    if len(mine) != count:
-        if any(_generation(one) > generation for one in slices):
-            return None  # a newer generation has nothing for the node
-        everything = [one for one in slices if _generation(one) == generation]
-    devices = [(one, device) for one in mine for device in one.get("devices", ())]
-    consuming = [device for one in everything for device in one.get("devices", ())]
-    # The API: "a named set of counters that are available to be used by devices defined in the ResourcePool"
-    sets = [one for part in everything for one in part.get("sharedCounters", ())]
-    known = {(one["name"], counter) for one in sets for counter in one["counters"]}
-    is_sound = (
-        len(everything) == count
-        # The API: "Each device in a given pool [...] must have a unique name."
-        and len({device["name"] for _, device in devices}) == len(devices)
-        # The API: "The names of the counter sets must be unique in the ResourcePool."
-        and len({one["name"] for one in sets}) == len(sets)
-        and all(use in known for device in consuming for use, _ in _uses(device))
-    )
-    binds_late = is_sound and any(device.get("bindingConditions") for _, device in devices)
-    return _Pool(devices, consuming, sets, is_sound, binds_late)
+    def _other_views(self) -> Iterator[Mapping[PoolKey, View]]:
+        """Yield other ways to look at pools that contradict themselves. The text does not say what counts then."""
+        options: dict[PoolKey, list[View]] = {}
+        for key, pool in self._text.cluster.pools.items():
+            is_odd = pool.has_wrong_count or pool.problem not in {None, Rule.COMPLETE} or not pool.concerns_node
+            options[key] = [
+                View.CLUSTER,
+                *([View.LENIENT] if pool.has_wrong_count else []),
+                *([View.NODE, View.NODE_AND_COUNTERS] if self._sees_node_only and is_odd else []),
+            ]
+        for views in islice(product(*options.values()), 1, None):
+            yield dict(zip(options, views, strict=True))
 
 
 class _Reading:
-    """What the rules allow if the pools of a case are these."""
+    """Judges answers by one way to look at the pools."""
 
-    def __init__(self, case: Json, matches: Callable[[str, str, Json], bool], pools: Sequence[_Pool]) -> None:
+    def __init__(self, case: Json, evaluate: Evaluate, max_steps: int, views: Mapping[PoolKey, View]) -> None:
         self._case = case
-        self._node = case["node"]
-        self._matches = matches
-        self._classes = {one["metadata"]["name"]: one for one in case["classes"]}
-        self._whole = {_key(one) for one in case["allocated"]["devices"]}
-        self._used: dict[Key, Counter[str]] = {_key(one): Counter() for one in case["allocated"]["shared"]}
-        for one in case["allocated"]["capacity"]:
-            used = self._used.setdefault(_key(one), Counter())
-            used.update({name: _nanos(value) for name, value in one["consumed"].items()})
-        # The API: "should wait until the driver has completed updating the pool"
-        self._cannot_say_all = any(not one.is_whole for one in pools)
-        self._devices: list[tuple[Key, Json, Json]] = []
-        self._free: dict[tuple[str, str, str, str], int] = {}
-        for one in sorted((one for one in pools if one.is_whole), key=lambda one: one.binds_late):
-            self._add(one)
-
-    def _add(self, pool: _Pool) -> None:
-        if not pool.devices:
-            return
-        spec = pool.devices[0][0]
-        name = spec["driver"], spec["pool"]["name"]
-        totals = {
-            (one["name"], counter): _nanos(value["value"])
-            for one in pool.sets
-            for counter, value in one["counters"].items()
-        }
-        # The API: "When a device is allocated, the portion of counters it uses will no longer be available."
-        for device in pool.consuming:
-            key = (*name, device["name"])
-            if key in self._whole or key in self._used:
-                for use, amount in _uses(device):
-                    totals[use] -= amount
-        self._free |= {(*name, *use): amount for use, amount in totals.items()}
-        self._devices += [((*name, device["name"]), one, device) for one, device in pool.devices]
-
-    # --- what is possible ---------------------------------------------------------------------------------------------
-
-    def first(self) -> list[Pick] | None:
-        """Return the first allocation, with the alternatives and devices in their order. Return None if there is none.
-
-        The order is the one in which a scheduler tries devices. What all devices are cannot be said while a pool
-        is unusable, so that nothing is allocated then to claims that may want all.
-        """
-        if self._cannot_say_all and self._may_want_all():
-            return None
-        wanted = [
-            (number, request) for number, claim in enumerate(self._case["claims"]) for request in _requests(claim)
+        self._evaluate = evaluate
+        self._max_steps = max_steps
+        metadata = case["node"]["metadata"]
+        self._node = Node(metadata["name"], metadata.get("labels") or {})
+        self.cluster = Cluster(case, self._node, views)
+        self._claims = case["claims"]
+        self._requests = [
+            _alternatives(number, request)
+            for number, claim in enumerate(self._claims)
+            for request in claim["spec"]["devices"].get("requests") or ()
         ]
-        return self._fulfil(wanted, [])
+        self._constraints = [_constraints(one) for one in self._claims]
+        self._classes = {one["metadata"]["name"]: one.get("spec") or {} for one in case["classes"]}
+        self._results = cache(self._find_results)
+        self._fitting = cache(self._find_fitting)
+        self._candidates = cache(self._find_candidates)
 
-    def _may_want_all(self) -> bool:
-        requests = (request for claim in self._case["claims"] for request in _requests(claim))
-        return any(one.get("allocationMode") == "All" for request in requests for one, _ in _alternatives(request))
+    # --- what a request may get ---------------------------------------------------------------------------------------
 
-    def problem_with(self, results: Sequence[Json] | None) -> str:
-        """Return what is wrong with an answer, empty if nothing is.
+    def _find_results(self, request: _Request, device: Device) -> Sequence[bool | None]:
+        """Return what the selectors of the class and of the request say of a device, None for an error."""
+        found = (self._classes[request.spec["deviceClassName"]], request.spec)
+        return [
+            self._evaluate(one["cel"]["expression"], device.key[0], device.spec) if "cel" in one else None
+            for spec in found
+            for one in spec.get("selectors") or ()
+        ]
 
-        Args:
-            results: the `status.allocation` of each claim, in the order of the claims; None if they get no devices.
-        """
-        if results is None:
-            found = self.first()
-            shown = ", ".join(f"{'/'.join(one.key)} for {one.names[-1]}" for one in found or ())
-            return "" if found is None else f"the claims can be allocated: {shown}"
-        picks: list[Pick] = []
-        for number, (claim, result) in enumerate(zip(self._case["claims"], results, strict=True)):
-            given = [(one["request"], _key(one)) for one in result["devices"].get("results", ())]
-            for request in _requests(claim):
-                names = {names[-1] for _, names in _alternatives(request)}
-                chosen = sorted(key for name, key in given if name in names)
-                ways = (way for way in self._ways(number, request) if sorted(one.key for one in way) == chosen)
-                used = {name for name, _ in given if name in names}
-                way = next((way for way in ways if used == {way[0].names[-1]}), None)
-                if way is None:
-                    return f"request {request['name']} must not get {', '.join(map('/'.join, chosen)) or 'nothing'}"
-                picks += way
-            if len(given) != sum(one.claim == number for one in picks):
-                return f"claim {claim['metadata']['name']} has devices for no request"
-        return "" if self.is_allowed(picks) else "the devices must not be allocated together"
+    def _selects(self, request: _Request, device: Device) -> bool | None:
+        """Return whether the class and the request select a device, None if that cannot be said because of an error."""
+        results = self._results(request, device)
+        return False if False in results else None if None in results else True
 
-    def _fulfil(self, wanted: Sequence[tuple[int, Json]], before: list[Pick]) -> list[Pick] | None:
-        if not wanted:
-            return before
-        claim, request = wanted[0]
-        for chosen in self._ways(claim, request):
-            picks = before + chosen
-            if self.is_allowed(picks):
-                found = self._fulfil(wanted[1:], picks)
-                if found is not None:
-                    return found
-        return None
+    def _find_fitting(self, request: _Request, device: Device) -> Rule | None:
+        """Return the rule that keeps a device from a request whatever else is allocated, None if there is none."""
+        if problem := self.cluster.pool_of(device).problem:
+            return problem
+        if not offers(device.place, self._node):
+            return Rule.NODE
+        if not self._selects(request, device):
+            return Rule.SELECTORS
+        wanted, has = request.wanted(device.key[0]), device.amounts
+        if any(name not in has or has[name] < wanted[name] for name in wanted):
+            return Rule.CAPACITY_FILTER
+        return self._repelled(request, device)
 
-    def _ways(self, claim: int, request: Json) -> Iterator[list[Pick]]:
-        """Return each set of devices that a request may get, whatever the others get."""
-        for one, names in _alternatives(request):
-            fit = [
-                Pick(claim, names, one, key, device, one.get("adminAccess", False))
-                for key, slice_, device in self._devices
-                if self._is_meant(one, key, slice_, device)
-            ]
-            if one.get("allocationMode") == "All":
-                yield from [fit] if fit else []
-            else:
-                yield from map(list, combinations(fit, one.get("count", 1)))
+    def _repelled(self, request: _Request, device: Device) -> Rule | None:
+        """Return the rule that keeps a device from a request that describes it, None if there is none."""
+        if not all(request.tolerates(one) for one in device.spec.get("taints") or ()):
+            return Rule.TAINTS
+        consumed = device.consumed(request.wanted(device.key[0])) if device.is_shared else {}
+        if consumed is None:
+            return Rule.POLICY
+        return Rule.CONSUMED if any(amount > device.amounts[name] for name, amount in consumed.items()) else None
 
-    def _is_meant(self, request: Json, key: Key, slice_: Json, device: Json) -> bool:
-        if slice_.get("perDeviceNodeSelection") and not _accepts(device, self._node):
-            return False
-        selectors = self._classes[request["deviceClassName"]]["spec"].get("selectors", [])
-        selectors = selectors + request.get("selectors", [])
-        if not all(self._matches(one["cel"]["expression"], key[0], device) for one in selectors):
-            return False
-        asked = request.get("capacity", {}).get("requests", {})
-        # The API: "Allocation will fail if some devices are already allocated": they match all the same.
-        return not asked or _has_room(asked, device, {}) is not None
+    def _find_candidates(self, request: _Request) -> Sequence[Device]:
+        """Return the devices of which a request may get some, or has to get all. There are none if it cannot be met."""
+        local = self.cluster.local
+        if not self._is_understood(request):
+            return []
+        if not request.is_all:
+            return [one for one in local if self._fitting(request, one) is None]
+        if any(pool.problem and pool.concerns_node for pool in self.cluster.pools.values()):
+            return []
+        if any(self._selects(request, one) is None for one in local):
+            return []
+        others = {Rule.SELECTORS, Rule.CAPACITY_FILTER}
+        matching = [one for one in local if self._fitting(request, one) not in others]
+        return [] if any(self._fitting(request, one) for one in matching) else matching
 
-    def is_allowed(self, picks: Sequence[Pick]) -> bool:
-        """Return whether no rule forbids these devices beside each other and beside what is allocated already."""
+    def _is_understood(self, request: _Request) -> bool:
+        """Return whether the class is there, and all that is asked for is known. What is not known must be refused."""
+        constraints = self._claims[request.claim]["spec"]["devices"].get("constraints") or ()
         return (
-            max(Counter(one.claim for one in picks).values(), default=0) <= MAX_RESULTS
-            and all(_is_tolerated(one) for one in picks)
-            and self._nobody_shares(picks)
-            and self._counters_suffice(picks)
-            and self._capacity_suffices(picks)
-            and all(
-                _holds(constraint, [one for one in picks if one.claim == number])
-                for number, claim in enumerate(self._case["claims"])
-                for constraint in claim["spec"]["devices"].get("constraints", ())
-            )
+            request.spec["deviceClassName"] in self._classes
+            and request.spec.get("allocationMode", "ExactCount") in {"ExactCount", "All"}
+            and all("matchAttribute" in one or "distinctAttribute" in one for one in constraints)
         )
 
-    def _nobody_shares(self, picks: Sequence[Pick]) -> bool:
-        alone = [one for one in picks if not _is_shared(one.device)]
-        in_claims = Counter((one.claim, one.key) for one in alone)
-        owned = Counter(one.key for one in alone if not one.is_admin)
-        held = any(one.key in self._whole and not one.is_admin for one in picks)
-        return not held and max([*in_claims.values(), *owned.values(), 0]) <= 1
+    # --- the search ---------------------------------------------------------------------------------------------------
 
-    def _counters_suffice(self, picks: Sequence[Pick]) -> bool:
-        charged = (one for one in picks if not one.is_admin and not (_is_shared(one.device) and one.key in self._used))
-        devices = {one.key: one.device for one in charged}
-        needed: Counter[tuple[str, str, str, str]] = Counter()
-        for (driver, pool, _), device in devices.items():
-            for use, amount in _uses(device):
-                needed[driver, pool, *use] += amount
-        return all(amount <= self._free[use] for use, amount in needed.items())
+    def first(self) -> list[Given] | None:
+        """Return an allocation with the earliest alternatives that are possible, None if there is no allocation."""
+        found = self._search([])
+        return None if found is None else [Given(one.request.claim, one.request.name, one.device.key) for one in found]
 
-    def _capacity_suffices(self, picks: Sequence[Pick]) -> bool:
-        used: dict[Key, Counter[str]] = {key: Counter(amounts) for key, amounts in self._used.items()}
-        for one in picks:
-            counts = _is_shared(one.device) and not one.is_admin
-            before: Counter[str] = used.setdefault(one.key, Counter()) if counts else Counter()
-            taken = _has_room(one.request.get("capacity", {}).get("requests", {}), one.device, before)
-            if taken is None:
-                return False
-            before.update(taken)
-        return True
-
-
-def _key(one: Json) -> Key:
-    return one["driver"], one["pool"], one["device"]
-
-
-def _nanos(text: str) -> int:
-    return Quantity.parse(text).nanos
-
-
-def _generation(spec: Json) -> int:
-    return int(spec["pool"]["generation"])
-
-
-def _is_shared(device: Json) -> bool:
-    return bool(device.get("allowMultipleAllocations"))
-
-
-def _accepts(place: Json, node: Json) -> bool:
-    if place.get("nodeName"):
-        return bool(place["nodeName"] == node["metadata"]["name"])
-    if place.get("allNodes"):
-        return True
-    labels, fields = node["metadata"].get("labels", {}), {"metadata.name": node["metadata"]["name"]}
-    for term in place.get("nodeSelector", {}).get("nodeSelectorTerms", ()):
-        wanted = [(labels, one) for one in term.get("matchExpressions", ())]
-        wanted += [(fields, one) for one in term.get("matchFields", ())]
-        if wanted and all(_is_met(found.get(one["key"]), one) for found, one in wanted):
-            return True
-    return False
-
-
-def _is_met(value: str | None, wanted: Json) -> bool:
-    """Whether a label, None if there is none, is what a requirement of a NodeSelector wants."""
-    operator: str = wanted["operator"]
-    values: Sequence[str] = wanted.get("values", ())
-    if operator in ("In", "NotIn"):
-        return (value in values) == (operator == "In")
-    if operator in ("Exists", "DoesNotExist"):
-        return (value is not None) == (operator == "Exists")
-    try:
-        number, limit = int(value or ""), int(values[0])
-    except ValueError:
-        return False
-    return number > limit if operator == "Gt" else number < limit
-
-
-def _uses(device: Json) -> Iterator[tuple[tuple[str, str], int]]:
-    for one in device.get("consumesCounters", ()):
-        for name, value in one["counters"].items():
-            yield (one["counterSet"], name), _nanos(value["value"])
-
-
-def _requests(claim: Json) -> Sequence[Json]:
-    found: Sequence[Json] = claim["spec"]["devices"].get("requests", ())
-    return found
-
-
-def _alternatives(request: Json) -> list[tuple[Json, tuple[str, ...]]]:
-    if "exactly" in request:
-        return [(request["exactly"], (request["name"],))]
-    return [(one, (request["name"], f"{request['name']}/{one['name']}")) for one in request["firstAvailable"]]
-
-
-def _has_room(asked: Mapping[str, str], device: Json, used: Mapping[str, int]) -> dict[str, int] | None:
-    """Return what a share of a device consumes, None if the device cannot give it."""
-    capacity = device.get("capacity", {})
-    if any(name not in capacity for name in asked):
+    def _search(self, start: Sequence[_Taken], tail: Sequence[Sequence[_Request]] | None = None) -> list[_Taken] | None:
+        """Return an allocation of all requests, or of `tail` if the requests before it have got `start`."""
+        budget = [self._max_steps]
+        for chosen in product(*(self._requests if tail is None else tail)):
+            if (found := self._fulfil(chosen, start, budget)) is not None:
+                order = {id(one): number for number, one in enumerate(chosen)}
+                return [*start, *sorted(found, key=lambda one: order[id(one.request)])]
         return None
-    taken = {}
-    for name, one in capacity.items():
-        policy = one.get("requestPolicy", {})
-        limits = policy.get("validRange", {})
-        values = sorted(map(_nanos, policy.get("validValues", ())))
-        if name not in asked:
-            amount = _nanos(policy.get("default", one["value"]))
-        else:
-            amount = _nanos(asked[name])
-            if limits.get("min"):
-                least = _nanos(limits["min"])
-                step = _nanos(limits["step"]) if limits.get("step") else 0
-                amount = max(amount, least)
-                amount += -(amount - least) % step if step else 0
-            amount = min([value for value in values if value >= amount], default=amount)
-            if amount > _nanos(limits.get("max", str(2**62))) or (values and amount not in values):
+
+    def _fulfil(self, chosen: Sequence[_Request], start: Sequence[_Taken], budget: list[int]) -> list[_Taken] | None:
+        """Return the devices of one choice of alternatives, None if it is not possible."""
+        candidates = []
+        for request in chosen:
+            devices = self._candidates(request)
+            if not devices:
                 return None
-        if amount + used.get(name, 0) > _nanos(one["value"]):
+            candidates.append((request, devices))
+        sizes = Counter(one.request.claim for one in start)
+        for request, devices in candidates:
+            sizes[request.claim] += len(devices) if request.is_all else request.count
+        if any(size > MAX_RESULTS for size in sizes.values()):
             return None
-        taken[name] = amount
-    return taken
+        candidates.sort(key=lambda one: (not one[0].is_all, len(one[1])))  # what has least choice comes first
+        state = self._state(start)
+        slots = [
+            (request, (one,) if request.is_all else devices, not request.is_all and number > 0)
+            for request, devices in candidates
+            for number, one in enumerate(devices if request.is_all else range(request.count))
+        ]
+        found = self._fill(slots, 0, 0, state, budget)
+        return state.taken[len(start) :] if found else None
 
+    def _state(self, start: Iterable[_Taken]) -> _State:
+        return _State(self.cluster, self._constraints, start)
 
-def _is_tolerated(pick: Pick) -> bool:
-    def covers(toleration: Json, taint: Json) -> bool:
-        return all(toleration.get(field, "") in ("", taint.get(field, "")) for field in ("key", "effect")) and (
-            toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
+    def _fill(
+        self,
+        slots: Sequence[tuple[_Request, Sequence[Any], bool]],
+        slot: int,
+        first: int,
+        state: _State,
+        budget: list[int],
+    ) -> bool:
+        """Fill the slots from this one on. One request gets its devices in their order, `first` is where it is."""
+        if slot == len(slots):
+            return True
+        request, devices, goes_on = slots[slot]
+        tried = set()
+        for number in range(first if goes_on else 0, len(devices)):
+            budget[0] -= 1
+            if budget[0] < 0:
+                raise TooLargeError(f"more than {self._max_steps} devices would have to be tried")
+            device = devices[number]
+            alike = state.signature(device)
+            if alike in tried or state.breach(request, device):
+                continue
+            tried.add(alike)
+            state.take(request, device)
+            if self._fill(slots, slot + 1, number + 1, state, budget):
+                return True
+            state.give_back()
+        return False
+
+    # --- verdicts -----------------------------------------------------------------------------------------------------
+
+    def breaches(self, results: Json) -> list[Breach]:
+        """Return the rules that an answer breaks."""
+        if results is None:
+            if self.may_refuse() or (found := self.first()) is None:
+                return []
+            devices = ", ".join(f"{self._name(one.claim)} {one.request} {path_of(one.key)}" for one in found)
+            return [Breach(Rule.POSSIBLE, devices or "nothing is asked for")]
+        if len(results) != len(self._claims):
+            return [Breach(Rule.REQUESTS, f"{len(self._claims)} claims, {len(results)} results")]
+        return list(self._breaches_of(results))
+
+    def may_refuse(self) -> bool:
+        """Return whether "no" is right even if there is an allocation: the API lets a consumer abort or wait.
+
+        An expression that is an error "causes allocation of devices to abort". A consumer that looks for all devices,
+        or for the best of several alternatives, "should wait" while a pool is incomplete. Enhancement proposal 4815
+        says of a pool with contradictions both that its devices are not used and that scheduling is aborted. What
+        happens if an alternative cannot be understood is not said.
+        """
+        requests = [one for alternatives in self._requests for one in alternatives]
+        if not all(map(self._is_understood, requests)):
+            return True
+        pools = [pool for pool in self.cluster.pools.values() if pool.concerns_node]
+        if any(None in self._results(one, device) for one in requests for pool in pools for device in pool.local):
+            return True
+        return any(pool.problem for pool in pools) and any(len(one) > 1 or one[0].is_all for one in self._requests)
+
+    def _name(self, claim: int) -> str:
+        return f"claim {self._claims[claim]['metadata']['name']}"
+
+    def _breaches_of(self, results: Json) -> Iterator[Breach]:
+        """Yield what is wrong with devices. Whatever needs the right devices to be judged comes last."""
+        taken, broken = self._read(results)
+        yield from broken
+        if broken:
+            return
+        together = list(self._breaches_together(taken))
+        yield from together
+        for number, result in enumerate(results):
+            mine = [one for one in taken if one.request.claim == number]
+            for rule in (*self._wrong_place(mine, result), *self._wrong_config(number, mine, result)):
+                yield Breach(rule, self._name(number))
+        if not together:
+            yield from self._breaches_of_order(taken)
+
+    def _read(self, results: Json) -> tuple[list[_Taken], list[Breach]]:
+        """Return which devices the requests get, and what is wrong with each result alone."""
+        taken, broken = list[_Taken](), list[Breach]()
+        for number, result in enumerate(results):
+            found, where = result["devices"].get("results") or (), self._name(number)
+            if len(found) > MAX_RESULTS:
+                broken.append(Breach(Rule.MOST, where))
+            requests = {one.name: one for tries in self._requests for one in tries if one.claim == number}
+            for one in found:
+                request, device = requests.get(one["request"]), self.cluster.devices.get(key_of(one))
+                here = f"{where}, request {one['request']}, device {path_of(key_of(one))}"
+                if request is None:
+                    broken.append(Breach(Rule.REQUESTS, here))
+                elif device is None:
+                    broken.append(Breach(Rule.GENERATION if self._is_stale(key_of(one)) else Rule.EXISTS, here))
+                else:
+                    taken.append(_Taken(request, device))
+                    broken += [Breach(rule, here) for rule in self._wrong_fields(request, device, one)]
+        return taken, broken
+
+    def _is_stale(self, key: Key) -> bool:
+        return any(
+            key == (one["spec"]["driver"], one["spec"]["pool"]["name"], device["name"])
+            for one in self._case["slices"]
+            for device in one["spec"].get("devices") or ()
         )
 
-    repelling = [one for one in pick.device.get("taints", ()) if one["effect"] in ("NoSchedule", "NoExecute")]
-    return all(any(covers(one, taint) for one in pick.request.get("tolerations", ())) for taint in repelling)
+    def _breaches_together(self, taken: Sequence[_Taken]) -> Iterator[Breach]:
+        """Yield what is wrong with which devices the requests got."""
+        state = self._state(())
+        for one in sorted(taken, key=lambda one: one.request.is_admin):  # what looks at a device does not use it
+            rule = self._fitting(one.request, one.device) or state.breach(one.request, one.device)
+            if rule:
+                yield Breach(
+                    rule,
+                    f"{self._name(one.request.claim)}, request {one.request.name}, device {path_of(one.device.key)}",
+                )
+            state.take(one.request, one.device)
+        for alternatives in self._requests:
+            got = {one.name: [have for have in taken if have.request is one] for one in alternatives}
+            chosen = [one for one in alternatives if got[one.name]]
+            where = f"{self._name(alternatives[0].claim)}, request {alternatives[0].main}"
+            if len(chosen) != 1:
+                yield Breach(Rule.FIRST_AVAILABLE if len(alternatives) > 1 else Rule.REQUESTS, where)
+                continue
+            (request,) = chosen
+            devices = [one.device for one in got[request.name]]
+            if not request.is_all:
+                if len(devices) != request.count:
+                    yield Breach(Rule.COUNT, where)
+            elif not (expected := self._candidates(request)):
+                yield Breach(Rule.ALL_FREE, where)
+            elif Counter(one.key for one in devices) != Counter(one.key for one in expected):
+                yield Breach(Rule.ALL, where)
 
+    def _breaches_of_order(self, taken: Sequence[_Taken]) -> Iterator[Breach]:
+        """Yield the lists of which an earlier alternative is possible with the devices of the requests before."""
+        if self.may_refuse():
+            return
+        for number, alternatives in enumerate(self._requests):
+            before = {id(one) for tries in self._requests[:number] for one in tries}
+            start = [one for one in taken if id(one.request) in before]
+            (chosen,) = {alternatives.index(one.request) for one in taken if one.request in alternatives}
+            for earlier in alternatives[:chosen]:
+                if self._search(start, [[earlier], *self._requests[number + 1 :]]) is not None:
+                    yield Breach(Rule.ORDER, f"{self._name(earlier.claim)}, request {earlier.name} is possible")
+                    break
 
-def _holds(constraint: Json, picks: Sequence[Pick]) -> bool:
-    requests = constraint.get("requests", ())
-    name = constraint.get("matchAttribute") or constraint["distinctAttribute"]
-    values = []
-    for one in picks:
-        if requests and not set(requests) & set(one.names):
-            continue
-        attributes = one.device.get("attributes", {})
-        domain, _, identifier = name.partition("/")
-        value = attributes.get(name, attributes.get(identifier) if domain == one.key[0] else None)
-        if value is None:
-            return False
-        values.append(tuple(value.items()))
-    return len(set(values)) == (min(len(values), 1) if "matchAttribute" in constraint else len(values))
+    def _wrong_fields(self, request: _Request, device: Device, result: Json) -> Iterator[Rule]:
+        """Yield the rules that the fields of one result break."""
+        if bool(result.get("adminAccess")) != request.is_admin:
+            yield Rule.ADMIN
+        copies = [
+            (result.get(name), device.spec.get(name)) for name in ("bindingConditions", "bindingFailureConditions")
+        ]
+        copies.append((result.get("tolerations"), request.spec.get("tolerations")))
+        if any((one or []) != (other or []) for one, other in copies):
+            yield Rule.COPIES
+        if request.is_admin:
+            return  # whether it has a share and consumes something is not said
+        if bool(result.get("shareID")) != device.is_shared:
+            yield Rule.SHARE
+        consumed = {
+            full_name(name, device.key[0]): billionths(one)
+            for name, one in (result.get("consumedCapacity") or {}).items()
+        }
+        expected = device.consumed(request.wanted(device.key[0])) if device.is_shared else {}
+        if expected is not None and consumed != expected:
+            yield Rule.CONSUMED
+
+    def _wrong_place(self, taken: Sequence[_Taken], result: Json) -> Iterator[Rule]:
+        """Yield the rules that the node selector breaks, tried on nodes that differ in what the devices ask for."""
+        selector = result.get("nodeSelector")
+        places = [one.device.place for one in taken]
+        is_bound = any(one.device.spec.get("bindsToNode") for one in taken)
+        for node in self._probes([*places, {"nodeSelector": selector}]):
+            is_meant = selector is None or selects(selector, node)
+            if is_bound:
+                if is_meant != (node == self._node):
+                    yield Rule.BINDS
+                    return
+            elif is_meant != all(offers(one, node) for one in places):
+                yield Rule.WHERE
+                return
+
+    def _probes(self, places: Iterable[Json]) -> Iterator[Node]:
+        """Yield the node, and nodes with other names that differ from it in at most two labels."""
+        places = list(places)
+        yield self._node
+        names = {one["nodeName"] for one in places if one.get("nodeName")} - {self._node.name} | {"other"}
+        values: dict[str, list[str | None]] = {}
+        for one in places:
+            for requirement in requirements(one.get("nodeSelector") or {}):
+                known = values.setdefault(requirement["key"], [None, "1000000", "other"])
+                known.extend(requirement.get("values") or ())
+        changes: list[dict[str, str | None]] = [{}]
+        for number in (1, 2):
+            for keys in combinations(values, number):
+                changes += [dict(zip(keys, some, strict=True)) for some in product(*(values[key] for key in keys))]
+        for name, change in product(sorted(names), changes):
+            labels = {**self._node.labels, **change}
+            yield Node(name, {key: value for key, value in labels.items() if value is not None})
+
+    def _wrong_config(self, claim: int, taken: Sequence[_Taken], result: Json) -> Iterator[Rule]:
+        """Yield a rule if a request does not have the configuration of its class, and then that of the claim."""
+        found = result["devices"].get("config") or ()
+        for request in {id(one.request): one.request for one in taken}.values():
+            expected = [
+                ("FromClass", one["opaque"])
+                for one in self._classes[request.spec["deviceClassName"]].get("config") or ()
+            ]
+            expected += [
+                ("FromClaim", one["opaque"])
+                for one in self._claims[claim]["spec"]["devices"].get("config") or ()
+                if request.is_named_by(one.get("requests") or ())
+            ]
+            if expected != [
+                (one["source"], one["opaque"]) for one in found if request.is_named_by(one.get("requests") or ())
+            ]:
+                yield Rule.CONFIG
+                return
