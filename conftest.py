@@ -66,7 +66,10 @@ TESTS = ROOT / "tests"
 LAWS = ("dra_files", "dra_slices", "foreign_text", "fuzz_documents", "quantity", "topology")
 MEASURED = {
     *(TESTS / "unit").rglob("test_*.py"),
-    *(TESTS / "allocation" / f"test_{name}.py" for name in ("alignment", "findings", "slices_of_other_nodes")),
+    *(
+        TESTS / "allocation" / f"test_{name}.py"
+        for name in ("alignment", "findings", "slices_of_other_nodes", "text_of_the_api")
+    ),
     ROOT / "packages" / "tools" / "tests" / "command" / "test_checkpoint_repair.py",
     TESTS / "adapters" / "test_manifests.py",
     ROOT / "packages" / "tools" / "tests" / "judge" / "test_allocation_judge.py",

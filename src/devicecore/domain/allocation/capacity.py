@@ -6,18 +6,18 @@ nothing consumes the default, or all.
 
 from collections.abc import Mapping
 
-from devicecore.domain.allocation.model import Capacity, DeviceRequest, PoolDevice, RequestPolicy
+from devicecore.domain.allocation.model import Capacity, PoolDevice, RequestPolicy
 from devicecore.domain.allocation.reasons import CapacityExceeded
 from devicecore.domain.quantity import Quantity
 
 
-def asked_of(request: DeviceRequest, device: PoolDevice) -> Mapping[str, Quantity]:
-    """Return what a request asks of a device, by the device's names. A name without a domain has that of the driver."""
-    asked, driver = request.capacity or {}, device.key.driver
-    if all(name in device.capacity for name in asked):
-        return asked
+def by_own_names(amounts: Mapping[str, Quantity], device: PoolDevice) -> Mapping[str, Quantity]:
+    """Return amounts by the names that a device has. A name without a domain has that of the driver."""
+    if all(name in device.capacity for name in amounts):
+        return amounts
+    driver = device.key.driver
     own = {_with_domain(name, driver): name for name in device.capacity}
-    return {own.get(_with_domain(name, driver), name): amount for name, amount in asked.items()}
+    return {own.get(_with_domain(name, driver), name): amount for name, amount in amounts.items()}
 
 
 def _with_domain(name: str, driver: str) -> str:

@@ -22,8 +22,8 @@ class KubernetesFault(Enum):
     ALL_ERROR = "all-constraint-error"
     ALL_SKIPS = "all-skips-full-shared"
     ALL_SKIPS_POLICY = "all-skips-disallowed-amount"
-    SHARES_IGNORED = "whole-device-despite-shares"
-    CAPACITY_NAMES = "capacity-by-its-other-name"
+    SHARES_IGNORED = "k/k#140798"
+    CAPACITY_NAMES = "k/k#140650"
     FOREIGN_COUNTERS = "counters-of-other-nodes"
     OVER_COMMITTED = "over-committed-counter"
 

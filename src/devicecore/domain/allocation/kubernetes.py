@@ -91,10 +91,8 @@ class KubernetesSearch(Search):
             return self._lacks_capacity(request, candidate, consumes=False) is None
         return super()._is_meant(request, candidate)
 
-    def _asked(self, request: DeviceRequest, device: PoolDevice) -> Mapping[str, Quantity]:
-        if KubernetesFault.CAPACITY_NAMES in self._faults:
-            return request.capacity or {}
-        return super()._asked(request, device)
+    def _by_name(self, amounts: Mapping[str, Quantity], device: PoolDevice) -> Mapping[str, Quantity]:
+        return amounts if KubernetesFault.CAPACITY_NAMES in self._faults else super()._by_name(amounts, device)
 
     # --- admin access -------------------------------------------------------------------------------------------------
 
@@ -129,12 +127,9 @@ class KubernetesSearch(Search):
         return candidate.key in self._in_use_for_ever or super()._counters_are_paid(candidate)
 
     def _is_paid_for(self, key: DeviceKey) -> bool:
-        held = self._held.get(key, ())
         if KubernetesFault.SHARE_IDS in self._faults:
-            return any(one.consumed for one in held)  # shares without capacity are forgotten
-        if KubernetesFault.ADMIN_COUNTERS in self._faults:
-            return any(one.is_share for one in held)  # only admin access asks for a device that is allocated whole
-        return bool(held)
+            return any(one.consumed for one in self._held.get(key, ()))  # shares without capacity are forgotten
+        return super()._is_paid_for(key)
 
     def _available(self, pool: Pool) -> dict[Use, int]:
         if KubernetesFault.POOL_NAMES in self._faults:
@@ -289,7 +284,7 @@ def may_differ(situation: Situation) -> bool:
     shares = any(device.is_shared for device in devices)
     return (
         any(pool.counters for pool in situation.pools)
-        or any("/" in name for name in _capacity_names(situation, devices))
+        or _has_other_names(situation, devices)
         or any(one.is_share for device in devices for one in situation.held.get(device.key, ()))
         or any(
             any(constraint.rule is Rule.DISTINCT for constraint in claim.constraints)
@@ -307,8 +302,12 @@ def _pools(situation: Situation, faults: frozenset[KubernetesFault]) -> Sequence
     return situation.slices.pools(situation.node, situation.features, faults)
 
 
-def _capacity_names(situation: Situation, devices: Sequence[PoolDevice]) -> Iterator[str]:
-    asked = [name for claim in situation.claims for one in claim.alternatives for name in one.capacity or ()]
-    yield from asked
-    if asked:
-        yield from (name for device in devices for name in device.capacity)
+def _has_other_names(situation: Situation, devices: Sequence[PoolDevice]) -> bool:
+    """Return whether a capacity is named in a way in which the device does not name it."""
+    names = {name for claim in situation.claims for one in claim.alternatives for name in one.capacity or ()}
+    held = ((device, one) for device in devices for one in situation.held.get(device.key, ()))
+    return (
+        any("/" in name for name in names)
+        or any("/" in name for device in devices for name in device.capacity)
+        or any(name not in device.capacity for device, one in held for name in one.consumed)
+    )

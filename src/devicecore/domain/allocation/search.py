@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 from attrs import field, frozen
 
 from devicecore.domain.allocation.alignment import Shortage, shortages
-from devicecore.domain.allocation.capacity import asked_of, capacity_missing, consumption
+from devicecore.domain.allocation.capacity import by_own_names, capacity_missing, consumption
 from devicecore.domain.allocation.errors import SearchGivenUpError, SelectorError, UndecidedError
 from devicecore.domain.allocation.faults import Release
 from devicecore.domain.allocation.model import (
@@ -483,12 +483,15 @@ class Search:
         used: dict[str, int] = defaultdict(int)
         if consumes:
             for consumed in self._shares(candidate.key):
-                for name, amount in consumed.items():
+                for name, amount in self._by_name(consumed, candidate.device).items():
                     used[name] += amount.nanos
         return capacity_missing(self._asked(request, candidate.device), candidate.device, used)
 
     def _asked(self, request: DeviceRequest, device: PoolDevice) -> Mapping[str, Quantity]:
-        return asked_of(request, device)
+        return self._by_name(request.capacity or {}, device)
+
+    def _by_name(self, amounts: Mapping[str, Quantity], device: PoolDevice) -> Mapping[str, Quantity]:
+        return by_own_names(amounts, device)
 
     def _shares(self, key: DeviceKey) -> Iterator[Mapping[str, Quantity]]:
         """Return what the shares of a device consume."""
@@ -552,7 +555,7 @@ class Search:
 
     def _is_paid_for(self, key: DeviceKey) -> bool:
         """Return whether a share that was allocated before has paid for the counters of a shared device."""
-        return bool(self._held.get(key))
+        return any(one.is_share for one in self._held.get(key, ()))
 
     def _repelled(self, request: DeviceRequest, candidate: Candidate) -> Reason | None:
         if self.features.device_taints:

@@ -366,5 +366,7 @@ def _allocated(choose: Choose, slices: Sequence[Json]) -> Json:
             allocated["shared"].append({**named, "shareID": f"00000000-0000-4000-8000-00000000000{share}"})
         if body.get("capacity") and not _one_of(choose, 8):
             consumed = {name: choose(("0", "1", "2")) for name in body["capacity"]}
+            if _one_of(choose, 15):  # the driver wrote other names when it was allocated
+                consumed = {f"{key[0]}/{name}": amount for name, amount in consumed.items() if "/" not in name}
             allocated["capacity"].append({**named, "consumed": consumed})
     return allocated

@@ -21,7 +21,7 @@ from devicecore.domain.allocation import (
     class_of,
     slice_of,
 )
-from devicecore.domain.allocation.capacity import asked_of, consumption
+from devicecore.domain.allocation.capacity import by_own_names, consumption
 from devicecore.domain.allocation.model import Constraint, PoolSlice, Rule, UnallocatedClaim
 from devicecore.domain.errors import DeviceCoreError, DocumentError
 from devicecore_tools.doctor.sources.expressions import Expressions
@@ -101,7 +101,7 @@ class Allocator:
         held = []
         for one in taken:
             device = by_name[names[one.key]]
-            used = consumption(asked_of(request, device), device) if request else {}
+            used = consumption(by_own_names(request.capacity or {}, device), device) if request else {}
             held.append(Held(device.key, is_share=one.key in keys and device.is_shared, consumed=used))
         answer = allocate([claim], _NODE, pool, held, classes, matches=_EXPRESSIONS, features=_FEATURES)
         if not isinstance(answer, DeviceAllocation):

@@ -1,4 +1,4 @@
-"""A claim gets its first possible alternative, whatever keeps a scheduler from it."""
+"""What the API's text says and a scheduler overlooks: earlier alternatives, all devices, shares and their names."""
 
 from typing import Any
 
@@ -59,3 +59,23 @@ def test_a_shared_device_with_too_little_left_is_one_of_all_devices_in_each_rele
         given = answer(parts, {"exactly": request}, held, release)
         assert isinstance(given, NoAllocation)
         assert given.faults == faults
+
+
+def test_a_share_counts_whatever_name_of_the_capacity_it_was_allocated_with() -> None:
+    shared = {"name": "shared", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "4"}}}
+    request = {"exactly": {"deviceClassName": "any", "capacity": {"requests": {"memory": "2"}}}}
+    held = Held(DeviceKey(DRIVER, "p", "shared"), is_share=True, consumed={f"{DRIVER}/memory": Quantity.parse("3")})
+    given = answer([{"devices": [shared]}, {}], request, held, Release.V1_37)
+    assert isinstance(given, NoAllocation)
+    assert given.faults == ("k/k#140650",)
+
+
+def test_a_device_that_is_held_as_a_whole_has_not_paid_for_the_counters_of_its_shares() -> None:
+    """It can be shared since. A scheduler wants counters for admin access, and none are free."""
+    sets = {"sharedCounters": [{"name": "set", "counters": {"slots": {"value": "1"}}}]}
+    uses = [{"counterSet": "set", "counters": {"slots": {"value": "1"}}}]
+    devices = [{"name": "x", "allowMultipleAllocations": True, "consumesCounters": uses}]
+    request = {"exactly": {"deviceClassName": "any", "adminAccess": True}}
+    given = answer([sets, {"devices": devices}], request, Held(DeviceKey(DRIVER, "p", "x")), Release.V1_37)
+    assert isinstance(given, DeviceAllocation)
+    assert given.faults == ("k/k#140729",)
