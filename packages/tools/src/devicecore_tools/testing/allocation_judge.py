@@ -56,6 +56,10 @@ MAX_STEPS = 200_000
 """Devices that one search tries."""
 
 
+_OF_OTHERS = {Rule.SELECTORS, Rule.CAPACITY_FILTER}
+"""What is said of devices that a request does not mean."""
+
+
 class TooLargeError(Exception):
     """The case is too large for an exhaustive search."""
 
@@ -380,9 +384,14 @@ class _Reading:
             return []
         if any(self._selects(request, one) is None for one in local):
             return []
-        others = {Rule.SELECTORS, Rule.CAPACITY_FILTER}
-        matching = [one for one in local if self._fitting(request, one) not in others]
+        matching = [one for one in local if self._fitting(request, one) not in _OF_OTHERS]
         return [] if any(self._fitting(request, one) for one in matching) else matching
+
+    def _against_all(self, request: _Request) -> Rule:
+        """Return the rule by which a request does not get all devices, or by which it gets others."""
+        pools = (pool.problem for pool in self.cluster.pools.values() if pool.concerns_node)
+        devices = (self._fitting(request, one) for one in self.cluster.local)
+        return next((one for one in (*pools, *devices) if one and one not in _OF_OTHERS), Rule.ALL)
 
     def _is_understood(self, request: _Request) -> bool:
         """Return whether the class is there, and all that is asked for is known. What is not known must be refused."""
@@ -560,10 +569,8 @@ class _Reading:
             if not request.is_all:
                 if len(devices) != request.count:
                     yield Breach(Rule.COUNT, where)
-            elif not (expected := self._candidates(request)):
-                yield Breach(Rule.ALL_FREE, where)
-            elif Counter(one.key for one in devices) != Counter(one.key for one in expected):
-                yield Breach(Rule.ALL, where)
+            elif Counter(one.key for one in devices) != Counter(one.key for one in self._candidates(request)):
+                yield Breach(self._against_all(request), where)
 
     def _breaches_of_order(self, taken: Sequence[_Taken]) -> Iterator[Breach]:
         """Yield the lists of which an earlier alternative is possible with the devices of the requests before."""

@@ -64,7 +64,6 @@ class Rule(Enum):
     )
     COUNT = ("count", "The exact number is provided in the count field.")
     ALL = ("allocationMode", "All: This request is for all of the matching devices in a pool.")
-    ALL_FREE = ("allocationMode", "Allocation will fail if some devices are already allocated")
     REQUESTS = (
         "DeviceClaim.requests",
         "Requests represent individual requests for distinct devices which must all be satisfied.",
