@@ -68,14 +68,3 @@ def test_a_share_counts_whatever_name_of_the_capacity_it_was_allocated_with() ->
     given = answer([{"devices": [shared]}, {}], request, held, Release.V1_37)
     assert isinstance(given, NoAllocation)
     assert given.faults == ("k/k#140650",)
-
-
-def test_a_device_that_is_held_as_a_whole_has_not_paid_for_the_counters_of_its_shares() -> None:
-    """It can be shared since. A scheduler wants counters for admin access, and none are free."""
-    sets = {"sharedCounters": [{"name": "set", "counters": {"slots": {"value": "1"}}}]}
-    uses = [{"counterSet": "set", "counters": {"slots": {"value": "1"}}}]
-    devices = [{"name": "x", "allowMultipleAllocations": True, "consumesCounters": uses}]
-    request = {"exactly": {"deviceClassName": "any", "adminAccess": True}}
-    given = answer([sets, {"devices": devices}], request, Held(DeviceKey(DRIVER, "p", "x")), Release.V1_37)
-    assert isinstance(given, DeviceAllocation)
-    assert given.faults == ("k/k#140729",)

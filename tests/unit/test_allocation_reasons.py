@@ -83,7 +83,7 @@ REASONS = {
         _first_reason(GPU, request=IS_H100, matches=_fails)
     ),
     "is held by claim ml/train of pod pod-a": lambda: _first_reason(GPU, holder=HOLDER),
-    "would have to give 40Gi of memory, and has 30Gi": lambda: _first_reason(GPU, holder=SHARE),  # shared no more
+    "is held by claim share": lambda: _first_reason(GPU, holder=SHARE),  # shared no more
     "is taken by request r of claim c": lambda: _first_reason(GPU, second=True),
     "has the taint example.com/broken=yes:NoSchedule": lambda: _first_reason(GPU | {"taints": [BROKEN]}),
     "needs 3 of counter card/slots, and 2 is free": lambda: _first_reason(COUNTED, counters=CARD),

@@ -19,7 +19,7 @@ Choose = Callable[[Sequence[Any]], Any]
 NODE: Json = {"metadata": {"name": "n1", "labels": {"zone": "a", "rank": "5"}}}
 GPU, NIC = "gpu.example.com", "nic.example.com"
 NUMA = "resource.kubernetes.io/numaNode"
-RAIL = "example.com/rail"
+_RAIL = "example.com/rail"
 
 
 def _value(device: Json, kind: str, name: str) -> Json:
@@ -115,11 +115,11 @@ def _selector(key: str, operator: str, *values: str) -> Json:
     return {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}
 
 
-ZONE_A, ZONE_B = _selector("zone", "In", "a"), _selector("zone", "In", "b")
-SELECTORS = (
-    ZONE_A,
-    ZONE_A,
-    ZONE_B,
+_ZONE_A, _ZONE_B = _selector("zone", "In", "a"), _selector("zone", "In", "b")
+_SELECTORS = (
+    _ZONE_A,
+    _ZONE_A,
+    _ZONE_B,
     _selector("zone", "NotIn", "b"),
     _selector("role", "DoesNotExist"),
     _selector("role", "Exists"),
@@ -137,8 +137,8 @@ def _places(choose: Choose) -> Sequence[Json]:
     """Return the places of the slices of one pool: usually one for all of them."""
     found: Sequence[Json] = choose(
         ((HERE,),) * 10
-        + ((EVERYWHERE,), (choose(SELECTORS),), (ELSEWHERE,), (PER_DEVICE,), (PER_DEVICE,))
-        + ((HERE, ELSEWHERE), (HERE, HERE, ELSEWHERE), (HERE, EVERYWHERE), (ZONE_A, ZONE_B), (HERE, ZONE_A, ZONE_B))
+        + ((EVERYWHERE,), (choose(_SELECTORS),), (ELSEWHERE,), (PER_DEVICE,), (PER_DEVICE,))
+        + ((HERE, ELSEWHERE), (HERE, HERE, ELSEWHERE), (HERE, EVERYWHERE), (_ZONE_A, _ZONE_B), (HERE, _ZONE_A, _ZONE_B))
     )
     return found
 
@@ -165,7 +165,7 @@ def _pool(choose: Choose, number: int, *, has_lists: bool) -> list[Json]:
         place = choose(places)
         if "devices" in part and place == PER_DEVICE:
             for device in part["devices"]:
-                device.update(choose((HERE, HERE, EVERYWHERE, choose(SELECTORS), ELSEWHERE)))
+                device.update(choose((HERE, HERE, EVERYWHERE, choose(_SELECTORS), ELSEWHERE)))
         elif place == PER_DEVICE:
             place = EVERYWHERE
         spec = {"driver": driver, "pool": pool, **place, **part}
@@ -216,7 +216,7 @@ def _device(choose: Choose, index: int, driver: str, *, sets: Sequence[str], has
     if model := choose((None, "A100", "A100", "L4")):
         device["attributes"][choose(("model",) * 9 + (f"{driver}/model",))] = {"string": model}
     if rail := choose((None, None, *_rails(has_lists=has_lists))):
-        device["attributes"][RAIL] = rail
+        device["attributes"][_RAIL] = rail
     if choose((False, False, True)):
         device["allowMultipleAllocations"] = True
     capacities = {
@@ -291,7 +291,7 @@ def _claim(choose: Choose, number: int) -> Json:
     devices: Json = {"requests": requests}
     constraints = []
     for _ in range(choose((0, 0, 0, 1, 2))):
-        kind, attribute = choose(("matchAttribute", "distinctAttribute")), choose((NUMA, f"{GPU}/model", RAIL))
+        kind, attribute = choose(("matchAttribute", "distinctAttribute")), choose((NUMA, f"{GPU}/model", _RAIL))
         about = choose(([], [], [choose(names)]))
         constraints.append({kind: attribute} | ({"requests": about} if about else {}))
     if constraints:
