@@ -7,7 +7,7 @@ from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.look import CheckpointSeen, Look, Source
 from devicecore_tools.doctor.metrics import metrics_text
 from devicecore_tools.doctor.precedence import OwnerState
-from devicecore_tools.doctor.report import FREE, NOBODY, UNKNOWN, DeviceRow, check, patience, still_wrong
+from devicecore_tools.doctor.report import FREE, NOBODY, UNKNOWN, DeviceRow, Watched, check, patience, still_wrong
 from tests.doctor import nodes
 from tests.doctor.nodes import CLEAN, GPU, NIC, PLANTS, report_of
 
@@ -146,6 +146,18 @@ def test_a_node_that_stays_not_ready_is_one_finding_whatever_its_message() -> No
     )
     found = check(Facts(second))
     assert still_wrong(check(Facts(first)), found) == found != ()
+
+
+def test_a_finding_that_changes_once_is_confirmed_later() -> None:
+    """Such as that of a driver that is gone, whose slices a kubelet deletes meanwhile."""
+    first, second = check(Facts(nodes.sources_disagree(CLEAN))), check(Facts(nodes.two_owners(CLEAN)))
+    watched = Watched.first(first, 0.0, 2.0).then(first, 1.0)
+    assert (watched.confirmed, watched.rest(first[0])) == ((), 1.0)
+    watched = watched.then(second, 2.5)
+    assert (watched.confirmed, watched.changing, watched.rest(second[0])) == ((), second, 2.0)
+    assert watched.then(second, 4.5).confirmed == second
+    assert Watched.first(first, 0.0, 0.0).confirmed == ()  # one look is not enough
+    assert Watched.first(first, 0.0, 0.0).then(first, 0.1).confirmed == first
 
 
 def test_what_needs_the_node_lasts_longer_than_a_kubelet_takes_to_write_it() -> None:

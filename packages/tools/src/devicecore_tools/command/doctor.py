@@ -27,13 +27,15 @@ from devicecore_tools.doctor.look import Look, Source
 from devicecore_tools.doctor.metrics import metrics_text
 from devicecore_tools.doctor.page import page
 from devicecore_tools.doctor.picture import picture
-from devicecore_tools.doctor.report import NodeReport, SourceLine, check, report, still_wrong
+from devicecore_tools.doctor.report import NodeReport, SourceLine, Watched, check, report, still_wrong
 from devicecore_tools.doctor.report import patience as patience_of
 
 if TYPE_CHECKING:
     from devicecore_tools.doctor.sources.node import NodeSources
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks
+_LOOKS = 3  # and as often the time that a finding must last, after which one that changes is not waited for
+_TICK = 1e-6  # seconds by which a later look is later, whatever the clock says
 _NEGATIVE, _UNUSABLE, _NOT_ALL_SEEN = 1, 2, 3
 _MODE = 0o644  # of pages and pictures: they are made to be shown
 _OF_ALL_NODES = ("all_nodes", "kubeconfig", "in_cluster", "as_json", "patience")  # options that mean something for them
@@ -320,7 +322,7 @@ def _status(report: NodeReport, unread: Sequence[SourceLine]) -> int:
 
 @without_collector()
 def report_on(sources: "NodeSources", patience: float | None, wait: Wait) -> NodeReport | None:
-    """Look, and look again until each finding has lasted or gone.
+    """Look, and look again until each finding has lasted or gone, or goes on to change.
 
     Args:
         sources: what to read.
@@ -328,22 +330,23 @@ def report_on(sources: "NodeSources", patience: float | None, wait: Wait) -> Nod
         wait: waits for some seconds. If it returns that something has ended the wait, there is no report.
     """
     facts = Facts(sources.look())
-    pending = check(facts)
-    began = time.monotonic()
-    is_confirmed = False
-    while pending:
-        needed = patience if patience is not None else patience_of(pending) if sources.is_live else 0.0
-        rest = began + needed - time.monotonic()
-        if is_confirmed and rest <= 0:
+    found = check(facts)
+    began, looks = time.monotonic(), 1
+    watched = Watched.first(found, began, patience if sources.is_live or patience is not None else 0.0)
+    while changing := watched.changing:
+        longest = patience_of(found) if watched.patience is None else watched.patience
+        if looks >= _LOOKS and watched.at - began >= _LOOKS * longest:
             break
+        rest = min(filter(None, map(watched.rest, changing)), default=0.0)
         if rest > 0 and wait(min(rest, _LOOK_INTERVAL)):
             return None
         look = sources.look()
         if look != facts.look:  # what says the same has the same findings, which take long to find on a large node
             facts = Facts(look)
-            pending = still_wrong(pending, check(facts))
-        is_confirmed = True
-    return report(facts, pending)
+            found = check(facts)
+        looks += 1
+        watched = watched.then(found, max(time.monotonic(), watched.at + _TICK))
+    return report(facts, watched.confirmed, watched.changing)
 
 
 def _sleep(seconds: float) -> bool:

@@ -136,12 +136,60 @@ def _lasting(finding: NodeFinding) -> object:
 
 def patience(findings: Iterable[NodeFinding]) -> float:
     """Seconds for which each of `findings` has to last, before all of them are certain."""
-    of_code = {one.code: one.patience for one in CHECKS}
-    return max((of_code[finding.code] for finding in findings), default=0.0)
+    return max((_PATIENCE[finding.code] for finding in findings), default=0.0)
 
 
-def report(facts: Facts, findings: Iterable[NodeFinding]) -> NodeReport:
-    """Return the report of a look, with the findings that were confirmed."""
+_PATIENCE = {one.code: one.patience for one in CHECKS}
+
+
+@frozen
+class Watched:
+    """The findings of the last of several looks, and since when each has been the same.
+
+    Law: a finding that changes between two looks is not lost. Its time begins again.
+
+    Attributes:
+        findings: what the last look found.
+        at: when that was, in seconds of a clock that never goes back.
+        since: when each of them was found first with the same evidence.
+        patience: seconds for which each must last; None for those of its kind.
+    """
+
+    findings: tuple[NodeFinding, ...]
+    at: float
+    patience: float | None
+    since: Mapping[object, float]
+
+    @classmethod
+    def first(cls, findings: tuple[NodeFinding, ...], at: float, patience: float | None) -> "Watched":
+        """Return the findings of the first look."""
+        return cls(findings, at, patience, {_lasting(one): at for one in findings})
+
+    def then(self, findings: tuple[NodeFinding, ...], at: float) -> "Watched":
+        """Return the findings after another look."""
+        since = {_lasting(one): self.since.get(_lasting(one), at) for one in findings}
+        return evolve(self, findings=findings, at=at, since=since)
+
+    def rest(self, finding: NodeFinding) -> float | None:
+        """Return how many seconds a finding must still last, at least for one look more. None is enough."""
+        since = self.since[_lasting(finding)]
+        needed = _PATIENCE[finding.code] if self.patience is None else self.patience
+        rest = since + needed - self.at
+        return max(0.0, rest) if rest > 0 or since == self.at else None
+
+    @property
+    def confirmed(self) -> tuple[NodeFinding, ...]:
+        """The findings that have lasted."""
+        return tuple(one for one in self.findings if self.rest(one) is None)
+
+    @property
+    def changing(self) -> tuple[NodeFinding, ...]:
+        """The findings that have not."""
+        return tuple(one for one in self.findings if self.rest(one) is not None)
+
+
+def report(facts: Facts, findings: Iterable[NodeFinding], changing: Iterable[NodeFinding] = ()) -> NodeReport:
+    """Return the report of a look, with the findings that were confirmed, and those that changed all the time."""
     sources = tuple(
         SourceLine(source, reading.place, reading.value is not None, reading.problem, reading.notes)
         for source, reading in facts.look.readings.items()
@@ -149,7 +197,8 @@ def report(facts: Facts, findings: Iterable[NodeFinding]) -> NodeReport:
     numbered = tuple(evolve(finding, number=number) for number, finding in enumerate(findings, start=1))
     node = facts.look.node.value
     name = node.name if node else ""
-    not_ruled_out = tuple(dict.fromkeys(_not_ruled_out(facts)))
+    unsteady = (f"{one.brief}: it was found, and what shows it changed from look to look" for one in changing)
+    not_ruled_out = tuple(dict.fromkeys((*unsteady, *_not_ruled_out(facts))))
     return NodeReport(name, sources, tuple(_rows(facts)), numbered, facts.look.is_enough, not_ruled_out)
 
 
