@@ -74,7 +74,61 @@ def the_cpu_manager_is_static(node: Trouble) -> None:
     node.run(a_pod("holder", 1))
 
 
+@situation(a_pod("probe"), finds={"kubelet-cannot-start"})
+def the_policy_of_the_cpu_manager_was_changed(node: Trouble) -> None:
+    node.plugin()
+    node.kubelet.stop()
+    file = node.real.home / "kubelet.json"
+    changed = {**json.loads(file.read_text()), "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+    for place in (file, node.real.directory / "config.yaml"):
+        place.write_text(json.dumps(changed))
+    node.kubelet.start()
+    settle(5.0)
+
+
+@situation(a_pod("probe"), finds={"kubelet-cannot-start"})
+def the_data_of_the_cpu_manager_are_damaged(node: Trouble) -> None:
+    node.plugin()
+    node.kubelet.stop()
+    file = node.real.directory / "cpu_manager_state"
+    document = json.loads(file.read_text())
+    file.write_text(json.dumps({**document, "data": document["data"].replace("none", "None")}))
+    node.kubelet.start()
+    settle(5.0)
+
+
+@situation(a_pod("probe"))
+def the_checkpoint_cannot_be_written(node: Trouble) -> None:
+    node.plugin()
+    file = node.real.device_plugins / CHECKPOINT
+    file.unlink()
+    file.mkdir()
+
+
 # --- pods -------------------------------------------------------------------------------------------------------------
+
+
+@situation(a_pod("four", 4), is_quiet=True)
+def a_deleted_pod_has_a_finalizer(node: Trouble) -> None:
+    node.plugin()
+    node.run({**(pod := a_pod("holder", 3)), "metadata": {**pod["metadata"], "finalizers": ["acme.io/keep"]}})
+    node.plane.admin.delete("Pod", "holder")
+    settle(30.0)  # longer than a pod needs to end
+
+
+@situation(a_pod("one", 1), a_pod("three", 3), is_quiet=True)
+def an_init_container_starts_again_and_again(node: Trouble) -> None:
+    node.plugin()
+    pod = a_pod("holder", 1)
+    pod["spec"]["initContainers"] = [_container("first", 2)]
+    node.plane.admin.create({**pod, "spec": {**pod["spec"], "nodeName": node.real.name}})
+
+    def has_begun(one: Json) -> bool:
+        return "running" in str(one["status"].get("initContainerStatuses"))
+
+    node.plane.admin.wait("Pod", "holder", "to begin", has_begun)
+    node.real.end_container("holder", 1, "first")
+    settle(5.0)
 
 
 @situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True)

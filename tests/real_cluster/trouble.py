@@ -251,6 +251,9 @@ def _clear(plane: ControlPlane, node: str) -> None:
     plane.admin.patch("Namespace", "default", without)
     for kind in ("Pod", "ResourceClaim", "ResourceSlice", "DeviceClass"):
         for one in plane.admin.list(kind):
+            if one["metadata"].get("finalizers") == ["acme.io/keep"]:
+                without_any = {"metadata": {"finalizers": None}}
+                plane.admin.patch(kind, one["metadata"]["name"], without_any, one["metadata"]["namespace"])
             plane.admin.delete(kind, one["metadata"]["name"], one["metadata"].get("namespace", ""), grace=0)
     plane.admin.delete("Node", node)
 

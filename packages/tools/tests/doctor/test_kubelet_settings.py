@@ -93,4 +93,18 @@ def test_a_record_keeps_the_policy(process: Path, tmp_path: Path) -> None:
     sources.save(str(tmp_path / "record"), sources.look())
     kept = NodeSources(root=str(tmp_path / "record")).topology()
     assert (kept.policy, kept.scope, kept.is_given) == (found.policy, found.scope, True)
-    assert configuration_of(kept)["topologyManagerPolicy"] == "restricted"
+    assert configuration_of(str(tmp_path / "record"))["cpuManagerPolicy"] == "none"
+
+
+def test_a_state_file_of_another_policy_than_the_configured_one_is_named(process: Path, tmp_path: Path) -> None:
+    """As after somebody has changed the policy and left the file (kubelet: `restoreState`)."""
+    data = '{"policyName":"none","defaultCpuSet":""}'
+    file = {"policyName": "none", "defaultCpuSet": "", "checksum": 1353318690, "data": data, "dataChecksum": 3028111495}
+    (tmp_path / "root" / "cpu_manager_state").write_text(json.dumps(file))
+    for words, problem in (
+        ((), ""),
+        (("--cpu-manager-policy=static",), "configured policy 'static' differs from state checkpoint policy 'none'"),
+    ):
+        started_with(process, *words)
+        (seen,) = NodeSources(root=str(tmp_path / "root")).look().state_files.value or ()
+        assert seen.problem == problem

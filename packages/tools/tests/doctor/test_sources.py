@@ -168,6 +168,39 @@ def test_a_state_file_that_does_not_fit_the_machine_is_named(
     assert [one.problem for one in read_state_files(str(tmp_path)).value or ()] == [""]
 
 
+OF_1_37 = '{"policyName":"static","defaultCpuSet":"0-1","entries":{"u":{"c":"%s"}}}'
+
+
+@pytest.mark.parametrize(
+    ("data", "checksum", "problem"),
+    [
+        (OF_1_37 % "2-3", None, ""),
+        (OF_1_37 % "2-3", 7, "checkpoint is corrupted: checksum is"),
+        (OF_1_37 % "1-2", None, "pod: u, container: c cpuset: '1-2' overlaps with default cpuset"),
+        ('{"policyName":"static","entries":{"u":{"c":"1"}}}', None, "default cpuset cannot be empty"),
+        ('{"policyName":"static","entries":7}', None, "entries has a value of the wrong kind"),
+        ("{", None, "it is not JSON"),
+        (7, 7, "data or dataChecksum has a value of the wrong kind"),
+    ],
+)
+def test_of_a_state_file_of_1_37_the_text_in_it_counts(
+    tmp_path: Path, data: object, checksum: int | None, problem: str
+) -> None:
+    """A real kubelet 1.37.2 has written such files; the rest of the file is for older ones."""
+    computed = fnv1a_32(f"(string){data}".encode()) if checksum is None else checksum
+    file = {"policyName": "none", "defaultCpuSet": "", "checksum": 5, "data": data, "dataChecksum": computed}
+    (tmp_path / CPU_NAME).write_text(json.dumps(file))
+    (seen,) = read_state_files(str(tmp_path)).value or ()
+    assert seen.problem.startswith(problem)
+    assert bool(seen.problem) is bool(problem)
+
+
+def test_a_state_file_without_a_policy_stops_a_kubelet(tmp_path: Path) -> None:
+    (tmp_path / CPU_NAME).write_text("{}")
+    (seen,) = read_state_files(str(tmp_path)).value or ()
+    assert seen.problem == "configured policy differs from state checkpoint policy ''"
+
+
 def test_a_missing_file_is_absent_and_a_missing_directory_is_not_read(tmp_path: Path) -> None:
     absent = read_checkpoint(str(tmp_path / "file")).value
     assert absent is not None

@@ -1,4 +1,4 @@
-"""What a kubelet's configuration says of its topology manager.
+"""What a kubelet's configuration says of its topology, CPU and memory managers.
 
 Laws: the process that serves the kubelet's socket is asked first, then a file in the root directory. What cannot be
 read changes nothing, nor does a file that says nothing of it. Only a process with the name of the kubelet is believed.
@@ -6,7 +6,6 @@ read changes nothing, nor does a file that says nothing of it. Only a process wi
 
 import socket
 import struct
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,14 +15,26 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import NumaNode
 from devicecore.domain.topology import Policy, Scope
 from devicecore_tools.doctor.sources.large_documents import read_document_file
-from devicecore_tools.doctor.sources.state_files import SYSTEM, cpus_in
+from devicecore_tools.doctor.sources.state_files import CPU_NAME, MEMORY_NAME, SYSTEM, cpus_in
 from devicecore_tools.doctor.topology_settings import TopologySettings
 
 CONFIGURATION = "config.yaml"
 """The file below a kubelet's root directory, as kubeadm writes it, and in a record."""
 
 _SOCKETS = ("pod-resources/kubelet.sock", "device-plugins/kubelet.sock")
-_FIELDS = {"topologyManagerPolicy": "topology-manager-policy", "topologyManagerScope": "topology-manager-scope"}
+_DEFAULTS = {
+    "topologyManagerPolicy": "none",
+    "topologyManagerScope": "container",
+    "cpuManagerPolicy": "none",
+    "memoryManagerPolicy": "None",
+}
+_OF_MANAGERS = {"cpuManagerPolicy": CPU_NAME, "memoryManagerPolicy": MEMORY_NAME}
+_FIELDS = {
+    "topologyManagerPolicy": "topology-manager-policy",
+    "topologyManagerScope": "topology-manager-scope",
+    "cpuManagerPolicy": "cpu-manager-policy",
+    "memoryManagerPolicy": "memory-manager-policy",
+}
 _PROCESSES = Path("/proc")
 _SECONDS = 1.0  # to connect to a socket
 _CREDENTIALS = "3i"  # process, user and group
@@ -60,31 +71,36 @@ class _Process:
 def read_topology(root: str, default: TopologySettings) -> TopologySettings:
     """Return the settings of the kubelet whose root directory, or whose record, is `root`, or else the default."""
     process = _process_of(root)
-    if process is not None:
-        with suppress(OSError, DocumentError, ValueError):
-            nodes = tuple(map(NumaNode, sorted(cpus_in((SYSTEM / "node" / "online").read_text()))))
-            return evolve(_settings(_fields_of(process), default), numa_nodes=default.numa_nodes or nodes)
+    fields, nodes = known_fields(root, process), default.numa_nodes
+    if "topologyManagerPolicy" not in fields:
         return default
-    with suppress(OSError, DocumentError, ValueError):
-        fields = _fields_in(Path(root) / CONFIGURATION)
-        if next(iter(_FIELDS)) in fields:  # else a flag or another file may say it
-            return _settings(fields, default)
+    with suppress(ValueError):
+        scope = Scope(fields.get("topologyManagerScope", Scope.CONTAINER.value))
+        policy = Policy(fields["topologyManagerPolicy"])
+        if process is not None and not nodes:
+            with suppress(OSError):
+                nodes = tuple(map(NumaNode, sorted(cpus_in((SYSTEM / "node" / "online").read_text()))))
+        return evolve(default, policy=policy, scope=scope, numa_nodes=nodes, is_given=True)
     return default
 
 
-def configuration_of(settings: TopologySettings) -> dict[str, str]:
-    """Return what a record keeps of the settings: a configuration that `read_topology` reads."""
-    return {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
-        "topologyManagerPolicy": settings.policy.value,
-        "topologyManagerScope": settings.scope.value,
-    }
+def configured_policies(root: str) -> dict[str, str]:
+    """Return the policies of the CPU and the memory manager, as far as they are known, by the names of their files."""
+    fields = known_fields(root, _process_of(root))
+    return {file: fields[name] for name, file in _OF_MANAGERS.items() if name in fields}
 
 
-def _settings(fields: Mapping[str, str], default: TopologySettings) -> TopologySettings:
-    policy, scope = (fields.get(name, kind) for name, kind in zip(_FIELDS, ("none", "container"), strict=True))
-    return evolve(default, policy=Policy(policy), scope=Scope(scope), is_given=True)
+def configuration_of(root: str) -> dict[str, str]:
+    """Return what a record keeps of the configuration, so that a record says the same. It is empty for nothing."""
+    fields = known_fields(root, _process_of(root))
+    return {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **fields} if fields else {}
+
+
+def known_fields(root: str, process: "_Process | None") -> dict[str, str]:
+    """Return the fields of the configuration that are certain: all of a process, or those that a file names."""
+    with suppress(OSError, DocumentError, ValueError):
+        return _fields_in(Path(root) / CONFIGURATION) if process is None else {**_DEFAULTS, **_fields_of(process)}
+    return {}
 
 
 def _process_of(root: str) -> _Process | None:

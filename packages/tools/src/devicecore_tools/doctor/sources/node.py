@@ -41,7 +41,12 @@ from devicecore_tools.doctor.sources import record
 from devicecore_tools.doctor.sources.cdi import CDI_DIRECTORIES, read_cdi
 from devicecore_tools.doctor.sources.claims import allocations_in, read_claims, read_health, slices_in
 from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
-from devicecore_tools.doctor.sources.kubelet_settings import CONFIGURATION, configuration_of, read_topology
+from devicecore_tools.doctor.sources.kubelet_settings import (
+    CONFIGURATION,
+    configuration_of,
+    configured_policies,
+    read_topology,
+)
 from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
 from devicecore_tools.doctor.sources.machine import this_machine, why_another_machine, why_other_pods
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, read_running_pods
@@ -182,8 +187,8 @@ class NodeSources:
         if look.node.place and look.node.value is None:
             notes[record.NODE] = look.node.problem
         record.save(directory, look, self._kubelet_root, checkpoint, self.documents, notes, taken=self._read_at)
-        if (topology := self.topology()).is_given:
-            record.write_json(Path(directory) / CONFIGURATION, configuration_of(topology))
+        if self.root is not None and (configuration := configuration_of(self.root)):
+            record.write_json(Path(directory) / CONFIGURATION, configuration)
 
     def topology(self, default: TopologySettings | None = None) -> TopologySettings:
         """Return the settings of the kubelet's topology manager, or the default if no source has them."""
@@ -257,7 +262,7 @@ class NodeSources:
     def _read_state_files(self) -> Reading[tuple[StateFileSeen, ...]]:
         if (root := self._kubelet_root) is None:
             return Reading(problem=_add("--root"))
-        return read_state_files(root, SYSTEM if root == DEFAULT_ROOT else None)
+        return read_state_files(root, SYSTEM if root == DEFAULT_ROOT else None, configured_policies(root))
 
     # --- sockets ------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,12 @@ Law: a file is called damaged only if a kubelet would end because of it. What is
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from attrs import frozen
 
 from devicecore.domain.checkpoint.fnv import fnv1a_32
 from devicecore.domain.text import foreign_text
@@ -19,15 +24,25 @@ MAX_BYTES = 1024 * 1024
 SYSTEM = Path("/sys/devices/system")
 """Where the machine says which CPUs and how much memory it has."""
 
-_CPU_FIELDS = {"policyName": str, "defaultCpuSet": str, "entries": dict, "checksum": int}
-_MEMORY_FIELDS = {"policyName": str, "machineState": dict, "entries": dict, "checksum": int}
+_FIELDS: Mapping[str, Mapping[str, type]] = {
+    CPU_NAME: {"policyName": str, "defaultCpuSet": str, "entries": dict, "checksum": int},
+    MEMORY_NAME: {"policyName": str, "machineState": dict, "entries": dict, "checksum": int},
+}
 _CPU_SET = re.compile(r"(?:\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)?")
 _MAX_CPU = 65_536
 _MEM_TOTAL = re.compile(r"MemTotal:\s*(\d+) kB")
 
 
-def read_state_files(root: str, system: Path | None = None) -> Reading[tuple[StateFileSeen, ...]]:
-    """Return the files below a kubelet's root. `system` is the machine's description, None for another one."""
+def read_state_files(
+    root: str, system: Path | None = None, policies: Mapping[str, str] = MappingProxyType({})
+) -> Reading[tuple[StateFileSeen, ...]]:
+    """Return the files below a kubelet's root.
+
+    Args:
+        root: the kubelet's root directory, or a record.
+        system: the machine's description, None for another machine.
+        policies: the policy that is configured, by the name of the manager's file, if it is known.
+    """
     seen, notes = [], []
     for name in (CPU_NAME, MEMORY_NAME):
         path = Path(root) / name
@@ -38,34 +53,95 @@ def read_state_files(root: str, system: Path | None = None) -> Reading[tuple[Sta
         except OSError as error:
             notes.append(f"{path}: {error.strerror}")
             continue
-        problem = _problem(name, blob) or (_drift(name, blob, system) if system is not None else "")
-        seen.append(StateFileSeen(name, problem))
+        seen.append(StateFileSeen(name, _problem(name, blob, system, policies.get(name, ""))))
     if not seen:
         return Reading(root, problem=notes[0] if notes else "there are no such files")
     return Reading.of(root, tuple(seen), tuple(notes))
 
 
-def _problem(name: str, blob: bytes) -> str:
-    """Return why a kubelet cannot read a file (kubelet: `restoreState`)."""
+@frozen
+class _DamagedError(Exception):
+    """A kubelet cannot read a file."""
+
+    why: str
+
+
+def _problem(name: str, blob: bytes, system: Path | None, policy: str) -> str:
+    """Return why a kubelet ends when it starts with a file (kubelet: `restoreState`, `validateState`)."""
     try:
-        document = json.loads(blob)
-    except (ValueError, RecursionError) as error:
-        return f"it is not JSON: {foreign_text(str(error), 200)}"
-    if not isinstance(document, dict):
-        return "it is no object"
-    fields = _CPU_FIELDS if name == CPU_NAME else _MEMORY_FIELDS
-    known = {key.lower(): key for key in fields}
-    for key, value in document.items():
-        expected = fields.get(known.get(key.lower(), ""))
-        if expected is not None and value is not None and (not isinstance(value, expected) or isinstance(value, bool)):
-            return f"{foreign_text(key, 50)} has a value of the wrong kind"
-    if document.keys() - fields.keys():
-        return ""  # a kubelet of another version wrote it
-    text = _hashed(name, document)
-    stored = document.get("checksum") or 0
-    if text is None or fnv1a_32(text.encode()) == stored:
+        found = _read(name, _object(blob))
+    except _DamagedError as error:
+        return error.why
+    if found is None:
         return ""
-    return f"checkpoint is corrupted: checksum is {fnv1a_32(text.encode())}, the file says {stored}"
+    said = found.get("policyName") or ""
+    if not said or (policy and policy != said):
+        configured = f"policy {policy!r}" if policy else "policy"
+        return f"configured {configured} differs from state checkpoint policy {foreign_text(str(said), 50)!r}"
+    if str(said).lower() != "static":
+        return ""
+    inconsistent = _inconsistency(found) if name == CPU_NAME else ""
+    return inconsistent or ("" if system is None else _drift(name, found, system))
+
+
+def _read(name: str, document: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what a file says. Return None if a kubelet of another version wrote it. Raises _DamagedError."""
+    if document.get("data") or document.get("dataChecksum"):
+        return _data(name, document)
+    _check_fields(name, document)
+    if document.keys() - _FIELDS[name].keys():
+        return None
+    text, stored = _hashed(name, document), document.get("checksum")
+    if text is not None and stored:  # a kubelet takes 0 for that of a file from before there were checksums
+        _compare(fnv1a_32(text.encode()), stored)
+    return document
+
+
+def _object(text: bytes | str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _DamagedError(f"it is not JSON: {foreign_text(str(error), 200)}") from error
+    if not isinstance(document, dict):
+        raise _DamagedError("it is no object")
+    return document
+
+
+def _data(name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a kubelet from 1.37 on reads: a text in the file, with a checksum of its own."""
+    data, stored = document.get("data"), document.get("dataChecksum") or 0
+    if not isinstance(data, str) or not isinstance(stored, int) or isinstance(stored, bool):
+        raise _DamagedError("data or dataChecksum has a value of the wrong kind")
+    found = _object(data)
+    _check_fields(name, found)
+    _compare(fnv1a_32(f"(string){data}".encode()), stored)
+    return found
+
+
+def _check_fields(name: str, document: Mapping[str, Any]) -> None:
+    known = {key.lower(): key for key in _FIELDS[name]}
+    for key, value in document.items():
+        expected = _FIELDS[name].get(known.get(key.lower(), ""))
+        if expected is not None and value is not None and (not isinstance(value, expected) or isinstance(value, bool)):
+            raise _DamagedError(f"{foreign_text(key, 50)} has a value of the wrong kind")
+
+
+def _compare(computed: int, stored: int) -> None:
+    if computed != stored:
+        raise _DamagedError(f"checkpoint is corrupted: checksum is {computed}, the file says {stored}")
+
+
+def _inconsistency(document: Mapping[str, Any]) -> str:
+    """Return why the sets of CPUs contradict each other, under the static policy."""
+    default, entries = document.get("defaultCpuSet") or "", document.get("entries") or {}
+    sets = [(pod, name, cpus) for pod, of in entries.items() if isinstance(of, dict) for name, cpus in of.items()]
+    if not default and sets:
+        return "default cpuset cannot be empty"
+    for pod, container, cpus in sets:
+        if isinstance(cpus, str) and cpus_in(default) & cpus_in(cpus):
+            where = f"pod: {foreign_text(str(pod), 60)}, container: {foreign_text(str(container), 60)}"
+            return f"{where} cpuset: {foreign_text(cpus, 60)!r} overlaps with default cpuset"
+    return ""
 
 
 def _hashed(name: str, document: dict[str, object]) -> str | None:
@@ -91,15 +167,12 @@ def _hashed(name: str, document: dict[str, object]) -> str | None:
     )
 
 
-def _drift(name: str, blob: bytes, system: Path) -> str:
-    """Return why a sound file does not fit this machine (kubelet: `validateState`), if its policy is static."""
-    document = json.loads(blob)
-    if document.get("policyName", "").lower() != "static":
-        return ""
-    return _missingcpus_in(document, system) if name == CPU_NAME else _other_memory(document, system)
+def _drift(name: str, document: dict[str, Any], system: Path) -> str:
+    """Return why a sound file of a static policy does not fit this machine."""
+    return _missing_cpus(document, system) if name == CPU_NAME else _other_memory(document, system)
 
 
-def _missingcpus_in(document: dict[str, object], system: Path) -> str:
+def _missing_cpus(document: dict[str, object], system: Path) -> str:
     """Return the CPUs of the file that the machine does not have."""
     try:
         online = cpus_in((system / "cpu" / "online").read_text())
