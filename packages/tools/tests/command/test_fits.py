@@ -102,10 +102,19 @@ def test_the_output_of_doctor_is_a_description(place: Path, capsys: Capsys) -> N
     assert "of example.com/gpu is unknown, so they count as held" in printed
     assert "pod unknown ends" not in printed
     report = json.loads((place / "report.json").read_text())
-    report["findings"] = [{"code": "kubelet-gone", "sentence": "No kubelet runs."}]
-    (place / "stopped.json").write_text(json.dumps(report))
-    assert fits(place, "one.yaml", "stopped.json") == 1
-    assert "No kubelet runs." in capsys.readouterr().out
+    is_free = {"owner": "free", "container": "", "pod_uid": "", "health": "Healthy"}
+    report["devices"] = [{**one, **is_free} for one in report["devices"]]
+    for code, cure in (
+        ("kubelet-gone", "a kubelet runs on the node"),
+        ("node-not-ready", "the Node becomes Ready"),
+        ("node-missing", "the kubelet makes its Node again"),
+        ("node-closed", "the Node takes pods again"),
+    ):
+        report["findings"] = [{"code": code, "sentence": "No pod starts."}]
+        (place / "stopped.json").write_text(json.dumps(report))
+        assert fits(place, "one.yaml", "stopped.json") == 1
+        said = capsys.readouterr().out
+        assert ("No pod starts." in said, f"fits if  {cure}\n" in said) == (True, True)
     assert fits(place, "two.yaml", "checkpoint") == 0, "a checkpoint alone does not say that devices are not free"
 
 

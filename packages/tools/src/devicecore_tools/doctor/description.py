@@ -66,9 +66,17 @@ def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
     lists = {resource: tuple(listed.values()) for resource, listed in devices.items()}
     wrong = {one["code"].text(""): one["sentence"].text("") for one in document["findings"].sequence()}
     name = document["name"].text("") or document.file
-    return TrialNode(
-        name, lists, allocations, topology=found, stopped=wrong.get("kubelet-gone") or wrong.get("node-not-ready", "")
-    )
+    stopped, restart = next(((wrong[code], cure) for code, cure in _CURES.items() if code in wrong), ("", ""))
+    return TrialNode(name, lists, allocations, topology=found, stopped=stopped, restart=restart)
+
+
+_CURES = {
+    "kubelet-gone": "a kubelet runs on the node",
+    "node-missing": "the kubelet makes its Node again",
+    "node-not-ready": "the Node becomes Ready",
+    "node-closed": "the Node takes pods again",
+}
+"""The findings with which no pod starts, and what has to happen then."""
 
 
 def _resource(value: "Value") -> ResourceName:

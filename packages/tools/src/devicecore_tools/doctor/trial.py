@@ -95,25 +95,25 @@ class TrialNode:
     name: str
     devices: Mapping[ResourceName, Sequence[Device]]
     allocations: Sequence[Allocation] = ()
-    awaited: Sequence[ResourceName] = ()
-    topology: Topology = Topology()
-    pod_names: Mapping[PodUid, str] = field(factory=dict)
-    absent: Mapping[ResourceName, Sequence[Device]] = field(factory=dict)
-    requests: Mapping[PodUid, Mapping[str, int]] = field(factory=dict)
-    allocatable: Mapping[str, int] = field(factory=dict)
-    stopped: str = ""
-    drivers_gone: Mapping[str, str] = field(factory=dict)
-    claims: Mapping[str, Sequence[str]] = field(factory=dict)
-    pod_claims: ClaimTrial | None = None
-    unknown: Mapping[str, str] = field(factory=dict)
-    why_absent: Mapping[str, str] = field(factory=dict)
-    of_others: Collection[str] = ()
-    damage: str = ""
-    restart: str = ""
-    hangs: Mapping[str, str] = field(factory=dict)
-    capacity: Mapping[str, int] = field(factory=dict)
-    is_topology_known: bool = True
-    uncertain: Mapping[str, str] = field(factory=dict)
+    awaited: Sequence[ResourceName] = field(default=(), kw_only=True)
+    topology: Topology = field(default=Topology(), kw_only=True)
+    pod_names: Mapping[PodUid, str] = field(factory=dict, kw_only=True)
+    absent: Mapping[ResourceName, Sequence[Device]] = field(factory=dict, kw_only=True)
+    requests: Mapping[PodUid, Mapping[str, int]] = field(factory=dict, kw_only=True)
+    allocatable: Mapping[str, int] = field(factory=dict, kw_only=True)
+    stopped: str = field(default="", kw_only=True)
+    drivers_gone: Mapping[str, str] = field(factory=dict, kw_only=True)
+    claims: Mapping[str, Sequence[str]] = field(factory=dict, kw_only=True)
+    pod_claims: ClaimTrial | None = field(default=None, kw_only=True)
+    unknown: Mapping[str, str] = field(factory=dict, kw_only=True)
+    why_absent: Mapping[str, str] = field(factory=dict, kw_only=True)
+    of_others: Collection[str] = field(default=(), kw_only=True)
+    damage: str = field(default="", kw_only=True)
+    restart: str = field(default="a kubelet runs on the node", kw_only=True)
+    hangs: Mapping[str, str] = field(factory=dict, kw_only=True)
+    capacity: Mapping[str, int] = field(factory=dict, kw_only=True)
+    is_topology_known: bool = field(default=True, kw_only=True)
+    uncertain: Mapping[str, str] = field(factory=dict, kw_only=True)
 
     def answer(self, pod: Pod) -> "Verdict | NotNow":
         """Return what a kubelet on the node would answer to `pod`, apart from its claims."""
@@ -553,25 +553,25 @@ def trial_node(
         name,
         listed,
         tuple(state.ledger),
-        [resource for resource in devices if resource not in listed and resource not in absent],
-        Topology(topology.numa_nodes or tuple(map(NumaNode, known)), topology.policy, topology.scope),
-        names | {uid: pod.identity for uid, pod in here.items()},
-        absent,
-        {uid: requests_of(pod.pod) for uid, pod in here.items()},
-        _counts(facts, listed),
-        stopped,
-        {one: facts.dra.why_gone(one) for one, of in facts.dra.drivers.items() if of.prepares_nothing},
-        facts.dra.allocated,
-        pod_claims,
-        dict(_unknown(facts)),
-        {resource: one.warning for resource, one in facts.absent.items()},
-        [one for one in _published(facts) if is_of_others(facts.look, facts.lists, one)],
-        facts.look.damage if facts.lists.allocatable is None else "",
-        restart,
-        dict(_hangs(facts)),
-        facts.look.node.value.capacity if facts.look.node.value else {},
-        topology.is_given or len(known) == 1,
-        dict(_uncertain(facts)),
+        awaited=[resource for resource in devices if resource not in listed and resource not in absent],
+        topology=Topology(topology.numa_nodes or tuple(map(NumaNode, known)), topology.policy, topology.scope),
+        pod_names=names | {uid: pod.identity for uid, pod in here.items()},
+        absent=absent,
+        requests={uid: requests_of(pod.pod) for uid, pod in here.items()},
+        allocatable=_counts(facts, listed),
+        stopped=stopped,
+        drivers_gone={one: facts.dra.why_gone(one) for one, of in facts.dra.drivers.items() if of.prepares_nothing},
+        claims=facts.dra.allocated,
+        pod_claims=pod_claims,
+        unknown=dict(_unknown(facts)),
+        why_absent={resource: one.warning for resource, one in facts.absent.items()},
+        of_others=[one for one in _published(facts) if is_of_others(facts.look, facts.lists, one)],
+        damage=facts.look.damage if facts.lists.allocatable is None else "",
+        restart=restart,
+        hangs=dict(_hangs(facts)),
+        capacity=facts.look.node.value.capacity if facts.look.node.value else {},
+        is_topology_known=topology.is_given or len(known) == 1,
+        uncertain=dict(_uncertain(facts)),
     )
 
 
