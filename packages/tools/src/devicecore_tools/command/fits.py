@@ -17,12 +17,12 @@ from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
 from devicecore_tools.command.claims import claims_of_pod, document_of, pairs_of
-from devicecore_tools.command.node_sources import DEFAULT_ROOT, given_pods, node_sources
+from devicecore_tools.command.node_sources import given_pods, node_sources
 from devicecore_tools.command.options import PLACE, json_option, missing_file, path_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.trial_options import given_pod, topology_options, wants_devices
 from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.look import PodSeen, PodToleration, Reading
+from devicecore_tools.doctor.look import DEFAULT_ROOT, PodSeen, PodToleration, Reading
 
 if TYPE_CHECKING:
     from devicecore_tools.doctor.topology_settings import TopologySettings

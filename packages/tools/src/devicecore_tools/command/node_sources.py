@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from devicecore_tools.command.options import PLACE, missing_file, option_group, path_option, seconds_option
-from devicecore_tools.doctor.look import PodSeen, Reading
+from devicecore_tools.doctor.look import DEFAULT_ROOT, PodSeen, Reading
 
 if TYPE_CHECKING:
     from devicecore_tools.doctor.sources.node import NodeSources
-
-DEFAULT_ROOT = "/var/lib/kubelet"
 
 source_options = option_group(
     path_option(

@@ -34,8 +34,6 @@ _LOG_LINE = re.compile(
 _LEADING_COMMENTS = re.compile(r"(?:#[^\n]*\n\s*)+")
 _FILE = re.compile(r"(?:\.{0,2}/|~)\S*|\S+\.(?:json|ya?ml|txt|log)")  # a message of one word never looks so
 _NAME = re.compile(r"(?:[a-z0-9][-a-z0-9]{0,62}/)?[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
-_PODS, _CLAIMS = "pods.json", "resourceclaims.json"
-_OF_CLAIMS = (_CLAIMS, "resourceslices.json", "deviceclasses.json", "devicetaintrules.json", "node.json")
 
 
 @frozen
@@ -114,12 +112,17 @@ def look_up(name: str, facts: Facts | None, documents: Mapping[str, Any], root: 
 
     `root` may be the directory of a `devicecore kubelet`, whose `state.json` has pods without their specs.
     """
+    from devicecore_tools.doctor.sources import record
+
     item = _pod_in_sources(name, facts, documents) or _pod_in_state_file(name, root)
     if item is not None:
         return said_in(json.dumps({"kind": "Pod", **item}).encode(), name)
-    found = _called(name, documents.get(_CLAIMS))
-    others = [Value(document, file) for file, document in documents.items() if file in _OF_CLAIMS]
-    return Wanted((), [Value({"kind": "ResourceClaim", **found}, _CLAIMS)], others) if found is not None else None
+    found = _called(name, documents.get(record.CLAIMS))
+    if found is None:
+        return None
+    of_claims = (record.CLAIMS, record.SLICES, record.CLASSES, record.RULES, record.NODE)
+    others = [Value(documents[file], file) for file in of_claims if file in documents]
+    return Wanted((), [Value({"kind": "ResourceClaim", **found}, record.CLAIMS)], others)
 
 
 def _called(name: str, document: Any) -> dict[str, Any] | None:  # noqa: ANN401 - JSON has no better type
@@ -131,8 +134,10 @@ def _called(name: str, document: Any) -> dict[str, Any] | None:  # noqa: ANN401 
 
 
 def _pod_in_sources(name: str, facts: Facts | None, documents: Mapping[str, Any]) -> dict[str, Any] | None:
+    from devicecore_tools.doctor.sources import record
+
     is_read = facts is not None and facts.look.pods.value is not None
-    return _called(name, documents.get(_PODS)) if is_read else None
+    return _called(name, documents.get(record.PODS)) if is_read else None
 
 
 def _pod_in_state_file(name: str, root: object) -> dict[str, Any] | None:

@@ -22,6 +22,9 @@ Value = TypeVar("Value")
 Device = tuple[str, str, str]
 """A device of a DRA driver: driver, pool and name."""
 
+DEFAULT_ROOT = "/var/lib/kubelet"
+"""The root directory of a kubelet whose `--root-dir` is not set."""
+
 NOT_GIVEN = "the caller did not name it"
 """Why a source has no value if the caller did not name it."""
 

@@ -11,10 +11,8 @@ from devicecore.domain.text import counted
 from devicecore_tools.doctor.facts import all_numa_nodes
 from devicecore_tools.doctor.findings import Evidence, Found, as_told, by_number, described, devices_of, name
 from devicecore_tools.doctor.look import Look, NodeSeen, PodSeen, Source
-from devicecore_tools.doctor.plugins import Absence, WhyAbsent, wanted_resources
+from devicecore_tools.doctor.plugins import Absence, NumaNodes, WhyAbsent, wanted_resources
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, believed_file, is_requested
-
-NumaNodes = Mapping[str, Mapping[str, tuple[int, ...]]]
 
 MAX_NUMA_NODES = 8
 """The most NUMA nodes that a kubelet's topology manager accepts by default."""

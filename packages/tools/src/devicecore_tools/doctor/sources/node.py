@@ -23,6 +23,7 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.in_time import NOTICED
 from devicecore_tools.doctor.look import (
+    DEFAULT_ROOT,
     NOBODY_LISTENS,
     CdiSeen,
     CheckpointSeen,
@@ -54,7 +55,6 @@ from devicecore_tools.doctor.sources.state_files import SYSTEM, read_state_files
 from devicecore_tools.doctor.sources.taint_rules import TaintRule, added_taints, rules_in
 from devicecore_tools.doctor.topology_settings import TopologySettings
 
-DEFAULT_ROOT = "/var/lib/kubelet"
 _MAX_WAIT = 5.0  # seconds for a process to say who it is
 _MAX_WAIT_FOR_ALL = 10.0  # seconds for all processes together, in all looks of a report
 MAX_INPUT = 64 * 1024 * 1024 + 1
