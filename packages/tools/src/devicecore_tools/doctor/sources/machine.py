@@ -3,6 +3,7 @@
 Law: two machines are never taken for one because a user named the wrong Node.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,9 +15,9 @@ _BOOT_FILE = "/proc/sys/kernel/random/boot_id"
 _MAX_ID = 200
 
 
-def this_machine() -> tuple[str, str]:
+def this_machine(machine_files: Sequence[str] = _MACHINE_FILES, boot_file: str = _BOOT_FILE) -> tuple[str, str]:
     """Return machineID and bootID of this machine, as a kubelet reads them. What cannot be read is empty."""
-    return next(filter(None, map(_content, _MACHINE_FILES)), ""), _content(_BOOT_FILE)
+    return next(filter(None, map(_content, machine_files)), ""), _content(boot_file)
 
 
 def _content(path: str) -> str:
