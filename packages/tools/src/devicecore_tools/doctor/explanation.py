@@ -10,8 +10,9 @@ from attrs import frozen
 
 from devicecore.domain.model import Health, Pod
 from devicecore.domain.text import foreign_text
+from devicecore_tools.doctor.checks import BY_CODE
 from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.findings import NodeFinding
+from devicecore_tools.doctor.findings import Keeps, NodeFinding
 from devicecore_tools.doctor.messages import NEXT, Match, find
 from devicecore_tools.doctor.others import Foreign, find_foreign
 from devicecore_tools.doctor.pasted import find_all
@@ -24,9 +25,6 @@ from devicecore_tools.doctor.scheduler import NodesSeen, Unscheduled, find_unsch
 
 _SCHEDULER = "scheduler"
 _DECIDES_ON_DEVICES = ("device manager", "topology manager", "device, CPU or memory manager", _SCHEDULER, "predicates")
-_OF_THE_NODE = {  # these findings concern each pod
-    *("kubelet-gone", "kubelet-cannot-start", "kubelet-starting", "node-not-ready", "node-missing", "node-closed"),
-}
 _UNSERVED = "could not find the requested resource"
 _ASK_VERSIONS = (
     "kubectl api-versions lists which versions of resource.k8s.io the API server serves: use a kubelet and a driver "
@@ -109,14 +107,12 @@ def concerning(pod: Pod | None, facts: Facts, resources: Iterable[str] = ()) -> 
         one
         for one in check(facts)
         if (identity and identity in one.pods)
-        or one.code in _OF_THE_NODE
-        or (one.code in _OF_A_RESOURCE and one.resource in wanted)
+        or BY_CODE[one.code].keeps is Keeps.ALL
+        or (BY_CODE[one.code].keeps is Keeps.OF_RESOURCE and one.resource in wanted)
     )
 
 
 _MAY_LIST = {WhyAbsent.SICK, WhyAbsent.UNKNOWN}  # then the plugin may list devices that are not healthy
-_OF_A_RESOURCE = {"plugin-gone", "plugin-silent", "plugin-empty", "over-allocated", "request-without-device"}
-"""The findings that concern each pod that asks for the resource."""
 
 
 def _foreign(found: Foreign, facts: Facts | None) -> Explanation:

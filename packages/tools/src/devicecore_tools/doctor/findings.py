@@ -5,6 +5,7 @@ times differ between two looks.
 """
 
 from collections.abc import Callable, Collection, Iterator
+from enum import Enum
 from heapq import nsmallest
 
 from attrs import field, frozen
@@ -44,6 +45,14 @@ class Found:
     do: str = ""
 
 
+class Keeps(Enum):
+    """Which pods a finding keeps from running."""
+
+    NO_OTHERS = "none but those that it names"
+    ALL = "all pods of the node"
+    OF_RESOURCE = "those that ask for its resource"
+
+
 @frozen
 class NodeCheck:
     """One kind of finding.
@@ -58,6 +67,8 @@ class NodeCheck:
         issue: the public issue or page that describes it.
         patience: seconds for which the finding must stay the same if its sources are live. A kubelet writes the
             Node's status every 10 s, and a plugin needs some seconds to register again.
+        keeps: which pods it keeps from running, besides those that it names.
+        is_one: whether two findings of the kind are the same one, whatever their evidence.
     """
 
     code: str
@@ -68,6 +79,8 @@ class NodeCheck:
     confirm: str
     issue: str
     patience: float = 1.0
+    keeps: Keeps = Keeps.NO_OTHERS
+    is_one: bool = False
 
 
 @frozen

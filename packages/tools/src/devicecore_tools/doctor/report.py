@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from devicecore.domain.device_set import in_natural_order
 from devicecore.domain.model import DeviceId, Health
 from devicecore.domain.text import foreign_text
-from devicecore_tools.doctor.checks import CHECKS
+from devicecore_tools.doctor.checks import BY_CODE, CHECKS
 from devicecore_tools.doctor.dra import DraDevice, DraDevices, DriverPresence
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.findings import NodeFinding
@@ -130,16 +130,13 @@ def still_wrong(before: Iterable[NodeFinding], now: Iterable[NodeFinding]) -> tu
 
 
 def _lasting(finding: NodeFinding) -> object:
-    """What of a finding has to stay the same. A kubelet changes the message of a Node that stays not Ready."""
-    return finding.code if finding.code == "node-not-ready" else finding
+    """What of a finding has to stay the same."""
+    return finding.code if BY_CODE[finding.code].is_one else finding
 
 
 def patience(findings: Iterable[NodeFinding]) -> float:
     """Seconds for which each of `findings` has to last, before all of them are certain."""
-    return max((_PATIENCE[finding.code] for finding in findings), default=0.0)
-
-
-_PATIENCE = {one.code: one.patience for one in CHECKS}
+    return max((BY_CODE[finding.code].patience for finding in findings), default=0.0)
 
 
 @frozen
@@ -173,7 +170,7 @@ class Watched:
     def rest(self, finding: NodeFinding) -> float | None:
         """Return how many seconds a finding must still last, at least for one look more. None is enough."""
         since = self.since[_lasting(finding)]
-        needed = _PATIENCE[finding.code] if self.patience is None else self.patience
+        needed = BY_CODE[finding.code].patience if self.patience is None else self.patience
         rest = since + needed - self.at
         return max(0.0, rest) if rest > 0 or since == self.at else None
 

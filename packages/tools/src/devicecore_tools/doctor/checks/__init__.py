@@ -4,7 +4,7 @@ Law: a check uses one look only. A comparison of looks decides whether a finding
 """
 
 from devicecore_tools.doctor.checks import claims, devices, file, kubelet, owners, plugins
-from devicecore_tools.doctor.findings import NodeCheck
+from devicecore_tools.doctor.findings import Keeps, NodeCheck
 
 _KUBERNETES = "https://github.com/kubernetes/kubernetes/issues/"
 _STARTS_EMPTY = (
@@ -29,6 +29,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         confirm="systemctl status kubelet, and the end of its log.",
         issue=f"{_KUBERNETES}127653",
         patience=_RESTART,
+        keeps=Keeps.ALL,
     ),
     NodeCheck(
         "node-not-ready",
@@ -40,6 +41,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         confirm="kubectl describe node NODE shows the condition Ready with its message.",
         issue="https://kubernetes.io/docs/reference/node/node-status/#condition",
         patience=_RESTART,
+        keeps=Keeps.ALL,
+        is_one=True,  # a kubelet changes the message of a Node that stays not Ready
     ),
     NodeCheck(
         "node-missing",
@@ -51,6 +54,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         confirm="kubectl get nodes lists the names that there are.",
         issue="https://kubernetes.io/docs/concepts/architecture/nodes/#management",
         patience=_NODE_STATUS,
+        keeps=Keeps.ALL,
     ),
     NodeCheck(
         "node-closed",
@@ -61,6 +65,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         confirm="kubectl describe node NODE shows its taints, its conditions and its pods.",
         issue="https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
         patience=_NODE_STATUS,
+        keeps=Keeps.ALL,
     ),
     NodeCheck(
         "kubelet-cannot-start",
@@ -72,6 +77,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         confirm="The end of the kubelet's log names the file; devicecore checkpoint show dra_manager_state says which "
         "claims that file names.",
         issue=f"{_KUBERNETES}131253",
+        keeps=Keeps.ALL,
     ),
     NodeCheck(
         "kubelet-starting",
@@ -83,6 +89,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         confirm="kubectl get --raw /api/v1/nodes/NODE/proxy/pods lists the pods that the kubelet knows.",
         issue=f"{_KUBERNETES}109595",
         patience=_REGISTRATION,
+        keeps=Keeps.ALL,
     ),
     NodeCheck(
         "request-without-device",
@@ -93,6 +100,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         do="Drain the node, or delete these pods, before new ones come: a new pod gets a record again.",
         confirm="Compare the environment or the device files of the containers: kubectl exec POD -c CONTAINER -- env.",
         issue=f"{_KUBERNETES}137534",
+        keeps=Keeps.OF_RESOURCE,
     ),
     NodeCheck(
         "two-owners",
@@ -250,6 +258,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}' has 0 of it, also if the plugin's pod runs.",
         issue=f"{_KUBERNETES}125579",
         patience=_REGISTRATION,
+        keeps=Keeps.OF_RESOURCE,
     ),
     NodeCheck(
         "held-not-listed",
@@ -294,6 +303,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "above it.",
         issue=f"{_KUBERNETES}60388",
         patience=_NODE_STATUS,
+        keeps=Keeps.OF_RESOURCE,
     ),
     NodeCheck(
         "node-status-differs",
@@ -341,6 +351,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         confirm="Look whether the plugin's process runs (not stopped, state T), and restart it. A socket without a "
         "process is left over from a plugin that was killed.",
         issue=f"{_KUBERNETES}117435",
+        keeps=Keeps.OF_RESOURCE,
     ),
     NodeCheck(
         "plugins-differ",
@@ -373,6 +384,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         confirm="Look in the plugin's log for the reason, such as a driver that is not loaded yet.",
         issue=f"{_KUBERNETES}128043",
         patience=_REGISTRATION,
+        keeps=Keeps.OF_RESOURCE,
     ),
     NodeCheck(
         "receipt-unreadable",
@@ -472,3 +484,6 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
 )
 """All kinds of findings, in the order in which they are reported."""
+
+BY_CODE = {one.code: one for one in CHECKS}
+"""The checks by the codes of their findings."""
