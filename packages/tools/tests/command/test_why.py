@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from devicecore_tools.command.main import main
+from devicecore_tools.testing.api_server import LocalApiServer
 from tests.doctor.test_explanation import GPU, REFUSAL
 from tests.doctor.test_messages import EXAMPLES
 
@@ -243,6 +244,24 @@ def test_a_name_is_that_of_a_pod_or_else_of_a_claim(tmp_path: Path, capsys: Caps
     assert "DM-05" in capsys.readouterr().out
     assert why("other/held", "--root", str(tmp_path)) == 1
     assert "no file and no pod or claim of a source has this name" in capsys.readouterr().err
+
+
+def test_a_name_is_looked_for_at_the_api_server(tmp_path: Path, capsys: Capsys) -> None:
+    """A pod without claims that a kubelet has refused, of which no file says anything."""
+    with LocalApiServer() as server:
+        server.create({"kind": "Namespace", "metadata": {"name": "team"}})
+        spec = {"containers": [{"name": "main", "image": "i"}], "nodeName": "n1"}
+        for namespace in ("default", "team"):
+            server.create({"kind": "Pod", "metadata": {"name": "twice", "namespace": namespace}, "spec": spec})
+        refused = {"kind": "Pod", "metadata": {"name": "big", "namespace": "team"}, "spec": spec}
+        server.create({**refused, "status": {"phase": "Failed", "message": REFUSAL}})
+        config = str(server.kubeconfig(tmp_path / "config"))
+        for name in ("big", "team/big"):
+            assert why(name, "--kubeconfig", config) == 0
+            assert "DM-05" in capsys.readouterr().out
+        for name in ("default/big", "twice"):
+            assert why(name, "--kubeconfig", config, "--node-name", "n1") == 1
+        assert why("big", "--kubeconfig", str(tmp_path / "none")) == 2
 
 
 def test_what_has_no_refusal_is_named_with_what_can_be_done(tmp_path: Path, capsys: Capsys) -> None:

@@ -28,7 +28,7 @@ from devicecore_tools.doctor.look import (
 )
 from devicecore_tools.doctor.sources import cdi, kubelet_directory, plugin_sockets
 from devicecore_tools.doctor.sources.answers import read_saved_pod_resources
-from devicecore_tools.doctor.sources.api_server import read_objects
+from devicecore_tools.doctor.sources.api_server import read_objects, read_version
 from devicecore_tools.doctor.sources.cdi import read_cdi
 from devicecore_tools.doctor.sources.claims import read_claims, slices_in
 from devicecore_tools.doctor.sources.cluster import looks_at_all_nodes
@@ -526,6 +526,11 @@ def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
     assert not isinstance(pods, str)
     assert node["metadata"]["name"] == "n1"
     assert [one["metadata"]["name"] for one in pods] == ["train"]
+
+
+def test_the_version_of_an_api_server_is_read(tmp_path: Path) -> None:
+    with LocalApiServer() as server:
+        assert read_version(server.kubeconfig(tmp_path / "config")).startswith("v1.")
 
 
 def test_nothing_of_another_node_comes_into_a_record(tmp_path: Path) -> None:

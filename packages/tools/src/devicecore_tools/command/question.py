@@ -20,7 +20,7 @@ from attrs import frozen
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
-from devicecore_tools.command.claims import Wanted, wanted_in
+from devicecore_tools.command.claims import Wanted, wanted_in, wanted_named
 from devicecore_tools.command.inputs import read_input
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.look import PodSeen
@@ -105,6 +105,23 @@ def exists(text: str) -> bool:
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
+
+
+def look_up_at_server(name: str, kubeconfig: str) -> Said | Wanted | None:
+    """Return the waiting pod and the claim of a name at an API server, or what the pod of the name says.
+
+    The result is None if there is neither, or several. Raises ValueError if the server cannot be asked.
+    """
+    if (wanted := wanted_named(name, kubeconfig)) is not None:
+        return wanted
+    from devicecore.adapters.kube_api.access import RequestError
+    from devicecore_tools.doctor.sources.api_server import read_named
+
+    try:
+        pods = read_named(kubeconfig, "Pod", name)
+    except RequestError as error:
+        raise ValueError(f"{kubeconfig}: Pod: {error}") from None
+    return said_in(json.dumps({"kind": "Pod", **pods[0]}).encode(), name) if len(pods) == 1 else None
 
 
 def look_up(name: str, facts: Facts | None, documents: Mapping[str, Any], root: object) -> Said | Wanted | None:

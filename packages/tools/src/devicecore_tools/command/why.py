@@ -20,7 +20,7 @@ from devicecore_tools.command.fits import fits_or_not, unhandled_of
 from devicecore_tools.command.node_sources import check_places, node_sources, source_options
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
-from devicecore_tools.command.question import Named, Question, Said, exists, look_up, question_of
+from devicecore_tools.command.question import Named, Question, Said, exists, look_up, look_up_at_server, question_of
 from devicecore_tools.command.trial_options import given_pod, topology_options, wants_devices
 from devicecore_tools.doctor.explanation import Explanation, ResourceNow, concerning, explain
 from devicecore_tools.doctor.facts import Facts
@@ -76,10 +76,11 @@ def why(
     line breaks and columns around it, as `kubectl describe` and logs print them. A file, or - for standard input, has
     messages, or what `kubectl get -o json` prints: events, or a pod, which then is known, too. Its events are read with
     --events or --kubeconfig, because no status says why a pod waits for a claim. A name, also with its namespace and a
-    slash, is that of a pod that the sources have, or else of a ResourceClaim.
+    slash, is that of a pod that the API server or the other sources have, or else of a ResourceClaim.
 
     \b
     $ devicecore why "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. ..."
+    $ devicecore why train --kubeconfig ~/.kube/config
     $ kubectl describe pod train | devicecore why -
     $ kubectl get pod train -o json | devicecore why - --root /var/lib/kubelet
     $ kubectl get pod train -o json | devicecore why - --kubeconfig ~/.kube/config
@@ -106,6 +107,9 @@ def why(
     """
     try:
         question = question_of(message, sources)
+        if isinstance(question, Named) and isinstance(kubeconfig := sources["kubeconfig"], str):
+            check_places(sources)
+            question = look_up_at_server(question.name, kubeconfig) or question
         pod, tolerations = given_pod(pod_file) if pod_file else _pod_of(question)
         if isinstance(question, Wanted):
             check_places(sources)

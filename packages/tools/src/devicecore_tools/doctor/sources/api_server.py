@@ -92,7 +92,7 @@ def read_version(kubeconfig: str | PathLike[str] | None) -> str:
     """Return the version of an API server, such as `v1.37.2`, empty if it does not tell it."""
     server = ApiServer(Access(kubeconfig, timeout=_SECONDS), node_sentences("all"))
     try:
-        answer = server.send(ApiRequest("get the version", "GET", "/version"))
+        answer = server.send(ApiRequest("get the version", "GET", "version"))
     except RequestError:
         return ""
     finally:

@@ -246,6 +246,8 @@ class Handler(BaseHTTPRequestHandler):
             url = urlsplit(self.path)
         except ValueError as error:
             raise status.bad_request(f"expected the path of a resource: {error}") from error
+        if self.requestline.partition(" ")[2].startswith("//"):  # of which http.server leaves one
+            raise status.unknown_path()
         query = {key: values[-1] for key, values in parse_qs(url.query, keep_blank_values=True).items()}
         headers = {key.title(): value for key, value in self.headers.items()}
         request = Request(self.command, url.path, query, headers)
