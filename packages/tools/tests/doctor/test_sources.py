@@ -937,6 +937,9 @@ def test_a_plugin_that_is_silent_or_gone_is_a_sentence(directory: Path) -> None:
     assert [one.problem for one in seen] == expected
 
 
+ROUNDED = 0.01  # seconds by which gRPC may tell a server a longer deadline
+
+
 @contextmanager
 def hanging(path: Path) -> Iterator[list[float]]:
     """Serve a plugin that never says its options. Yield the seconds that each request gave it."""
@@ -963,7 +966,7 @@ def test_a_socket_is_not_called_silent_if_it_had_less_time_than_others(
         for left in (0.0, 0.2):
             listeners = Listeners(0.4, left, who_listens, now=lambda: 0.0)
             assert listeners.ask({name: str(path)}) == ({}, {}, (name,))
-            assert all(one <= max(left, 0.1) for one in given)
+            assert all(one <= max(left, 0.1) + ROUNDED for one in given)
         full = Listeners(0.4, 1.0, who_listens, now=lambda: 0.0).ask({name: str(path)})
         assert full == ({}, {name: "no answer to GetDevicePluginOptions within 0.4 s"}, ())
 
@@ -981,7 +984,7 @@ def test_many_looks_at_a_hanging_socket_share_one_time(
     assert [[list(answered), late, unasked] for answered, late, unasked in looks] == [
         [["device-plugins/nic.sock"], silent, ()]
     ] * 5
-    assert sum(given) <= 0.3 + 4 * 0.05
+    assert sum(given) <= 0.3 + 4 * 0.05 + 5 * ROUNDED
 
 
 def test_an_answer_counts_until_a_look_with_enough_time_is_not_answered(
@@ -1018,7 +1021,7 @@ def test_a_later_look_asks_a_silent_socket_only_briefly(directory: Path, monkeyp
         looks = [sources.look().sockets.value for _ in range(3)]
     silent = {"device-plugins/gpu.sock": "no answer to GetDevicePluginOptions within 0.5 s"}
     assert [one and one.silent for one in looks] == [silent] * 3
-    assert all(one <= 0.1 for one in given[1:])
+    assert all(one <= 0.1 + ROUNDED for one in given[1:])
 
 
 def test_sockets_that_were_not_asked_are_named_as_unknown(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

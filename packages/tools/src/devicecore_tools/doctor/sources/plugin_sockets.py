@@ -97,7 +97,7 @@ class Listeners(Generic[Answer]):
     left: float
     question: Callable[[str, str, Allowed], Answer]
     now: Callable[[], float] = time.monotonic
-    _before: dict[tuple[str, SocketIdentity], "_Answered[Answer] | str"] = field(factory=dict, init=False)
+    _before: dict[tuple[str, SocketIdentity], "_Answered[Answer] | _Silent"] = field(factory=dict, init=False)
 
     def ask(self, sockets: Mapping[str, str]) -> tuple[dict[str, Answer], dict[str, str], tuple[str, ...]]:
         """Ask the process at each socket.
@@ -110,23 +110,25 @@ class Listeners(Generic[Answer]):
         """
         began = self.now()
         served = [(name, path, identity) for name, path in sockets.items() if (identity := socket_identity(path))]
-        first = sorted(served[:MAX_PLUGINS], key=lambda one: isinstance(self._before.get(one[1:]), str))
+        first = sorted(served[:MAX_PLUGINS], key=lambda one: isinstance(self._before.get(one[1:]), _Silent))
         end = began + max(self.left, min(self.answer, _AGAIN))
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="devicecore-doctor") as pool:
             found = dict(zip(first, pool.map(lambda one: self._ask(*one, end=end), first), strict=True))
         self.left = max(0.0, self.left - (self.now() - began))
-        self._before = {one[1:]: answer for one, answer in found.items() if answer}
+        self._before = {one[1:]: answer for one, answer in found.items() if isinstance(answer, _Answered | _Silent)}
         answers = [(one[0], found.get(one)) for one in served]
         return (
             {name: answer.value for name, answer in answers if isinstance(answer, _Answered)},
-            {name: answer for name, answer in answers if answer and isinstance(answer, str)},
+            {name: answer.why for name, answer in answers if isinstance(answer, _Silent)},
             tuple(name for name, answer in answers if answer is None),
         )
 
-    def _ask(self, name: str, path: str, served: SocketIdentity, *, end: float) -> "_Answered[Answer] | str | None":
-        """Return the answer, why there is none, "" if the socket went, None if time was short."""
+    def _ask(
+        self, name: str, path: str, served: SocketIdentity, *, end: float
+    ) -> "_Answered[Answer] | _Silent | _Went | None":
+        """Return the answer, or why there is none. Return None if time was short."""
         before = self._before.get((path, served))
-        longest = min(self.answer, _AGAIN) if isinstance(before, str) else self.answer
+        longest = min(self.answer, _AGAIN) if isinstance(before, _Silent) else self.answer
         given = [longest]
 
         def allowed() -> float:
@@ -143,22 +145,34 @@ class Listeners(Generic[Answer]):
             late = f"no answer within {given[0]:g} s"
         except _NoAnswerError as error:
             if socket_identity(path) != served:
-                return ""
+                return _Went()
             if not error.is_late:
-                return str(error)
+                return _Silent(str(error))
             late = str(error)
         else:
             return _Answered(answer)
-        if isinstance(before, str):
+        if isinstance(before, _Silent):
             return before
-        return late if given[0] == self.answer else before
+        return _Silent(late) if given[0] == self.answer else before
 
 
 @frozen
 class _Answered(Generic[Answer]):
-    """An answer; its type may be a text."""
+    """A process has answered."""
 
     value: Answer
+
+
+@frozen
+class _Silent:
+    """A process has not answered as it should."""
+
+    why: str
+
+
+@frozen
+class _Went:
+    """The socket was deleted or replaced while its process was asked."""
 
 
 def who_listens(name: str, path: str, allowed: Allowed) -> tuple[str, str]:
