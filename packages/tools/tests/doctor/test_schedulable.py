@@ -31,18 +31,26 @@ def pod(*tolerations: object, **resources: object) -> Value:
     return Value({"kind": "Pod", "metadata": {"name": "p"}, "spec": spec}, "pod.json")
 
 
+def critical(**fields: object) -> Value:
+    spec = {"tolerations": [{"operator": "Exists"}], "containers": [{"name": "main"}], **fields}
+    return Value({"kind": "Pod", "metadata": {"name": "p"}, "spec": spec}, "pod.json")
+
+
 REFUSED = {
     "cordoned": (node(unschedulable=True), pod(), "the Node is cordoned"),
     "a taint of a user": (node(taints=[MINE]), pod(), "the Node has the taint acme.io/mine=yes:NoSchedule"),
     "another value": (node(taints=[MINE]), pod({**MINE, "value": "no"}), "the Node has the taint acme.io/mine"),
     "another effect": (node(taints=[MINE]), pod({**MINE, "effect": "NoExecute"}), "the Node has the taint"),
     "disk pressure": (node([DISK]), pod(), "the Node has DiskPressure (kubelet has disk pressure)"),
+    "tolerated by all but the kubelet": (node([DISK]), pod({"operator": "Exists"}), "the Node has DiskPressure"),
     "memory pressure": (node([MEMORY]), pod(), "the Node has MemoryPressure: "),
     "out of service": (node(taints=[DRAINED]), pod(), "the Node has the taint node.kubernetes.io/out-of-service"),
 }
 TAKEN = {
     "tolerated": (node(taints=[MINE]), pod(MINE)),
-    "all is tolerated": (node([DISK], unschedulable=True, taints=[MINE]), pod({"operator": "Exists"})),
+    "all is tolerated": (node([MEMORY], unschedulable=True, taints=[MINE]), pod({"operator": "Exists"})),
+    "a critical pod": (node([DISK]), critical(priorityClassName="system-node-critical")),
+    "a priority": (node([DISK]), critical(priority=2_000_001_000)),
     "a taint that is only preferred": (node(taints=[{**MINE, "effect": "PreferNoSchedule"}]), pod()),
     "memory is requested": (node([MEMORY]), pod(requests={"memory": "1Gi"})),
     "no pressure": (node([{**DISK, "status": "False"}]), pod()),

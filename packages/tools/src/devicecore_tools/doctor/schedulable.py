@@ -4,7 +4,7 @@ Laws: this is decided here only, for `doctor` and `fits`. A taint that a user ha
 node: it counts only against a pod that does not tolerate it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from attrs import frozen
 
@@ -14,6 +14,9 @@ from devicecore_tools.doctor.precedence import Pods
 
 CORDONED = NodeTaint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """The taint of a Node with `spec.unschedulable`."""
+
+CRITICAL = PodToleration(operator="Critical")
+"""What a critical pod has besides its tolerations: a kubelet admits it under any pressure."""
 
 MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
 _PRESSURES = {
@@ -38,6 +41,7 @@ class Closed:
         cure: after what it takes pods, as the end of a sentence that begins with "it fits if".
         do: what to do, with the command.
         taint: what a pod may tolerate; None if nothing helps.
+        admits_only_critical: whether the kubelet refuses other pods, whatever they tolerate.
     """
 
     why: str
@@ -45,6 +49,13 @@ class Closed:
     cure: str
     do: str
     taint: NodeTaint | None = None
+    admits_only_critical: bool = False
+
+    def lets_in(self, tolerations: Collection[PodToleration]) -> bool:
+        """Return whether a pod with these tolerations gets to the Node all the same."""
+        if self.taint is None or (self.admits_only_critical and CRITICAL not in tolerations):
+            return False
+        return any(one.tolerates(self.taint) for one in tolerations)
 
 
 def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
@@ -61,6 +72,7 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
                 f"Free what is short ({name}); kubectl describe node NODE says since when, and the kubelet's log what "
                 "it evicts.",
                 NodeTaint(key, "", "NoSchedule"),
+                admits_only_critical=key != MEMORY_PRESSURE,
             )
     for taint in node.taints:
         if taint == CORDONED:
@@ -83,7 +95,9 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
         )
 
 
-def why_closed(node: NodeSeen | None, pods: Pods, tolerations: Sequence[PodToleration] | None = None) -> Closed | None:
+def why_closed(
+    node: NodeSeen | None, pods: Pods, tolerations: Collection[PodToleration] | None = None
+) -> Closed | None:
     """Return why a pod with these tolerations does not get to a Node. Return None if nothing speaks against it.
 
     Without tolerations, those of the pod are not known: only what no pod can tolerate counts.
@@ -92,8 +106,7 @@ def why_closed(node: NodeSeen | None, pods: Pods, tolerations: Sequence[PodToler
         return None
     of_users = (_tainted(one) for one in node.taints if repels(one) and one.key not in _READY)
     for one in (*closures(node, pods), *of_users):
-        taint = one.taint
-        if taint is None or (tolerations is not None and not any(each.tolerates(taint) for each in tolerations)):
+        if one.taint is None or (tolerations is not None and not one.lets_in(tolerations)):
             return one
     return None
 

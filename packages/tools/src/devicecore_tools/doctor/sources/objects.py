@@ -16,12 +16,14 @@ from devicecore.domain.objects import pod_of
 from devicecore.domain.text import foreign_text
 from devicecore.system.files import read_file
 from devicecore_tools.doctor.look import EventSeen, NodeSeen, NodeTaint, PodSeen, PodToleration, Reading
-from devicecore_tools.doctor.schedulable import CORDONED, MEMORY_PRESSURE
+from devicecore_tools.doctor.schedulable import CORDONED, CRITICAL, MEMORY_PRESSURE
 from devicecore_tools.doctor.sources.large_documents import read_document_file
 
 STATIC_UIDS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
 """Annotations that have the UID under which the kubelet knows a static pod (kubelet: `ConfigMirrorAnnotationKey`)."""
 
+_CRITICAL_CLASSES = ("system-node-critical", "system-cluster-critical")
+_CRITICAL_PRIORITY = 2_000_000_000  # kubelet: `SystemCriticalPriority`
 _LABELS_OF_CONTROLLERS = {"controller-revision-hash", "pod-template-generation", "pod-template-hash"}
 Seen = TypeVar("Seen")
 
@@ -151,7 +153,10 @@ def _taints(spec: Value) -> Iterator[NodeTaint]:
 
 
 def tolerations_of(pod: Value) -> tuple[PodToleration, ...]:
-    """Return what a pod tolerates of a Node: what it says, and memory pressure if it requests CPU or memory."""
+    """Return what a pod tolerates of a Node: what it says, and memory pressure if it requests CPU or memory.
+
+    A critical pod has `CRITICAL`, too.
+    """
     found = [
         PodToleration(
             one["key"].text(""), one["operator"].text("") or "Equal", one["value"].text(""), one["effect"].text("")
@@ -162,6 +167,9 @@ def tolerations_of(pod: Value) -> tuple[PodToleration, ...]:
     sections = (one["resources"][name] for one in containers for name in ("requests", "limits"))
     if any(section[name].data is not None for section in sections for name in ("cpu", "memory")):
         found.append(PodToleration(MEMORY_PRESSURE, "Exists"))  # as an API server adds it
+    named, priority = pod["spec"]["priorityClassName"].data, pod["spec"]["priority"].integer(0)
+    if named in _CRITICAL_CLASSES or priority >= _CRITICAL_PRIORITY:
+        found.append(CRITICAL)
     return tuple(found)
 
 
