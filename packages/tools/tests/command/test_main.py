@@ -274,3 +274,23 @@ def test_a_full_disk_for_output_is_a_sentence(
     assert capsys.readouterr().err == "devicecore: the output cannot be written: No space left on device\n"
     with suppress(OSError):
         full.close()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "doctor --root {}",
+        "doctor --checkpoint {}",
+        "doctor --pods {}",
+        "fits {}",
+        "why {}",
+        "why name --pods {}",
+        "checkpoint verify {}",
+        "checkpoint show {}",
+        "checkpoint repair {} {}-new",
+        "checkpoint convert --to 2 {}",
+        "checkpoint diff {} {}",
+    ],
+)
+def test_a_file_that_does_not_exist_has_the_same_status_in_each_command(command: str, tmp_path: Path) -> None:
+    assert main(command.replace("{}", str(tmp_path / "missing")).split()) == 2

@@ -1,8 +1,8 @@
 """The beginning of the command, which turns every error into one sentence and an exit status.
 
-Law: exit status 0 is good, 1 a negative finding, 2 wrong usage or something that cannot be used, 3 that what could be
-read decides nothing, 4 what only a fault of Kubernetes prevents; 128 and the signal's number after a signal. Commands
-return the status, or raise.
+Law: exit status 0 is good, 1 a negative finding, 2 wrong usage or something that is missing or cannot be used, 3 that
+what could be read decides nothing, 4 what only a fault of Kubernetes prevents; 128 and the signal's number after a
+signal. Commands return the status, or raise.
 """
 
 import errno
