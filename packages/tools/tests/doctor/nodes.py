@@ -310,7 +310,7 @@ def pod_does_not_end(look: Look) -> Look:
     """A pod that holds a device of a plugin should have ended 100 s before the look."""
     late: dict[str, Any] = {"is_deleting": True, "ends_by": 1_000_000.0}
     seen = [evolve(one, **(late if one.pod.name == "serve" else {})) for one in pods_of(look)]
-    return evolve(with_pods(look, *seen), taken=1_000_100.0)
+    return evolve(with_pods(look, *seen), taken=1_000_200.0)
 
 
 def driver_silent(look: Look) -> Look:
@@ -377,6 +377,12 @@ def slices_missing(look: Look) -> Look:
     look = evolve(look, sockets=Reading.of("plugins", sockets("gpu.sock", "nic.sock", registry=registry)))
     allocated = AllocatedClaimSeen("default/tpu", (key,), ("uid-serve",), is_local=True)
     return evolve(look, allocations=Reading.of("resourceclaims.json", (*(look.allocations.value or ()), allocated)))
+
+
+def pods_not_taken(look: Look) -> Look:
+    """A pod was sent to the node 200 s before the look, and the kubelet has not written its status."""
+    new = evolve(pod("new", "main", phase="Pending"), node=node_of(look).name, bound_at=1_000_000.0)
+    return evolve(with_pods(look, *pods_of(look), new), taken=1_000_200.0)
 
 
 def node_missing(look: Look) -> Look:

@@ -22,6 +22,7 @@ ALSO = {  # what is true as well on the planted node
 EXPLAINED = (  # the second explains the first, or takes its source away
     {"over-allocated", "held-unhealthy"},
     {"driver-silent", "slices-missing"},
+    {"pods-not-taken", "node-not-ready"},
 )
 HIDE_OTHERS = {  # what takes a source away, on which other findings rest
     "node-missing",
@@ -81,6 +82,21 @@ def test_each_finding_says_what_it_is_what_follows_and_how_to_confirm_it(code: s
     assert not finding.next.startswith("It ")
     assert finding.confirm
     assert finding.issue.startswith("https://")
+
+
+def test_pods_that_were_sent_just_now_or_elsewhere_wait_for_nobody() -> None:
+    look = nodes.pods_not_taken(CLEAN)
+    (*others, new) = nodes.pods_of(look)
+    for one in (
+        evolve(new, bound_at=1_000_100.0),
+        evolve(new, bound_at=None),
+        evolve(new, node="n2"),
+        evolve(new, is_acknowledged=True),
+        evolve(new, is_deleting=True),
+    ):
+        assert "pods-not-taken" not in codes(evolve(look, pods=evolve(look.pods, value=(*others, one))))
+    assert "pods-not-taken" not in codes(nodes.node_not_ready(look))
+    assert "pods-not-taken" not in codes(evolve(look, taken=None))
 
 
 # --- nearly -----------------------------------------------------------------------------------------------------------

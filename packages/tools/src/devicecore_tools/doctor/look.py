@@ -330,6 +330,7 @@ class PodSeen:
         node: the node that it is bound to; empty if none is named.
         is_acknowledged: whether a kubelet has written its status.
         is_deleting: whether it has a deletionTimestamp.
+        bound_at: when it was sent to its node, in seconds since 1970; None if that is not known.
         ends_by: its deletionTimestamp, when its grace period ends, in seconds since 1970; None if it has none.
         has_sandbox: whether its status says so, so that its claims have been prepared.
         statuses: the health of each device in its status, by container and resource, as the kubelet last wrote it.
@@ -348,6 +349,7 @@ class PodSeen:
     tolerations: tuple[PodToleration, ...] = ()
     labels: frozenset[tuple[str, str]] = frozenset()
     ends_by: float | None = None
+    bound_at: float | None = None
 
     @cached_property
     def claims(self) -> Mapping[str, tuple[str, ...]]:

@@ -45,6 +45,20 @@ CHECKS: tuple[NodeCheck, ...] = (
         is_one=True,  # a kubelet changes the message of a Node that stays not Ready
     ),
     NodeCheck(
+        "pods-not-taken",
+        "the kubelet takes no pods that are sent to it",
+        find=kubelet.pods_not_taken,
+        next="A kubelet admits one pod after the other, and has no deadline for the answer of a plugin to Allocate: "
+        "behind the pod for which a plugin hangs, all others wait.",
+        do="Restart the plugin that hangs, if one is found, or else the kubelet: systemctl restart kubelet. Its log "
+        "shows the pod that it has begun to admit.",
+        confirm="kubectl get pods -A --field-selector spec.nodeName=NODE,status.phase=Pending lists them, without an "
+        "IP and without events of the kubelet.",
+        issue=f"{_KUBERNETES}117435",
+        patience=_POD_STATUS,
+        keeps=Keeps.ALL,
+    ),
+    NodeCheck(
         "node-missing",
         "the API server has no Node of this name",
         find=kubelet.node_missing,

@@ -55,6 +55,30 @@ def node_not_ready(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
     yield Found(sentence, tuple(evidence), next=next_)
 
 
+def pods_not_taken(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
+    """Pods were sent to this node, and the kubelet, which answers, has not taken them."""
+    node = look.node.value
+    if kubelet is not KubeletNow.ANSWERS or node is None or look.taken is None:
+        return
+    if node.ready in {"False", "Unknown"}:
+        return  # that is another finding
+    waiting = [
+        one.identity
+        for one in pods.by_name.values()
+        if one.node == node.name and one.phase == "Pending" and not (one.is_acknowledged or one.is_deleting)
+        if one.bound_at is not None and look.taken - one.bound_at > _TO_ADMIT
+    ]
+    if waiting:
+        were = f"{counted(len(waiting), 'pod')} {by_number(waiting, 'was', 'were')}"
+        minutes = f"for more than {_TO_ADMIT / 60:g} minutes"
+        sentence = f"{were} sent to this node, and the kubelet has taken none of them {minutes} ({names(waiting)})."
+        evidence = (Evidence(Source.PODS, f"bound, without a start time: {names(waiting)}"),)
+        yield Found(sentence, evidence, pods=tuple(waiting))
+
+
+_TO_ADMIT = 120.0  # seconds in which a kubelet writes the status of a pod that was sent to it
+
+
 def node_missing(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
     """The API server has no Node of this name, although the kubelet runs."""
     problem = look.node.problem

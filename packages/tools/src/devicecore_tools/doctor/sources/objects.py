@@ -199,6 +199,14 @@ def _pod(item: Value) -> PodSeen:
             if isinstance(value.data, str) and name not in _LABELS_OF_CONTROLLERS
         ),
         _seconds(metadata["deletionTimestamp"].text("")),
+        next(
+            (
+                _seconds(one["lastTransitionTime"].text(""))
+                for one in status["conditions"].sequence()
+                if (one["type"].data, one["status"].data) == ("PodScheduled", "True")
+            ),
+            None,
+        ),
     )
 
 
