@@ -121,38 +121,33 @@ def fits(
         ]
         refused = why_refused(wanted)
         of_claims = [None if refused else claims_of_pod(wanted, node.name, slices, claims) for node in nodes]
+        # What --slices and --claims decide is no claim that "was not looked at".
+        tried = [
+            (evolve(fit(node, wanted), claims=()) if claim else fit(node, wanted), claim)
+            for node, claim in zip(nodes, of_claims, strict=True)
+        ]
     except OSError as error:
         complain("devicecore fits", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
     except ValueError as error:
         complain("devicecore fits", str(error))
         return _UNUSABLE
-    # What --slices and --claims decide is no claim that "was not looked at".
-    tried = [(fit(node, wanted), claim) for node, claim in zip(nodes, of_claims, strict=True)]
-    answers = [evolve(answer, claims=()) if claim else answer for answer, claim in tried]
     if as_json:
-        documents = [
-            {**_document(answer), **({"claims": document_of(claim)} if claim else {})}
-            for answer, claim in zip(answers, of_claims, strict=True)
-        ]
+        documents = [{**_document(one), **({"claims": document_of(claim)} if claim else {})} for one, claim in tried]
         print_json({"nodes": documents, "note": _ONLY_DEVICES})
     else:
-        for answer, claim in zip(answers, of_claims, strict=True):
+        for answer, claim in tried:
             print_pairs(f"{answer.node}: {fits_or_not(answer)}", _pairs(answer))
             if claim is not None:
                 would = "" if answer.fits else "would "
                 outcome = f"{would}get their devices" if claim.fits else "get no devices"
                 print_pairs(f"The claims of the pod on {claim.node.name}: {outcome}", pairs_of(claim))
         click.echo(_ONLY_DEVICES)
-    possible = [
-        (answer, claim)
-        for answer, claim in zip(answers, of_claims, strict=True)
-        if answer.fits and (claim is None or claim.fits)
-    ]
+    possible = [(answer, claim) for answer, claim in tried if answer.fits and (claim is None or claim.fits)]
     decided = [claim for answer, claim in possible if not answer.claims]
     if decided:  # a scheduler may not find what the rules allow
         return min(0 if claim is None else int(claim.outcome.value) for claim in decided)
-    return _NOT_KNOWN if possible or any(answer.is_unknown for answer in answers) else _NEGATIVE
+    return _NOT_KNOWN if possible or any(answer.is_unknown for answer, _ in tried) else _NEGATIVE
 
 
 def _node(
