@@ -40,6 +40,8 @@ def test_what_is_said_of_a_node_in_trouble_is_true(name: str, tmp_path: Path, ca
         (file := tmp_path / f"{pod}.json").write_text(json.dumps(probe))
         status = main(["fits", str(file), "--node", str(root)])
         said = capsys.readouterr().out
+        name_of_node = RECORDS[name].get("node.json", {}).get("metadata", {}).get("name", str(root))
+        assert said.startswith(f"{name_of_node}: ")
         assert status in (FITS if truth["runs"][pod] else FITS_NOT), said
         if not truth["runs"][pod]:
             assert "reason" in said or "no source names this resource" in said

@@ -197,7 +197,14 @@ def _node(
     if pods.value is not None and facts.pods.why_incomplete:
         why = f"the list of pods is not complete: {facts.pods.why_incomplete}. Holders that it lacks keep their devices"
         complain("devicecore fits", f"warning: {why}")
-    return trial_node(place, facts, sources.topology(topology), ClaimTrial.of_record(sources.documents), tolerations)
+    node = facts.look.node.value
+    return trial_node(
+        (node.name if node else "") or place,
+        facts,
+        sources.topology(topology),
+        ClaimTrial.of_record(sources.documents),
+        tolerations,
+    )
 
 
 def _description(path: Path, pod: Pod) -> Value | None:
