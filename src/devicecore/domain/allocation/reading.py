@@ -6,7 +6,6 @@ fill in have the defaults that it gives them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
 
 from devicecore.domain.allocation.model import (
     Attribute,
@@ -34,8 +33,6 @@ MAX_SLICE_DEVICES = 128
 MAX_REQUESTS = 32
 MAX_ALTERNATIVES = 8
 MAX_ATTRIBUTES = 64  # the API allows 32, and 48 values
-
-T = TypeVar("T")
 
 _ATTRIBUTE_KINDS = ("int", "bool", "string", "version", "ints", "bools", "strings", "versions")
 _SCALARS: Mapping[str, type] = {"int": int, "bool": bool, "string": str, "version": str}
@@ -297,14 +294,15 @@ def _object(one: Value) -> Mapping[str, object]:
 
 
 def _bounded(one: Value, limit: int = MAX_REQUESTS) -> Iterable[Value]:
-    return _at_most(list(one.sequence()), one, limit)
+    _check_length(one, limit)
+    return one.sequence()
 
 
 def _bounded_pairs(one: Value) -> Iterable[tuple[str, Value]]:
-    return _at_most(list(one.mapping().items()), one, MAX_ATTRIBUTES)
+    _check_length(one, MAX_ATTRIBUTES)
+    return one.mapping().items()
 
 
-def _at_most(found: list[T], one: Value, limit: int) -> list[T]:
-    if len(found) > limit:
-        one.refuse(f"expected at most {limit} elements, got {len(found)}")
-    return found
+def _check_length(one: Value, limit: int) -> None:
+    if isinstance(one.data, list | dict) and len(one.data) > limit:
+        one.refuse(f"expected at most {limit} elements, got {len(one.data):,}")
