@@ -70,6 +70,9 @@ PARTS = [
 TWO = {"pool": {"resourceSliceCount": 2}}
 PARTITIONED = [a_slice("n1", GPU, PARTS, **TWO), a_slice("n1", GPU, [], part="b", sharedCounters=COUNTERS, **TWO)]
 PROFILE = f"device.attributes['{GPU}'].profile == '3g.20gb'"
+SHARED = {"name": "eth0", "allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "10G"}}}
+A_SHARE = a_claim(a_request("r", "nic"), held=[(NIC, "n1", "eth0")])
+A_SHARE["status"]["allocation"]["devices"]["results"][0] |= {"shareID": "s", "consumedCapacity": {"bandwidth": "8G"}}
 XID = {"key": "nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
 
 SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
@@ -95,7 +98,10 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "mig")),
         [MIG, PARTITIONED[0]],
         1,
-        ["1 of 2 slices of generation 1", "gpu.nvidia.com has to publish the pool whole: look at its pod and log"],
+        [
+            "1 of 2 slices of generation 1",
+            "has to publish all slices of pool gpu.nvidia.com/n1: look at its pod and log",
+        ],
     ),
     "counters are over-committed after an upgrade": (
         a_claim(a_request("r", "mig")),
@@ -121,7 +127,11 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             a_claim(a_request("r", "mig"), held=[(GPU, "n1", "gpu-0-mig-3g-0")]),
         ],
         4,
-        ["could get its devices, but not every scheduler finds them", "of which more is in use than there is"],
+        [
+            "could get its devices, but not every scheduler finds them",
+            "of which more is in use than there is",
+            "counter gpu-0/memory has 10Gi, and 40Gi are in use by claim ml/other of pod infer-0: release it",
+        ],
     ),
     "DRANET: interfaces of the second driver are on other PCIe roots": (
         a_claim(
@@ -159,13 +169,13 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "channel")),
         [a_class("channel", "device.driver == 'compute-domain.nvidia.com'"), a_slice("n2", GPU, GPUS)],
         1,
-        ["no driver publishes a device for n1", "look whether the driver runs there"],
+        ["no driver publishes a device for n1", "look whether the pod of the driver runs"],
     ),
     "an autoscaler's empty node says that its pool has no slice": (
         a_claim(a_request("r", "gpu")),
         [WHOLE, a_slice("n1", GPU, GPUS, pool={"resourceSliceCount": 0})],
         1,
-        ["its resourceSliceCount is 0, but it has 1 slice"],
+        ["its resourceSliceCount is 0, but it has 1 slice", "mend what publishes pool gpu.nvidia.com/n1"],
     ),
     "a shared NIC has no bandwidth left": (
         a_claim(a_request("r", "nic", capacity={"requests": {"bandwidth": "8G"}})),
@@ -178,7 +188,34 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             ),
         ],
         1,
-        ["would have to give 8G of bandwidth, and has 5G", "asks for no capacity"],
+        ["would have to give 8G of bandwidth, and has 5G", "request r of claim ml/train asks for 5G of bandwidth"],
+    ),
+    "others hold the bandwidth of a shared NIC": (
+        a_claim(a_request("r", "nic", capacity={"requests": {"bandwidth": "8G"}})),
+        [NICS, a_slice("n1", NIC, [SHARED]), A_SHARE],
+        1,
+        ["gets them if  claim ml/other of pod infer-0 is released", "asks for 2G of bandwidth"],
+    ),
+    "DRANET: a truth is compared with a text": (
+        a_claim(a_request("r", "dranet", expression=f"device.attributes['{DRANET}'].rdma == 'true'")),
+        [
+            a_class("dranet", f"device.driver == '{DRANET}'"),
+            a_slice("n1", DRANET, [{"name": "eth1", "attributes": {"rdma": {"bool": True}}}]),
+        ],
+        1,
+        ["but rdma is true; it is no text: write true without quotes"],
+    ),
+    "a device uses a counter that its pool has not": (
+        a_claim(a_request("r", "mig")),
+        [MIG, a_slice("n1", GPU, [{**PARTS[1], "consumesCounters": [{**HALF, "counterSet": "gpu-9"}]}])],
+        1,
+        ["consumes gpu-9/memory, which is unknown", "has to publish pool gpu.nvidia.com/n1 without this contradiction"],
+    ),
+    "more devices are wanted than there are": (
+        a_claim(a_request("r", "gpu", 8)),
+        [WHOLE, a_slice("n1", GPU, GPUS)],
+        1,
+        ["gets them if  request r of claim ml/train is for 2 devices\n  request r"],
     ),
     "a GPU is tainted after an XID": (
         a_claim(a_request("r", "gpu")),
@@ -202,7 +239,11 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "gpu", allocationMode="All")),
         [WHOLE, a_slice("n1", GPU, GPUS), a_slice("n2", GPU, GPUS, pool={"resourceSliceCount": 2})],
         4,
-        ["an error on n2 stops the pod on every node", "1 of 2 slices of generation 1"],
+        [
+            "an error on n2 stops the pod on every node",
+            "1 of 2 slices of generation 1",
+            "next       gpu.nvidia.com has to publish all slices of pool gpu.nvidia.com/n2",
+        ],
     ),
 }
 
@@ -306,6 +347,21 @@ def test_nodes_that_say_the_same_are_one_line(why: Callable[..., tuple[int, list
     assert lines[-2:] == [
         "The other nodes",
         "  n2  claim ml/train, request r: 2 of 3 devices fit; there are only 2 on the node",
+    ]
+
+
+def test_nodes_that_have_the_devices_are_counted_and_grouped_by_type(
+    why: Callable[..., tuple[int, list[str]]],
+) -> None:
+    slices = [a_slice(f"m{one}", GPU, GPUS[: one % 3]) for one in range(6)]
+    labels = [{"node.kubernetes.io/instance-type": f"p{one % 3}"} for one in range(6)]
+    nodes = [{"kind": "Node", "metadata": {"name": f"m{one}", "labels": labels[one]}} for one in range(6)]
+    status, lines = why([a_claim(a_request("r", "gpu"))], [WHOLE, *slices, *nodes])
+    assert (status, lines[0]) == (0, "claim ml/train on m1, one of 4 such nodes of 7: gets its devices")
+    assert lines[3:6] == [
+        "  2 nodes  gets its devices (p2; m2, m5)",
+        "  m4       gets its devices",
+        "  2 nodes  claim ml/train, request r: 0 of 1 devices fit; there are none on the node (p0; m0, m3)",
     ]
 
 

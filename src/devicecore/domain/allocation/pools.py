@@ -29,7 +29,8 @@ class Pool:
         elsewhere: the other devices of the pool. They consume its counters too.
         counters: quantities by counter, by the set of counters.
         problem: why the pool gives no device; empty if it does.
-        is_incomplete: whether slices are missing.
+        is_incomplete: whether slices are missing, or there are more than they say.
+        has_surplus: whether there are more slices than they say, as of a node that an autoscaler makes up.
         is_obsolete: whether a newer generation has nothing for the node, so that nothing is missing.
     """
 
@@ -39,6 +40,7 @@ class Pool:
     counters: Mapping[str, Mapping[str, Quantity]] = field(factory=dict)
     problem: str = ""
     is_incomplete: bool = False
+    has_surplus: bool = False
     is_obsolete: bool = False
     binds_late: bool = False
 
@@ -118,9 +120,9 @@ class Slices:
             current = [one for one in slices if one.generation == generation]
             if len(current) != count:
                 problem = f"{len(current)} of {counted(count, 'slice')} of generation {generation}"
-                if len(current) > count:  # as of a node that an autoscaler makes up
+                if has_surplus := len(current) > count:
                     problem = f"its resourceSliceCount is {count}, but it has {counted(len(current), 'slice')}"
-                return Pool(key, devices, problem=problem, is_incomplete=True)
+                return Pool(key, devices, problem=problem, is_incomplete=True, has_surplus=has_surplus)
         sets = [one for one in current if one.counters] if has_counters else []
         counters = {name: values for one in sets for name, values in one.counters}
         return Pool(

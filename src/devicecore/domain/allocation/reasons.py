@@ -162,6 +162,10 @@ class Undecided(Reason):
     _text = "{problem}"
 
 
+ALWAYS = GateOff | InUse | NotSelected | NotTolerated | OnOtherNode
+"""Reasons that hold whatever else is taken."""
+
+
 def mentioned(expression: str, device: PoolDevice) -> list[str]:
     """Return the values of the device that an expression names: `model is "A100"`."""
     words = set(_WORD.findall(expression))

@@ -35,6 +35,7 @@ from devicecore.domain.allocation.model import (
 )
 from devicecore.domain.allocation.pools import Pool, Slices
 from devicecore.domain.allocation.reasons import (
+    ALWAYS,
     ConstraintBroken,
     CounterExhausted,
     GateOff,
@@ -361,7 +362,12 @@ class Search:
         del self.taken[before:]
         if found == wanted:
             return True
-        fit = [one for one in self._candidates if self.reason_against(claim, request, one) is None]
+        fit = [
+            one
+            for one in self._candidates
+            if not isinstance(self.reasons.get((request, one.device)), ALWAYS)
+            and self.reason_against(claim, request, one) is None
+        ]
         return (
             len(fit) >= wanted
             and all(

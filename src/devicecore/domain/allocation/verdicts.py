@@ -9,17 +9,7 @@ from collections.abc import Sequence
 
 from devicecore.domain.allocation.errors import UndecidedError
 from devicecore.domain.allocation.model import DeviceRequest
-from devicecore.domain.allocation.reasons import (
-    DeviceVerdict,
-    GateOff,
-    InUse,
-    NotSelected,
-    NotTolerated,
-    OnOtherNode,
-    PoolUnusable,
-    Reason,
-    Undecided,
-)
+from devicecore.domain.allocation.reasons import ALWAYS, DeviceVerdict, PoolUnusable, Reason, Undecided
 from devicecore.domain.allocation.search import Candidate, Search
 from devicecore.domain.text import counted
 
@@ -48,7 +38,7 @@ def verdicts(search: Search, *, alone: bool = False) -> tuple[DeviceVerdict, ...
 
 def _reason(search: Search, claim: int, request: DeviceRequest, candidate: Candidate, *, alone: bool) -> Reason | None:
     found = search.reasons.get((request, candidate.device))
-    if isinstance(found, _ALWAYS):
+    if isinstance(found, ALWAYS):
         return found
     try:
         reason = search.reason_against(claim, request, candidate)
@@ -57,16 +47,13 @@ def _reason(search: Search, claim: int, request: DeviceRequest, candidate: Candi
     return reason or (None if alone else found)
 
 
-_ALWAYS = GateOff | InUse | NotSelected | NotTolerated | OnOtherNode  # they hold whatever is taken
-
-
 def problem_of(search: Search, found: Sequence[DeviceVerdict]) -> str:
     """Return one sentence about the first request for which too few devices fit, empty if there is none."""
     for claim in search.claims:
         for alternatives in claim.requests:
-            lacking = [one for one in alternatives if _lack(search, found, claim.name, one)]
-            if len(lacking) == len(alternatives):
-                return f"claim {claim.name}, {_lack(search, found, claim.name, lacking[0])}"
+            lacks = [_lack(search, found, claim.name, one) for one in alternatives]
+            if all(lacks):
+                return f"claim {claim.name}, {lacks[0]}"
     return ""
 
 

@@ -322,16 +322,21 @@ class _Report:
             Outcome.UNKNOWN: "nobody can say whether it gets devices",
             Outcome.MISSED: "could get its devices, but not every scheduler finds them",
         }[self.outcome]
-        count = len(self.answers)
-        nearest = f", the nearest of {count:,} nodes" if count > 1 and not best.fits else ""
-        return f"{self.title} on {best.node.name}{nearest}: {says}"
+        count, alike = len(self.answers), sum(one.outcome is Outcome.FITS for one in self.answers)
+        which = ""
+        if count > 1 and not best.fits:
+            which = f", the nearest of {count:,} nodes"
+        elif alike > 1:
+            which = f", one of {alike:,} such nodes of {count:,}"
+        return f"{self.title} on {best.node.name}{which}: {says}"
 
     def _pairs(self, best: "ClaimAnswer", *, all_devices: bool) -> Iterator[tuple[str, str]]:
         if isinstance(best.answer, DeviceAllocation):
             if (stopping := self._stopping) is not None:
                 error = f"an error on {stopping.node.name} stops the pod on every node, unless it cannot run there"
                 yield "but", f"{error}: {stopping.answer}"
-            yield from pairs_of(best)
+                yield from _pool_pairs(self.trial, stopping)
+            yield from pairs_of(best, _over_committed_pairs(self.trial, best))
             for one in self.trial.unpublished(best.answer)[:_MAX_NAMES]:
                 text = f"{one.device} is allocated to {one} and published no more: which counters it uses is not known"
                 yield "caution", text
@@ -380,10 +385,11 @@ def claims_of_pod(pod: Pod, node: str, slices: str | None, claims: str | None) -
 # --- what is printed --------------------------------------------------------------------------------------------------
 
 
-def pairs_of(answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
+def pairs_of(answer: "ClaimAnswer", about_faults: Iterable[tuple[str, str]] = ()) -> Iterator[tuple[str, str]]:
     """Rows for a node: the devices that claims get, or the reasons against devices with their number."""
     if isinstance(answer.answer, DeviceAllocation):
         yield from _but(answer)
+        yield from about_faults
         for taken in answer.answer.taken[:_MAX_GIVEN]:
             yield f"request {taken.request.result_name}", str(taken.key)
         if (more := len(answer.answer.taken) - _MAX_GIVEN) > 0:
@@ -452,7 +458,7 @@ def _problem_pairs(
         for advice in expression_advice(str(refused), filter(None, expressions), devices):
             yield "advice", advice
         yield from _known_classes(trial, claims)
-    yield from _next_pairs(trial, claims, best)
+    yield from _next_pairs(trial, best)
     for line in constraint_lines(claims, refused, trial.objects.devices):
         yield "constraint", line
     yield from _change_pairs(best)
@@ -462,20 +468,43 @@ def _problem_pairs(
         yield from _reason_pairs(refused)
 
 
-def _next_pairs(
-    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer"
-) -> Iterator[tuple[str, str]]:
+def _next_pairs(trial: "ClaimTrial", best: "ClaimAnswer") -> Iterator[tuple[str, str]]:
     """Say what to look at if pools are not usable, or nothing is published for the node."""
     refused = best.answer
     if not isinstance(refused, NoAllocation):
         return
-    for text in refused.unusable[:_MAX_NAMES]:
-        driver = text.removeprefix("pool ").partition("/")[0]
-        yield "next", f"{driver} has to publish the pool whole: look at its pod and log ({text})"
-    if not refused.verdicts and not refused.unusable and not refused.is_error and claims:
+    yield from _pool_pairs(trial, best)
+    if not refused.verdicts and not refused.unusable and not refused.is_error:
         drivers = sorted({one.driver for one in trial.objects.slices})[: 2 * _MAX_NAMES]
-        there = f"; on other nodes publish {', '.join(drivers)}" if drivers else ", nor for another node"
-        yield "next", f"no driver publishes a device for {best.node.name}{there}: look whether the driver runs there"
+        there = f"for {best.node.name}; for other nodes {', '.join(drivers)} does" if drivers else "for any node"
+        yield "next", f"no driver publishes a device {there}: look whether the pod of the driver runs"
+
+
+def _pool_pairs(trial: "ClaimTrial", answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
+    """Say what has to be done about the pools of a node that cannot be used."""
+    for pool in [one for one in trial.pools(answer.node) if one.problem][:_MAX_NAMES]:
+        driver = pool.key[0]
+        if pool.has_surplus:
+            count = "spec.pool.resourceSliceCount has to be the number of slices"
+            todo = f"{count}: mend what publishes pool {pool}, {driver} or an autoscaler"
+        elif pool.is_incomplete:
+            todo = f"{driver} has to publish all slices of pool {pool}: look at its pod and log"
+        elif pool.is_obsolete:
+            todo = f"{driver} has to publish pool {pool} anew for {answer.node.name}: look at its pod and log"
+        else:
+            todo = f"{driver} has to publish pool {pool} without this contradiction: try another version of it"
+        known = "" if pool.problem in str(answer.answer) else f" ({pool.problem})"
+        yield "next", f"{todo}{known}"
+
+
+def _over_committed_pairs(trial: "ClaimTrial", best: "ClaimAnswer") -> Iterator[tuple[str, str]]:
+    """Say who has to release what if counters are over-committed, and a scheduler stops there."""
+    if any(KubernetesFault.OVER_COMMITTED.value in " + ".join(faults) for faults in best.faults.values()):
+        for one in list(trial.over_committed(best.node))[:_MAX_NAMES]:
+            more = len(one.holders) - _MAX_NAMES
+            by = ", ".join(one.holders[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+            which = "it" if len(one.holders) == 1 else "some of them"
+            yield "next", f"counter {one.counter} has {one.total}, and {one.used} are in use by {by}: release {which}"
 
 
 def _known_classes(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, str]]:
@@ -528,19 +557,18 @@ def _device_pairs(refused: NoAllocation) -> Iterator[tuple[str, str]]:
 
 def _other_pairs(others: "Iterable[ClaimAnswer]") -> Iterator[tuple[str, str]]:
     """Rows for nodes: those of one shape that say the same are one row."""
-    from devicecore_tools.doctor.claim_report import shape_of
+    from devicecore_tools.doctor.claim_report import shape_of, type_of
 
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    groups: dict[tuple[bool, str, str], list[str]] = defaultdict(list)
     for one in others:
         if isinstance(one.answer, DeviceAllocation):
-            groups["", "could get its devices, but is missed" if one.answer.faults else "gets its devices"].append(
-                one.node.name
-            )
+            text = "could get its devices, but is missed" if one.answer.faults else "gets its devices"
+            groups[False, type_of(one.node), text].append(one.node.name)
         else:
             text = str(one.answer).replace(f"/{one.node.name}/", "/NODE/").replace(f"/{one.node.name}", "/NODE")
-            groups[shape_of(one.node, one.answer.verdicts), text].append(one.node.name)
-    ordered = sorted(groups.items(), key=lambda group: (group[0][0] != "", -len(group[1])))
-    for (shape, text), names in ordered[:_MAX_GROUPS]:
+            groups[True, shape_of(one.node, one.answer.verdicts), text].append(one.node.name)
+    ordered = sorted(groups.items(), key=lambda group: (group[0][0], -len(group[1])))
+    for (_, shape, text), names in ordered[:_MAX_GROUPS]:
         shown = ", ".join(names[:_MAX_NAMES]) + f" and {len(names) - _MAX_NAMES:,} more" * (len(names) > _MAX_NAMES)
         name = names[0] if len(names) == 1 else counted(len(names), "node")
         if len(names) == 1:

@@ -48,11 +48,11 @@ class ReasonLine:
         return f"{counted(self.count, 'device')}: {self.text}"
 
 
-def reason_lines(verdicts: Iterable[DeviceVerdict], names: str = "") -> list[ReasonLine]:
+def reason_lines(verdicts: Iterable[DeviceVerdict], fits: str = "would fit") -> list[ReasonLine]:
     """Return the reasons against the devices of one request: first those that can change, then what the devices are.
 
-    Devices that the class does not select are the last lines, those of other drivers in one. `names` is what a device
-    without a reason is called.
+    Devices that the class does not select are the last lines, those of other drivers in one. `fits` is said of devices
+    without a reason.
     """
     about = list(verdicts)
     own = {one.device.driver for one in about if not _is_of_class(one.reason)}
@@ -73,7 +73,7 @@ def reason_lines(verdicts: Iterable[DeviceVerdict], names: str = "") -> list[Rea
         elif own and _is_of_class(group[0].reason):
             text = f"not of {getattr(group[0].reason, 'source', 'the class')}"
         else:
-            text = _text([one.reason for one in group], names)
+            text = _text([one.reason for one in group], fits)
         lines.append(ReasonLine(len(group), text, str(group[0].device)))
     return lines
 
@@ -100,21 +100,32 @@ def _kind(reason: Reason | None) -> str:
     return str(reason)
 
 
-def _text(reasons: Sequence[Reason | None], names: str) -> str:
+def _text(reasons: Sequence[Reason | None], fits: str) -> str:
     first = reasons[0]
     if first is None:
-        return names or "would fit"
+        return fits
     if isinstance(first, InUse):
         return f"in use by {_listed(str(one.held) for one in reasons if isinstance(one, InUse))}"
     if isinstance(first, NotSelected):
         shown = foreign_text(" ".join(first.expression.split()), _MAX_EXPRESSION)
         found = [value for one in reasons if isinstance(one, NotSelected) for value in one.values]
-        return f"{first.source} wants {shown}{', but ' * bool(found)}{_values_shown(found)}"
+        values = f"{', but ' * bool(found)}{_values_shown(found)}"
+        return f"{first.source} wants {shown}{values}{_without_quotes(first)}"
     if isinstance(first, CounterExhausted):
         short = Counter(one.counter for one in reasons if isinstance(one, CounterExhausted))
         free = f": needs {first.needed}, and {first.free} is free" if len(reasons) == 1 else ""
         return f"too little is free of {_listed(short.elements(), 'counter')}{free}"
     return str(first)
+
+
+def _without_quotes(reason: NotSelected) -> str:
+    """Return what to write if an expression compares a number or a truth with a text, which is never equal."""
+    for name, one in reason.device.attributes.items():
+        identifier = re.escape(name.rpartition("/")[2])
+        quoted = rf"""\b{identifier}\b["'\]]*\s*==\s*(["']){re.escape(str(one))}\1"""
+        if one.kind in ("int", "bool") and re.search(quoted, reason.expression):
+            return f"; it is {'a number' if one.kind == 'int' else 'no text'}: write {one} without quotes"
+    return ""
 
 
 def _values_shown(found: Sequence[str]) -> str:
@@ -259,12 +270,13 @@ def _names(device: PoolDevice) -> Iterator[tuple[str, str]]:
 _TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type", "nvidia.com/gpu.product")
 
 
+def type_of(node: TargetNode) -> str:
+    """Return the type of a machine, as a label of its Node says it. The result is empty if none does."""
+    return next(filter(None, map(node.labels.get, _TYPES)), "")
+
+
 def shape_of(node: TargetNode, verdicts: Iterable[DeviceVerdict]) -> str:
-    """Return what nodes of one kind have in common: a label of their type, or else their devices by driver."""
-    for label in _TYPES:
-        if value := node.labels.get(label):
-            return value
+    """Return what nodes of one kind have in common: the type of the machine, or else their devices by driver."""
     devices = Counter(driver for driver, _, _ in {one.device for one in verdicts})
-    return (
-        ", ".join(f"{counted(count, 'device')} of {driver}" for driver, count in sorted(devices.items())) or "no device"
-    )
+    listed = ", ".join(f"{counted(count, 'device')} of {driver}" for driver, count in sorted(devices.items()))
+    return type_of(node) or listed or "no device"

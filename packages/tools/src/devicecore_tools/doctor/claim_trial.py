@@ -37,13 +37,23 @@ from devicecore.domain.allocation import (
     node_of,
     slice_of,
 )
-from devicecore.domain.allocation.model import DeviceToleration, Taint
+from devicecore.domain.allocation.model import DeviceToleration, Taint, Use
 from devicecore.domain.allocation.node_selectors import node_selector
-from devicecore.domain.allocation.reasons import ConstraintBroken, DeviceVerdict, InUse, NotTolerated, TakenBefore
+from devicecore.domain.allocation.pools import Pool
+from devicecore.domain.allocation.reasons import (
+    CapacityExceeded,
+    ConstraintBroken,
+    CounterExhausted,
+    DeviceVerdict,
+    InUse,
+    NotTolerated,
+    TakenBefore,
+)
 from devicecore.domain.allocation.search import Search, Situation
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
+from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.sources.expressions import Expressions
 from devicecore_tools.doctor.sources.taint_rules import TaintRule, added_taints, rule_of
@@ -277,6 +287,16 @@ class ClaimAnswer(NamedTuple):
         return sum(one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore) for one in verdicts)
 
 
+class OverCommitted(NamedTuple):
+    """A counter of which more is in use than there is, and who uses it."""
+
+    pool: Pool
+    counter: str
+    total: Quantity
+    used: Quantity
+    holders: tuple[str, ...]
+
+
 class ClaimTrial:
     """Tries claims on the nodes of a cluster.
 
@@ -449,24 +469,46 @@ class ClaimTrial:
             release=release or self.releases[0],
         )
 
+    def pools(self, node: TargetNode) -> Sequence[Pool]:
+        """Return the pools of which a node sees slices."""
+        return self._slices.pools(node, Features())
+
+    def over_committed(self, node: TargetNode) -> Iterator[OverCommitted]:
+        """Return the counters of the pools of a node of which more is in use than there is."""
+        for pool in self.pools(node):
+            used: dict[Use, int] = defaultdict(int)
+            holders: dict[Use, list[str]] = defaultdict(list)
+            for device in _all_of(pool):
+                for use, amount in device.uses.items() if self._held.get(device.key) else ():
+                    used[use] += amount.nanos
+                    holders[use] += map(str, self._held[device.key])
+            for use, nanos in used.items():
+                total = pool.counters.get(use[0], {}).get(use[1])
+                if total is not None and nanos > total.nanos:
+                    names = tuple(dict.fromkeys(holders[use]))
+                    yield OverCommitted(pool, "/".join(use), total, Quantity(nanos, total.binary), names)
+
     def _changes(self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer) -> tuple[str, ...]:
         """Return the single changes after which the node gives the devices, those that release a claim first."""
         verdicts = refused.answer.verdicts if isinstance(refused.answer, NoAllocation) else ()
-        pools = self._slices.pools(refused.node, Features())
-        of_node = [device.key for pool in pools for device in (*(of for _, of in pool.devices), *pool.elsewhere)]
+        pools = self.pools(refused.node)
+        of_node = [device.key for pool in pools for device in _all_of(pool)]
         held_by: dict[str, list[DeviceKey]] = defaultdict(list)
         for key in of_node:
             for one in self._held.get(key, ()):
                 held_by[str(one)].append(key)
         trials = min(MAX_TRIALS, _MAX_DEVICES_TRIED // max(len(of_node), 1))
         steps = max(_STEPS_OF_TRIAL, _STEPS_FOR_DEVICE * len(of_node))
-        found: list[tuple[bool, str]] = []
-        for sentence, changed, holder in islice(_candidates(claims, verdicts), trials):
+        found: list[_Change] = []
+        for change in islice(_candidates(claims, verdicts, held_by), trials):
+            if change.kind and any(one.kind == change.kind for one in found):
+                continue  # such as a count that is smaller still
             freed: dict[DeviceKey, Sequence[Held]] = {
-                key: [one for one in self._held[key] if str(one) != holder] for key in held_by.get(holder, ())
+                key: [one for one in self._held[key] if str(one) != change.holder]
+                for key in held_by.get(change.holder, ())
             }
             situation = Situation(
-                changed,
+                change.claims,
                 refused.node,
                 self._slices,
                 {**self._held, **freed} if freed else self._held,
@@ -477,56 +519,102 @@ class ClaimTrial:
             )
             with suppress(UndecidedError):
                 if Search(situation, pools).run():
-                    found.append((not holder, foreign_text(sentence)))
-        return tuple(sentence for _, sentence in sorted(found, key=itemgetter(0)))
+                    found.append(change)
+        return tuple(foreign_text(one.sentence) for one in sorted(found, key=lambda one: not one.holder))
+
+
+class _Change(NamedTuple):
+    """A change that may help: in words, the claims then, and who releases devices.
+
+    Of several of one `kind`, the first that helps is enough.
+    """
+
+    sentence: str
+    claims: Sequence[UnallocatedClaim]
+    holder: str = ""
+    kind: str = ""
+
+
+def _all_of(pool: Pool) -> Iterator[PoolDevice]:
+    """Return the devices of a pool, also those that a node cannot use."""
+    yield from (device for _, device in pool.devices)
+    yield from pool.elsewhere
 
 
 def _candidates(
-    claims: Sequence[UnallocatedClaim], verdicts: Sequence[DeviceVerdict]
-) -> Iterator[tuple[str, Sequence[UnallocatedClaim], str]]:
-    """Return changes: in words, the claims then, and who releases devices. A release and another change take turns."""
+    claims: Sequence[UnallocatedClaim], verdicts: Sequence[DeviceVerdict], held_by: Iterable[str]
+) -> Iterator[_Change]:
+    """Return changes. A release and another change take turns, so that both are tried if there are many.
+
+    Of what is shared or counted, all who hold something are in the way.
+    """
     reasons = [one.reason for one in verdicts]
     taints = dict.fromkeys(one.taint for one in reasons if isinstance(one, NotTolerated))
     holders = dict.fromkeys(str(one.held) for one in reasons if isinstance(one, InUse))
+    if any(isinstance(one, CapacityExceeded | CounterExhausted) for one in reasons):
+        holders |= dict.fromkeys(held_by)
+    free = {
+        (one.claim, one.request, one.reason.name): one.reason.free
+        for one in sorted(verdicts, key=_free)
+        if isinstance(one.reason, CapacityExceeded)
+    }
     others = (
-        (sentence, [*claims[:number], changed, *claims[number + 1 :]], "")
+        _Change(sentence, [*claims[:number], changed, *claims[number + 1 :]], kind=kind)
         for number, claim in enumerate(claims)
-        for sentence, changed in _changes_of(claim, taints)
+        for sentence, changed, kind in _changes_of(claim, taints, free)
     )
-    for pair in zip_longest(((f"{holder} is released", claims, holder) for holder in holders), others):
+    for pair in zip_longest((_Change(f"{holder} is released", claims, holder) for holder in holders), others):
         yield from filter(None, pair)
 
 
-def _changes_of(claim: UnallocatedClaim, taints: Iterable[Taint]) -> Iterator[tuple[str, UnallocatedClaim]]:
+def _free(verdict: DeviceVerdict) -> int:
+    """Return what a device has left of the capacity that it lacks."""
+    free = verdict.reason.free if isinstance(verdict.reason, CapacityExceeded) else None
+    return free.nanos if free is not None else 0
+
+
+_Free = Mapping[tuple[str, str, str], Quantity | None]
+"""The most that a device has left, by claim, request and name of the capacity."""
+
+
+def _changes_of(
+    claim: UnallocatedClaim, taints: Iterable[Taint], free: _Free
+) -> Iterator[tuple[str, UnallocatedClaim, str]]:
     for taint in taints:
         toleration = DeviceToleration(taint.key, "Exists", "", taint.effect)
         requests = tuple(
             tuple(evolve(one, tolerations=(*one.tolerations, toleration)) for one in ways) for ways in claim.requests
         )
-        yield f"claim {claim.name} tolerates the taint {taint}", evolve(claim, requests=requests)
+        yield f"claim {claim.name} tolerates the taint {taint}", evolve(claim, requests=requests), ""
     for constraint in claim.constraints:
         rest = tuple(one for one in claim.constraints if one is not constraint)
         rule = constraint.rule.value if constraint.rule else "constraint"
         about = f" for {', '.join(sorted(constraint.requests))}" if constraint.requests else ""
-        yield f"claim {claim.name} has no {rule} {constraint.attribute}{about}", evolve(claim, constraints=rest)
+        yield f"claim {claim.name} has no {rule} {constraint.attribute}{about}", evolve(claim, constraints=rest), ""
     for place, ways in enumerate(claim.requests):
         for index, request in enumerate(ways):
-            for sentence, changed in _changes_of_request(request):
+            about = f"request {request.result_name} of claim {claim.name}"
+            amounts = {name: free.get((claim.name, request.result_name, name)) for name in request.capacity or {}}
+            for sentence, changed, kind in _changes_of_request(request, amounts):
                 alternatives = (*ways[:index], changed, *ways[index + 1 :])
                 requests = (*claim.requests[:place], alternatives, *claim.requests[place + 1 :])
-                yield (
-                    f"request {request.result_name} of claim {claim.name} {sentence}",
-                    evolve(claim, requests=requests),
-                )
+                yield f"{about} {sentence}", evolve(claim, requests=requests), kind and f"{about} {kind}"
 
 
-def _changes_of_request(request: "DeviceRequest") -> Iterator[tuple[str, "DeviceRequest"]]:
+def _changes_of_request(
+    request: "DeviceRequest", free: Mapping[str, Quantity | None]
+) -> Iterator[tuple[str, "DeviceRequest", str]]:
+    """Return changes with their kind. `free` is the most that a device has left of each capacity."""
     for fewer in range(request.count - 1, 0, -1) if not request.wants_all else ():
-        yield f"is for {counted(fewer, 'device')}", evolve(request, count=fewer)
+        yield f"is for {counted(fewer, 'device')}", evolve(request, count=fewer), "count"
     if request.wants_all:
-        yield "is for 1 device", evolve(request, mode="ExactCount", count=1)
+        yield "is for 1 device", evolve(request, mode="ExactCount", count=1), ""
+    for name, amount in free.items():
+        if amount is not None and amount.nanos > 0:
+            capacity = {**(request.capacity or {}), name: amount}
+            yield f"asks for {amount} of {name}", evolve(request, capacity=capacity), "capacity"
     if request.capacity:
-        yield "asks for no capacity", evolve(request, capacity=None)
+        yield "asks for no capacity", evolve(request, capacity=None), "capacity"
     for expression in request.selectors:
         rest = tuple(one for one in request.selectors if one != expression)
-        yield f"does not want {' '.join((expression or '').split())}", evolve(request, selectors=rest)
+        yield f"does not want {' '.join((expression or '').split())}", evolve(request, selectors=rest), ""
