@@ -1,4 +1,4 @@
-"""What the checks of `make cluster` share: one control plane for all of them."""
+"""What the checks of `make cluster` share: one control plane for all that run in a process. Most of them wait."""
 
 import signal
 from collections.abc import Iterator

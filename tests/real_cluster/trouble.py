@@ -198,8 +198,9 @@ class Verdicts:
         return found
 
 
-def judged(plane: ControlPlane, of: Situation, name: str) -> Verdicts:
+def judged(plane: ControlPlane, of: Situation) -> Verdicts:
     """Make the trouble on a new node, ask the tools, and try the probes."""
+    name = f"worker-{list(SITUATIONS).index(of.name)}"
     node, folder = RealKubelet(plane, name, config=of.config), plane.directory / name
     try:
         with node:
