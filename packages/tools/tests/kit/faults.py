@@ -9,7 +9,7 @@ from devicecore_tools.conformance import Check, Report, Severity
 from devicecore_tools.conformance.device_plugin import CHECKS, PluginUnderTest, Settings, run
 from devicecore_tools.conformance.faults import PLUGIN, PLUGIN_FAULTS
 
-QUICK = Settings(first=60, timeout=30, returning=30, noticing=30, restarting=0.1, away=2, refusing=4)
+QUICK = Settings(first=60, timeout=30, returning=30, noticing=30, alone=3, restarting=0.1, away=2, refusing=4)
 # Faults that show because something does not happen. Only that wait is short, and a wait that must end well in another
 # check takes seconds, because the machine may have much else to do.
 SHORT = {
@@ -20,6 +20,12 @@ SHORT = {
     "adds-a-device": evolve(QUICK, timeout=5),
     "loses-a-later-change": evolve(QUICK, timeout=5),
     "dies-of-a-later-change": evolve(QUICK, timeout=5),
+    "lists-what-has-changed": evolve(QUICK, timeout=5),
+    "never-recovers": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
+    "ends-its-stream-after-ten-seconds": evolve(QUICK, alone=11),
+    "registers-each-five-seconds": evolve(QUICK, alone=11),
+    "returns-without-devices": evolve(QUICK, returning=0.8, noticing=0.8),
+    "returns-under-another-name": evolve(QUICK, returning=0.8, noticing=0.8),
     "odd-bytes": evolve(QUICK, returning=0.8),
     "never-returns": evolve(QUICK, returning=0.8),
     "watches-its-socket": evolve(QUICK, noticing=0.8),
@@ -43,7 +49,8 @@ RESTARTS = NAMES[NAMES.index("keeps-its-stream-open") : NAMES.index("stays-up")]
 CALM = [name for name in NAMES if name not in RESTARTS]
 EMPTIED = "returns-after-the-directory-is-emptied"
 AWAY = ["returns-to-a-kubelet-that-was-away", "is-quiet-while-the-kubelet-is-away"]
-HEALTH = ["reports-health-after-a-kubelet-restart", "reports-a-change-of-health"]
+HEALTH = ["reports-health-after-a-kubelet-restart", "reports-a-change-of-health", "reports-a-recovery-of-health"]
+RETURNS = [name for name in NAMES if name.startswith("returns-")]
 
 # The fault, and the checks to make.
 FAULTS: list[tuple[str, list[str]]] = [
@@ -59,6 +66,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("silent", [*CALM[:13], EMPTIED]),
     ("twice", CALM),
     ("long-id", CALM[:13]),
+    ("numa-minus-one", CALM[:13]),
     ("odd-health", CALM),
     ("huge", CALM[:12]),
     ("refuses-one", CALM),
@@ -75,6 +83,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("file-mode", CALM),
     ("short-cdi-name", CALM),
     ("by-position", CALM),
+    ("cdi-by-position", CALM),
     ("shares-a-node", CALM),
     ("once-only", CALM),
     ("counts", CALM),
@@ -95,10 +104,16 @@ HEALTH_FAULTS: list[tuple[str, list[str]]] = [
     ("adds-a-device", HEALTH),
     ("loses-a-later-change", HEALTH),
     ("dies-of-a-later-change", [*HEALTH, "stays-up"]),
+    ("lists-what-has-changed", HEALTH),
+    ("never-recovers", HEALTH),
     ("returns-twice", HEALTH),
 ]
 # Faults and habits that show when the kubelet or the plugin restarts.
 RESTART_FAULTS: list[tuple[str, list[str]]] = [
+    ("ends-its-stream-after-ten-seconds", ["keeps-its-stream-open"]),
+    ("registers-each-five-seconds", ["registers-once"]),
+    ("returns-without-devices", RETURNS),
+    ("returns-under-another-name", RETURNS),
     ("short-stream", ["serves-before-it-registers", "keeps-its-stream-open"]),
     ("odd-bytes", ["answers-options", "keeps-its-stream-open", EMPTIED]),
     ("registers-again", ["keeps-its-stream-open", "sends-few-lists", "registers-once", *CALM[-1:]]),
@@ -122,10 +137,15 @@ RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("exits", [*AWAY, EMPTIED, "stays-up"]),
 ]
 # Other faults that these checks find. `make faults` tries them, too.
-MORE_FAULTS = {"never-registers", "file-mode", "repeats", "empty-answer", "counts", "answers-few", "adds-a-device"}
+MORE_FAULTS = {
+    *("never-registers", "file-mode", "repeats", "empty-answer", "counts", "answers-few", "adds-a-device"),
+    *("cdi-by-position", "lists-what-has-changed", "returns-under-another-name"),
+    *("ends-its-stream-after-ten-seconds", "registers-each-five-seconds"),
+}
 if not os.environ.get("FAULTS"):
     FAULTS = [fault for fault in FAULTS if fault[0] not in MORE_FAULTS]
     HEALTH_FAULTS = [fault for fault in HEALTH_FAULTS if fault[0] not in MORE_FAULTS]
+    RESTART_FAULTS = [fault for fault in RESTART_FAULTS if fault[0] not in MORE_FAULTS]
 
 
 def run_checks_on(fault: str, names: list[str], settings: Settings, directory: Path) -> Report:

@@ -43,7 +43,6 @@ MAX_CPU = 0.1  # of one processor, while the kubelet is away
 MAX_RATE = 10.0  # registrations a second, after the first ones
 MAX_BURST = 10  # registrations at once
 MAX_LISTS = 10.0  # lists a second
-ALONE = 3.0  # seconds from the first registration in which the plugin has no reason for more
 TWICE = 0.5  # seconds in which some plugins register twice
 LATER = 2.0  # seconds by which a process that the plugin has started may end later than the plugin
 HEALTHS = ("Healthy", "Unhealthy")
@@ -245,6 +244,22 @@ def lists_fit_into_a_message(plugin: PluginUnderTest) -> str:
     return f"{text}; about {devices * MAX_MESSAGE_BYTES // size} devices fit" if size else text
 
 
+@check(
+    SHOULD,
+    expected="numbers from zero; no NUMA node for a device of which it is not known",
+    clause="Setting TopologyInfo to nil or providing an empty list of NUMA nodes for a given device indicates that the "
+    "Device Plugin does not express a NUMA affinity preference for that device. (kubernetes.io, Device Plugins) Linux "
+    "says -1 for a device without a NUMA node, and a kubelet finds no NUMA node of this number, which can forbid pods.",
+)
+def numbers_numa_nodes_from_zero(plugin: PluginUnderTest) -> str:
+    """The NUMA nodes of each device in the list are read."""
+    found = [(device.ID, int(node.ID)) for device in plugin.lists.devices for node in device.topology.nodes]
+    does_not_apply_if(not found, "the plugin gives no NUMA nodes")
+    negative = [f"{id_} is on the NUMA node {number}" for id_, number in found if number < 0]
+    require(not negative, some(negative))
+    return f"the highest number of {counted(len(found), 'NUMA node')} is {max(number for _, number in found)}"
+
+
 # --- Allocate ---------------------------------------------------------------------------------------------------------
 
 ALLOCATE = (
@@ -424,25 +439,35 @@ def gives_valid_cdi_names_and_permissions(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="every node of this answer is also in the answer for a single device",
+    expected="every node of this answer is also in the answer for a single device; so is every CDI device, if those "
+    "answers all have the same",
     clause=f"{ALLOCATE} The id decides which node a device has. A plugin that gives the first node for the first id of "
     "each request gives two containers the same device.",
 )
 def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
-    """The host paths of device nodes in the answer for all devices are compared with those for single devices."""
-    nodes = _nodes_of_each(plugin)
+    """Device nodes and CDI devices in the answer for all devices are compared with those for single devices."""
+    plugin.lists.two_devices()
+    each = [_hardware(plugin.lists.alone(device)) for device in plugin.lists.healthy]
+    # Several devices together may have a CDI device of another name, if that of a single one says which device it is.
+    has_same_names = len({names for _, names in each}) == 1
+
+    def compared(nodes: frozenset[str], names: frozenset[str]) -> frozenset[str]:
+        return nodes | names if has_same_names else nodes
+
+    single = [compared(*one) for one in each]
+    does_not_apply_if(not any(single), "the plugin gives no device nodes, and its CDI devices depend on the ids")
     together, again = (
-        frozenset(node for answer in _allocate_or_skip(plugin, list(nodes)) for node in _nodes(answer))
+        frozenset().union(*(compared(*_hardware(one)) for one in _allocate_or_skip(plugin, plugin.lists.healthy)))
         for _ in range(2)
     )
     skip_if(together != again, "the nodes change from call to call")
-    unknown = sorted(together - frozenset().union(*nodes.values()))
+    unknown = sorted(together - frozenset().union(*single))
     require(
         not unknown,
         f"the answer for all devices has {some(unknown)}, which is in no answer for a single device: the node depends "
         "on the position in the request, not on the id",
     )
-    return f"{counted(len(together), 'node')} for {counted(len(nodes), 'device')}, all known from single devices"
+    return f"{counted(len(together), 'node')} for {counted(len(single), 'device')}, all known from single devices"
 
 
 @check(
@@ -598,7 +623,7 @@ CHANGES = "Whenever a Device state change or a Device disappears, ListAndWatch r
     clause=f"{CHANGES} For a kubelet the end of the stream is the end of the plugin.",
 )
 def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
-    """The stream of lists is watched for three seconds after it was opened."""
+    """The stream of lists is watched for eleven seconds after it was opened."""
     try:
         connection = plugin.registration.connected()
     except Skip:
@@ -619,7 +644,7 @@ def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
     clause=f"{CHANGES} A kubelet writes its checkpoint file for every list, even if nothing has changed.",
 )
 def sends_few_lists(plugin: PluginUnderTest) -> str:
-    """The lists since the stream was opened are counted, when it has been open for three seconds or more."""
+    """The lists since the stream was opened are counted, when it has been open for eleven seconds or more."""
     connection = plugin.lists.require_list()
     plugin.registration.wait_for_stream(connection)
     number, seconds = connection.list_count, time.monotonic() - connection.opened
@@ -635,12 +660,12 @@ def sends_few_lists(plugin: PluginUnderTest) -> str:
     "kubelet of 1.37 refuses the same socket, and one of 1.36 takes all devices for unhealthy when that stream ends.",
 )
 def registers_once(plugin: PluginUnderTest) -> str:
-    """The plugin is left alone for seconds after its registration, and further registrations are counted."""
+    """The plugin is left alone for eleven seconds after its registration. Further registrations are counted."""
     plugin.registration.streaming()
     answered = [one for one in plugin.kubelet.registrations if one.answered and one.at >= plugin.process.started_at]
     skip_if(not answered, "the plugin has just been started again")
     first = answered[0]
-    plugin.process.pause(first.at + ALONE - time.monotonic())
+    plugin.process.pause(first.at + plugin.settings.alone - time.monotonic())
     ended = first.connection is not None and first.connection.ended  # it is None after very many registrations
     skip_if(bool(ended), "the stream of lists has ended")
     later = sum(one.at > first.at + TWICE for one in plugin.kubelet.registrations)
@@ -873,8 +898,11 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
         not_undone = _problem_of(plugin, plugin.settings.undo_health) if plugin.settings.undo_health else ""
     skip_if(problem, f"--provoke-health: {problem}")
     changes = look()
+    gone = [id_ for id_, health in changes.items() if health == "gone"] if changes else []
     if len(plugin.process.exits) > exits:
         actual = f"the plugin ended: {plugin.process.exits[exits]}"
+    elif changes and gone and len(changes) == len(before) > len(gone):
+        actual = f"the new list has only what has changed, {_changed(changes)}: a kubelet takes it for all devices"
     elif changes:
         skip_if(not_undone, not_undone)
         return changes
@@ -924,7 +952,35 @@ def reports_a_change_of_health(plugin: PluginUnderTest) -> str:
     if not _wait_for_devices(plugin, connection):
         reason = "the devices of a new process already differ from the first list; undo the change with --undo-health"
         raise Skip(reason)
-    return _changed(_health_changes(plugin, connection))
+    plugin.seen.health_changes = _health_changes(plugin, connection)
+    return _changed(plugin.seen.health_changes)
+
+
+@check(
+    SHOULD,
+    expected="a new list in which the devices are there and healthy",
+    clause=f"{CHANGES} A device that stays unhealthy is lost to the node until the plugin is started again.",
+)
+def reports_a_recovery_of_health(plugin: PluginUnderTest) -> str:
+    """The lists are watched after the command of --undo-health has undone a change of health."""
+    _require_provocation(plugin)
+    does_not_apply_if(not plugin.settings.undo_health, "no command undoes it (--undo-health)")
+    changes = plugin.seen.health_changes
+    if changes is None:
+        raise Skip("the plugin has listed no change that was undone")
+    worse = [id_ for id_, health in changes.items() if health != HEALTHS[0]]
+    does_not_apply_if(not worse, "the command has made no device unhealthy")
+
+    def still_changed() -> list[str]:
+        connection = plugin.kubelet.connection
+        now = health_of(connection.last_list.devices) if connection and connection.list_count else {}
+        return [f"{id_} is {now.get(id_, 'gone')}" for id_ in worse if now.get(id_) != HEALTHS[0]]
+
+    plugin.registration.connected()
+    plugin.process.wait(lambda: not still_changed(), plugin.settings.timeout)
+    left, limit = still_changed(), counted(plugin.settings.timeout, "second")
+    require(not left, f"{limit} after the command of --undo-health, {some(left)}")
+    return f"{counted(len(worse), 'device')} healthy again"
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------

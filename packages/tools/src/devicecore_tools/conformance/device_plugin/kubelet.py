@@ -86,6 +86,11 @@ class PluginConnection(SocketConnection):
         """The last list. Raises IndexError if there was none."""
         return self._lists[-1]
 
+    @property
+    def lists_healthy(self) -> bool:
+        """Whether the last list has a healthy device."""
+        return bool(self._lists) and any(device.health == "Healthy" for device in self.last_list.devices)
+
     def lists_after(self, number: int) -> list[deviceplugin.ListAndWatchResponse]:
         """Return the lists after the first `number`, at most the last eight, and fewer if they are very long."""
         lists = list(self._lists)
@@ -145,7 +150,7 @@ class BareKubelet:
         refusal: if not empty, every registration is refused with this text.
         registrations: all registrations of the resource under test, up to 10,000. Of very many, only the last have a
             connection, and their texts are cut.
-        others: other resources that have registered.
+        others: other resources that have registered, and when they did last, in seconds of `time.monotonic`.
         unknown_methods: methods that were called and that do not belong to this API.
         refused: how often each resource of the process was refused with `refusal`.
     """
@@ -155,7 +160,7 @@ class BareKubelet:
     resource: str = ""
     refusal: str = ""
     registrations: list[Registration] = field(factory=list)
-    others: set[str] = field(factory=set)
+    others: dict[str, float] = field(factory=dict)
     unknown_methods: set[str] = field(factory=set)
     refused: Counter[str] = field(factory=Counter)
     is_watcher: ClassVar[bool] = False
@@ -263,8 +268,8 @@ class BareKubelet:
             elif len(self.refused) < _MAX_NAMES or resource in self.refused:
                 self.refused[resource] += 1
             if resource != self.resource:
-                if len(self.others) < _MAX_NAMES:
-                    self.others.add(foreign_text(resource))
+                if len(self.others) < _MAX_NAMES or foreign_text(resource) in self.others:
+                    self.others[foreign_text(resource)] = registration.at
                 registration.problem = self.refusal
                 return False
             if len(self.registrations) >= _MAX_REGISTRATIONS:

@@ -39,7 +39,7 @@ class PluginObservations:
         returned: the connection after the last restart of the kubelet that deleted all sockets.
         provocation: why the command that changes a device's health has always failed. The text is empty if it has not,
             and it is None if the command was not run.
-        health_changes: the change that was seen after a kubelet restart. It is None if none was seen.
+        health_changes: the change of health that was seen. It is None if none was seen.
         refused: how often the process ended because the kubelet had refused it.
     """
 

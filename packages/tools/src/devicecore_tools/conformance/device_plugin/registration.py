@@ -8,16 +8,15 @@ import time
 
 from attrs import define
 
-from devicecore.domain.text import counted
+from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, PluginConnection, Registration
 from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.settings import Settings
-from devicecore_tools.conformance.model import Failure, Skip, skip_if
+from devicecore_tools.conformance.model import Failure, Skip, skip_if, some
 from devicecore_tools.conformance.process import LATER_START
 
 _FIRST_LIST = 3.0  # seconds until the plugin is expected to list devices, if it has other resources
 _MAX_TRIED = 3  # resources
-_STREAM_STAYS = 3.0  # seconds after which an open stream of lists is believed to stay open
 _AFTER_NO_RETURN = 5.0  # seconds to return, for a plugin that has failed to return before
 _RETURN_FACTOR = 1.3  # times the plugin's slowest return so far
 
@@ -85,25 +84,31 @@ class PluginRegistration:
         self.process.stop()
         self.kubelet.leave()
         self.kubelet.wipe()
-        self.kubelet.others = {self.kubelet.resource, *self.kubelet.others} - {resource}
+        self.kubelet.others[self.kubelet.resource] = self.kubelet.registrations[0].at
+        del self.kubelet.others[resource]
         self.kubelet.resource = resource
         self.kubelet.registrations.clear()
         self.kubelet.serve()
         self.process.start()
 
-    def wait_registered(self, number: int, timeout: float) -> PluginConnection | None:
+    def wait_registered(self, number: int, timeout: float, *, with_healthy: bool = False) -> PluginConnection | None:
         """Wait for a successful registration with a list of devices after the first `number` registrations.
 
         Some plugins register twice in a row and close their first socket, so only an open connection counts. From a
-        plugin that has never sent a list, none is expected.
+        plugin that has never sent a list, none is expected. If `with_healthy` is true, the list has a healthy device,
+        unless the plugin has never listed one.
         """
-        listed = any(one.connection and one.connection.list_count for one in self.kubelet.registrations[:number])
+        former = [one.connection for one in self.kubelet.registrations[:number] if one.connection]
+        listed = any(one.list_count for one in former)
+        with_healthy = with_healthy and any(one.lists_healthy for one in former)
 
         def look() -> PluginConnection | None:
             for registration in self.kubelet.registrations[number:]:
                 connection = registration.connection
                 is_open = registration.answered and connection is not None and not connection.ended
-                if connection is not None and is_open and (connection.list_count or not listed):
+                if connection is None or not is_open or not (connection.list_count or not listed):
+                    continue
+                if connection.lists_healthy or not with_healthy:
                     return connection
             return None
 
@@ -190,7 +195,7 @@ class PluginRegistration:
             noticing: whether the plugin has less to notice than deleted sockets, so that the wait is shorter.
 
         Raises:
-            Failure: the plugin did not register in time, or did not send a list.
+            Failure: the plugin did not register in time, or did not list a healthy device as before.
         """
         limits = {"--returning": self.after_a_start}  # it may end and be started again
         if noticing:
@@ -200,7 +205,7 @@ class PluginRegistration:
         option, limit = min(limits.items(), key=lambda one: one[1])
         began = time.monotonic()
         before = len(self.process.exits)
-        connection = self.wait_registered(number, limit)
+        connection = self.wait_registered(number, limit, with_healthy=True)
         exits = self.process.exits[before:]
         restarted = f"; it had ended and was started again: {exits[-1]}" if exits else ""
         if connection is None:
@@ -218,11 +223,17 @@ class PluginRegistration:
         refused = [registration.problem for registration in tries if registration.problem]
         if ended := self._ended_stream(number):
             return f"it registered, but its stream of lists ended ({ended})"
-        if any(registration.answered for registration in tries):
-            return "it registered, but sent no list of its devices"
+        if answered := [one.connection for one in tries if one.answered and one.connection]:
+            if not answered[-1].list_count:
+                return "it registered, but sent no list of its devices"
+            number_of_devices = counted(len(answered[-1].last_list.devices), "device")
+            return f"it registered, and its list has {number_of_devices}, of which none is healthy"
         if refused:
             return f"its last registration was refused: {refused[-1]}"
-        return f"it made no {self.kubelet.attempt}"
+        since = max((one.at for one in self.kubelet.registrations), default=0.0)
+        others = sorted(name for name, at in self.kubelet.others.items() if at > since)
+        only = f" for {foreign_text(self.kubelet.resource)}, only for {some(others)}" if others else ""
+        return f"it made no {self.kubelet.attempt}{only}"
 
     def _ended_stream(self, number: int) -> str:
         connections = [one.connection for one in self.kubelet.registrations[number:] if one.answered and one.connection]
@@ -230,5 +241,5 @@ class PluginRegistration:
 
     def wait_for_stream(self, connection: PluginConnection) -> None:
         """Wait until the stream of lists has been open long enough to be believed to stay open."""
-        left = connection.opened + _STREAM_STAYS - time.monotonic()
+        left = connection.opened + self.settings.alone - time.monotonic()
         self.process.wait(lambda: connection.ended, max(left, 0.0))

@@ -17,6 +17,7 @@ class Settings:
         returning: for registering again after a restart of the kubelet that deletes all sockets.
         noticing: for registering again after less: a cut stream, or a new kubelet.sock alone. A plugin that needed
             longer after a restart gets 1.3 times that.
+        alone: how long the plugin is left alone after its registration.
         restarting: how long a restart of the kubelet takes.
         away: how long the kubelet is away in the checks of a longer absence.
         refusing: how long the kubelet refuses every registration.
@@ -35,6 +36,7 @@ class Settings:
     timeout: float = 10.0
     returning: float = 20.0
     noticing: float = 8.0
+    alone: float = 11.0
     restarting: float = 1.0
     away: float = 3.0
     refusing: float = 2.0

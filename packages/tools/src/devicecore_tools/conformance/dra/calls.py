@@ -111,14 +111,16 @@ class Calls:
         instance, self._left = self.registration.kubelet.newest, list(claims)
         if not claims or instance is None:
             return
-        try:
-            answer = instance.unprepare([claim.ref for claim in claims], min(_CLEAN_UP, self._call_timeout()))
-        except CallFailedError as error:  # what it says of such calls is the subject of other checks
-            if error.code == "UNAVAILABLE":
-                self.process.is_leaving = not is_reachable(instance.endpoint)
-                return
-        else:
-            for claim in claims:
+        for claim in claims:  # one by one, because what it does with several is the subject of a check
+            try:
+                answer = instance.unprepare([claim.ref], min(_CLEAN_UP, self._call_timeout()))
+            except CallFailedError as error:  # what it says of such calls is the subject of other checks
+                if error.code == "UNAVAILABLE":
+                    self.process.is_leaving = not is_reachable(instance.endpoint)
+                    return
+                if error.code == "DEADLINE_EXCEEDED":
+                    break
+            else:
                 if claim.is_prepared and claim.uid in answer and answer[claim.uid].error:
                     self.claims.held.update(device.key for device in claim.devices)
         self._left = []

@@ -28,7 +28,7 @@ _PUBLISHING = 3.0  # seconds
 _MANY = 4  # devices, which are enough for one claim of two, and for those of other checks
 
 NAMESPACE = "default"
-"""The namespace of all claims."""
+"""The namespace of claims, unless a check chooses another one."""
 
 
 @define(eq=False)
@@ -40,6 +40,7 @@ class Claim:
         shares: the shares in the allocation, of devices that may be allocated several times.
         was_sent: whether the driver was asked to prepare it.
         is_prepared: whether the driver has prepared it, and has not unprepared it since.
+        namespace: in which it is.
     """
 
     name: str
@@ -48,11 +49,12 @@ class Claim:
     shares: tuple[str, ...] = ()
     was_sent: bool = False
     is_prepared: bool = False
+    namespace: str = NAMESPACE
 
     @property
     def ref(self) -> ClaimRef:
         """What a kubelet sends about it."""
-        return ClaimRef(ClaimKey(NAMESPACE, self.name), ClaimUid(self.uid))
+        return ClaimRef(ClaimKey(self.namespace, self.name), ClaimUid(self.uid))
 
 
 @define(eq=False)
@@ -193,6 +195,7 @@ class Claims:
         devices: Sequence[SliceDevice] | None = None,
         spec: Json | None = None,
         name: str = "",
+        namespace: str = NAMESPACE,
     ) -> Claim:
         """Create a ResourceClaim that is allocated and reserved for a Pod.
 
@@ -201,6 +204,7 @@ class Claims:
             devices: exactly these devices instead.
             spec: the spec of the claim instead. Its DeviceClass may be left out.
             name: the name; by default a new one.
+            namespace: the namespace, which exists.
 
         Raises:
             Skip: the published devices do not allow it.
@@ -209,7 +213,7 @@ class Claims:
         if spec is None:
             spec = self._spec(count if devices is None else len(devices))
         chosen = published if self._takes_all else devices or published
-        return self.create(spec, self._allocate(spec, chosen, self._taken), name=name)
+        return self.create(spec, self._allocate(spec, chosen, self._taken), name=name, namespace=namespace)
 
     def part_of(self, device: SliceDevice) -> Claim:
         """Create a claim for a part of a device that may be allocated several times. Raises Skip as `new` does."""
@@ -219,18 +223,18 @@ class Claims:
         exactly |= {"capacity": capacity} if capacity else {}
         return self.create(spec, self._allocate(spec, [device], self._taken))
 
-    def create(self, spec: Json, allocation: Json | None, *, name: str = "") -> Claim:
+    def create(self, spec: Json, allocation: Json | None, *, name: str = "", namespace: str = NAMESPACE) -> Claim:
         """Create a ResourceClaim with this status.allocation, or without any."""
         name = name or f"conformance-{next(self._numbers)}"
-        body: Json = {"kind": "ResourceClaim", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+        body: Json = {"kind": "ResourceClaim", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
         if allocation is not None:
-            pod = self.slices.api.create(self._pod(name))["metadata"]
+            pod = self.slices.api.create(self._pod(name, namespace))["metadata"]
             reserved = [{"resource": "pods", "name": pod["name"], "uid": pod["uid"]}]
             body["status"] = {"allocation": allocation, "reservedFor": reserved}
         created = self.slices.api.create(body)
         results = (allocation or {}).get("devices", {}).get("results") or ()
         shares = tuple(one["shareID"] for one in results if "shareID" in one)
-        claim = Claim(name, created["metadata"]["uid"], self._devices_of(allocation), shares)
+        claim = Claim(name, created["metadata"]["uid"], self._devices_of(allocation), shares, namespace=namespace)
         self._own.append(claim)
         self._all.append(claim)
         return claim
@@ -239,12 +243,12 @@ class Claims:
         """Create a ResourceClaim that is allocated a device, whether it is free or not. Raises Skip as `new` does."""
         return self.create(self.request(1), self.allocation_of(device), name=name)
 
-    def _pod(self, claim: str) -> Json:
+    def _pod(self, claim: str, namespace: str) -> Json:
         entry = {"name": "claim", "resourceClaimName": claim}
         container = {"name": "main", "image": "conformance", "resources": {"claims": [{"name": "claim"}]}}
         return {
             "kind": "Pod",
-            "metadata": {"name": f"pod-{next(self._numbers)}", "namespace": NAMESPACE},
+            "metadata": {"name": f"pod-{next(self._numbers)}", "namespace": namespace},
             "spec": {"nodeName": self.environment.node, "resourceClaims": [entry], "containers": [container]},
         }
 
@@ -293,8 +297,8 @@ class Claims:
     def delete_object(self, claim: Claim) -> None:
         """Delete the claim's object from the API server, if it is there."""
         with suppress(ApiError):
-            if self.slices.api.get("ResourceClaim", claim.name)["metadata"]["uid"] == claim.uid:
-                self.slices.api.delete("ResourceClaim", claim.name)
+            if self.slices.api.get("ResourceClaim", claim.name, claim.namespace)["metadata"]["uid"] == claim.uid:
+                self.slices.api.delete("ResourceClaim", claim.name, claim.namespace)
 
     def class_of(self, name: str) -> Json:
         """Return a DeviceClass. Raises AllocationError if it does not exist."""

@@ -7,6 +7,7 @@ slow-to-start, ends-when-refused, returns-twice, shares, only-variables, two-res
 Law: without a fault, every check passes on it.
 """
 
+import math
 import os
 import signal
 import sys
@@ -36,6 +37,7 @@ POLL_INTERVAL = 0.02  # seconds
 
 Request = Any  # one of the requests of the API
 LATE = {"loses-a-later-change": 0.0, "slow-to-start": 4.0}  # seconds from the first stream to the devices
+STREAMS = {"short-stream": 2.0, "ends-its-stream-after-ten-seconds": 10.0}  # seconds
 OPTIONS = {"pre_start_required": True, "get_preferred_allocation_available": True}
 numbers = count()
 others: list[grpc.Server] = []
@@ -43,15 +45,18 @@ taken: set[str] = set()
 UNKNOWN_ANSWERS = {"knows-everything": (), "no-answer": (), "empty-answer": (api.ContainerAllocateResponse(),)}
 over = threading.Event()
 streamed: list[float] = []  # when streams began
+was_sick: list[bool] = []  # at each list
 
 
-def devices() -> list[api.Device]:
+def devices() -> list[api.Device]:  # noqa: C901 - every fault is a branch
     """Return the list of devices."""
     ids = ["c0", "c1", "c2"]
     health = "Healthy"
     match FAULT:
         case "twice":
             ids.append("c2")
+        case "lists-what-has-changed" if SICK.exists():
+            ids = ids[:1]
         case "long-id":
             ids.append("c" * 64)
         case "new-ids":
@@ -67,8 +72,12 @@ def devices() -> list[api.Device]:
         ids.append("c3")
     listed = [api.Device(ID=id_, health="Healthy") for id_ in ids]
     listed[-1].health = health
-    if is_sick and FAULT not in {"never-sick", "adds-a-device"}:
+    was_sick.append(is_sick)
+    if (is_sick and FAULT not in {"never-sick", "adds-a-device"}) or (FAULT == "never-recovers" and any(was_sick)):
         listed[0].health = "Unhealthy"
+    if FAULT == "numa-minus-one":
+        for device in listed:
+            device.topology.nodes.add(ID=-1)
     return listed
 
 
@@ -107,7 +116,7 @@ class Plugin:
         sent = None
         try:
             while not ended.wait(POLL_INTERVAL) and not over.is_set():
-                if FAULT == "short-stream" and time.monotonic() - began > 2:
+                if time.monotonic() - began > STREAMS.get(FAULT, math.inf):
                     return
                 if FAULT in LATE and sent is None:
                     yield api.ListAndWatchResponse()  # as plugins that look for their devices later
@@ -121,7 +130,8 @@ class Plugin:
                     now = False  # this stream ends soon
                 if (now != sent or FAULT == "chatters") and FAULT != "silent":
                     sent = now
-                    yield api.ListAndWatchResponse(devices=devices())
+                    is_empty = FAULT == "returns-without-devices" and self.streams > 1
+                    yield api.ListAndWatchResponse(devices=() if is_empty else devices())
         finally:  # gRPC does not always resume a generator
             self.dropped = not over.is_set()
 
@@ -163,7 +173,7 @@ class Plugin:
     def given(self, ids: list[str]) -> api.ContainerAllocateResponse:
         nodes = [id_[1:] for id_ in ids]
         match FAULT:
-            case "by-position":
+            case "by-position" | "cdi-by-position":
                 nodes = [str(place) for place in range(len(ids))]
             case "counts":
                 nodes = [str(next(numbers)) for _ in ids]
@@ -182,9 +192,12 @@ class Plugin:
             envs={"CHIPS": ",".join(ids)},
             devices=[
                 api.DeviceSpec(host_path=path, container_path=f"/{path.lstrip('/')}", permissions=mode)
-                for path in paths
+                for path in ([] if FAULT == "cdi-by-position" else paths)
             ],
-            cdi_devices=[api.CDIDevice(name=id_ if FAULT == "short-cdi-name" else f"ex.org/chip={id_}") for id_ in ids],
+            cdi_devices=[
+                api.CDIDevice(name=one if FAULT == "short-cdi-name" else f"ex.org/chip={one}")
+                for one in (nodes if FAULT == "cdi-by-position" else ids)
+            ],
             mounts=[api.Mount(host_path=shown, container_path="/run/chip", read_only=True)],
         )
 
@@ -265,7 +278,7 @@ def register_as(resource: str, socket: Path) -> grpc.StatusCode:
     request = api.RegisterRequest(
         version="v1alpha1" if FAULT == "old-version" else "v1beta1",
         endpoint=str(socket) if FAULT == "absolute-endpoint" else socket.name,
-        resource_name=resource,
+        resource_name="example.com/board" if FAULT == "returns-under-another-name" and next(numbers) else resource,
         options=api.DevicePluginOptions(**options),
     )
     target = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
@@ -302,7 +315,7 @@ def watch(plugin: Plugin) -> None:  # noqa: C901 - every fault is a branch
     server = None if FAULT in {"registers-first", "registers-early"} else plugin.serve()
     registered_with = None
     status = grpc.StatusCode.OK
-    retry_at = 0.0
+    retry_at = registered_at = 0.0
     while not over.is_set():
         kubelet = identity(KUBELET)
         if FAULT == "exits" and plugin.dropped:
@@ -312,6 +325,7 @@ def watch(plugin: Plugin) -> None:  # noqa: C901 - every fault is a branch
         dropped = plugin.dropped and FAULT not in {"watches-files", "watches-its-socket", "slow-to-return"}
         gone = server is not None and identity(SOCKET) is None
         anew = kubelet != registered_with and not (FAULT == "watches-its-socket" and registered_with and not gone)
+        anew = anew or (FAULT == "registers-each-five-seconds" and time.monotonic() > registered_at + 5)
         if registered_with and kubelet != registered_with and waits_before_return():
             continue
         if kubelet and FAULT != "never-registers" and (dropped or gone or anew) and time.monotonic() >= retry_at:
@@ -320,6 +334,7 @@ def watch(plugin: Plugin) -> None:  # noqa: C901 - every fault is a branch
                 server = plugin.serve()
             plugin.dropped = False
             status = register()
+            registered_at = time.monotonic()
             if FAULT == "ends-when-refused" and status is grpc.StatusCode.UNKNOWN:
                 os._exit(1)
             registered_with = kubelet if status is grpc.StatusCode.OK and FAULT != "registers-again" else None

@@ -33,14 +33,14 @@ from devicecore_tools.conformance.model import (
     skip_if,
     some,
 )
-from devicecore_tools.testing.api_server import Answer, Delay, Json
+from devicecore_tools.testing.api_server import Answer, ApiError, Delay, Json
 from devicecore_tools.testing.dra_pools import SliceDevice
 
 T = TypeVar("T")
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
-OTHER_DRIVER = "other.example.com"
+OTHER_DRIVER, OTHER_NAMESPACE = "other.example.com", "conformance-other"
 FOREIGN: Json = {"driver": OTHER_DRIVER, "pool": "elsewhere", "device": "device-of-others"}
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MANY = 8  # claims in one request
@@ -277,6 +277,31 @@ def prepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
 
 
 @check(
+    MUST,
+    expected="success for both, each with its own device, and CDI devices that the other claim does not change",
+    clause="The name of a ResourceClaim is unique in its namespace only. (Kubernetes, object names)",
+)
+def separates_claims_of_the_same_name(driver: DriverUnderTest) -> str:
+    """Two claims of one name, in two namespaces, are prepared, and then one of them is unprepared."""
+    require_two_devices(driver)
+    driver.calls.require_preparing()
+    with suppress(ApiError):  # it exists
+        driver.api.create({"kind": "Namespace", "metadata": {"name": OTHER_NAMESPACE}})
+    first = driver.claims.new(1)
+    second = driver.claims.new(1, name=first.name, namespace=OTHER_NAMESPACE)
+    before = rows(driver.calls.ready_devices(first))
+    edits = require_resolvable(driver, before)
+    with in_context(f"in the namespace {OTHER_NAMESPACE}"):
+        after = prepared_rows(driver, second)
+    foreign = [f"{row.pool}/{row.device}" for row in after if (row.pool, row.device) == first.devices[0].key]
+    require(not foreign, f"the answer for {second.devices[0]} has {some(foreign)} of the claim of the same name")
+    require(require_resolvable(driver, before) == edits, "its CDI devices changed when the other claim was prepared")
+    driver.calls.unprepare(second)
+    require(require_resolvable(driver, before) == edits, "its CDI devices changed when the other claim was unprepared")
+    return "each claim has its own device"
+
+
+@check(
     SHOULD,
     core=True,
     expected="each allocated device in the answer",
@@ -432,6 +457,24 @@ def prepares_the_same_after_a_restart(driver: DriverUnderTest) -> Parts:
 
 
 @across(
+    KILL,
+    SHOULD,
+    expected="an error for the second claim",
+    clause="A driver should check that a device is not in use by another claim. (kubeletplugin, "
+    "DRAPlugin.PrepareResourceClaims) The claims that it has prepared stay so when it is started again.",
+)
+def refuses_a_device_in_use_after_a_restart(driver: DriverUnderTest) -> Parts:
+    """A device is prepared for a claim, the driver is killed and started, and it is prepared for a second claim."""
+    device = driver.claims.free_device(shared=False)
+    driver.calls.ready(devices=[device])
+    second = driver.claims.on(device)
+    with needed("a driver that refuses a device in use"):
+        refused(driver, second)
+    yield
+    return refused(driver, second)
+
+
+@across(
     REBOOT,
     MUST,
     expected="success, and the CDI devices are there again",
@@ -553,17 +596,19 @@ def ignores_the_configuration_of_other_drivers(driver: DriverUnderTest) -> str:
     clause=CONTRACT,
 )
 def separates_good_claims_from_bad_ones(driver: DriverUnderTest) -> str:
-    """A claim and one that was deleted are prepared with one request."""
+    """A claim and one that was deleted are prepared with one request, in both orders."""
     driver.calls.require_repeating()
     good = driver.calls.ready()
     bad = driver.claims.on(good.devices[0])
     driver.claims.delete_object(bad)
-    try:
-        answer = driver.calls.prepare(good, bad)
-    except CallFailedError as error:
-        return f"the call failed as a whole: {error}"
-    require(bad.uid not in answer or answer[bad.uid].error, "the deleted claim was prepared")
-    devices_in(answer, good)
+    for first, second in ((good, bad), (bad, good)):
+        try:
+            answer = driver.calls.prepare(first, second)
+        except CallFailedError as error:
+            return f"the call failed as a whole: {error}"
+        require(bad.uid not in answer or answer[bad.uid].error, "the deleted claim was prepared")
+        with in_context("the deleted claim was the first" if first is bad else "the deleted claim was the second"):
+            require_resolvable(driver, rows(devices_in(answer, good)))
     return "one has an error, the other its devices"
 
 
@@ -778,11 +823,11 @@ def prepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
     return rows(devices_in(driver.calls.prepare(claim), claim))
 
 
-def require_resolvable(driver: DriverUnderTest, answer: Rows) -> None:
-    """Check that a runtime finds the CDI devices of an answer, unless it finds those of no claim."""
+def require_resolvable(driver: DriverUnderTest, answer: Rows) -> frozenset[str]:
+    """Return the edits of the CDI devices of an answer. Check that a runtime finds them, unless it finds none."""
     names = sorted({name for row in answer for name in row.cdi if is_cdi_name(name)})
     skip_if(names and not own_files(driver), f"the driver has no file in {driver.environment.cdi}")
-    resolved(driver, names, "")
+    return resolved(driver, names, "")
 
 
 @check(

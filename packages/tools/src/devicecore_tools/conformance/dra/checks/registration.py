@@ -307,17 +307,19 @@ def serves_any_authority(driver: DriverUnderTest) -> str:
 @across(
     KILL,
     MUST,
-    expected="it replaces the sockets that its former process has left, and registers again in time",
+    expected="it replaces the sockets that its former process has left, and registers again in time under its name",
     clause="A process that was killed leaves its socket files, and the kubelet cannot tell them from live ones. A "
     "plugin removes what is left of its sockets before it listens. (kubelet, pluginwatcher README)",
     found=("kubernetes/kubernetes#128696", "kubernetes/kubernetes#132660", "kubernetes-sigs/dranet#19"),
 )
 def replaces_stale_sockets(driver: DriverUnderTest) -> Parts:
     """The driver is killed, so that its sockets stay, and started again."""
-    _ = driver.registration.instance
+    before = answered(driver.registration.instance)
     yield
     back = driver.registration.returns["killed"]
     require(not back.problem, back.problem)
+    after = answered(driver.registration.instance)
+    require(after.name == before.name, f"it is registered as {after.name!r} now, and was as {before.name!r}")
     return f"it was registered again after {back.seconds:.1f} seconds"
 
 

@@ -178,6 +178,25 @@ def unprepare_is_idempotent(driver: DriverUnderTest) -> str:
     return "the second call succeeded, too"
 
 
+@check(
+    SHOULD,
+    expected="none",
+    clause=f"{CONTRACT} A node has thousands of claims in its life, and a disk of limited size.",
+)
+def leaves_no_files_of_a_claim(driver: DriverUnderTest) -> str:
+    """A claim is prepared and unprepared, and files of the driver with its UID in their names are looked for."""
+    claim = driver.calls.ready()
+    with needed("an unprepared claim"):
+        driver.calls.unprepared(claim)
+    left = sorted(
+        str(path)
+        for path in driver.environment.files()
+        if claim.uid in str(path) and not path.is_relative_to(driver.environment.cdi)  # the subject of another check
+    )
+    require(not left, f"{some(left)} is still there")
+    return "no file has its UID in its name"
+
+
 @check(MUST, expected="success", clause=UNKNOWN, found=("NVIDIA/k8s-dra-driver-gpu#1162",))
 def unprepares_an_unknown_claim(driver: DriverUnderTest) -> str:
     """A claim is unprepared that was never prepared."""
@@ -393,6 +412,22 @@ def unprepares_a_claim_that_was_deleted_meanwhile(driver: DriverUnderTest) -> Pa
     driver.claims.delete_object(claim)
     yield
     driver.calls.unprepared(claim)
+    return freed(driver, claim)
+
+
+@across(
+    KILL,
+    MUST,
+    expected="the device can be prepared for another claim",
+    clause="When the call has succeeded, the scheduler may give the devices to another claim. (kubeletplugin, "
+    "DRAPlugin.UnprepareResourceClaims) The driver may end at any time after that.",
+)
+def keeps_devices_free_after_a_restart(driver: DriverUnderTest) -> Parts:
+    """A claim is prepared and unprepared, the driver is killed and started again, and another claim gets the device."""
+    claim = driver.calls.ready(devices=[driver.claims.free_device(shared=False)])
+    with needed("an unprepared claim"):
+        driver.calls.unprepared(claim)
+    yield
     return freed(driver, claim)
 
 

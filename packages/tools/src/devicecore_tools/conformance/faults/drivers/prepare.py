@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import grpc
 
@@ -161,6 +162,31 @@ class MixesUpItsClaims(GoodDriver):
         return answer
 
 
+@fails("separates-claims-of-the-same-name")
+class ReadsOneNamespace(GoodDriver):
+    """It looks for each claim in the namespace `default`."""
+
+    def allocated(self, claim: Message) -> Json:
+        return super().allocated(dra.Claim(namespace="default", name=claim.name, uid=claim.uid))
+
+
+@fails("separates-claims-of-the-same-name")
+class NamesFilesByClaim(GoodDriver):
+    """The name of a CDI file has the claim's name, but not its namespace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: dict[str, str] = {}
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        self.names[claim.uid] = claim.name[:100]
+        return super().prepare_claim(claim, context)
+
+    def cdi_file(self, uid: str) -> Path:
+        known = self.claims.get(uid, {}).get("name", "")[:100]
+        return self.cdi / f"{self.name}-{self.names.get(uid, known) or uid}.json"
+
+
 class Trusting(GoodDriver):
     """It believes what it is told about claims."""
 
@@ -244,6 +270,25 @@ class AllOrNothing(GoodDriver):
             if errors:
                 entry.error = errors[0]
         return answer
+
+
+@fails("separates-good-claims-from-bad-ones")
+class StopsAtTheFirstError(GoodDriver):
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        answer = dra.NodePrepareResourcesResponse()
+        for claim in request.claims:
+            answer.MergeFrom(super().prepare(dra.NodePrepareResourcesRequest(claims=[claim]), context))
+            if answer.claims[claim.uid].error:
+                break
+        return answer
+
+
+@fails("refuses-a-device-in-use-after-a-restart")
+class ForgetsDevicesInUse(GoodDriver):
+    """After a start it knows no claim until that is prepared or unprepared."""
+
+    def load(self) -> None:
+        pass
 
 
 @fails("refuses-a-device-in-use")

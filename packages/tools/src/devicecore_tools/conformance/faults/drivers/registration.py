@@ -129,6 +129,19 @@ class StrictAuthority(GoodDriver):
 
 
 @fails("replaces-stale-sockets")
+class TakesAnotherName(GoodDriver):
+    """At a later start it registers under another name."""
+
+    def get_info(self, request: Message, context: grpc.ServicerContext) -> Message:
+        info = super().get_info(request, context)
+        started = self.directory / f"{os.getpid()}.started"
+        started.touch()
+        if len(list(self.directory.glob("*.started"))) > 1:
+            info.name = "other.example.org"
+        return info
+
+
+@fails("replaces-stale-sockets")
 class StaleSocket(GoodDriver):
     settings = {"returning": 10.0}
 

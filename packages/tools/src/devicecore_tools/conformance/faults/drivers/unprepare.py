@@ -10,7 +10,15 @@ from contextlib import suppress
 
 import grpc
 
-from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriver, Json, Message, check_uid, fails
+from devicecore_tools.conformance.faults.good_driver import (
+    ClaimError,
+    GoodDriver,
+    Json,
+    Message,
+    check_uid,
+    dra,
+    fails,
+)
 
 
 @fails("unprepares-a-claim")
@@ -28,6 +36,19 @@ class AnswersOnlyFailures(GoodDriver):
         if len(request.claims) > 1:
             for uid in [uid for uid, entry in answer.claims.items() if not entry.error]:
                 del answer.claims[uid]
+        return answer
+
+
+@fails("unprepares-the-claims-of-a-pod")
+class UnpreparesTheFirstClaim(GoodDriver):
+    """Of a request with several claims, only the first one is unprepared. The answer has all of them."""
+
+    def unprepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        answer = dra.NodeUnprepareResourcesResponse()
+        for claim in request.claims:
+            answer.claims[claim.uid].error = ""
+        for claim in request.claims[:1]:
+            self.unprepare_claim(claim)
         return answer
 
 
@@ -282,6 +303,23 @@ class LeavesCdiOfFormerProcesses(GoodDriver):
         if claim.uid in self.old and self.cdi_file(claim.uid).exists():
             raise ClaimError("another process has prepared this claim")
         super().unprepare_claim(claim)
+
+
+@fails("keeps-devices-free-after-a-restart")
+class SavesNoUnprepare(GoodDriver):
+    """Its file has a claim that was unprepared until the next one is prepared."""
+
+    def release(self, uid: str) -> None:
+        self.cdi_file(uid).unlink(missing_ok=True)
+        self.claims.pop(uid, None)
+
+
+@fails("leaves-no-files-of-a-claim")
+class LeavesAFileOfEachClaim(GoodDriver):
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        devices = super().prepare_claim(claim, context)
+        (self.directory / f"{claim.uid}.log").touch()
+        return devices
 
 
 @fails("unprepares-a-claim-that-was-deleted-meanwhile")
