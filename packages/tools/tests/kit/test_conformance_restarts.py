@@ -16,14 +16,14 @@ def test_a_fault_is_found(fault: str, names: list[str], directory: Path) -> None
 
 def test_a_plugin_without_fault_passes_everything(directory: Path) -> None:
     report = run_checks_on("", NAMES, QUICK, directory)
-    assert not_passed(report).keys() == {"answers-notify-registration-status"}
+    assert not_passed(report).keys() == {"answers-notify-registration-status", "reports-a-recovery-of-health"}
     assert (report.subject, len(report.results)) == ("example.com/chip, 3 devices", len(CHECKS))
     assert report.notes == ("the provoked change of health was not undone (no --undo-health)",)
     assert list(directory.iterdir()) == [directory / "sick"]
 
 
 def test_a_plugin_without_fault_that_is_found_by_the_watcher_passes_everything(directory: Path) -> None:
-    report = run_checks_on("watched", NAMES, QUICK, directory)
+    report = run_checks_on("watched", NAMES, evolve(QUICK, undo_health="rm -f {dir}/sick"), directory)
     assert not_passed(report) == {}
     assert (report.subject, len(report.results)) == ("example.com/chip, 3 devices", len(CHECKS))
 

@@ -205,7 +205,7 @@ class PluginRegistration:
         option, limit = min(limits.items(), key=lambda one: one[1])
         began = time.monotonic()
         before = len(self.process.exits)
-        connection = self.wait_registered(number, limit, with_healthy=True)
+        connection = self.wait_registered(number, limit)
         exits = self.process.exits[before:]
         restarted = f"; it had ended and was started again: {exits[-1]}" if exits else ""
         if connection is None:
@@ -215,6 +215,9 @@ class PluginRegistration:
             after += f" ({option} gives more)" if option and waited == limit else ""
             raise Failure(f"it was not back after {after}: {self._last_try(number)}{restarted}")
         took = time.monotonic() - began
+        if self.wait_registered(number, self.settings.timeout, with_healthy=True) is None:
+            seconds = counted(self.settings.timeout, "second")
+            raise Failure(f"it was back after {took:.1f} seconds, but {seconds} later: {self._last_try(number)}")
         self._slowest_return = max(self._slowest_return, took)
         return f"it was back after {took:.1f} seconds{restarted}"
 

@@ -48,7 +48,7 @@ streamed: list[float] = []  # when streams began
 was_sick: list[bool] = []  # at each list
 
 
-def devices() -> list[api.Device]:  # noqa: C901 - every fault is a branch
+def devices() -> list[api.Device]:
     """Return the list of devices."""
     ids = ["c0", "c1", "c2"]
     health = "Healthy"
@@ -75,9 +75,8 @@ def devices() -> list[api.Device]:  # noqa: C901 - every fault is a branch
     was_sick.append(is_sick)
     if (is_sick and FAULT not in {"never-sick", "adds-a-device"}) or (FAULT == "never-recovers" and any(was_sick)):
         listed[0].health = "Unhealthy"
-    if FAULT == "numa-minus-one":
-        for device in listed:
-            device.topology.nodes.add(ID=-1)
+    for device in listed:
+        device.topology.nodes.add(ID=-1 if FAULT == "numa-minus-one" else 0)
     return listed
 
 

@@ -171,7 +171,7 @@ class ReadsOneNamespace(GoodDriver):
 
 
 @fails("separates-claims-of-the-same-name")
-class NamesFilesByClaim(GoodDriver):
+class NamesFilesWithoutNamespace(GoodDriver):
     """The name of a CDI file has the claim's name, but not its namespace."""
 
     def __init__(self) -> None:
