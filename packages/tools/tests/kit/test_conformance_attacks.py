@@ -20,7 +20,7 @@ from devicecore_tools.conformance.device_plugin import CHECKS, PluginUnderTest, 
 from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, PluginConnection
 from devicecore_tools.conformance.device_plugin.watcher import WatchingKubelet
 from devicecore_tools.conformance.faults import PLUGIN
-from devicecore_tools.conformance.model import Check, Failure, OutOfTime, Skip
+from devicecore_tools.conformance.model import Check, Failure, OutOfTime, Skip, TookTooLong
 from devicecore_tools.conformance.reports import summary
 from devicecore_tools.conformance.runner import run_checks
 from devicecore_tools.testing.process import PluginProcess
@@ -156,7 +156,11 @@ def test_a_run_without_time_for_a_must_check_has_not_passed(severity: Severity, 
 
 
 def fail_late(_: None) -> str:
-    raise Failure("it was not back after 30 seconds")
+    raise TookTooLong("it was not back")
+
+
+def fail_with_a_foreign_text(_: None) -> str:
+    raise Failure("the error is: after 30 seconds it still runs")
 
 
 @pytest.mark.parametrize(("load", "verdict"), [(1.0, Verdict.FAILED), (1000.0, Verdict.UNDECIDED)])
@@ -165,8 +169,10 @@ def test_a_lack_of_time_on_a_busy_machine_decides_nothing(
 ) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
     late: Check[None] = Check("late", Severity.MUST, "", "", "", fail_late)
-    (result,), _ = run_checks([late], None, excuses_load=True)
+    foreign: Check[None] = Check("foreign", Severity.MUST, "", "", "", fail_with_a_foreign_text)
+    (result, other), _ = run_checks([late, foreign], None, excuses_load=True)
     assert result.verdict is verdict
+    assert other.verdict is Verdict.FAILED
     (result,), _ = run_checks([late], None)
     assert result.verdict is Verdict.FAILED
 

@@ -42,6 +42,11 @@ class CallFailedError(Failure):
     code: str
     details: str
 
+    @property
+    def is_late(self) -> bool:
+        """Whether there was no answer in time."""
+        return self.code == "DEADLINE_EXCEEDED"
+
     def __str__(self) -> str:
         return f"{self.method} failed with {self.code}: {self.details or 'no reason was given'}"
 

@@ -42,6 +42,20 @@ class Verdict(Enum):
 class Failure(Exception):  # noqa: N818 - it is a result of a check, not an error of this program
     """Raised by a check that failed. The text says what happened instead of what was expected."""
 
+    @property
+    def is_late(self) -> bool:
+        """Whether something took too long, for which a busy machine may be to blame."""
+        return False
+
+
+class TookTooLong(Failure):
+    """Raised by a check that failed because something took too long."""
+
+    @property
+    def is_late(self) -> bool:
+        """It is."""
+        return True
+
 
 class Abort(Failure):
     """Raised by a check that failed in a way that makes all later checks impossible."""
@@ -289,13 +303,27 @@ def in_context(context: str) -> Iterator[None]:
     try:
         yield
     except Failure as failure:
-        raise Failure(f"{context}: {failure}") from None
+        raise reworded(f"{context}: {failure}", failure) from None
 
 
-def require(condition: object, actual: str) -> None:
-    """Check a condition. Raises Failure if it is not met; `actual` says what happened instead."""
+def reworded(text: str, *failures: Failure) -> Failure:
+    """Return a failure with another text. It is late if one of these is."""
+    return TookTooLong(text) if any(one.is_late for one in failures) else Failure(text)
+
+
+def require(condition: object, actual: str, *, late: bool = False) -> None:
+    """Check a condition.
+
+    Args:
+        condition: what has to be true.
+        actual: says what happened instead.
+        late: whether it may be false only because something took too long.
+
+    Raises:
+        Failure: the condition is not met.
+    """
     if not condition:
-        raise Failure(actual)
+        raise (TookTooLong if late else Failure)(actual)
 
 
 def skip_if(condition: object, reason: str) -> None:

@@ -4,7 +4,6 @@ Law: every check has a result, and a check that aborts the run names the reason 
 """
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -27,7 +26,6 @@ from devicecore_tools.conformance.model import (
 )
 from devicecore_tools.testing.process import PluginProcessError
 
-_LATE = re.compile("DEADLINE_EXCEEDED|within [0-9]|after [0-9.]+ second|still runs|it took|it used")
 _BUSY = 6.0  # times the work that the processors can do
 
 # What is raised if a check cannot be made, such as the error of a directory that the subject has deleted.
@@ -69,18 +67,12 @@ def run_checks(
             actual, applies = str(skip), not isinstance(skip, DoesNotApply)
         except Failure as failure:
             verdict, actual = Verdict.FAILED, str(failure)
-            if (
-                excuses_load
-                and _LATE.search(actual)
-                and (load := load_of_a_processor()) > _BUSY
-                and not isinstance(failure, Abort)
-            ):
-                verdict = Verdict.UNDECIDED
-                actual = (
-                    f"{actual}; that says little, because this machine has {load:.0f} times as much to do as it can"
-                )
-            elif isinstance(failure, Abort):
+            load = load_of_a_processor()
+            if isinstance(failure, Abort):
                 not_made = f"not made, because {check.name} failed"
+            elif excuses_load and failure.is_late and load > _BUSY:
+                verdict = Verdict.UNDECIDED
+                actual += f"; that says little, because this machine has {load:.0f} times as much to do as it can"
         except _IMPOSSIBLE as error:
             verdict, actual = Verdict.SKIPPED, str(impossible(error))
         if verdict is Verdict.FAILED and not not_made:

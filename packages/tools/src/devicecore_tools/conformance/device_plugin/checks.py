@@ -24,10 +24,12 @@ from devicecore_tools.conformance.model import (
     Failure,
     Severity,
     Skip,
+    TookTooLong,
     check,
     does_not_apply_if,
     in_context,
     require,
+    reworded,
     skip_if,
     skipping,
     some,
@@ -74,9 +76,10 @@ def serves_before_it_registers(plugin: PluginUnderTest) -> str:
         raise Abort("; ".join(parts))
     first = plugin.registration.first
     took = f"it registered after {max(first.at - began, 0):.1f} seconds"
-    require(first.stage != "dial", f"{took}, but then: {first.problem}")
+    require(first.stage != "dial", f"{took}, but then: {first.problem}", late=first.is_late)
     reached = f"was reached {first.reached_after:.2f} seconds later"
-    require(first.reached_after < 1 or not first.given_up, f"{took}, gave up its call, and only then {reached}")
+    is_first = first.reached_after < 1 or not first.given_up
+    require(is_first, f"{took}, gave up its call, and only then {reached}", late=True)
     return f"{took}, and {reached}"
 
 
@@ -129,7 +132,7 @@ def registers_an_extended_resource_name(plugin: PluginUnderTest) -> str:
 def answers_options(plugin: PluginUnderTest) -> str:
     """GetDevicePluginOptions is called before the registration is answered, as a kubelet does."""
     first = plugin.registration.first
-    require(first.stage != "options", first.problem)
+    require(first.stage != "options", first.problem, late=first.is_late)
     return f"the options are: {_options(plugin.registration.connected().options)}"
 
 
@@ -142,7 +145,8 @@ def answers_options(plugin: PluginUnderTest) -> str:
 def answers_notify_registration_status(plugin: PluginUnderTest) -> str:
     """If the plugin uses the kubelet's plugin watcher (--registry), NotifyRegistrationStatus is called."""
     does_not_apply_if(not plugin.kubelet.is_watcher, "the plugin calls Register (no --registry)")
-    require(plugin.registration.first.stage != "status", plugin.registration.first.problem)
+    first = plugin.registration.first
+    require(first.stage != "status", first.problem, late=first.is_late)
     plugin.registration.connected()
     return "it answers"
 
@@ -181,7 +185,8 @@ def lists_devices_in_time(plugin: PluginUnderTest) -> str:
     if not connection.list_count:
         why = f"the stream ended ({connection.ended})" if connection.ended else "the stream is open and silent"
         more = "" if connection.ended else " (--timeout gives more)"
-        raise Failure(f"no list within {counted(plugin.settings.timeout, 'second')}{more}: {why}")
+        text = f"no list within {counted(plugin.settings.timeout, 'second')}{more}: {why}"
+        raise (Failure if connection.ended else TookTooLong)(text)
     took = connection.first_list_at - connection.opened
     return f"a list after {took:.2f} seconds; it has {counted(len(plugin.lists.devices), 'device')} now"
 
@@ -271,16 +276,17 @@ ALLOCATE = (
 @check(MUST, expected="an answer for each device", clause=ALLOCATE)
 def allocates_each_device(plugin: PluginUnderTest) -> str:
     """Allocate is called for each healthy device alone, for up to 64 devices."""
-    refused = []
+    refused: dict[str, Failure] = {}
     for device in plugin.lists.healthy:
         try:
             if plugin.lists.first_answer(device) is None:
-                refused.append(f"{device}: the answer is for no container")
+                refused[device] = Failure("the answer is for no container")
         except CallFailedError as error:
-            refused.append(f"{device}: {error}")
-            if error.code == "DEADLINE_EXCEEDED":
+            refused[device] = error
+            if error.is_late:
                 break  # else a plugin that hangs takes the time of all other checks
-    require(not refused, some(refused))
+    if refused:
+        raise reworded(some([f"{device}: {failure}" for device, failure in refused.items()]), *refused.values())
     return f"{counted(len(plugin.lists.healthy), 'device')} allocated one by one"
 
 
@@ -375,7 +381,7 @@ def _refusal(
         answers = plugin.lists.allocate([device])
     except CallFailedError as error:
         refuses = error.code not in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
-        require(refuses, f"Allocate of {device!r} was not refused: {error}")
+        require(refuses, f"Allocate of {device!r} was not refused: {error}", late=error.is_late)
         return f"{device!r}: {error}"
     if not answers:
         return f"{device!r}: the answer is for no container, which a kubelet treats as an error"
@@ -685,7 +691,8 @@ RETURNS = "the plugin registers again, can be reached, and lists its devices"
 def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
     """The kubelet stops, so no process listens on kubelet.sock. Seconds later it starts and deletes all sockets."""
     absence = _absence(plugin)
-    require(not absence.problem, absence.problem)
+    if absence.problem is not None:
+        raise absence.problem
     took = absence.returned_after
     return f"{counted(plugin.settings.away, 'second')} away, back {took:.1f} seconds after the kubelet"
 
@@ -704,11 +711,11 @@ def _absence(plugin: PluginUnderTest) -> Absence:
             share = before.share_until(after)
         plugin.kubelet.wipe()
         plugin.kubelet.serve()
-        began, problem = time.monotonic(), ""
+        began, problem = time.monotonic(), None
         try:
             plugin.registration.see_it_return(number)
         except Failure as failure:
-            problem = str(failure)
+            problem = failure
         plugin.seen.absence = Absence(share, time.monotonic() - began, problem)
     return plugin.seen.absence
 
@@ -729,7 +736,7 @@ def is_quiet_while_the_kubelet_is_away(plugin: PluginUnderTest) -> str:
     share = _absence(plugin).cpu
     if share is None:
         raise Skip("the plugin's process ended meanwhile")
-    require(share < MAX_CPU, f"it used {share:.0%} of one processor")
+    require(share < MAX_CPU, f"it used {share:.0%} of one processor", late=True)
     return f"it used {share:.1%} of one processor"
 
 
@@ -911,7 +918,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     else:
         lists = connection.list_count - number + sum(one.list_count for one in newer())
         new = f"{counted(lists, 'new list')}, but no change" if lists else "no new list"
-        actual = f"{new} within {counted(plugin.settings.timeout, 'second')}"
+        raise TookTooLong(f"{new} within {counted(plugin.settings.timeout, 'second')}")
     raise Failure(actual)
 
 
@@ -979,7 +986,7 @@ def reports_a_recovery_of_health(plugin: PluginUnderTest) -> str:
     plugin.registration.connected()
     plugin.process.wait(lambda: not still_changed(), plugin.settings.timeout)
     left, limit = still_changed(), counted(plugin.settings.timeout, "second")
-    require(not left, f"{limit} after the command of --undo-health, {some(left)}")
+    require(not left, f"{limit} after the command of --undo-health, {some(left)}", late=True)
     return f"{counted(len(worse), 'device')} healthy again"
 
 
@@ -1017,7 +1024,7 @@ def ends_on_sigterm(plugin: PluginUnderTest) -> str:
     began = time.monotonic()
     plugin.process.wait(lambda: process.status is not None, plugin.settings.grace)
     status = process.status
-    require(status is not None, f"it still runs after {counted(plugin.settings.grace, 'second')}")
+    require(status is not None, f"it still runs after {counted(plugin.settings.grace, 'second')}", late=True)
     took = time.monotonic() - began
     plugin.process.wait(lambda: not process.descendants, LATER)
     require(

@@ -44,6 +44,7 @@ class Registration:
         at: when it came, in seconds of `time.monotonic`.
         stage: where a kubelet found a problem. The text is empty if it found none.
         problem: why a kubelet refuses the plugin. The text is empty if it does not.
+        is_late: whether that is because the plugin took too long.
         reached_after: seconds until the plugin's socket accepted a connection.
         connection: to the plugin. It is None if there was none.
         answered: whether the registration succeeded and the plugin was told so.
@@ -54,6 +55,7 @@ class Registration:
     at: float
     stage: str = ""
     problem: str = ""
+    is_late: bool = False
     reached_after: float = 0.0
     connection: "PluginConnection | None" = None
     answered: bool = False
@@ -308,12 +310,14 @@ class BareKubelet:
         if not connection.dial(self.dial_timeout):
             connection.close()
             limit = counted(self.dial_timeout, "second")
+            registration.is_late = True
             return "dial", f"failed to dial device plugin within {limit}: {connection.why_not()}"
         registration.reached_after = time.monotonic() - began
         try:
             connection.options = connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), self.dial_timeout)
         except CallFailedError as error:
             connection.close()
+            registration.is_late = error.is_late
             return "options", f"failed to get device plugin options: {error}"
         connection.follow()
         return "", ""

@@ -12,6 +12,7 @@ from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, Plug
 from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.registration import PluginRegistration
 from devicecore_tools.conformance.device_plugin.settings import Settings
+from devicecore_tools.conformance.model import Failure
 from devicecore_tools.testing.process import PluginProcess
 
 
@@ -22,12 +23,12 @@ class Absence:
     Attributes:
         cpu: the part of one processor that it used. It is None if unknown.
         returned_after: seconds until it registered again, or until that was given up.
-        problem: why it did not. The text is empty if it did.
+        problem: why it did not. It is None if it did.
     """
 
     cpu: float | None
     returned_after: float
-    problem: str
+    problem: Failure | None
 
 
 @define

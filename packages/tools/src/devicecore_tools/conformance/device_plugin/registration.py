@@ -12,7 +12,7 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, PluginConnection, Registration
 from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.settings import Settings
-from devicecore_tools.conformance.model import Failure, Skip, skip_if, some
+from devicecore_tools.conformance.model import Failure, Skip, TookTooLong, skip_if, some
 from devicecore_tools.conformance.process import LATER_START
 
 _FIRST_LIST = 3.0  # seconds until the plugin is expected to list devices, if it has other resources
@@ -158,7 +158,7 @@ class PluginRegistration:
         except Skip:
             if not self._lost:
                 raise
-            raise Failure(f"it and the kubelet were started again, and it was not back: {self._lost}") from None
+            raise TookTooLong(f"it and the kubelet were started again, and it was not back: {self._lost}") from None
 
     def streaming(self) -> PluginConnection:
         """Return the connection after its first list. A plugin can notice the end of a stream only after that.
@@ -213,11 +213,13 @@ class PluginRegistration:
             waited = min(limit, time.monotonic() - began)
             after = counted(round(waited, 1), "second")
             after += f" ({option} gives more)" if option and waited == limit else ""
-            raise Failure(f"it was not back after {after}: {self._last_try(number)}{restarted}")
+            was_refused = any(one.problem for one in self.kubelet.registrations[number:]) or self._others_since(number)
+            text = f"it was not back after {after}: {self._last_try(number)}{restarted}"
+            raise (Failure if was_refused else TookTooLong)(text)
         took = time.monotonic() - began
         if self.wait_registered(number, self.settings.timeout, with_healthy=True) is None:
             seconds = counted(self.settings.timeout, "second")
-            raise Failure(f"it was back after {took:.1f} seconds, but {seconds} later: {self._last_try(number)}")
+            raise TookTooLong(f"it was back after {took:.1f} seconds, but {seconds} later: {self._last_try(number)}")
         self._slowest_return = max(self._slowest_return, took)
         return f"it was back after {took:.1f} seconds{restarted}"
 
@@ -233,10 +235,14 @@ class PluginRegistration:
             return f"it registered, and its list has {number_of_devices}, of which none is healthy"
         if refused:
             return f"its last registration was refused: {refused[-1]}"
-        since = max((one.at for one in self.kubelet.registrations), default=0.0)
-        others = sorted(name for name, at in self.kubelet.others.items() if at > since)
+        others = self._others_since(number)
         only = f" for {foreign_text(self.kubelet.resource)}, only for {some(others)}" if others else ""
         return f"it made no {self.kubelet.attempt}{only}"
+
+    def _others_since(self, number: int) -> list[str]:
+        """Return the other resources that have registered after the first `number` registrations of the tested one."""
+        since = max((one.at for one in self.kubelet.registrations[:number]), default=0.0)
+        return sorted(name for name, at in self.kubelet.others.items() if at > since)
 
     def _ended_stream(self, number: int) -> str:
         connections = [one.connection for one in self.kubelet.registrations[number:] if one.answered and one.connection]

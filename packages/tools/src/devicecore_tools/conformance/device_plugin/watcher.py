@@ -131,6 +131,7 @@ class WatchingKubelet(BareKubelet):
         except CallFailedError as error:
             if not registration.problem:
                 registration.stage, registration.problem = "status", str(error)
+                registration.is_late = error.is_late
                 if registration.connection is not None:
                     registration.connection.close()
         registration.answered = tested and not registration.problem

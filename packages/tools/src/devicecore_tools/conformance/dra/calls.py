@@ -314,8 +314,10 @@ class Calls:
         def result_of(act: Callable[[], T]) -> T | Failure:
             try:
                 return act()
-            except (Failure, Skip) as error:  # the latter if the driver has ended meanwhile
-                return Failure(str(error))
+            except Failure as failure:
+                return failure
+            except Skip as skip:  # the driver has ended meanwhile
+                return Failure(str(skip))
 
         self._learn_once()
         with self.registration.held(), ThreadPoolExecutor(len(acts)) as pool:

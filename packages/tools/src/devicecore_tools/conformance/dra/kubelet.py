@@ -27,7 +27,7 @@ from devicecore.system.sockets import MAX_SOCKET_PATH, SocketIdentity, socket_id
 from devicecore.wire import pluginregistration
 from devicecore.wire.dra_conversion import from_claims
 from devicecore_tools.conformance.connection import CallFailedError, SocketConnection, is_reachable
-from devicecore_tools.conformance.model import some
+from devicecore_tools.conformance.model import Failure, some
 
 _POLL_INTERVAL = 0.02  # seconds
 _KINDS = {
@@ -83,6 +83,7 @@ class DriverInstance:
         info_seconds: how long GetInfo took.
         stage: the step at which a kubelet refuses the driver: `dial`, `info`, `type`, `versions` or `notify`.
         problem: why. The text is empty if it does not.
+        is_late: whether that is because an answer did not come in time.
         ready_problem: why the service could not be reached in the moment after GetInfo. The text is empty if it could.
         service: the service that a kubelet calls.
         registered_at: when the driver was told that it is registered, in seconds of `time.monotonic`; 0 before.
@@ -97,6 +98,7 @@ class DriverInstance:
     info_seconds: float = 0.0
     stage: str = ""
     problem: str = ""
+    is_late: bool = False
     ready_problem: str = ""
     service: str = ""
     registered_at: float = 0.0
@@ -252,7 +254,7 @@ class DriverKubelet:
             except (CallFailedError, DeviceCoreError) as error:
                 is_final = pause is None or instance.stage in {"type", "versions"}
                 if is_final or stopped.wait(pause) or instance.identity != identity_of(instance.path):
-                    instance.problem = str(error)
+                    instance.problem, instance.is_late = str(error), isinstance(error, Failure) and error.is_late
                     return
             else:
                 return

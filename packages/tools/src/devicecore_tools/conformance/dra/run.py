@@ -136,8 +136,10 @@ class _Guarded:
             raise problem
         if isinstance(problem, Skip):
             # Checks that need what has failed are skipped. The first one that sees a crash reports it.
-            require(not is_new or isinstance(problem, OutOfTime), f"{problem}; the driver crashed: {some(crashes)}")
-            raise problem
+            if not crashes or isinstance(problem, OutOfTime):
+                raise problem
+            text = f"{problem}; the driver crashed: {some(crashes)}"
+            raise Failure(text) if is_new else type(problem)(text)
         ended = [text for text in dict.fromkeys(map(str, exits)) if text not in str(problem)]
         raise Failure(f"{problem}; {ended[-1]}") if ended else problem
 

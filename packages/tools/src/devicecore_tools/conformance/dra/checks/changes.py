@@ -91,7 +91,7 @@ def publishes_a_change_of_devices(driver: DriverUnderTest) -> Parts:
     yield
     change = _change(driver)
     limit = counted(driver.settings.republishing, "second")
-    require(change.was_published, f"complete pools with other devices were not there within {limit}")
+    require(change.was_published, f"complete pools with other devices were not there within {limit}", late=True)
     now = {device.key: device.body for pool in driver.slices.pools() for device in pool.devices}
     gone, new = change.before.keys() - now.keys(), now.keys() - change.before.keys()
     changed = [key for key, body in now.items() if key in change.before and change.before[key] != body]

@@ -105,7 +105,7 @@ def reports_the_health_of_each_device(driver: DriverUnderTest) -> str:
         require_service(watch)
         missing = sorted(f"{pool}/{device}" for pool, device in wanted - _named(watch))
         ended = f"; the stream ended with {watch.code} {watch.details}".rstrip() if watch.code else ""
-        require(not missing, f"no report had {some(missing)}{ended}")
+        require(not missing, f"no report had {some(missing)}{ended}", late=not watch.code)
         seconds = watch.reports[0].at - watch.opened_at
     return f"{counted(len(wanted), 'device')}, the first after {seconds:.1f} seconds"
 
@@ -244,7 +244,7 @@ def repeats_its_reports_of_health(driver: DriverUnderTest) -> Parts:
         require_same_instance(driver, watch)
         again = {key for report in watch.reports[1:] for key in report.keys}
         missing = sorted(f"{pool}/{device}" for pool, device in first.keys - again)
-        require(not missing, f"after {limit:g} seconds there was no second report of {some(missing)}")
+        require(not missing, f"after {limit:g} seconds there was no second report of {some(missing)}", late=True)
         seconds = watch.reports[1].at - first.at if len(watch.reports) > 1 else 0.0
     return f"the second report came after {seconds:.0f} seconds, the limit is {limit:g}"
 

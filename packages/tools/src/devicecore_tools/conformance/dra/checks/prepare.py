@@ -30,6 +30,7 @@ from devicecore_tools.conformance.model import (
     in_context,
     needed,
     require,
+    reworded,
     skip_if,
     some,
 )
@@ -421,7 +422,7 @@ def difference(before: Rows, after: Rows) -> str:
 def prepares_each_device(driver: DriverUnderTest) -> str:
     """Each published device, up to 32 in a tenth of the time of the run, is prepared for a claim and unprepared."""
     devices = driver.claims.usable[:_SAMPLE]
-    problems, tried, until = {}, 0, time.monotonic() + driver.settings.budget / 10
+    failed, tried, until = {}, 0, time.monotonic() + driver.settings.budget / 10
     for device in devices:
         if time.monotonic() > until:
             break
@@ -431,11 +432,12 @@ def prepares_each_device(driver: DriverUnderTest) -> str:
             driver.calls.prepared(claim)
             driver.calls.unprepared(claim)
         except Failure as failure:
-            problems[device.key] = f"{device}: {failure}"
+            failed[device] = failure
         driver.calls.clean_up()
-    if len(problems) < tried:
-        driver.claims.broken.update(problems)
-    require(not problems, some(list(problems.values())))
+    if len(failed) < tried:
+        driver.claims.broken.update(device.key for device in failed)
+    if failed:
+        raise reworded(some([f"{device}: {failure}" for device, failure in failed.items()]), *failed.values())
     return f"{counted(tried, 'device')} prepared and unprepared"
 
 
@@ -743,7 +745,7 @@ def prepares_many_devices_in_one_claim(driver: DriverUnderTest) -> str:
     claim, began = driver.claims.new(devices=driver.claims.allocatable[:count]), time.monotonic()
     driver.calls.prepared(claim)
     took = time.monotonic() - began
-    require(took < 10, f"it took {took:.1f} seconds")
+    require(took < 10, f"it took {took:.1f} seconds", late=True)
     return f"{counted(count, 'device')} in {took:.1f} seconds"
 
 
@@ -790,8 +792,8 @@ def prepares_a_claim_that_is_there_twice(driver: DriverUnderTest) -> str:
 def all_at_once(driver: DriverUnderTest, acts: Sequence[Callable[[], T]]) -> list[T]:
     """Check that the driver does all of this at the same time. Return the results. Raises Skip as `Calls.at_once`."""
     results = driver.calls.at_once(acts)
-    problems = [str(one) for one in results if isinstance(one, Failure)]
-    require(not problems, f"{len(problems)} of {len(acts)} calls failed: {some(problems)}")
+    if failed := [one for one in results if isinstance(one, Failure)]:
+        raise reworded(f"{len(failed)} of {len(acts)} calls failed: {some(list(map(str, failed)))}", *failed)
     return [one for one in results if not isinstance(one, Failure)]
 
 
@@ -1008,7 +1010,7 @@ def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
         try:
             driver.calls.prepare(claim)
         except CallFailedError as error:
-            require(error.code != "DEADLINE_EXCEEDED", f"while the API server was away, {error}")
+            require(not error.is_late, f"while the API server was away, {error}", late=True)
     driver.calls.prepared(claim)
     return "it was prepared when the API server was back"
 

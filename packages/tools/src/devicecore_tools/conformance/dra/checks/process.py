@@ -87,7 +87,7 @@ def uses_little_processor_time(driver: DriverUnderTest) -> Parts:
     if driver.process.running is not process or process.status is not None:
         raise Skip("the driver's process ended meanwhile")
     share = before.share_until(ProcessorUse.of(process))
-    require(share < MAX_CPU, f"it used {share:.0%} of one processor")
+    require(share < MAX_CPU, f"it used {share:.0%} of one processor", late=True)
     return f"it used {share:.1%} of one processor"
 
 
@@ -180,7 +180,7 @@ def goes_on_after_a_pause(driver: DriverUnderTest) -> str:
     require(process.status is None, f"it ended with status {process.status}")
     require_answer(driver, "after it was continued")
     driver.calls.prepared(claim)
-    require(driver.slices.wait_complete(), "its pools are not complete")
+    require(driver.slices.wait_complete(), "its pools are not complete", late=True)
     return f"it went on after {counted(_PAUSE, 'second')}"
 
 
@@ -247,7 +247,7 @@ def ends_during_a_call(driver: DriverUnderTest) -> str:
         driver.api.stop()  # what hangs ends with it
         driver.api.start()
         driver.process.start()
-    require(status is not None, f"it still runs after {counted(driver.settings.grace, 'second')}")
+    require(status is not None, f"it still runs after {counted(driver.settings.grace, 'second')}", late=True)
     _ = driver.registration.reachable
     driver.calls.prepared(claim)
     return f"it ended after {seconds:.1f} seconds with status {status}"
@@ -265,7 +265,7 @@ def ends_on_sigterm(driver: DriverUnderTest) -> Parts:
     own_process(driver)
     yield
     after = driver.seen.ending
-    require(after.status is not None, f"it still runs after {counted(driver.settings.grace, 'second')}")
+    require(after.status is not None, f"it still runs after {counted(driver.settings.grace, 'second')}", late=True)
     require(not after.crash, f"it crashed: {after.crash}")
     return f"it ended after {after.seconds:.1f} seconds with status {after.status}"
 

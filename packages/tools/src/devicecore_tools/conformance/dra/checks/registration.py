@@ -91,7 +91,7 @@ def makes_a_registration_socket(driver: DriverUnderTest) -> str:
 def answers_get_info(driver: DriverUnderTest) -> str:
     """GetInfo is called as soon as the socket is there."""
     first = driver.registration.first
-    require(first.info is not None, first.problem or "there was no answer yet")
+    require(first.info is not None, first.problem or "there was no answer yet", late=first.is_late or not first.problem)
     return f"it answered after {first.info_seconds:.2f} seconds"
 
 
@@ -147,7 +147,7 @@ def has_a_usable_endpoint(driver: DriverUnderTest) -> str:
     length = len(os.fsencode(endpoint))
     require(length <= MAX_SOCKET_PATH, f"the endpoint {endpoint} has {counted(length, 'byte')}")
     found = driver.process.wait(lambda: identity_of(endpoint), 5.0)
-    require(found, f"there is no unix socket at {endpoint}")
+    require(found, f"there is no unix socket at {endpoint}", late=True)
     return f"the endpoint is {endpoint}"
 
 
@@ -189,9 +189,10 @@ def accepts_its_registration(driver: DriverUnderTest) -> str:
     """NotifyRegistrationStatus is called to say that the driver is registered."""
     first = driver.registration.first
     seconds = counted(round(time.monotonic() - driver.process.started_at), "second")
-    require(first.registered_at or first.problem, f"the registration was not over {seconds} after the start")
+    has_ended = first.registered_at or first.problem
+    require(has_ended, f"the registration was not over {seconds} after the start", late=True)
     skip_if(first.stage in {"info", "type", "versions"}, f"a kubelet does not get this far: {first.problem}")
-    require(first.stage != "notify", first.problem)
+    require(first.stage != "notify", first.problem, late=first.is_late)
     return "it accepted it"
 
 
@@ -317,7 +318,7 @@ def replaces_stale_sockets(driver: DriverUnderTest) -> Parts:
     before = answered(driver.registration.instance)
     yield
     back = driver.registration.returns["killed"]
-    require(not back.problem, back.problem)
+    require(not back.problem, back.problem, late=not back.exits)
     after = answered(driver.registration.instance)
     require(after.name == before.name, f"it is registered as {after.name!r} now, and was as {before.name!r}")
     return f"it was registered again after {back.seconds:.1f} seconds"
@@ -357,7 +358,7 @@ def registers_with_a_restarted_kubelet(driver: DriverUnderTest) -> Parts:
         driver.kubelet.stop()
         back = driver.registration.after(driver.kubelet.start)
     require(not back.exits, f"it ended: {some(back.exits)}")
-    require(not back.problem, back.problem)
+    require(not back.problem, back.problem, late=True)
     return f"it was registered again after {back.seconds:.1f} seconds"
 
 
@@ -383,7 +384,7 @@ def waits_for_a_late_kubelet(driver: DriverUnderTest) -> str:
         driver.kubelet.start()
     back = driver.registration.wait(began)
     require(not ended, f"it ended while there was no kubelet: {some(ended)}")
-    require(not back.problem, back.problem)
+    require(not back.problem, back.problem, late=True)
     return f"it was registered {back.seconds:.1f} seconds after the kubelet came"
 
 

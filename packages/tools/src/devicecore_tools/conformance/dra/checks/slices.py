@@ -22,9 +22,9 @@ from devicecore_tools.conformance.dra.checks.registration import is_valid_name
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, at_start, at_the_end, check
 from devicecore_tools.conformance.model import (
-    Failure,
     Severity,
     Skip,
+    TookTooLong,
     Undecided,
     does_not_apply_if,
     require,
@@ -88,7 +88,7 @@ def publishes_slices_in_time(driver: DriverUnderTest) -> str:
     found = driver.process.wait(driver.slices.now, max(left, 0.0))
     seconds = counted(round(time.monotonic() - driver.process.started_at), "second")
     asked = _asked(driver)
-    require(found, f"there is no slice of {driver.registration.name} after {seconds}; {asked}")
+    require(found, f"there is no slice of {driver.registration.name} after {seconds}; {asked}", late=True)
     return f"the first slice was there {seconds} after the start, or earlier"
 
 
@@ -129,7 +129,7 @@ def completes_its_pools(driver: DriverUnderTest) -> str:
         for pool in driver.slices.pools()
         if not pool.is_complete
     ]
-    require(took is not None, some(incomplete))
+    require(took is not None, some(incomplete), late=True)
     pools, devices = driver.slices.catalogue, sum(len(pool.devices) for pool in driver.slices.catalogue)
     return f"{counted(len(pools), 'pool')} with {counted(devices, 'device')}"
 
@@ -297,7 +297,7 @@ def removes_obsolete_slices(driver: DriverUnderTest) -> Parts:
 
     driver.process.wait(lambda: not left(), min(driver.settings.republishing, _AT_A_START))
     names = [driver.api.get("ResourceSlice", one)["spec"]["pool"]["name"] for one in left()]
-    require(not names, f"there are obsolete slices still, of the pools {some(names)}")
+    require(not names, f"there are obsolete slices still, of the pools {some(names)}", late=True)
     return f"{counted(len(planted), 'obsolete slice')} removed"
 
 
@@ -358,7 +358,7 @@ def publishes_again_after_a_wipe(driver: DriverUnderTest) -> Parts:
             f"time, had written them {counted(round(wipe.calm), 'second')} before they were deleted, and {RACE}"
         )
         raise Undecided(reason)
-    raise Failure(f"they were not complete again after {counted(waited, 'second')}; {_asked(driver)}")
+    raise TookTooLong(f"they were not complete again after {counted(waited, 'second')}; {_asked(driver)}")
 
 
 @check(
@@ -455,7 +455,7 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
         complete = driver.slices.wait_complete()
     finally:
         driver.api.clear_faults()
-    require(complete, f"there are no complete pools; {_asked(driver)}")
+    require(complete, f"there are no complete pools; {_asked(driver)}", late=True)
     twice = [
         f"{pool.name}/{name}" for pool in driver.slices.pools() for name in pool.repeated_names if name not in before
     ]
@@ -478,9 +478,8 @@ def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
         driver.process.pause(3.0)
     if driver.process.running is None or driver.process.running.status is not None:
         driver.process.start()
-    require(
-        driver.slices.wait_complete(), f"there are no complete pools after the API server came back; {_asked(driver)}"
-    )
+    is_complete = driver.slices.wait_complete()
+    require(is_complete, f"there are no complete pools after the API server came back; {_asked(driver)}", late=True)
     return "it published its pools when the API server was there"
 
 
