@@ -56,7 +56,7 @@ _AT_ONCE = 4  # drivers
 
 def faults_of(group: str) -> list[Fault]:
     """Return the faulty drivers of a group."""
-    return [member for member in classes_of(group) if issubclass(member, GoodDriver) and member.fails]
+    return [member for member in classes_of(group) if member.fails]
 
 
 def faults_to_try(group: str) -> list[Fault]:
@@ -87,10 +87,12 @@ def run_on(
     if fault is not None:
         command.append(f"{fault.__module__.rpartition('.')[2]}:{fault.__name__}")
     environment: dict[str, str] = {} if stubs is None else {"STUBS": str(stubs)}
-    environment |= getattr(fault, "environment", {})
-    words = list(getattr(fault, "options", ()))
+    words: tuple[str, ...] = ()
+    if fault is not None:
+        environment |= fault.environment
+        words = fault.options
     provoked = dict(zip([word[2:].replace("-", "_") for word in words[::2]], words[1::2], strict=True))
-    settings = evolve(settings, **provoked)
+    settings = evolve(settings, **provoked)  # type: ignore[arg-type]  # they are fields that are texts
     return run(command, settings=evolve(settings, environment=environment), checks=checks)
 
 

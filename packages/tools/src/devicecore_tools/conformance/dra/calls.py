@@ -226,28 +226,46 @@ class Calls:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def prepare(self, *claims: Claim, timeout: float | None = None) -> Mapping[str, Any]:
+    def prepare(
+        self,
+        *claims: Claim,
+        timeout: float | None = None,
+        instance: DriverInstance | None = None,
+        must_be_published: bool = True,
+    ) -> Mapping[str, Any]:
         """Call NodePrepareResources once for these claims. Return the answers by UID, as messages.
 
-        Raises CallFailedError if the call failed as a whole. Raises DoesNotApply if a device is no longer published.
+        Args:
+            claims: what to prepare.
+            timeout: seconds that the call may take; by default those of a kubelet.
+            instance: which instance of the driver to call; by default the one that a kubelet calls.
+            must_be_published: whether the driver is not asked for devices that it no longer publishes.
+
+        Raises:
+            CallFailedError: the call failed as a whole.
+            DoesNotApply: a device is no longer published.
         """
-        _ = self.registration.reachable
-        self.claims.require_published(claims)
+        if instance is None:
+            _ = self.registration.reachable  # a driver that is started again has to publish its devices first
+        if must_be_published:
+            self.claims.require_published(claims)
         for claim in claims:
             claim.was_sent = True
         refs = [claim.ref for claim in claims]
-        answer = self.timed(lambda seconds: self.registration.reachable.prepare(refs, seconds), timeout)
+        answer = self.timed(lambda seconds: (instance or self.registration.reachable).prepare(refs, seconds), timeout)
         for claim in _done(answer, claims):
             claim.is_prepared = self.habits.prepares = True
         return answer
 
-    def unprepare(self, *claims: Claim, timeout: float | None = None) -> Mapping[str, Any]:
+    def unprepare(
+        self, *claims: Claim, timeout: float | None = None, instance: DriverInstance | None = None
+    ) -> Mapping[str, Any]:
         """Call NodeUnprepareResources once for these claims. Return the answers by UID, as messages.
 
-        Raises CallFailedError if the call failed as a whole.
+        The arguments are as for `prepare`. Raises CallFailedError if the call failed as a whole.
         """
         refs = [claim.ref for claim in claims]
-        answer = self.timed(lambda seconds: self.registration.reachable.unprepare(refs, seconds), timeout)
+        answer = self.timed(lambda seconds: (instance or self.registration.reachable).unprepare(refs, seconds), timeout)
         for claim in _done(answer, claims):
             self.habits.unprepares = claim.is_prepared or self.habits.unprepares
             claim.is_prepared = False

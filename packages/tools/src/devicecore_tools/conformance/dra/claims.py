@@ -152,6 +152,10 @@ class Claims:
             raise (DevicesInUse if taken else DoesNotApply)(reason)
         return found[0]
 
+    def require_two(self) -> None:
+        """Do nothing if two devices can be allocated at the same time. Raises Skip if they cannot."""
+        does_not_apply_if(len(self.allocatable) < 2, "it needs two devices")
+
     @property
     def several(self) -> int | None:
         """How many devices a claim gets that stands for any: two if that leaves two. None is as for `new`."""

@@ -13,8 +13,12 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attrs import frozen
+
+if TYPE_CHECKING:
+    from devicecore_tools.conformance.faults.good_driver import GoodDriver
 
 HERE = Path(__file__).parent
 DRIVER: Path = HERE / "run_driver.py"
@@ -74,8 +78,7 @@ class Planted:
         Raises KeyError if a variable of the environment is missing, which it names.
         """
         if self.kind == DRIVER_KIND:
-            group, _, name = self.place.partition(":")
-            getattr(import_module(f"{__name__}.drivers.{group}"), name)().run()
+            driver_at(self.place)().run()
         else:
             sys.argv = [str(PLUGIN), os.environ["DEVICE_PLUGIN_PATH"], self.place]
             runpy.run_path(str(PLUGIN), run_name="__main__")
@@ -179,7 +182,7 @@ def find(name: str) -> Planted:
     raise KeyError(name)
 
 
-def classes_of(group: str) -> Sequence[type]:
+def classes_of(group: str) -> "Sequence[type[GoodDriver]]":
     """Return the classes of drivers of a group, in the order of their names."""
     from devicecore_tools.conformance.faults.good_driver import GoodDriver
 
@@ -197,13 +200,18 @@ def _plugin(name: str) -> Planted:
     return Planted(name, PLUGIN_KIND, checks, f"{name.replace('-', ' ')}", tuple(options), name)
 
 
-def _driver(group: str, one: type) -> Planted:
+def driver_at(place: str) -> "type[GoodDriver]":
+    """Return the class of drivers at a place, `GROUP:CLASS`."""
+    group, _, name = place.partition(":")
+    found: type[GoodDriver] = getattr(import_module(f"{__name__}.drivers.{group}"), name)
+    return found
+
+
+def _driver(group: str, one: "type[GoodDriver]") -> Planted:
     words = _WORD.sub("-", one.__name__).lower()
     inherited = {base.__doc__ for base in one.__mro__[1:]}
     sentence = "" if one.__doc__ in inherited else (one.__doc__ or "").split("\n\n", maxsplit=1)[0]
-    variables = getattr(one, "environment", {})
-    own: tuple[str, ...] = getattr(one, "options", ())
-    options = (*own, *(word for name, value in variables.items() for word in ("--env", f"{name}={value}")))
-    checks: tuple[str, ...] = getattr(one, "fails", ())
+    variables = (word for name, value in one.environment.items() for word in ("--env", f"{name}={value}"))
+    options = (*one.options, *variables)
     place = f"{group}:{one.__name__}"
-    return Planted(words, DRIVER_KIND, checks, sentence or words.replace("-", " "), options, place)
+    return Planted(words, DRIVER_KIND, one.fails, sentence or words.replace("-", " "), options, place)

@@ -65,9 +65,15 @@ class GoodDriver:
     is_good = False
     """Whether nothing is wrong with it, although it has an unusual habit."""
     also: tuple[str, ...] = ()
+    """Checks that are made, too, when our tests try it: those that may fail because of its fault, and must not."""
     breaks_too: Mapping[str, str] = {}
     """Other checks that cannot pass on a faulty driver either, with the reason. They are made only in a storm."""
     settings: Mapping[str, float] = {}
+    """Fields of `DriverTestSettings` with which its fault shows sooner."""
+    environment: Mapping[str, str] = {}
+    """Environment variables that it needs."""
+    options: tuple[str, ...] = ()
+    """Options of `devicecore conformance driver` with which its fault shows."""
     name = "chip.example.org"
     type = "DRAPlugin"
     kind = "example.org/chip"

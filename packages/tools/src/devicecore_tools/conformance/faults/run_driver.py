@@ -4,13 +4,10 @@ Law: it ends with the driver.
 """
 
 import sys
-from importlib import import_module
 
+from devicecore_tools.conformance.faults import driver_at
 from devicecore_tools.conformance.faults.good_driver import GoodDriver
 
 if __name__ == "__main__":
-    driver: type[GoodDriver] = GoodDriver
-    if len(sys.argv) > 1:
-        group, _, name = sys.argv[1].partition(":")
-        driver = getattr(import_module(f"devicecore_tools.conformance.faults.drivers.{group}"), name)
+    driver = driver_at(sys.argv[1]) if len(sys.argv) > 1 else GoodDriver
     driver().run()

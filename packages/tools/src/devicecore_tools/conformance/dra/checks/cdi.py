@@ -32,6 +32,7 @@ from devicecore_tools.conformance.model import (
     skipping,
     some,
 )
+from devicecore_tools.testing.api_server import Json
 from devicecore_tools.testing.dra_pools import SliceDevice
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
@@ -62,15 +63,17 @@ class Prepared:
         return frozenset(name for requests, names in self.devices if request in requests for name in names)
 
 
-def prepare(driver: DriverUnderTest, count: int | None = None, **arguments: object) -> Prepared:
-    """Prepare a new claim, with the arguments of `claim`.
+def prepare(
+    driver: DriverUnderTest, *, devices: Sequence[SliceDevice] | None = None, spec: Json | None = None
+) -> Prepared:
+    """Prepare a new claim, with these arguments of `Claims.new`.
 
     Raises Skip if the driver did not prepare it, which other checks report, or its answer has no CDI names.
     """
-    claim = driver.claims.new(count, **arguments)  # type: ignore[arg-type]  # they are handed on
+    claim = driver.claims.new(devices=devices, spec=spec)
     with needed("a prepared claim"):
-        devices = driver.calls.prepared(claim)
-    prepared = _prepared(claim, devices)
+        answered = driver.calls.prepared(claim)
+    prepared = _prepared(claim, answered)
     does_not_apply_if(not prepared.names, "the driver answers no CDI devices")
     return prepared
 
@@ -111,6 +114,13 @@ def own_files(driver: DriverUnderTest) -> list[Path]:
     """Return the CDI files of the driver: those that were not there before it."""
     before = {*driver.environment.cdi_before, _OTHERS}
     return [path for path in cdi_files(driver.environment.cdi) if path.name not in before]
+
+
+def require_own_files(driver: DriverUnderTest) -> list[Path]:
+    """Return the CDI files of the driver. Raises Skip if it has none where the checks look."""
+    files = own_files(driver)
+    skip_if(not files, f"the driver has no file in {driver.environment.cdi}")
+    return files
 
 
 def unprepare(driver: DriverUnderTest, prepared: Prepared) -> None:
@@ -237,9 +247,7 @@ def writes_cdi_files_in_one_step(driver: DriverUnderTest) -> str:
 def protects_its_cdi_files(driver: DriverUnderTest) -> str:
     """A claim is prepared, and the modes of the driver's CDI files are read."""
     prepare(driver)
-    files = own_files(driver)
-    skip_if(not files, f"the driver has no file in {driver.environment.cdi}")
-    wrong = []
+    files, wrong = require_own_files(driver), []
     for path in files:
         with suppress(FileNotFoundError):  # removed meanwhile
             mode = path.stat().st_mode & 0o777
@@ -281,19 +289,19 @@ def removes_cdi_devices(driver: DriverUnderTest) -> str:
     first = prepare(driver)
     mounted, files = _mounted_files(driver, first), own_files(driver)
     unprepare(driver, first)
-    before = _state(driver)
+    before, names = own_files(driver), _names(driver)
     kept = [path.name for path in mounted if path.exists()]
     require(not kept, f"of the files of the claim that its containers mount, {some(kept)} is still there")
-    skip_if(first.names and not files, f"the driver has no file in {driver.environment.cdi}")
-    left = [path.name for path, text in before.items() if first.claim.uid in path.name or first.claim.uid in text]
+    skip_if(not files, f"the driver has no file in {driver.environment.cdi}")
+    left = [path.name for path in before if _has_text(driver, path, first.claim.uid)]
     require(not left, f"the claim's UID is still in {some(left)}")
     known = [name for name in sorted(first.names) if first.claim.uid in name and _is_known(driver, name)]
     require(not known, f"{some(known)} can still be resolved")
     second = prepare(driver, devices=first.claim.devices)
     unprepare(driver, second)
-    added = [path.name for path in _state(driver) if path not in before]
+    added = [path.name for path in own_files(driver) if path not in before]
     require(not added, f"each claim leaves another file, such as {some(added)}")
-    more = _names(driver) - {name for text in before.values() for name in text.split()}
+    more = _names(driver) - names
     require(not more or not before, f"each claim leaves more devices, such as {some(sorted(more))}")
     return (
         f"{counted(len(before), 'file')} of the driver stayed, without the claim's UID" if before else "no file stayed"
@@ -317,14 +325,10 @@ def _is_known(driver: DriverUnderTest, name: str) -> bool:
     return False
 
 
-def _state(driver: DriverUnderTest) -> dict[Path, str]:
-    """The driver's CDI files with their content, and the full names of their devices."""
-    contents = driver.environment.cdi_files()
-    return {
-        path: f"{contents[path].decode(errors='replace')} {' '.join(_names_in(path))}"
-        for path in own_files(driver)
-        if path in contents
-    }
+def _has_text(driver: DriverUnderTest, path: Path, text: str) -> bool:
+    """Return whether a text is in the name of a CDI file, in its content, or in the names of its devices."""
+    content = driver.environment.cdi_files().get(path, b"")
+    return text in path.name or text.encode() in content or any(text in name for name in _names_in(path))
 
 
 def _names(driver: DriverUnderTest) -> set[str]:
@@ -402,7 +406,7 @@ def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
 )
 def separates_cdi_devices_by_claim(driver: DriverUnderTest) -> str:
     """Two claims are prepared with one request, and the edits of each are compared with claims prepared alone."""
-    does_not_apply_if(len(driver.claims.allocatable) < 2, "it needs two devices")
+    driver.claims.require_two()
     claims = [driver.claims.new(1), driver.claims.new(1)]
     with needed("two prepared claims"):
         answer = driver.calls.prepare(*claims)
@@ -422,7 +426,7 @@ def separates_cdi_devices_by_claim(driver: DriverUnderTest) -> str:
 )
 def makes_cdi_devices_for_each_device(driver: DriverUnderTest) -> str:
     """A claim of two devices is prepared, and its edits are compared with claims of one device each."""
-    does_not_apply_if(len(driver.claims.allocatable) < 2, "it needs two devices")
+    driver.claims.require_two()
     both = prepare(driver, spec=driver.claims.request(2))
     together = _neutral(edits(driver, both.names), both.claim)
     unprepare(driver, both)

@@ -164,10 +164,9 @@ def refuses_a_device_that_has_gone(driver: DriverUnderTest) -> Parts:
 
 
 def _error_for(driver: DriverUnderTest, claim: Claim) -> str:
-    """Send a claim of a device that has gone, which `Calls.prepare` does not do, and return the error."""
-    instance, claim.was_sent = driver.registration.reachable, True
+    """Prepare a claim of a device that has gone, and return the error."""
     try:
-        answer = driver.calls.timed(lambda seconds: instance.prepare([claim.ref], seconds))
+        answer = driver.calls.prepare(claim, must_be_published=False)
     except CallFailedError as error:
         if error.code in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}:
             raise

@@ -242,7 +242,7 @@ def answers_with_pool_and_device_names(driver: DriverUnderTest) -> str:
 )
 def prepares_a_claim_of_two_devices(driver: DriverUnderTest) -> str:
     """A claim with one request for two devices is prepared, and one with two requests."""
-    require_two_devices(driver)
+    driver.claims.require_two()
     driver.calls.require_preparing()
     for counts, what in (((2,), "one request for two devices"), ((1, 1), "two requests")):
         with in_context(f"with {what}"):
@@ -258,23 +258,34 @@ def prepares_a_claim_of_two_devices(driver: DriverUnderTest) -> str:
 )
 def prepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
     """Two claims are prepared with one request, and once more in the other order."""
-    require_two_devices(driver)
+    driver.claims.require_two()
     driver.calls.require_preparing()
     is_repeated = driver.calls.repeats
     claims = [driver.claims.new(1), driver.claims.new(1)]
-    found: list[dict[str, Rows]] = []
-    for order in (claims, claims[::-1] if is_repeated else ()):
-        answer = driver.calls.prepare(*order) if order else {}
-        skip_if({claim.uid for claim in order} - set(answer), "the answer has no entry for a claim")
-        found.append({claim.uid: rows(devices_in(answer, claim)) for claim in order} or found[0])
+    before = _rows_of_each(driver, claims)
+    after = _rows_of_each(driver, claims[::-1]) if is_repeated else before
     for claim, other in zip(claims, claims[::-1], strict=True):
-        foreign = [
-            f"{row.pool}/{row.device}" for row in found[0][claim.uid] if (row.pool, row.device) == other.devices[0].key
-        ]
+        foreign = devices_of(other, before[claim.uid])
         require(not foreign, f"the entry of a claim for {claim.devices[0]} has {some(foreign)} of the other claim")
-        before, after = found[0][claim.uid], found[1][claim.uid]
-        require(before == after, f"in the other order the answer differs: {difference(before, after)}")
+        changes = difference(before[claim.uid], after[claim.uid])
+        require(before[claim.uid] == after[claim.uid], f"in the other order the answer differs: {changes}")
     return "both were prepared, in either order"
+
+
+def _rows_of_each(driver: DriverUnderTest, claims: Sequence[Claim]) -> dict[str, Rows]:
+    """Prepare claims with one request, and return the devices in the answer for each, by its UID.
+
+    Raises Failure if one was not prepared. Raises Skip if one is not in the answer, which another check reports.
+    """
+    answer = driver.calls.prepare(*claims)
+    skip_if({claim.uid for claim in claims} - set(answer), "the answer has no entry for a claim")
+    return {claim.uid: rows(devices_in(answer, claim)) for claim in claims}
+
+
+def devices_of(claim: Claim, answer: Rows) -> list[str]:
+    """Return the devices of a claim that are in an answer."""
+    keys = {device.key for device in claim.devices}
+    return [f"{row.pool}/{row.device}" for row in answer if (row.pool, row.device) in keys]
 
 
 @check(
@@ -284,7 +295,7 @@ def prepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
 )
 def separates_claims_of_the_same_name(driver: DriverUnderTest) -> str:
     """Two claims of one name, in two namespaces, are prepared, and then one of them is unprepared."""
-    require_two_devices(driver)
+    driver.claims.require_two()
     driver.calls.require_preparing()
     with suppress(ApiError):  # it exists
         driver.api.create({"kind": "Namespace", "metadata": {"name": OTHER_NAMESPACE}})
@@ -294,7 +305,7 @@ def separates_claims_of_the_same_name(driver: DriverUnderTest) -> str:
     edits = require_resolvable(driver, before)
     with in_context(f"in the namespace {OTHER_NAMESPACE}"):
         after = prepared_rows(driver, second)
-    foreign = [f"{row.pool}/{row.device}" for row in after if (row.pool, row.device) == first.devices[0].key]
+    foreign = devices_of(first, after)
     require(not foreign, f"the answer for {second.devices[0]} has {some(foreign)} of the claim of the same name")
     require(require_resolvable(driver, before) == edits, "its CDI devices changed when the other claim was prepared")
     driver.calls.unprepare(second)
@@ -321,11 +332,6 @@ def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
     return f"{counted(len(claim.devices), 'device')} allocated and answered"
 
 
-def require_two_devices(driver: DriverUnderTest) -> None:
-    """Skip a check for which the driver has too few devices. Raises Skip if fewer than two devices can be allocated."""
-    does_not_apply_if(len(driver.claims.allocatable) < 2, "it needs two devices")
-
-
 @check(
     MUST,
     expected="each device with the request for which it was allocated, or all without requests",
@@ -334,7 +340,7 @@ def require_two_devices(driver: DriverUnderTest) -> None:
 )
 def answers_with_the_requests_of_each_device(driver: DriverUnderTest) -> str:
     """A claim with two requests is prepared."""
-    require_two_devices(driver)
+    driver.claims.require_two()
     claim = driver.claims.new(spec=driver.claims.request(1, 1))
     devices = driver.calls.ready_devices(claim)
     wanted = {device.key: f"r{number}" for number, device in enumerate(claim.devices)}
@@ -369,7 +375,7 @@ def answers_with_requests_without_alternatives(driver: DriverUnderTest) -> str:
     "reference, status.allocation.devices.results)",
 )
 def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
-    """A claim is prepared that is allocated a device of this driver and one of another."""
+    """A claim is allocated a device of this driver and one of another, and prepared."""
     driver.calls.require_preparing()
     found = names(driver.calls.prepared(claim_with(driver, driver.claims.free_device(), FOREIGN)))
     require((FOREIGN["pool"], FOREIGN["device"]) not in found, "the answer has the device of the other driver")
@@ -524,7 +530,7 @@ def refuses_a_replaced_claim(driver: DriverUnderTest) -> str:
 
 @check(MUST, expected="an error in time, and a driver that goes on", clause=CLAIM_IS_READ)
 def refuses_a_missing_claim(driver: DriverUnderTest) -> str:
-    """A claim is prepared that was deleted."""
+    """A claim is deleted from the API server, then prepared."""
     driver.calls.require_preparing()
     claim = driver.claims.new(1)
     driver.claims.delete_object(claim)
@@ -545,7 +551,7 @@ def refuses_a_claim_that_is_not_allocated(driver: DriverUnderTest) -> str:
     "container without its device.",
 )
 def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
-    """A claim is prepared that is allocated a device which was never published."""
+    """A claim is allocated a device that was never published, and prepared."""
     driver.calls.require_preparing()
     device = SliceDevice(driver.claims.free_device().pool, "no-such-device", {})
     return refused_alive(driver, driver.claims.on(device))
@@ -586,7 +592,7 @@ def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
     "configuration parameters. (ResourceClaim, API reference)",
 )
 def ignores_the_configuration_of_other_drivers(driver: DriverUnderTest) -> str:
-    """A claim is prepared that has parameters for another driver."""
+    """A claim with parameters for another driver is prepared."""
     driver.calls.require_preparing()
     driver.calls.prepared(configured(driver, OTHER_DRIVER, {"kind": "ForAnotherDriver"}))
     return "it was prepared"
@@ -645,7 +651,7 @@ def refuses_a_device_in_use(driver: DriverUnderTest) -> str:
 )
 def prepares_what_is_allocated_now(driver: DriverUnderTest) -> str:
     """A claim is prepared and unprepared, allocated another device, and prepared again."""
-    require_two_devices(driver)
+    driver.claims.require_two()
     first = driver.claims.free_device()
     claim = driver.calls.ready(devices=[first])
     with needed("an unprepared claim"):
@@ -714,7 +720,7 @@ def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
     clause="share_id: ShareID uniquely identifies an individual allocation share of the device. (dra/v1, api.proto)",
 )
 def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
-    """Two claims are prepared that have a part of one device, if it may be shared, and one is unprepared."""
+    """If a device may be shared, two claims get a part of it and are prepared. Then one of them is unprepared."""
     if driver.registration.reachable.service not in SERVICES_WITH_SHARES:
         raise DoesNotApply(f"{driver.registration.instance.service} has no shares")
     device = driver.claims.free_device(shared=True)
@@ -804,16 +810,14 @@ def all_at_once(driver: DriverUnderTest, acts: Sequence[Callable[[], T]]) -> lis
 )
 def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
     """Up to sixteen claims are prepared by as many calls at once, and then two."""
-    require_two_devices(driver)
+    driver.claims.require_two()
     driver.calls.require_preparing()
     for most in ROUNDS:
         claims = [driver.claims.new(1) for _ in driver.claims.allocatable[:most]]
         with delayed_reads(driver, OVERLAP):
             answers = all_at_once(driver, [partial(prepared_rows, driver, claim) for claim in claims])
         for claim, answer in zip(claims, answers, strict=True):
-            own = {device.key for device in claim.devices}
-            others = {device.key for one in claims for device in one.devices} - own
-            foreign = [f"{row.pool}/{row.device}" for row in answer if (row.pool, row.device) in others]
+            foreign = [device for other in claims if other is not claim for device in devices_of(other, answer)]
             require(not foreign, f"the answer for {claim.devices[0]} has {some(foreign)} of another claim")
             require_resolvable(driver, answer)
         driver.calls.clean_up()

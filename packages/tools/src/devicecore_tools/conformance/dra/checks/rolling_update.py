@@ -82,16 +82,15 @@ def two_instances(
         driver.process.wait(lambda: all(one.path in paths for one in driver.kubelet.registered), _ANSWER)
 
 
-def prepare(instance: DriverInstance, claim: Claim) -> tuple[str, ...]:
+def prepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -> tuple[str, ...]:
     """Prepare a claim at one instance. Return the CDI names in its answer. Raises Failure if it did not."""
-    claim.was_sent = True
-    devices = devices_in(instance.prepare([claim.ref], _ANSWER), claim)
+    devices = devices_in(driver.calls.prepare(claim, timeout=_ANSWER, instance=instance), claim)
     return tuple(name for device in devices for name in device.cdi_device_ids)
 
 
-def unprepare(instance: DriverInstance, claim: Claim) -> None:
+def unprepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -> None:
     """Unprepare a claim at one instance. Raises Failure if it did not."""
-    require_unprepared(instance.unprepare([claim.ref], _ANSWER), claim)
+    require_unprepared(driver.calls.unprepare(claim, timeout=_ANSWER, instance=instance), claim)
 
 
 # --- two instances ----------------------------------------------------------------------------------------------------
@@ -126,19 +125,19 @@ def shares_its_claims_between_instances(driver: DriverUnderTest) -> str:
     with two_instances(driver) as two:
         for first, second in ((two.old, two.new), (two.new, two.old)):
             claim = driver.claims.new(1)
-            prepare(first, claim)
-            unprepare(second, claim)
+            prepare(driver, first, claim)
+            unprepare(driver, second, claim)
             devices = claim.devices
             driver.claims.forget(claim)
             other = driver.claims.new(devices=devices)
             try:
-                prepare(first, other)
+                prepare(driver, first, other)
             except CallFailedError:
                 raise
             except Failure as failure:
                 message = f"the first instance did not notice that the other has unprepared a claim: {failure}"
                 raise Failure(message) from None
-            unprepare(first, other)
+            unprepare(driver, first, other)
             driver.claims.forget(other)
     return "both know what the other does"
 
@@ -158,16 +157,16 @@ def serializes_the_calls_of_two_instances(driver: DriverUnderTest) -> str:
             claim = claims[number % len(claims)]
             one, other = (two.old, two.new) if number < len(claims) else (two.new, two.old)
             for _ in range(_ROUNDS):
-                prepare(one, claim)
-                unprepare(other, claim)
+                prepare(driver, one, claim)
+                unprepare(driver, other, claim)
 
         with ThreadPoolExecutor(2 * len(claims)) as pool:
             for done in [pool.submit(work, number) for number in range(2 * len(claims))]:
                 done.result()
-        names = {claim.uid: prepare(two.old, claim) for claim in claims}
+        names = {claim.uid: prepare(driver, two.old, claim) for claim in claims}
         for claim in claims:
             resolved(driver, names[claim.uid], "afterwards a claim is prepared, but ")
-            unprepare(two.new, claim)
+            unprepare(driver, two.new, claim)
     return f"{counted(2 * len(claims) * _ROUNDS, 'claim')} were prepared and unprepared"
 
 
@@ -228,8 +227,8 @@ def survives_the_crash_of_a_newer_instance(driver: DriverUnderTest) -> str:
         driver.process.wait(lambda: process.status is not None, 0.5)
         require(process.status is None, f"the older instance ended with status {process.status}")
         claim = driver.claims.new(1)
-        prepare(two.old, claim)
-        unprepare(two.old, claim)
+        prepare(driver, two.old, claim)
+        unprepare(driver, two.old, claim)
         require(driver.slices.wait_complete(), "the pools are not complete afterwards")
     return "the older one goes on"
 

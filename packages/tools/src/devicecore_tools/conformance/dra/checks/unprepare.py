@@ -27,7 +27,6 @@ from devicecore_tools.conformance.dra.checks.prepare import (
     prepared_rows,
     require_alive,
     require_resolvable,
-    require_two_devices,
     rows,
 )
 from devicecore_tools.conformance.dra.claims import Claim
@@ -150,7 +149,7 @@ def answers_for_each_unprepared_claim(driver: DriverUnderTest) -> str:
 )
 def unprepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
     """Up to three claims are prepared with one request, and unprepared with one."""
-    require_two_devices(driver)
+    driver.claims.require_two()
     driver.calls.require_unpreparing()
     require_freeing(driver)
     before = driver.environment.cdi_names()
@@ -199,7 +198,7 @@ def leaves_no_files_of_a_claim(driver: DriverUnderTest) -> str:
 
 @check(MUST, expected="success", clause=UNKNOWN, found=("NVIDIA/k8s-dra-driver-gpu#1162",))
 def unprepares_an_unknown_claim(driver: DriverUnderTest) -> str:
-    """A claim is unprepared that was never prepared."""
+    """A claim that was never prepared is unprepared."""
     driver.calls.unprepared(driver.claims.new(1))
     return "it succeeded"
 
@@ -282,7 +281,7 @@ def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
     "reference, status.allocation.devices.results)",
 )
 def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
-    """A claim is unprepared that is allocated a device of this driver and one of another."""
+    """A claim is allocated a device of this driver and one of another, prepared, and unprepared."""
     claim = claim_with(driver, driver.claims.free_device(), FOREIGN)
     driver.calls.ready_devices(claim)
     driver.calls.unprepared(claim)
@@ -299,7 +298,7 @@ def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
 )
 def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
     """Up to sixteen claims are unprepared by as many calls at once. Then one is, while another one is prepared."""
-    require_two_devices(driver)
+    driver.claims.require_two()
     driver.calls.require_unpreparing()
     before = driver.environment.cdi_names()
     claims = [driver.calls.ready(1) for _ in driver.claims.allocatable[: ROUNDS[0]]]
