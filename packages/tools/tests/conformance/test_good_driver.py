@@ -12,7 +12,7 @@ from devicecore_tools.conformance.dra.environment import DEVICE_CLASS
 from devicecore_tools.conformance.dra.run import RENEWED
 from devicecore_tools.conformance.faults import DRIVER, GROUPS
 from devicecore_tools.conformance.faults.drivers import habits
-from devicecore_tools.conformance.faults.drivers.changes import HotPlugs
+from devicecore_tools.conformance.faults.drivers.changes import HotPlugs, TaintsUnpluggedDevices
 from devicecore_tools.conformance.faults.drivers.slices import PublishesOnce
 from devicecore_tools.conformance.reports import summary
 from tests.conformance.harness import BY_NAME, QUICK, Fault, assert_all_pass, faults_of, run_on
@@ -93,8 +93,10 @@ def test_a_driver_may_publish_its_devices_late_after_each_start() -> None:
 
 
 def test_a_device_of_a_good_driver_may_come_and_go() -> None:
-    report = run_on(HotPlugs, [check for check in CHECKS if check.group == "changes"], None, QUICK)
+    changes = [check for check in CHECKS if check.group == "changes"]
+    report = run_on(HotPlugs, changes, None, QUICK)
     assert_all_pass(report)
+    assert_all_pass(run_on(TaintsUnpluggedDevices, changes, None, QUICK), "refuses-a-device-that-has-gone")
     assert "1 device gone, 0 new" in report.result("publishes-a-change-of-devices").actual
 
 

@@ -71,6 +71,11 @@ class PublishedPool:
         return tuple(name for name, number in sorted(count.items()) if number > 1)
 
 
+def bodies_in(pools: Iterable[PublishedPool]) -> Mapping[tuple[str, str], Mapping[str, Any]]:
+    """Return the entries of devices in slices, by pool and name."""
+    return {device.key: device.body for pool in pools for device in pool.devices}
+
+
 def pools_of(slices: Iterable[Slice]) -> tuple[PublishedPool, ...]:
     """Return the pools of a driver's slices, by name."""
     by_name: dict[str, list[Slice]] = {}

@@ -21,6 +21,7 @@ from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.slices import PublishedSlices
 from devicecore_tools.conformance.dra.steps import Steps, TwoParts
 from devicecore_tools.testing.api_server import Fault, LocalApiServer
+from devicecore_tools.testing.dra_pools import PublishedPool, bodies_in
 
 _MAX_RENEWALS = 6  # of one run, and more while they are quick
 _MAX_RENEWING = 10.0  # seconds
@@ -69,16 +70,21 @@ class ChangeOfDevices:
     """What was seen when the user's command changed the devices.
 
     Attributes:
-        before: the published devices before.
-        generations: of the pools before.
+        pools: those that were published before.
         problem: why the command has failed. The text is empty if it has not.
         was_published: whether other devices were published in time.
+        is_undone: whether the command that undoes it was run.
     """
 
-    before: Mapping[tuple[str, str], Mapping[str, object]] = {}
-    generations: Mapping[str, int] = {}
+    pools: tuple[PublishedPool, ...] = ()
     problem: str = ""
     was_published: bool = False
+    is_undone: bool = False
+
+    @property
+    def before(self) -> Mapping[tuple[str, str], Mapping[str, object]]:
+        """The devices that were published before."""
+        return bodies_in(self.pools)
 
 
 @define

@@ -81,6 +81,35 @@ class ChangesOneSlice(HotPlugs):
             super().reconcile(items)
 
 
+class TaintsUnpluggedDevices(HotPlugs):
+    """A chip stays published with a taint."""
+
+    is_good = True
+
+    def devices(self) -> list[Json]:
+        first, *others = GoodDriver.devices(self)
+        taint = {"taints": [{"key": f"{self.name}/unplugged", "effect": "NoExecute"}]} if self.is_unplugged() else {}
+        return [first | taint, *others]
+
+
+@fails("keeps-a-changed-pool-whole")
+class KeepsItsGeneration(HotPlugs):
+    """Both slices change, and the generation does not."""
+
+    def reconcile(self, items: list[Json]) -> None:
+        GoodDriver.reconcile(self, items)
+
+
+@fails("publishes-devices-that-come-back")
+class NeverSeesDevicesAgain(HotPlugs):
+    settings = {"republishing": 5.0}
+    was_unplugged = False
+
+    def is_unplugged(self) -> bool:
+        self.was_unplugged = self.was_unplugged or super().is_unplugged()
+        return self.was_unplugged
+
+
 @fails("unprepares-a-claim-of-a-gone-device")
 class HoldsGoneDevices(HotPlugs):
     def unprepare_claim(self, claim: Message) -> None:
