@@ -167,10 +167,9 @@ INTRODUCTION = """\
 For authors of plugins and drivers, and for readers who ask what the checks find. `make zoo` writes this page: it
 builds or installs the programs below, and runs `devicecore conformance` over each, drivers with `--full`. If a check
 with the severity `must` fails, Kubernetes cannot work with the program, or containers get devices of others;
-[conformance.md](conformance.md) explains the checks. Checks that need what a program does not offer are skipped. `not
-run` means that there is no result, and says nothing of the program. Several of them were made for tests, and need not
-do what a check asks for. The results are those of one version at one time, on a machine without such devices, and no
-verdict on a project.
+[conformance.md](conformance.md) explains the checks. Checks that need what a program does not offer are skipped. Several
+of the programs were made for tests, and need not do what a check asks for. The results are those of one version at one
+time, on a machine without such devices, and no verdict on a project.
 
 Each failure has two readings: what the check saw, and what the source of the program says about it.
 
@@ -186,14 +185,20 @@ Each failure has two readings: what the check saw, and what the source of the pr
 
 
 def main() -> int:
-    """Write the page; return 1 if a subject could not be run."""
+    """Write the page. Return 1 and leave it as it is if a subject could not be run."""
     HOMES.mkdir(exist_ok=True)
     programs = {subject: program_of(subject) for subject in SUBJECTS}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         reports = dict(zip(SUBJECTS, pool.map(lambda one: report_on(one, programs[one]), SUBJECTS), strict=True))
-    PAGE.write_text("\n".join([INTRODUCTION, *page(reports)]), encoding="utf-8")
+    text = "\n".join([INTRODUCTION, *page(reports)])
+    if missing := sum(report is None for report in reports.values()):
+        print("\n".join(page(reports)))
+        without = "1 subject was" if missing == 1 else f"{missing} subjects were"
+        print(f"make zoo: {without} not run, so {PAGE.name} stays as it is; the results of the others are above")
+        return 1
+    PAGE.write_text(text, encoding="utf-8")
     print(f"wrote {PAGE}")
-    return int(not all(reports.values()))
+    return 0
 
 
 def program_of(subject: Subject) -> str | None:
@@ -244,7 +249,10 @@ def report_on(subject: Subject, program: str | None) -> dict[str, Any] | None:
     check += ["--card", str(card), "--release", subject.version, "--", *command]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     ran = subprocess.run([*private, *check], check=False, stdout=subprocess.PIPE, cwd=HOMES, env=environment)
-    report: dict[str, Any] = json.loads(ran.stdout)
+    try:
+        report: dict[str, Any] = json.loads(ran.stdout)
+    except ValueError:  # it has said why
+        return None
     return report
 
 
