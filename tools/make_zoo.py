@@ -167,9 +167,9 @@ INTRODUCTION = """\
 For authors of plugins and drivers, and for readers who ask what the checks find. `make zoo` writes this page: it
 builds or installs the programs below, and runs `devicecore conformance` over each, drivers with `--full`. If a check
 with the severity `must` fails, Kubernetes cannot work with the program, or containers get devices of others;
-[conformance.md](conformance.md) explains the checks. Checks that need what a program does not offer are skipped. Several
-of the programs were made for tests, and need not do what a check asks for. The results are those of one version at one
-time, on a machine without such devices, and no verdict on a project.
+[conformance.md](conformance.md) explains the checks. Checks that need what a program does not offer are skipped.
+Several of the programs were made for tests, and need not do what a check asks for. The results are those of one version
+at one time, on a machine without such devices, and no verdict on a project.
 
 Each failure has two readings: what the check saw, and what the source of the program says about it.
 

@@ -118,6 +118,7 @@ RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("odd-bytes", ["answers-options", "keeps-its-stream-open", EMPTIED]),
     ("registers-again", ["keeps-its-stream-open", "sends-few-lists", "registers-once", *CALM[-1:]]),
     ("chatters", ["keeps-its-stream-open", "sends-few-lists", "registers-once"]),
+    ("numbers-anew", ["allocates-each-device", "gives-the-same-nodes-after-a-restart"]),
     ("new-ids", ["starts-where-it-was-killed", "keeps-its-ids"]),
     ("never-returns", [EMPTIED]),
     ("watches-its-socket", ["returns-after-kubelet-sock-is-recreated"]),

@@ -47,6 +47,7 @@ MAX_BURST = 10  # registrations at once
 MAX_LISTS = 10.0  # lists a second
 TWICE = 0.5  # seconds in which some plugins register twice
 LATER = 2.0  # seconds by which a process that the plugin has started may end later than the plugin
+_RESTARTED = 8  # devices that are allocated again after a restart
 HEALTHS = ("Healthy", "Unhealthy")
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
@@ -845,6 +846,32 @@ def keeps_its_ids(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
+    expected="no device gives what was that of another device",
+    clause=f"{ALLOCATE} The kubelet remembers the ids that containers have. If a plugin finds its devices in another "
+    "order at its next start, two containers get the same device.",
+)
+def gives_the_same_nodes_after_a_restart(plugin: PluginUnderTest) -> str:
+    """The plugin's process is started again, unless it was. Device nodes and CDI devices are compared by id."""
+    plugin.process.require_process()
+    ids = plugin.lists.healthy[:_RESTARTED]
+    former = {device: _all_hardware(plugin.lists.alone(device)) for device in plugin.lists.healthy}
+    owners = Counter(one for given in former.values() for one in given)
+    owner = {one: device for device, given in former.items() for one in given if owners[one] == 1}
+    does_not_apply_if(not owner, "no device has a device node or a CDI device of its own")
+    if plugin.process.started_at < plugin.lists.first_at:
+        plugin.registration.restarted()
+    moved = []
+    for device in ids:
+        given, again = (frozenset().union(*map(_all_hardware, _allocate_or_skip(plugin, [device]))) for _ in range(2))
+        skip_if(given != again, "the nodes change from call to call")
+        others = sorted(one for one in given if owner.get(one, device) != device)
+        moved += [f"{device} gives {one}, which was that of {owner[one]}" for one in others]
+    require(not moved, some(moved))
+    return f"{counted(len(ids), 'device')} as before"
+
+
+@check(
+    MUST,
     expected=RETURNS,
     clause=f"{RESTARTS} A new kubelet instance deletes all the existing Unix sockets under "
     "/var/lib/kubelet/device-plugins when it starts.",
@@ -1134,6 +1161,10 @@ def _nodes(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:
 
 def _hardware(answer: deviceplugin.ContainerAllocateResponse) -> tuple[frozenset[str], frozenset[str]]:
     return _nodes(answer), frozenset(one.name for one in answer.cdi_devices)
+
+
+def _all_hardware(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:
+    return frozenset().union(*_hardware(answer))
 
 
 def _listed(answer: deviceplugin.ContainerAllocateResponse, name: str) -> list[str]:

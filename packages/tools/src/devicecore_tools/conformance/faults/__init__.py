@@ -143,6 +143,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "registers-each-five-seconds": "registers-once",
     "chatters": "sends-few-lists",
     "new-ids": "keeps-its-ids",
+    "numbers-anew": "gives-the-same-nodes-after-a-restart",
     "never-returns": "returns-after-the-directory-is-emptied",
     "returns-without-devices": "returns-to-a-kubelet-that-was-away returns-after-kubelet-sock-is-recreated "
     "returns-after-its-stream-is-cut returns-after-the-directory-is-emptied",

@@ -33,6 +33,11 @@ KUBELET = DIRECTORY / "kubelet.sock"
 SOCKET = DIRECTORY / (f"dp.{int(time.time())}" if FAULT == "start-second" else "chip.sock")
 OTHER_SOCKET = DIRECTORY / "board.sock"
 SICK = DIRECTORY / "sick"
+MARKS = DIRECTORY / ".starts"
+STARTS = 0
+if FAULT == "numbers-anew":
+    STARTS = MARKS.stat().st_size if MARKS.exists() else 0
+    MARKS.write_bytes(b"x" * (STARTS + 1))
 POLL_INTERVAL = 0.02  # seconds
 
 Request = Any  # one of the requests of the API
@@ -172,6 +177,8 @@ class Plugin:
     def given(self, ids: list[str]) -> api.ContainerAllocateResponse:
         nodes = [id_[1:] for id_ in ids]
         match FAULT:
+            case "numbers-anew":
+                nodes = [str((int(node) + STARTS) % 3) for node in nodes]
             case "by-position" | "cdi-by-position":
                 nodes = [str(place) for place in range(len(ids))]
             case "counts":

@@ -36,7 +36,7 @@ def _made(*modules: ModuleType, when: tuple[Moment | Occurrence, ...]) -> Iterat
 ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(registration, slices, prepare, unprepare, when=(Moment.START,)),
     *_made(registration, cdi, prepare, unprepare, when=(KILL,)),
-    *_made(prepare, unprepare, when=(REBOOT,)),
+    *_made(prepare, unprepare, slices, when=(REBOOT,)),
     *_made(state, when=(CORRUPTION,)),
     *_made(unprepare, when=(LOSS,)),
     *_made(state, when=(Moment.CALM,)),

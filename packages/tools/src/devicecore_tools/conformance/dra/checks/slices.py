@@ -13,6 +13,7 @@ from devicecore_tools.conformance.dra.checks.events import (
     KILL,
     KUBELET_RESTART,
     QUIET,
+    REBOOT,
     TERM,
     settle,
     wait_republished,
@@ -35,7 +36,7 @@ from devicecore_tools.testing.api_server import Answer, ApiError, Json
 from devicecore_tools.testing.api_server.shapes import wrong_types
 from devicecore_tools.testing.api_server.slice_rules import slice_causes
 from devicecore_tools.testing.api_server.versions import as_kept, version_of
-from devicecore_tools.testing.dra_pools import Slice
+from devicecore_tools.testing.dra_pools import PublishedPool, Slice
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
 
@@ -123,15 +124,18 @@ def completes_its_pools(driver: DriverUnderTest) -> str:
     """The slices of each pool are counted, until they are complete."""
     _ = published(driver)
     took = driver.slices.wait_for_pools()
-    incomplete = [
-        f"pool {pool.name} has {counted(len(pool.slices), 'slice')} of generation {pool.generation}, and "
-        f"resourceSliceCount is {' or '.join(map(str, pool.counts))}"
-        for pool in driver.slices.pools()
-        if not pool.is_complete
-    ]
+    incomplete = [_incomplete(pool) for pool in driver.slices.pools() if not pool.is_complete]
     require(took is not None, some(incomplete), late=True)
     pools, devices = driver.slices.catalogue, sum(len(pool.devices) for pool in driver.slices.catalogue)
     return f"{counted(len(pools), 'pool')} with {counted(devices, 'device')}"
+
+
+def _incomplete(pool: PublishedPool) -> str:
+    """Return why a pool is not complete."""
+    return (
+        f"pool {pool.name} has {counted(len(pool.slices), 'slice')} of generation {pool.generation}, and "
+        f"resourceSliceCount is {' or '.join(map(str, pool.counts))}"
+    )
 
 
 def published(driver: DriverUnderTest) -> list[Slice]:
@@ -270,6 +274,70 @@ def spells_standard_attributes_as_others_do(driver: DriverUnderTest) -> str:
 
 
 # --- across restarts --------------------------------------------------------------------------------------------------
+
+
+@across(
+    REBOOT,
+    MUST,
+    expected="complete pools, with each device once",
+    clause="A driver finds the slices that a former process has published. If it adds others, the pool has more slices "
+    "than resourceSliceCount says, or devices of the same name, and a scheduler takes no device from it. "
+    "(ResourceSlice, API reference, spec.pool)",
+)
+def completes_its_pools_after_a_restart(driver: DriverUnderTest) -> Parts:
+    """The driver is started again while its slices are there, and the slices of each pool are counted."""
+    _ = driver.slices.catalogue
+    yield
+    _ = driver.registration.instance
+    settle(driver)
+
+    def problems() -> list[str]:
+        pools = driver.slices.pools()
+        twice = [f"several devices are called {one.name}/{name}" for one in pools for name in one.repeated_names]
+        return [*map(_incomplete, (one for one in pools if not one.is_complete)), *twice]
+
+    driver.process.wait(lambda: not problems(), min(driver.settings.republishing, _AT_A_START))
+    require(not problems(), some(problems()), late=True)
+    return f"{counted(len(driver.slices.pools()), 'pool')}, all complete"
+
+
+@across(
+    REBOOT,
+    MUST,
+    expected="each device keeps the attributes by which it differs from all others",
+    clause="A claim is allocated a device by its name, and stays allocated across restarts of the driver. "
+    "(ResourceClaim, API reference, status.allocation) If names change places, it gets the device of another claim.",
+)
+def keeps_the_names_of_its_devices(driver: DriverUnderTest) -> Parts:
+    """The driver is started again, and the attributes that tell devices apart are compared by name."""
+    before = _identities(driver)
+    does_not_apply_if(not before, "no attribute has another value for each device")
+    yield
+    _ = driver.registration.instance
+    settle(driver)
+    after = _identities(driver)
+    owners = {identity: device for device, identities in before.items() for identity in identities}
+    moved = [
+        f"{device} has the {name.rpartition('/')[2]} {value} of {owners[name, value]} now"
+        for device, identities in after.items()
+        for name, value in sorted(identities)
+        if device in before and owners.get((name, value), device) in after.keys() - {device}
+    ]
+    require(not moved, some(moved))
+    return f"{counted(len(before), 'device')} as before"
+
+
+def _identities(driver: DriverUnderTest) -> dict[str, set[tuple[str, str]]]:
+    """Return the attributes of each device, by its name, that have another value for each device that has them."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for device, name, value in attributes(driver):
+        found.setdefault(name, {}).setdefault(str(value), []).append(device)
+    result: dict[str, set[tuple[str, str]]] = {}
+    for name, owners in found.items():
+        if len(owners) > 1 and all(len(devices) == 1 for devices in owners.values()):
+            for value, (device,) in owners.items():
+                result.setdefault(device, set()).add((name, value))
+    return result
 
 
 @across(

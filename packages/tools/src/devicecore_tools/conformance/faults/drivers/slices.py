@@ -4,6 +4,7 @@ Law: each fails the checks that it names, and no others.
 """
 
 import http.client
+import os
 import time
 
 from devicecore_tools.conformance.faults.good_driver import SLICES, GoodDriver, Json, fails
@@ -95,6 +96,39 @@ class ShortBusId(GoodDriver):
         first, *others = super().devices()
         bus = {"resource.kubernetes.io/pciBusID": {"string": "01:00.0"}}
         return [first | {"attributes": first["attributes"] | bus}, *others]
+
+
+@fails("completes-its-pools-after-a-restart")
+class AddsSlicesAtEachStart(GoodDriver):
+    """Its slices have the names of this process, and it knows no others."""
+
+    def reconcile(self, items: list[Json]) -> None:
+        with self.lock:
+            own = [item for item in items if item["metadata"]["name"].endswith(f"-{os.getpid()}")]
+            for item in items:
+                if item["spec"]["pool"] != self.slices()[0]["pool"]:
+                    self.call("DELETE", f"{SLICES}/{item['metadata']['name']}")
+            for number, spec in enumerate(() if own else self.slices()):
+                metadata = {"name": f"{self.name}-{number}-{os.getpid()}", "ownerReferences": self.owners()}
+                body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "spec": spec}
+                self.written(self.call("POST", SLICES, body | {"metadata": metadata}))
+
+
+@fails("keeps-the-names-of-its-devices")
+class NumbersItsDevicesAnew(GoodDriver):
+    """At each start its devices are found in another order."""
+
+    def devices(self) -> list[Json]:
+        devices = super().devices()
+        starts = len(list(self.directory.glob("*.started")))
+        bodies = [{**device["attributes"]} for device in devices[:6]]
+        for device, attributes in zip(devices[:6], bodies[starts % 6 :] + bodies[: starts % 6], strict=True):
+            device["attributes"] = attributes
+        return devices
+
+    def load(self) -> None:
+        super().load()
+        (self.directory / f"{os.getpid()}.started").touch()
 
 
 @fails("removes-obsolete-slices")
