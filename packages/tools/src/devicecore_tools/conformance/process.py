@@ -14,7 +14,16 @@ from typing import NoReturn, TypeVar
 
 from attrs import evolve
 
-from devicecore_tools.conformance.model import Exit, Skip, time_is_over
+from devicecore_tools.conformance.model import (
+    Abort,
+    Exit,
+    Failure,
+    OutOfTime,
+    Skip,
+    require,
+    some,
+    time_is_over,
+)
 from devicecore_tools.conformance.processes import exit_of
 from devicecore_tools.testing.process import PluginProcess, StillRunningError
 
@@ -24,6 +33,7 @@ LATER_START = 2.0
 """A later start of a process may take so many times as long as its first one."""
 
 _TIMES = re.compile(r"^\W*[A-Z]?[0-9][-0-9/]*[T ]?[0-9:.,]*Z?( +[0-9]+(?= \S+:[0-9]+\]))?|time=\S+ *")
+_NAMES = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")  # and numbers, which differ each time
 _POLL_INTERVAL = 0.02  # seconds
 _EXIT_PAUSE = 0.3  # seconds from a failure to the exit that it causes, and from an exit to the next start
 _LOST_PAUSE = 5.0  # seconds from a lost connection to the exit of a process that has closed its socket, too
@@ -50,6 +60,7 @@ class SubjectProcess(ABC):
         self._budget = budget
         self._restarts = restart
         self._last_output = ""
+        self._told: set[str] = set()  # the kinds of crashes that checks have reported
 
     @abstractmethod
     def start(self) -> None:
@@ -80,6 +91,30 @@ class SubjectProcess(ABC):
     def blame(self, check: str) -> None:
         """Note the name of the check during which the process has ended."""
         self.exits = [one if one.during else evolve(one, during=check) for one in self.exits]
+
+    def judged(self, sentence: str, problem: Failure | Skip | None, since: int) -> str:
+        """Return the sentence of a check that has passed. Raises its problem, with the exits after the first `since`.
+
+        A crash is told by the check during which it came, and fails it, unless an earlier check has failed with such a
+        crash and this one cannot be made because of it.
+        """
+        exits = self.exits[since:]
+        crashes = list(dict.fromkeys(str(one) for one in exits if one.is_crash))
+        kinds = {_NAMES.sub("N", crash) for crash in crashes}
+        is_new = not kinds <= self._told
+        self._told |= kinds
+        if problem is None:
+            require(not crashes, f"{sentence}; but meanwhile it crashed: {some(crashes)}")
+            return sentence
+        if isinstance(problem, Abort | OutOfTime):
+            raise problem
+        if isinstance(problem, Skip):
+            if not crashes:
+                raise problem
+            text = f"{problem}; it crashed: {some(crashes)}"
+            raise Failure(text) if is_new else type(problem)(text)
+        ended = [text for text in dict.fromkeys(map(str, exits)) if text not in str(problem)]
+        raise Failure(f"{problem}; {ended[-1]}") if ended else problem
 
     def wait_for_exit(self) -> None:
         """Let a process that is about to end do so, to tell an exit from a lost connection."""

@@ -6,7 +6,6 @@ Law: every check has a result, and a check that aborts the run names the reason 
 import os
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from attrs import evolve
 
@@ -37,7 +36,6 @@ def run_checks(
     subject: Subject,
     *,
     on_result: Callable[[Result], None] = lambda _: None,
-    after_failure: Callable[[], None] = lambda: None,
     excuses_load: bool = False,
 ) -> tuple[tuple[Result, ...], str]:
     """Make the checks in their order.
@@ -46,7 +44,6 @@ def run_checks(
         checks: the checks.
         subject: what they check.
         on_result: called with each result, but not with those of checks that were not made after an `Abort`.
-        after_failure: called after each failed check.
         excuses_load: whether a check is not decided if it has failed for a lack of time while the machine is busy.
 
     Returns:
@@ -75,9 +72,6 @@ def run_checks(
                 actual += f"; that says little, because this machine has {load:.0f} times as much to do as it can"
         except _IMPOSSIBLE as error:
             verdict, actual = Verdict.SKIPPED, str(impossible(error))
-        if verdict is Verdict.FAILED and not not_made:
-            with suppress(*_IMPOSSIBLE):  # the next check says so
-                after_failure()
         seconds = time.monotonic() - began
         results.append(evolve(_result(check, verdict, actual, seconds), applies=applies))
         on_result(results[-1])

@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
+from attrs import evolve
+
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.device_plugin.checks import CHECKS
@@ -18,7 +20,7 @@ from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet
 from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest
 from devicecore_tools.conformance.device_plugin.settings import Settings
 from devicecore_tools.conformance.device_plugin.watcher import WatchingKubelet
-from devicecore_tools.conformance.model import MAX_ACTUAL, Check, Report, Result, some
+from devicecore_tools.conformance.model import MAX_ACTUAL, Check, Failure, Report, Result, Skip, some
 from devicecore_tools.conformance.processes import (
     adopted,
     as_environment,
@@ -70,19 +72,29 @@ def run(
         _claimed(Path(path).absolute(), allow_shared=allow_shared_directory, wipe=not registry) as claimed,
         _running(command, claimed, settings or Settings(), registry=registry, on_ready=on_ready) as plugin,
     ):
-
-        def note(result: Result) -> None:
-            plugin.process.blame(result.name)
-            on_result(result)
-
+        guarded_checks = [evolve(check, look=partial(_look, check)) for check in checks]
         results, not_made = run_checks(
-            checks,
-            plugin,
-            on_result=note,
-            after_failure=plugin.process.wait_for_exit,
-            excuses_load=plugin.settings.excuses_load,
+            guarded_checks, plugin, on_result=on_result, excuses_load=plugin.settings.excuses_load
         )
     return _report(plugin, results, not_made, time.monotonic() - began)
+
+
+def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
+    """Make a check. An exit of the plugin is told by the check during which it came."""
+    exits, sentence = len(plugin.process.exits), ""
+    problem: Failure | Skip | None = None
+    try:
+        try:
+            sentence = check.look(plugin)
+        except (Failure, Skip) as error:
+            problem = error
+        if isinstance(problem, Failure):
+            plugin.process.wait_for_exit()
+        if plugin.process.has_exited:
+            plugin.process.notice_exit()
+    finally:
+        plugin.process.blame(check.name)
+    return plugin.process.judged(sentence, problem, exits)
 
 
 @contextmanager

@@ -95,14 +95,12 @@ class DriverObservations:
         ending: of the end with SIGTERM.
         wipe: of the kubelet's restart.
         intact: the driver's state files before they were damaged, and the claims that it had prepared then.
-        crashes: the kinds of crashes that checks have reported.
         change: of the devices.
     """
 
     ending: Ending
     wipe: DeletionOfSlices
     intact: tuple[Mapping[Path, bytes], Sequence[Claim]] = ({}, ())
-    crashes: set[str] = field(factory=set)
     change: ChangeOfDevices = field(factory=ChangeOfDevices)
 
 

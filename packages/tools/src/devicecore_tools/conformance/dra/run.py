@@ -3,7 +3,6 @@
 Law: after a run, no process, socket, mount or file of it is left.
 """
 
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -18,17 +17,12 @@ from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.steps import IMPOSSIBLE, Occurrence, TwoParts
 from devicecore_tools.conformance.model import (
     MAX_ACTUAL,
-    Abort,
     Check,
-    Exit,
     Failure,
-    OutOfTime,
     Report,
     Result,
     Skip,
     impossible,
-    require,
-    some,
 )
 from devicecore_tools.conformance.processes import guarded, orphans_come_here
 from devicecore_tools.conformance.runner import run_checks
@@ -83,9 +77,8 @@ def run(
 class _Guarded:
     """The `look` of a check, with the events that begin before it, and with the end of its claims after it.
 
-    A crash of the driver is told by the check during which it came, and fails it, unless an earlier check has failed
-    with such a crash and this one cannot be made because of it. If the driver does not prepare another claim for the
-    devices of a check after it, it gets fresh directories. If its calls are slow, that is tried only after failures.
+    If the driver does not prepare another claim for the devices of a check after it, it gets fresh directories. If its
+    calls are slow, that is tried only after failures.
     """
 
     check: Check[DriverUnderTest]
@@ -113,7 +106,7 @@ class _Guarded:
             driver.calls.clean_up()
             driver.process.notice_exit()
             driver.process.blame(self.check.name)
-        return self._judged(driver, sentence, problem, driver.process.exits[exits:])
+        return driver.process.judged(sentence, problem, exits)
 
     def _look(self, driver: DriverUnderTest) -> str:
         for event in self.events:
@@ -122,31 +115,6 @@ class _Guarded:
         driver.process.require_time()
         driver.calls.catch_up()
         return self.check.look(driver)
-
-    @staticmethod
-    def _judged(driver: DriverUnderTest, sentence: str, problem: Failure | Skip | None, exits: Sequence[Exit]) -> str:
-        """Return the sentence of a check that has passed. Raises what has happened instead, with the exits."""
-        crashes = list(dict.fromkeys(str(one) for one in exits if one.is_crash))
-        is_new = not driver.seen.crashes.issuperset(map(_kind_of_crash, crashes))
-        driver.seen.crashes.update(map(_kind_of_crash, crashes))
-        if problem is None:
-            require(not crashes, f"{sentence}; but meanwhile the driver crashed: {some(crashes)}")
-            return sentence
-        if isinstance(problem, Abort):
-            raise problem
-        if isinstance(problem, Skip):
-            # Checks that need what has failed are skipped. The first one that sees a crash reports it.
-            if not crashes or isinstance(problem, OutOfTime):
-                raise problem
-            text = f"{problem}; the driver crashed: {some(crashes)}"
-            raise Failure(text) if is_new else type(problem)(text)
-        ended = [text for text in dict.fromkeys(map(str, exits)) if text not in str(problem)]
-        raise Failure(f"{problem}; {ended[-1]}") if ended else problem
-
-
-def _kind_of_crash(sentence: str) -> str:
-    """Return the sentence about a crash without names and numbers, which differ each time."""
-    return re.sub(r"[0-9a-f-]*[0-9][0-9a-f-]*", "N", sentence)
 
 
 def _restore(driver: DriverUnderTest) -> bool:
