@@ -102,6 +102,8 @@ class ShortBusId(GoodDriver):
 class AddsSlicesAtEachStart(GoodDriver):
     """Its slices have the names of this process, and it knows no others."""
 
+    settings = {"republishing": 10.0}
+
     def reconcile(self, items: list[Json]) -> None:
         with self.lock:
             own = [item for item in items if item["metadata"]["name"].endswith(f"-{os.getpid()}")]
