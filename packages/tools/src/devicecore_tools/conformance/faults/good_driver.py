@@ -223,9 +223,7 @@ class GoodDriver:
 
     def allocated(self, claim: Message) -> Json:
         """Read the claim's allocation from the API server."""
-        status, body = self.call(
-            "GET", f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}"
-        )
+        status, body = self.call("GET", claim_path(claim.namespace, claim.name))
         if status != http.HTTPStatus.OK:
             raise ClaimError(f"cannot read ResourceClaim {claim.name}: {body.get('message', status)}")
         if body["metadata"]["uid"] != claim.uid:
@@ -492,6 +490,11 @@ def handlers_of(methods: Json) -> Json:
 def serialize(message: Message) -> bytes:
     """The bytes of a message."""
     return bytes(message.SerializeToString())
+
+
+def claim_path(namespace: str, name: str) -> str:
+    """The path of a claim on the API server."""
+    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
 
 
 def write(path: Path, text: str) -> None:

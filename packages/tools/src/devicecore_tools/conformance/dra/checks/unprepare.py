@@ -423,6 +423,7 @@ def unprepares_a_claim_that_was_deleted_meanwhile(driver: DriverUnderTest) -> Pa
 )
 def keeps_devices_free_after_a_restart(driver: DriverUnderTest) -> Parts:
     """A claim is prepared and unprepared, the driver is killed and started again, and another claim gets the device."""
+    require_freeing(driver)
     claim = driver.calls.ready(devices=[driver.claims.free_device(shared=False)])
     with needed("an unprepared claim"):
         driver.calls.unprepared(claim)

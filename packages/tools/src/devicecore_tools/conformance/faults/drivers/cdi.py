@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 
 from devicecore_tools.conformance.faults.drivers.habits import WritesMetadata
-from devicecore_tools.conformance.faults.good_driver import GoodDriver, Json, Message, fails
+from devicecore_tools.conformance.faults.good_driver import GoodDriver, Json, Message, fails, write
 
 
 @fails("answers-valid-cdi-names")
@@ -87,9 +87,7 @@ class LeavesFiles(GoodDriver):
         spec = self.spec(uid, results) | {"kind": "example.org/left"}
         for index, device in enumerate(spec["devices"]):
             device["name"] = f"n{number}-{index}"
-        unfinished = self.cdi / ".unfinished"
-        unfinished.write_text(json.dumps(spec))
-        unfinished.rename(self.cdi / f"left-{number}.json")
+        write(self.cdi / f"left-{number}.json", json.dumps(spec))
 
 
 @fails("removes-cdi-devices")
@@ -102,6 +100,8 @@ class LeavesMetadata(WritesMetadata):
 class OneFileForAll(GoodDriver):
     """There is a device that all claims use, and that changes with their number."""
 
+    breaks_too = {"separates-claims-of-the-same-name": "These are two claims, too."}
+
     def device(self, uid: str, result: Json) -> Message:
         device = super().device(uid, result)
         device.cdi_device_ids.append(f"{self.kind}s=all")
@@ -111,9 +111,7 @@ class OneFileForAll(GoodDriver):
         super().write_cdi(uid, results)
         shared = {"name": "all", "containerEdits": {"env": [f"CLAIMS={len(self.claims)}"]}}
         spec = {"cdiVersion": "0.5.0", "kind": f"{self.kind}s", "devices": [shared]}
-        unfinished = self.cdi / ".unfinished"
-        unfinished.write_text(json.dumps(spec))
-        unfinished.rename(self.cdi / f"{self.name}.json")
+        write(self.cdi / f"{self.name}.json", json.dumps(spec))
 
     def recover(self, error: Exception) -> None:
         (self.cdi / f"{self.name}.json").unlink(missing_ok=True)

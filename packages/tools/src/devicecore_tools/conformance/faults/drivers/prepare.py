@@ -13,7 +13,16 @@ from pathlib import Path
 
 import grpc
 
-from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriver, Json, Message, dra, fails, write
+from devicecore_tools.conformance.faults.good_driver import (
+    ClaimError,
+    GoodDriver,
+    Json,
+    Message,
+    claim_path,
+    dra,
+    fails,
+    write,
+)
 
 
 @fails("prepares-a-claim")
@@ -191,7 +200,7 @@ class Trusting(GoodDriver):
     """It believes what it is told about claims."""
 
     def status_of(self, claim: Message) -> Json:
-        return self.call("GET", f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}")[1]
+        return self.call("GET", claim_path(claim.namespace, claim.name))[1]
 
 
 @fails("refuses-a-replaced-claim")
@@ -502,7 +511,7 @@ class RemembersAbsence(RemembersFailures):
 @fails("prepares-with-a-slow-api-server")
 class Hasty(GoodDriver):
     def allocated(self, claim: Message) -> Json:
-        path = f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}"
+        path = claim_path(claim.namespace, claim.name)
         connection = http.client.HTTPConnection(self.api, timeout=3)
         try:
             connection.request("GET", path)

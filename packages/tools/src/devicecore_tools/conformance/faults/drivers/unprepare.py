@@ -16,6 +16,7 @@ from devicecore_tools.conformance.faults.good_driver import (
     Json,
     Message,
     check_uid,
+    claim_path,
     dra,
     fails,
 )
@@ -138,6 +139,8 @@ class AsksTheApiServer(GoodDriver):
 
 @fails("unprepares-by-uid")
 class UnpreparesByName(GoodDriver):
+    breaks_too = {"separates-claims-of-the-same-name": "It releases both of them."}
+
     def unprepare_claim(self, claim: Message) -> None:
         with self.lock:
             for uid in [uid for uid, record in self.claims.items() if record["name"] == claim.name]:
@@ -293,7 +296,7 @@ class LeavesCdiOfFormerProcesses(GoodDriver):
         self.old = {uid for uid, record in self.claims.items() if self.still_there(record["name"])}
 
     def still_there(self, name: str) -> bool:
-        path = f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{name}"
+        path = claim_path("default", name)
         return bool(name) and self.call("GET", path)[0] == 200 and self.cdi_count() > 0
 
     def cdi_count(self) -> int:
@@ -326,10 +329,8 @@ class LeavesAFileOfEachClaim(GoodDriver):
 class RefusesStaleEntries(GoodDriver):
     def load(self) -> None:
         super().load()
-        path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/"
-        self.stale = {
-            uid for uid, one in self.claims.items() if one["name"] and self.call("GET", path + one["name"])[0] == 404
-        }
+        named = {uid: one["name"] for uid, one in self.claims.items() if one["name"]}
+        self.stale = {uid for uid, name in named.items() if self.call("GET", claim_path("default", name))[0] == 404}
 
     def unprepare_claim(self, claim: Message) -> None:
         if claim.uid in self.stale:
