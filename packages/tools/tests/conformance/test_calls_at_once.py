@@ -1,0 +1,51 @@
+"""Calls that have to overlap do so, however long it takes until the last of them is made."""
+
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from devicecore_tools.conformance.dra import DriverUnderTest, Environment
+from devicecore_tools.conformance.faults import DRIVER
+from devicecore_tools.conformance.model import Undecided
+from devicecore_tools.conformance.processes import orphans_come_here
+from tests.conformance.harness import QUICK
+
+LATER = 0.3  # seconds after which the second call is made
+
+
+@pytest.fixture
+def driver() -> Iterator[DriverUnderTest]:
+    """The good driver, which runs and has published its devices."""
+    with orphans_come_here(), Environment(QUICK) as environment:
+        driver = DriverUnderTest(environment, [sys.executable, str(DRIVER)], QUICK)
+        driver.kubelet.start()
+        driver.process.start()
+        try:
+            yield driver
+        finally:
+            driver.process.stop()
+
+
+def test_a_driver_answers_no_call_before_the_last_one_is_made(driver: DriverUnderTest) -> None:
+    first, second = driver.calls.ready(1), driver.calls.ready(1)
+
+    def at_once() -> float:
+        driver.calls.unprepared(first)
+        return time.monotonic()
+
+    def later() -> float:
+        time.sleep(LATER)
+        began = time.monotonic()
+        driver.calls.unprepared(second)
+        return began
+
+    ended, began = driver.calls.at_once([at_once, later])
+    assert isinstance(ended, float)
+    assert isinstance(began, float)
+    assert ended > began
+
+
+def test_calls_that_do_not_overlap_decide_nothing(driver: DriverUnderTest) -> None:
+    with pytest.raises(Undecided, match="the 2 calls did not overlap"):
+        driver.calls.at_once([lambda: None, lambda: None])  # as if they were over before
