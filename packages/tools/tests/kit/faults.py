@@ -74,6 +74,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("one-per-device", CALM),
     ("one-container", CALM),
     ("repeats", CALM),
+    ("panics", CALM),
     ("dies", CALM),
     ("knows-everything", CALM),
     ("empty-answer", CALM),
@@ -166,6 +167,7 @@ def assert_found(fault: str, names: list[str], directory: Path) -> None:
     assert all(failed.values())
     said = "".join(failed.values())
     assert fault not in OPTIONS or f"({OPTIONS[fault]} gives more)" in said
+    assert fault != "panics" or all("exited early with status 2: panic: " in text for text in failed.values())
     assert not fault.startswith("answers-") or said.endswith(": the answer is for no container")
     severities = [BY_NAME[name].severity for name in PLUGIN_FAULTS[fault].split()]
     assert report.passed == (Severity.MUST not in severities)

@@ -106,6 +106,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "one-per-device": "answers-once-per-container",
     "one-container": "answers-each-of-two-containers",
     "repeats": "answers-each-of-two-containers",
+    "panics": "answers-each-of-two-containers stays-up",
     "dies": "survives-a-request-for-no-devices stays-up",
     "knows-everything": "refuses-an-unknown-device",
     "empty-answer": "refuses-an-unknown-device",

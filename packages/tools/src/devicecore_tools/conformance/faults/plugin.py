@@ -141,6 +141,9 @@ class Plugin:
 
     def allocate(self, request: Request, context: grpc.ServicerContext) -> api.AllocateResponse:  # noqa: C901, PLR0912 - faults
         answer = api.AllocateResponse()
+        if FAULT == "panics" and len(request.container_requests) > 1:
+            print("panic: runtime error: index out of range [1] with length 1\n\ngoroutine 7 [running]:", flush=True)
+            os._exit(2)
         for container in request.container_requests:
             ids = list(container.devices_ids)
             match FAULT:
