@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 from devicecore_tools.conformance import Report, Verdict
-from devicecore_tools.conformance.device_plugin import CHECKS
-from tests.kit.faults import NAMES, QUICK, RESTART_FAULTS, SHORT, assert_found, run_checks_on
+from devicecore_tools.conformance.device_plugin import CHECKS, checks
+from tests.kit.faults import AWAY, EMPTIED, NAMES, QUICK, RESTART_FAULTS, SHORT, assert_found, run_checks_on
 
 
 @pytest.mark.parametrize(("fault", "names"), RESTART_FAULTS, ids=[fault for fault, _ in RESTART_FAULTS])
@@ -39,6 +39,13 @@ def test_a_kubelet_that_refuses_needs_a_call_to_refuse(directory: Path) -> None:
     result = report.results[-1]
     assert result.verdict is Verdict.SKIPPED
     assert result.actual == "0 calls of Register in 0.5 seconds, so there was nothing to refuse"
+
+
+def test_a_plugin_that_is_slow_to_return_has_to_do_so_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "SLOW", 1.0)
+    report = run_checks_on("slow-to-return", [AWAY[0], EMPTIED], QUICK, directory)
+    assert "after a kubelet that was away and emptied the directory" in report.result(EMPTIED).actual
+    assert not_passed(report) == {}
 
 
 def not_passed(report: Report) -> dict[str, str]:

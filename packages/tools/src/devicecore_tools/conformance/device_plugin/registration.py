@@ -17,7 +17,7 @@ from devicecore_tools.conformance.process import LATER_START
 
 _FIRST_LIST = 3.0  # seconds until the plugin is expected to list devices, if it has other resources
 _MAX_TRIED = 3  # resources
-_AFTER_NO_RETURN = 5.0  # seconds to return, for a plugin that has failed to return before
+_AFTER_NO_RETURN = 4.0  # seconds to return, for a plugin that has failed to return before
 _RETURN_FACTOR = 1.3  # times the plugin's slowest return so far
 
 
