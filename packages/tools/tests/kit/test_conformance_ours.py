@@ -31,4 +31,4 @@ def test_our_plugins_pass_every_check() -> None:
         assert {result.name: result.actual for result in report.failures} == {}
         assert report.subject == "example.com/gpu, 10 devices"
     # Simulated devices have no device nodes, no preferences, and nothing provokes their health.
-    assert sum(result.verdict is Verdict.SKIPPED for result in watched.results) == 13
+    assert sum(result.verdict is Verdict.SKIPPED for result in watched.results) == 14

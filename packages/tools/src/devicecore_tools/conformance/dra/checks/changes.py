@@ -18,7 +18,7 @@ from devicecore_tools.conformance.model import (
     some,
 )
 from devicecore_tools.conformance.processes import problem_of_command
-from devicecore_tools.testing.dra_pools import bodies_in
+from devicecore_tools.testing.dra_pools import PublishedPool, bodies_in
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
@@ -68,10 +68,16 @@ def _change(driver: DriverUnderTest) -> ChangeOfDevices:
     return driver.seen.change
 
 
+def _pools(driver: DriverUnderTest) -> tuple[PublishedPool, ...]:
+    """Return the pools when all of them are complete, or as they are after the time for that."""
+    driver.slices.wait_complete()
+    return driver.slices.pools()
+
+
 def _gone(driver: DriverUnderTest) -> set[tuple[str, str]]:
     """Return the devices that are no longer published, or have a taint now."""
     change = _change(driver)
-    now = {device.key: device for pool in driver.slices.pools() for device in pool.devices}
+    now = {device.key: device for pool in _pools(driver) for device in pool.devices}
     return {key for key in change.before if key not in now or now[key].is_tainted}
 
 
@@ -93,7 +99,7 @@ def publishes_a_change_of_devices(driver: DriverUnderTest) -> Parts:
     change = _change(driver)
     limit = counted(driver.settings.republishing, "second")
     require(change.was_published, f"complete pools with other devices were not there within {limit}", late=True)
-    now = bodies_in(driver.slices.pools())
+    now = bodies_in(_pools(driver))
     gone, new = change.before.keys() - now.keys(), now.keys() - change.before.keys()
     changed = [key for key, body in now.items() if key in change.before and change.before[key] != body]
     return f"{counted(len(gone), 'device')} gone, {len(new)} new, {len(changed)} changed"
@@ -110,7 +116,7 @@ def keeps_a_changed_pool_whole(driver: DriverUnderTest) -> Parts:
     _require_command(driver)
     yield
     change = _change(driver)
-    pools = driver.slices.pools()
+    pools = _pools(driver)
     skip_if(bodies_in(pools) == change.before, "the slices have not changed")
     incomplete = [pool.name for pool in pools if not pool.is_complete]
     require(not incomplete, f"the pool {some(incomplete)} has slices of several generations, or too few")
@@ -159,7 +165,7 @@ def refuses_a_device_that_has_gone(driver: DriverUnderTest) -> Parts:
     _require_command(driver)
     claims: list[Claim] = [driver.claims.on(device) for device in driver.claims.allocatable[:_SEVERAL]]
     yield
-    now = bodies_in(driver.slices.pools())
+    now = bodies_in(_pools(driver))
     mine = [claim for claim in claims if any(device.key not in now for device in claim.devices)]
     _ = _change(driver)
     does_not_apply_if(not mine, "no device has gone")

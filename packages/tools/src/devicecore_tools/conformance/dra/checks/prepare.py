@@ -428,7 +428,8 @@ def difference(before: Rows, after: Rows) -> str:
 def prepares_each_device(driver: DriverUnderTest) -> str:
     """Each published device, up to 32 in a tenth of the time of the run, is prepared for a claim and unprepared."""
     devices = driver.claims.usable[:_SAMPLE]
-    failed, tried, until = {}, 0, time.monotonic() + driver.settings.budget / 10
+    failed: dict[str, Failure] = {}
+    tried, until = 0, time.monotonic() + driver.settings.budget / 10
     for device in devices:
         if time.monotonic() > until:
             break
@@ -438,10 +439,10 @@ def prepares_each_device(driver: DriverUnderTest) -> str:
             driver.calls.prepared(claim)
             driver.calls.unprepared(claim)
         except Failure as failure:
-            failed[device] = failure
+            failed[str(device)] = failure
         driver.calls.clean_up()
     if len(failed) < tried:
-        driver.claims.broken.update(device.key for device in failed)
+        driver.claims.broken.update(device.key for device in devices if str(device) in failed)
     if failed:
         raise reworded(some([f"{device}: {failure}" for device, failure in failed.items()]), *failed.values())
     return f"{counted(tried, 'device')} prepared and unprepared"
