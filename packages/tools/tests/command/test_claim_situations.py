@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devicecore_tools.command.claims import explain_claims, pairs_of, wanted_named
+from devicecore_tools.command.claims import pairs_of, wanted_named
 from devicecore_tools.command.main import main
 from devicecore_tools.doctor.claim_trial import ClaimAnswer
 from devicecore_tools.testing.api_server import LocalApiServer
@@ -446,9 +446,7 @@ def test_a_name_is_explained_on_servers_of_each_version(
         for one in (WHOLE, template, claim, POD):
             server.create(one)
         config = str(server.kubeconfig(tmp_path / "config"))
-        wanted = wanted_named(name, config)
-        assert wanted is not None
-        status = explain_claims(wanted, {"kubeconfig": config}, as_json=False)
+        status = main(["why", name, "--kubeconfig", config])
         assert wanted_named("nothing", config) is None
         assert wanted_named("other/train", config) is None
     lines = capsys.readouterr().out.splitlines()

@@ -64,6 +64,8 @@ Question = Said | Named | Wanted
 def question_of(given: str, sources: Mapping[str, object]) -> Question:
     """Return what somebody asks who gives a text, the name of a file, `-` for standard input, or a name.
 
+    A name is looked for on the API server of all nodes, if one is given without a node: a pod that waits, or a claim.
+
     Raises:
         click.UsageError: it is empty or a directory.
         OSError: a file cannot be read, or there is none of this name.
@@ -86,7 +88,8 @@ def question_of(given: str, sources: Mapping[str, object]) -> Question:
     elif _FILE.fullmatch(given):
         raise FileNotFoundError(ENOENT, "there is no such file", given)
     elif _NAME.fullmatch(given):
-        return Named(given)
+        server = sources.get("kubeconfig") if not sources.get("node_name") else None
+        return (wanted_named(given, server) if isinstance(server, str) else None) or Named(given)
     else:
         data, place = given.encode(errors="replace"), "MESSAGE"
     data = as_utf8(data)
