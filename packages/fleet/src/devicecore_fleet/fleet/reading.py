@@ -280,10 +280,6 @@ def _pattern(
     return DevicePattern(name, count, _number(value["first"], 0, 10**6, 0), numa, known)
 
 
-def _texts(value: Value) -> object:
-    return [one.text() for one in value.sequence()]
-
-
 def _device_taints(value: Value) -> object:
     for one in value.sequence():
         _check_fields(one, ("key", "value", "effect", "timeAdded"))
