@@ -277,7 +277,10 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
         lines = list(differences(answer, shown))
         if lines:
             is_empty = (
-                answer["ok"] and found["ok"] and not step["apply"] and differ_in_empty_fields(mine, owners_after, found)
+                answer["ok"]
+                and found["ok"]
+                and not step["apply"]
+                and differ_in_empty_fields(ours, sent, mine, owners_after, found)
             )
             return Verdict(
                 "D27" if is_empty else None, [f"step {number}: {json.dumps({**asked, 'object': sent})}", *lines]
@@ -333,13 +336,20 @@ def _without_empty(value: Json) -> Json:
     return value or None
 
 
-def differ_in_empty_fields(mine: Json, owners: fields.Owners, theirs: Json) -> bool:
-    """Whether the objects are the same, and each field with another owner is empty in both."""
+def differ_in_empty_fields(before: Json, sent: Json, mine: Json, owners: fields.Owners, theirs: Json) -> bool:
+    """Whether the objects are the same, and each field with another owner is or was empty or changed in empty parts."""
     found = fields.owners_of(theirs["managedFields"])
     moved = {path for owner in {*owners, *found} for path in owners.get(owner, set()) ^ found.get(owner, set())}
-    objects = [fields.keyed(_owned(one)) for one in (mine, theirs["object"])]
-    is_same = _plain(mine) == _plain(theirs["object"])
-    return is_same and all(not _without_empty(fields.unkeyed(_at(one, path))) for one in objects for path in moved)
+    old, new, other, raw = (fields.keyed(_owned(one)) for one in (before, mine, theirs["object"], sent))
+    return _plain(mine) == _plain(theirs["object"]) and all(
+        _is_about_nothing(old, raw, one, path) for one in (new, other) for path in moved
+    )
+
+
+def _is_about_nothing(old: Json, sent: Json, new: Json, path: fields.FieldPath) -> bool:
+    was, is_ = (_without_empty(fields.unkeyed(_at(one, path))) for one in (old, new))
+    is_shape = not was and isinstance(is_, dict | list)  # only the map or the list itself has another owner
+    return not is_ or is_shape or (was == is_ and _at(old, path) != _at(sent, path))
 
 
 def _at(value: Json, path: fields.FieldPath) -> Json:

@@ -35,13 +35,15 @@ def test_each_kind_of_difference_has_a_row() -> None:
 
 
 def test_an_empty_field_may_have_another_owner() -> None:
-    me = ("a", "Update", "")
-    theirs: Json = {"object": {"data": {"a": "1"}, "binaryData": None}, "managedFields": []}
+    data: Json = {"data": {"a": "1"}}
+    me, other = ("a", "Update", ""), frozenset({("data", "a")})
     owner = {"manager": me[0], "operation": me[1], "fieldsV1": {"f:data": {"f:a": {}}, "f:binaryData": {}}}
-    theirs["managedFields"] = [owner]
-    assert applies.differ_in_empty_fields({"data": {"a": "1"}}, {me: frozenset({("data", "a")})}, theirs)
-    assert not applies.differ_in_empty_fields({"data": {"a": "1"}}, {}, theirs)
-    assert not applies.differ_in_empty_fields({"data": {"a": "2"}}, {me: frozenset({("data", "a")})}, theirs)
+    theirs: Json = {"object": {**data, "binaryData": None}, "managedFields": [owner]}
+    assert applies.differ_in_empty_fields({}, data, data, {me: other}, theirs)
+    assert applies.differ_in_empty_fields({}, data, data, {me: other | {("data",)}}, theirs)  # it was null in Go before
+    assert not applies.differ_in_empty_fields(data, data, data, {}, theirs)
+    assert not applies.differ_in_empty_fields({"data": {"a": "2"}}, data, data, {}, theirs)
+    assert not applies.differ_in_empty_fields({}, data, {"data": {"a": "2"}}, {me: other}, theirs)
 
 
 def test_the_answers_of_a_kubelet_together_have_each_call_of_ours() -> None:
