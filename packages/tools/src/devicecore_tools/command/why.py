@@ -16,18 +16,17 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
 from devicecore.domain.text import foreign_text
 from devicecore_tools.command.claims import Wanted, explain_claims
-from devicecore_tools.command.fits import fits_or_not, unhandled_of
 from devicecore_tools.command.node_sources import check_places, node_sources, source_options
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.question import Named, Question, Said, exists, look_up, look_up_at_server, question_of
 from devicecore_tools.command.trial_options import given_pod, topology_options, wants_devices
-from devicecore_tools.doctor.explanation import Explanation, ResourceNow, concerning, explain
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.findings import NodeFinding
 from devicecore_tools.doctor.look import Look, PodToleration, Reading
 
 if TYPE_CHECKING:
+    from devicecore_tools.doctor.explanation import Explanation, ResourceNow
     from devicecore_tools.doctor.topology_settings import TopologySettings
     from devicecore_tools.doctor.trial import Fit
 
@@ -147,6 +146,8 @@ def _explain_messages(
     as_json: bool,
 ) -> int:
     """Print what messages mean, and what is wrong on the node that concerns them. Return the exit status."""
+    from devicecore_tools.doctor.explanation import concerning, explain  # which claims do not need
+
     facts = read.facts
     found = said.texts if pod is None or facts is None else (*said.texts, *_events_of(pod, facts))
     nodes = _nodes(read.options) if any(_SCHEDULER in text for text in found) else None
@@ -210,7 +211,7 @@ def _tried_now(pod: Pod, tolerations: Sequence[PodToleration], read: "_Sources")
     return fit(trial_node("this node", facts, read.topology, claims, tolerations), pod)
 
 
-def _print(explained: Sequence[Explanation], wrong: Sequence[NodeFinding], trial: "Fit | None") -> None:
+def _print(explained: "Sequence[Explanation]", wrong: Sequence[NodeFinding], trial: "Fit | None") -> None:
     for one in explained:
         print_pairs(one.text, _pairs(one))
     for finding in wrong:
@@ -313,7 +314,7 @@ _SOURCES = ("root", "checkpoint", "pod_resources", "pods", "events", "kubeconfig
 # --- what is printed --------------------------------------------------------------------------------------------------
 
 
-def _pairs(one: Explanation) -> Iterator[tuple[str, str]]:
+def _pairs(one: "Explanation") -> Iterator[tuple[str, str]]:
     yield "decided by", f"{one.manager} ({one.id})"
     yield "because", one.because
     if one.next:
@@ -330,7 +331,7 @@ def _pairs(one: Explanation) -> Iterator[tuple[str, str]]:
         yield "", f"and {len(one.devices) - _MAX_ROWS} more; --json has them all"
 
 
-def _counts(now: ResourceNow) -> str:
+def _counts(now: "ResourceNow") -> str:
     numbers = (now.listed, now.healthy, now.free)
     listed, healthy, free = ("unknown" if number is None else number for number in numbers)
     gone = f" ({now.held_by_pods_that_are_gone} by pods that are gone)" if now.held_by_pods_that_are_gone else ""
@@ -339,6 +340,8 @@ def _counts(now: ResourceNow) -> str:
 
 
 def _verdict(trial: "Fit") -> str:
+    from devicecore_tools.command.fits import fits_or_not, unhandled_of
+
     if trial.fits:
         return fits_or_not(trial)
     return "; ".join(f"{container}: {text}" for container, text in unhandled_of(trial)) or str(trial.verdict)
