@@ -43,7 +43,8 @@ def _provoke(driver: DriverUnderTest) -> None:
     change.problem = _run(driver, driver.settings.provoke_devices)
 
     def has_changed() -> bool:
-        return bodies_in(driver.slices.pools()) != change.before and driver.slices.is_complete()
+        pools = driver.slices.pools()
+        return bodies_in(pools) != change.before and all(pool.is_complete for pool in pools)
 
     if not change.problem:
         change.was_published = bool(driver.process.wait(has_changed, driver.settings.republishing))
@@ -205,19 +206,19 @@ def publishes_devices_that_come_back(driver: DriverUnderTest) -> Parts:
     if problem := _undo(driver):
         raise Undecided(f"--undo-devices: {problem}")
 
-    def missing() -> list[str]:
-        now = {device.key: device for pool in driver.slices.pools() for device in pool.devices}
-        former = [device for pool in change.pools for device in pool.devices]
+    former = [device for pool in change.pools for device in pool.devices]
+
+    def problems() -> list[str]:
+        pools = driver.slices.pools()
+        now = {device.key: device for pool in pools for device in pool.devices}
+        tainted = [one for one in former if one.key in now and now[one.key].is_tainted and not one.is_tainted]
         return [
-            f"{one} has a taint" if one.key in now else f"{one} is gone"
-            for one in former
-            if one.key not in now or (now[one.key].is_tainted and not one.is_tainted)
+            *(f"the pool {pool.name} is incomplete" for pool in pools if not pool.is_complete),
+            *(f"{one} is gone" for one in former if one.key not in now),
+            *(f"{one} has a taint" for one in tainted),
         ]
 
-    driver.process.wait(lambda: not missing() and driver.slices.is_complete(), driver.settings.republishing)
+    are_back = driver.process.wait(lambda: not problems(), driver.settings.republishing)
     limit = counted(driver.settings.republishing, "second")
-    require(not missing(), f"{limit} after the command of --undo-devices, {some(missing())}", late=True)
-    require(
-        driver.slices.is_complete(), f"{limit} after the command of --undo-devices, a pool is not complete", late=True
-    )
+    require(are_back, f"{limit} after the command of --undo-devices, {some(problems())}", late=True)
     return f"{counted(len(change.before), 'device')} there again"
