@@ -167,6 +167,7 @@ def assert_found(fault: str, names: list[str], directory: Path) -> None:
     assert all(failed.values())
     said = "".join(failed.values())
     assert fault not in OPTIONS or f"({OPTIONS[fault]} gives more)" in said
+    assert ("only for example.com/board" in said) is (fault == "returns-under-another-name")
     assert fault != "panics" or all("exited early with status 2: panic: " in text for text in failed.values())
     assert not fault.startswith("answers-") or said.endswith(": the answer is for no container")
     severities = [BY_NAME[name].severity for name in PLUGIN_FAULTS[fault].split()]

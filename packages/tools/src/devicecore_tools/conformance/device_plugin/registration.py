@@ -138,14 +138,14 @@ class PluginRegistration:
         if self._lost:
             raise Skip(reason)
         self.process.stop()
-        number = len(self.kubelet.registrations)
+        number, began = len(self.kubelet.registrations), time.monotonic()
         self.kubelet.leave()
         self.kubelet.wipe()
         self.kubelet.serve()
         self.process.start()
         connection = self.wait_registered(number, self.after_a_start)
         if connection is None:
-            self._lost = self._last_try(number)
+            self._lost = self._last_try(number, began)
             self.lost_stream = self._ended_stream(number)
             raise Skip(reason)
         self._lost = self.lost_stream = ""
@@ -213,17 +213,20 @@ class PluginRegistration:
             waited = min(limit, time.monotonic() - began)
             after = counted(round(waited, 1), "second")
             after += f" ({option} gives more)" if option and waited == limit else ""
-            was_refused = any(one.problem for one in self.kubelet.registrations[number:]) or self._others_since(number)
-            text = f"it was not back after {after}: {self._last_try(number)}{restarted}"
+            was_refused = any(one.problem for one in self.kubelet.registrations[number:]) or self._others_since(began)
+            text = f"it was not back after {after}: {self._last_try(number, began)}{restarted}"
             raise (Failure if was_refused else TookTooLong)(text)
         took = time.monotonic() - began
         if self.wait_registered(number, self.settings.timeout, with_healthy=True) is None:
             seconds = counted(self.settings.timeout, "second")
-            raise TookTooLong(f"it was back after {took:.1f} seconds, but {seconds} later: {self._last_try(number)}")
+            raise TookTooLong(
+                f"it was back after {took:.1f} seconds, but {seconds} later: {self._last_try(number, began)}"
+            )
         self._slowest_return = max(self._slowest_return, took)
         return f"it was back after {took:.1f} seconds{restarted}"
 
-    def _last_try(self, number: int) -> str:
+    def _last_try(self, number: int, since: float) -> str:
+        """Return what the plugin has done after the first `number` registrations, and since a time."""
         tries = self.kubelet.registrations[number:]
         refused = [registration.problem for registration in tries if registration.problem]
         if ended := self._ended_stream(number):
@@ -235,13 +238,12 @@ class PluginRegistration:
             return f"it registered, and its list has {number_of_devices}, of which none is healthy"
         if refused:
             return f"its last registration was refused: {refused[-1]}"
-        others = self._others_since(number)
+        others = self._others_since(since)
         only = f" for {foreign_text(self.kubelet.resource)}, only for {some(others)}" if others else ""
         return f"it made no {self.kubelet.attempt}{only}"
 
-    def _others_since(self, number: int) -> list[str]:
-        """Return the other resources that have registered after the first `number` registrations of the tested one."""
-        since = max((one.at for one in self.kubelet.registrations[:number]), default=0.0)
+    def _others_since(self, since: float) -> list[str]:
+        """Return the other resources that have registered since a time, in seconds of `time.monotonic`."""
         return sorted(name for name, at in self.kubelet.others.items() if at > since)
 
     def _ended_stream(self, number: int) -> str:
