@@ -246,6 +246,14 @@ def test_a_name_is_that_of_a_pod_or_else_of_a_claim(tmp_path: Path, capsys: Caps
     assert "no file and no pod or claim of a source has this name" in capsys.readouterr().err
 
 
+def test_a_pod_that_no_kubelet_has_taken_is_named_with_its_node(tmp_path: Path, capsys: Capsys) -> None:
+    (file := tmp_path / "pod.json").write_text(
+        json.dumps({**POD, "spec": {**POD["spec"], "nodeName": "n1"}, "status": {"phase": "Pending"}})
+    )
+    assert why(str(file)) == 1
+    assert "was sent to node n1, whose kubelet has not taken it yet" in capsys.readouterr().err
+
+
 def test_a_name_is_looked_for_at_the_api_server(tmp_path: Path, capsys: Capsys) -> None:
     """A pod without claims that a kubelet has refused, of which no file says anything."""
     with LocalApiServer() as server:

@@ -68,6 +68,16 @@ def test_an_unhealthy_device_without_a_holder_is_not_free() -> None:
     assert (row(look, "nic-3").owner, row(look, "nic-3").health) == (NOBODY, "Unhealthy")
 
 
+def test_no_device_of_a_plugin_that_hangs_is_free() -> None:
+    """The kubelet has the devices, and gives none of them before the plugin has answered."""
+    seen = nodes.plugins_of(CLEAN)
+    hanging = evolve(seen[1], problem="no answer to ListAndWatch within 10 s", devices=None, resource=NIC)
+    owners = {
+        one.owner for one in report_of(nodes.with_plugins(CLEAN, seen[0], hanging)).devices if one.resource == NIC
+    }
+    assert (FREE in owners, NOBODY in owners) == (False, True)
+
+
 def test_the_holder_of_a_pod_that_is_gone_or_has_ended_is_stale() -> None:
     gone = row(nodes.without(nodes.of_a_pod_that_is_gone(CLEAN), "pod_resources"), "gpu-7")
     assert (gone.owner, gone.state) == ("uid-gone", OwnerState.STALE)

@@ -229,6 +229,9 @@ def _standing(said: Said) -> str:
     seen = said.seen
     if seen is None and _STANDING.fullmatch(said.what):
         return f"{said.what}: no kubelet has refused any of them"
+    if seen is not None and seen.phase == "Pending" and seen.node and not seen.is_acknowledged:
+        here = f"pod {foreign_text(seen.identity)} was sent to node {foreign_text(seen.node)}"
+        return f"{here}, whose kubelet has not taken it yet: devicecore doctor says there what it waits for"
     if seen is None or seen.phase not in {"Running", "Succeeded"}:
         return ""
     return f"pod {foreign_text(f'{seen.pod.namespace}/{seen.pod.name}')} is {seen.phase}: no kubelet has refused it"

@@ -13,8 +13,8 @@ from attrs import Factory, field, frozen
 from devicecore.domain.model import NO_TOPOLOGY
 from devicecore_tools.doctor.claims import ClaimedHardware
 from devicecore_tools.doctor.dra import DraDevices
-from devicecore_tools.doctor.look import Look
-from devicecore_tools.doctor.plugins import Absence, PluginSockets, absences
+from devicecore_tools.doctor.look import Look, PluginSeen
+from devicecore_tools.doctor.plugins import Absence, PluginSockets, absences, hanging_plugins
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, Pods, kubelet_state, why_not_free
 
 Answer = TypeVar("Answer")
@@ -53,7 +53,7 @@ def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[str, Mapping[str, tup
 class Facts:
     """The values, each made of the look and of those above it. `not_free` says why no device of a resource is free.
 
-    `absent` says why the kubelet has nothing of a resource.
+    `absent` says why the kubelet has nothing of a resource, and `hanging` which plugins hang, by resource.
     """
 
     look: Look
@@ -67,6 +67,7 @@ class Facts:
     claimed: ClaimedHardware = _asked(ClaimedHardware)
     dra: DraDevices = _asked(DraDevices.of)
     not_free: Mapping[str, str] = _asked(why_not_free)
+    hanging: Mapping[str, PluginSeen] = _asked(hanging_plugins)
 
     def ask(self, question: Callable[..., Answer]) -> Answer:
         """Call a function with the values that its arguments name."""

@@ -249,6 +249,15 @@ def silent_plugins(look: Look, lists: Lists) -> Iterator[tuple[PluginSeen, Sourc
         yield plugin, source, (resource,) if resource else candidates
 
 
+def hanging_plugins(look: Look, lists: Lists) -> Mapping[str, PluginSeen]:
+    """Return the plugins that certainly do not answer, although a process listens at their sockets, by resource."""
+    return {
+        candidates[0]: plugin
+        for plugin, _, candidates in silent_plugins(look, lists)
+        if plugin.problem != NOBODY_LISTENS and len(candidates) == 1
+    }
+
+
 def is_of_others(look: Look, lists: Lists, resource: str) -> bool:
     """Return whether the Node has a resource that no plugin has registered: an administrator has added it."""
     published = look.node.value.allocatable.get(resource) if look.node.value else None

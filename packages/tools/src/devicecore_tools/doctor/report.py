@@ -23,7 +23,7 @@ FREE = "free"
 """The owner of a device that no container holds and that a pod can get, as every source says that could deny it."""
 
 NOBODY = "none"
-"""The owner of a device that no container holds and that is not healthy, so that it cannot be allocated."""
+"""The owner of a device that no container holds and that no pod gets, because it is not healthy or its plugin hangs."""
 
 UNKNOWN = "unknown"
 """The text for a value that no source names."""
@@ -271,6 +271,7 @@ def _without_owner(
         )
     elif "" not in facts.not_free and resource not in facts.not_free and not facts.claimed.perhaps(resource, device):
         is_given = health == Health.HEALTHY.value and lists.kubelet_has(resource, device)
+        is_given = is_given and resource not in facts.hanging
         if is_given or not _may_be_left_out(facts, resource, device):
             owner, state = FREE if is_given else NOBODY, OwnerState.LIVE
     return DeviceRow(resource, device, numa_nodes, health, owner, "", "", sources, state)

@@ -622,10 +622,9 @@ def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
 
 def _hangs(facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield the resources whose plugin certainly does not answer, although a process listens at its socket."""
-    for plugin, _, candidates in silent_plugins(facts.look, facts.lists):
-        if plugin.problem != NOBODY_LISTENS and len(candidates) == 1:
-            at = foreign_text(plugin.socket, 300)
-            yield candidates[0], f"the plugin of {candidates[0]} at {at} {_HANGS.format(candidates[0])}"
+    for resource, plugin in facts.hanging.items():
+        at = foreign_text(plugin.socket, 300)
+        yield resource, f"the plugin of {resource} at {at} {_HANGS.format(resource)}"
 
 
 _HANGS = "does not answer: it hangs, and no pod of this node is admitted after the first that asks for {}"
