@@ -379,6 +379,14 @@ def slices_missing(look: Look) -> Look:
     return evolve(look, allocations=Reading.of("resourceclaims.json", (*(look.allocations.value or ()), allocated)))
 
 
+def checkpoint_unwritable(look: Look) -> Look:
+    """The disk of the node is full."""
+    assert look.checkpoint.value is not None
+    return evolve(
+        look, checkpoint=evolve(look.checkpoint, value=evolve(look.checkpoint.value, unwritable="it is full"))
+    )
+
+
 def pods_not_taken(look: Look) -> Look:
     """A pod was sent to the node 200 s before the look, and the kubelet has not written its status."""
     new = evolve(pod("new", "main", phase="Pending"), node=node_of(look).name, bound_at=1_000_000.0)

@@ -209,6 +209,17 @@ def test_a_missing_file_is_absent_and_a_missing_directory_is_not_read(tmp_path: 
     assert (nowhere.value, nowhere.problem) == (None, f"there is no directory {tmp_path / 'no'}")
 
 
+def test_a_directory_in_the_place_of_the_checkpoint_can_not_be_written(directory: Path, tmp_path: Path) -> None:
+    """A record says so, too. On a real kubelet 1.37.2, each pod with devices was refused."""
+    (directory / "device-plugins" / "kubelet_internal_checkpoint").mkdir(parents=True)
+    sources = NodeSources(root=str(directory))
+    look = sources.look()
+    sources.save(str(tmp_path / "record"), look)
+    for seen in (look.checkpoint.value, NodeSources(root=str(tmp_path / "record")).look().checkpoint.value):
+        assert seen is not None
+        assert (seen.unwritable, seen.verdict.verdict) == ("it is a directory", FileVerdict.MALFORMED)
+
+
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert "expected a regular file" in read_checkpoint(str(tmp_path / "pipe")).problem

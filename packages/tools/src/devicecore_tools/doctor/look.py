@@ -98,13 +98,15 @@ class ReceiptSeen:
 class CheckpointSeen:
     """The checkpoint file. `data` is None if nothing of it could be read; a wrong checksum does not prevent that.
 
-    `receipts` holds the receipts that name CDI devices or cannot be read. `blob` is the file itself.
+    `receipts` holds the receipts that name CDI devices or cannot be read. `blob` is the file itself. `unwritable` says
+    why a kubelet cannot write it; empty if it can, as far as one can see.
     """
 
     verdict: FileReport
     data: CheckpointData | None = None
     receipts: tuple[ReceiptSeen, ...] = ()
     blob: bytes = field(default=b"", repr=False)
+    unwritable: str = ""
 
 
 @frozen

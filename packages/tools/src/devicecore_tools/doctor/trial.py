@@ -622,6 +622,10 @@ def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
 
 def _hangs(facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield the resources whose plugin certainly does not answer, although a process listens at its socket."""
+    file = facts.look.checkpoint.value
+    for resource in facts.lists.resources if file is not None and file.unwritable else ():
+        refuses = "so it refuses each pod that would get devices"
+        yield resource, f"the kubelet cannot write its checkpoint, because {file.unwritable}, {refuses}" if file else ""
     for resource, plugin in facts.hanging.items():
         at = foreign_text(plugin.socket, 300)
         yield resource, f"the plugin of {resource} at {at} {_HANGS.format(resource)}"

@@ -422,6 +422,18 @@ CHECKS: tuple[NodeCheck, ...] = (
         issue=f"{_KUBERNETES}135711",
     ),
     NodeCheck(
+        "checkpoint-unwritable",
+        "the kubelet cannot write its checkpoint",
+        find=file.unwritable_checkpoint,
+        next="The kubelet refuses each pod that would get devices ('failed to write checkpoint file'). If it restarts, "
+        "it knows only what it could write before.",
+        do="Free space on the file system of /var/lib/kubelet. A directory in the place of the file: drain the node, "
+        "stop the kubelet and move it away.",
+        confirm="The message of a pod that is refused says 'failed to write checkpoint file'; df and df -i of "
+        "/var/lib/kubelet/device-plugins.",
+        issue="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
+    ),
+    NodeCheck(
         "checkpoint-unreadable",
         "the checkpoint cannot be read",
         find=file.unreadable_checkpoint,

@@ -22,10 +22,18 @@ _MAX_FILES = 5  # that a finding names
 def unreadable_checkpoint(look: Look) -> Iterator[Found]:
     """The checkpoint cannot be read at all."""
     file = look.checkpoint.value
-    if file is not None and file.verdict.verdict is FileVerdict.MALFORMED:
+    if file is not None and file.verdict.verdict is FileVerdict.MALFORMED and not file.unwritable:
         problem = foreign_text(file.verdict.problem, 300)
         sentence = f"The checkpoint cannot be read: {problem}."
         yield Found(sentence, (Evidence(Source.CHECKPOINT, f"{look.checkpoint.place}: {problem}"),))
+
+
+def unwritable_checkpoint(look: Look) -> Iterator[Found]:
+    """The kubelet cannot write its checkpoint."""
+    file = look.checkpoint.value
+    if file is not None and file.unwritable:
+        sentence = f"The kubelet cannot write its checkpoint: {file.unwritable}."
+        yield Found(sentence, (Evidence(Source.CHECKPOINT, f"{look.checkpoint.place}: {file.unwritable}"),))
 
 
 def wrong_checksum(look: Look) -> Iterator[Found]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from attrs import frozen
 
 from devicecore.adapters.file import CHECKPOINT_NAME
-from devicecore.domain.checkpoint import CheckpointData, judge
+from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict, judge
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import UnreadableReceiptError
@@ -79,6 +79,31 @@ class KubeletDirectory:
         return str(Path(self.plugins) / CHECKPOINT_NAME)
 
 
+IS_DIRECTORY = "it is a directory"
+"""Why a kubelet can neither read nor write a checkpoint."""
+
+
+def why_unwritable(path: str) -> str:
+    """Return why no process can write a file anew; empty if one may be able to.
+
+    Whether a mount is read-only shows nothing, because ours may be another one than the kubelet's.
+    """
+    if os.path.isdir(path):  # noqa: PTH112 - raises nothing
+        return IS_DIRECTORY
+    with suppress(OSError):
+        of = os.statvfs(Path(path).parent)
+        if of.f_blocks and not of.f_bfree:
+            return "its file system is full"
+        if of.f_files and not of.f_ffree:
+            return "its file system has no inodes left"
+    return ""
+
+
+def not_a_file() -> CheckpointSeen:
+    """Return what is seen of a directory in the place of the checkpoint."""
+    return CheckpointSeen(FileReport(FileVerdict.MALFORMED, problem=IS_DIRECTORY), unwritable=IS_DIRECTORY)
+
+
 def read_checkpoint(path: str, before: Reading[CheckpointSeen] | None = None) -> Reading[CheckpointSeen]:
     """Return the checkpoint at `path`. If the file is the same as `before`, that value is returned again."""
     try:
@@ -88,14 +113,14 @@ def read_checkpoint(path: str, before: Reading[CheckpointSeen] | None = None) ->
             return Reading(path, problem=f"there is no directory {Path(path).parent}")
         return Reading.of(path, CheckpointSeen(judge(None)), ("there is no such file",))
     except OSError as error:
+        if isinstance(error, IsADirectoryError):
+            return Reading.of(path, not_a_file())
         return Reading(path, problem=error.strerror or str(error))
     if before and before.value and before.value.data and before.value.blob == blob:
         return before
     verdict, data = examine(blob)
-    if data is None:
-        return Reading.of(path, CheckpointSeen(verdict))
-    receipts, notes = _receipts(data)
-    return Reading.of(path, CheckpointSeen(verdict, data, receipts, blob), notes)
+    receipts, notes = ((), ()) if data is None else _receipts(data)
+    return Reading.of(path, CheckpointSeen(verdict, data, receipts, blob if data is not None else b""), notes)
 
 
 def read_sockets(directory: KubeletDirectory) -> Reading[SocketsSeen]:

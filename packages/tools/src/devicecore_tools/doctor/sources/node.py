@@ -3,6 +3,7 @@
 Law: a source that cannot be read is named with the reason, and the others are read all the same.
 """
 
+import errno
 import os
 import sys
 import time
@@ -41,7 +42,13 @@ from devicecore_tools.doctor.look import (
 from devicecore_tools.doctor.sources import record
 from devicecore_tools.doctor.sources.cdi import CDI_DIRECTORIES, read_cdi
 from devicecore_tools.doctor.sources.claims import allocations_in, read_claims, read_health, slices_in
-from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
+from devicecore_tools.doctor.sources.kubelet_directory import (
+    KubeletDirectory,
+    not_a_file,
+    read_checkpoint,
+    read_sockets,
+    why_unwritable,
+)
 from devicecore_tools.doctor.sources.kubelet_settings import (
     CONFIGURATION,
     configuration_of,
@@ -221,6 +228,8 @@ class NodeSources:
 
     def _read_checkpoint(self) -> Reading[CheckpointSeen]:
         path = self.checkpoint or self._in_record(CHECKPOINT_NAME)
+        if self.checkpoint is None and self._recorded_reason(CHECKPOINT_NAME) == os.strerror(errno.EISDIR):
+            return Reading.of(path or "", not_a_file())
         if self.checkpoint is None and (reason := self._not_in_record(CHECKPOINT_NAME)):
             return Reading(path or "", problem=reason)
         is_missing = self.checkpoint is None and path is not None and not os.path.lexists(path)
@@ -229,8 +238,9 @@ class NodeSources:
         path = path or (self._directory.checkpoint if self._directory else None)
         if path is None:
             return Reading(problem=_add("--checkpoint", "--root"))
-        self._last_checkpoint = read_checkpoint(path, self._last_checkpoint)
-        return self._last_checkpoint
+        self._last_checkpoint = seen = read_checkpoint(path, self._last_checkpoint)
+        why = why_unwritable(path) if self._directory is not None and self.checkpoint is None else ""
+        return evolve(seen, value=evolve(seen.value, unwritable=why)) if seen.value is not None and why else seen
 
     def _read_claims(self) -> Reading[ClaimsSeen]:
         if self.claims:
