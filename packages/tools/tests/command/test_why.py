@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from devicecore_tools.command.main import main
@@ -247,9 +248,9 @@ def test_a_name_is_that_of_a_pod_or_else_of_a_claim(tmp_path: Path, capsys: Caps
 
 
 def test_a_pod_that_no_kubelet_has_taken_is_named_with_its_node(tmp_path: Path, capsys: Capsys) -> None:
-    (file := tmp_path / "pod.json").write_text(
-        json.dumps({**POD, "spec": {**POD["spec"], "nodeName": "n1"}, "status": {"phase": "Pending"}})
-    )
+    spec: Any = POD["spec"]
+    pod = {**POD, "spec": {**spec, "nodeName": "n1"}, "status": {"phase": "Pending"}}
+    (file := tmp_path / "pod.json").write_text(json.dumps(pod))
     assert why(str(file)) == 1
     assert "was sent to node n1, whose kubelet has not taken it yet" in capsys.readouterr().err
 

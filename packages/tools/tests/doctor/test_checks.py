@@ -99,6 +99,24 @@ def test_pods_that_were_sent_just_now_or_elsewhere_wait_for_nobody() -> None:
     assert "pods-not-taken" not in codes(evolve(look, taken=None))
 
 
+def test_a_driver_whose_slices_are_deleted_is_known_by_the_socket_that_it_left() -> None:
+    """A new instance of it, under another socket, makes it an ordinary rest; so does a storage driver."""
+    seen, path = CLEAN.sockets.value or SocketsSeen(), "plugins_registry/gone.other.org-reg.sock"
+    named = {one: ("DRAPlugin", "rdma.other.org") for one in seen.served if one.startswith("plugins_registry/")}
+    seen = evolve(seen, named=named)
+    dead = evolve(seen, served={**seen.served, path: False})
+    (found,) = findings(evolve(CLEAN, sockets=evolve(CLEAN.sockets, value=dead)))
+    assert (found.code, "gone.other.org-reg.sock" in found.sentence) == ("driver-gone", True)
+    alive = {"plugins_registry/dra-1-reg.sock": ("DRAPlugin", "gone.other.org")}
+    for sockets in (
+        evolve(dead, named={**named, **alive}),
+        evolve(dead, named={}),
+        evolve(seen, served={**seen.served, "plugins_registry/ebs.csi.aws.com-reg.sock": False}),
+        evolve(seen, served={**seen.served, path: True}),
+    ):
+        assert findings(evolve(CLEAN, sockets=evolve(CLEAN.sockets, value=sockets))) == ()
+
+
 # --- nearly -----------------------------------------------------------------------------------------------------------
 
 

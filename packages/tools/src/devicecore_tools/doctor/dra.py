@@ -84,6 +84,7 @@ class DraDevices:
         last_event: the last event of each pod, by namespace and name, that says why its claims are not prepared.
         ended: the drivers whose registration sockets are left without a process. A kubelet counts them as registered.
         silent: the registration sockets whose processes do not answer, of drivers that no other source names.
+        left: the registration sockets that such drivers have left without a process.
     """
 
     devices: Mapping[Device, DraDevice]
@@ -94,6 +95,7 @@ class DraDevices:
     last_event: Mapping[tuple[str, str], EventSeen] = field(factory=dict)
     ended: frozenset[str] = frozenset()
     silent: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, look: Look, kubelet: KubeletNow, pods: Pods) -> "DraDevices":
@@ -126,6 +128,7 @@ class DraDevices:
             last_event,
             ended,
             tuple(_silent_strangers(look, states)),
+            tuple(_left_by_strangers(look, states)),
         )
 
     def drivers_of(self, claims: Iterable[str]) -> tuple[str, ...]:
@@ -315,6 +318,24 @@ def _silent_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iter
         base = path.rpartition("/")[2]
         is_known = any(one in drivers for one in _prefixes(base)) or DriverPresence.SILENT in drivers.values()
         if path.startswith(_REGISTRY) and is_driver(base) and not (is_known or _OF_STORAGE.search(base)):
+            yield path.removeprefix(_REGISTRY)
+
+
+def _left_by_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iterator[str]:
+    """Yield the dead sockets of drivers that no source names: a kubelet has deleted their slices.
+
+    If a process listens at a socket that has not named itself, it may be a new instance of one.
+    """
+    sockets = look.sockets.value or SocketsSeen()
+    watched = {path: served for path, served in sockets.served.items() if path.startswith(_REGISTRY)}
+    drivers_of_devices = [path for path in watched if not _OF_STORAGE.search(path.rpartition("/")[2])]
+    known = {*drivers, *(name for kind, name in sockets.named.values() if kind == _DRIVER)}
+    if look.slices.value is None or any(watched[one] and one not in sockets.named for one in drivers_of_devices):
+        return
+    for path in drivers_of_devices:
+        base = path.rpartition("/")[2]
+        is_known = base.startswith(_OF_HELPER) or any(one in known for one in _prefixes(base))
+        if not watched[path] and is_driver(base) and not is_known:
             yield path.removeprefix(_REGISTRY)
 
 

@@ -63,6 +63,11 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
     """A driver is not registered, although pods use its devices or wait for them, or it publishes some."""
     if kubelet in {KubeletNow.STARTING, KubeletNow.STOPPED}:
         return  # a kubelet that has just started registers each driver within seconds
+    for socket in dra.left:
+        sentence = (
+            f"A driver has ended and left its registration socket {name(socket)}. No source names a device of it."
+        )
+        yield Found(sentence, (Evidence(Source.SOCKETS, "no process listens there"),), next=_LEFT)
     waiting_for = grouped((driver, pod.identity) for pod, claims in dra.waiting for driver in dra.drivers_of(claims))
     for driver, state in dra.drivers.items():
         if state is not DriverPresence.GONE:
@@ -86,6 +91,10 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
         yield Found(sentence, tuple(evidence), driver, tuple(devices), pods=(*pods, *waiting))
 
 
+_LEFT = (
+    "The kubelet has deleted the ResourceSlices of the driver, so no pod that asks for its devices is scheduled to "
+    "this node. If the driver was removed on purpose, only the socket is left."
+)
 _OF_A_STRANGER = "The kubelet prepares and releases no claim of it. No source names the driver, or a device of it."
 _NO_ANSWER = Evidence(Source.SOCKETS, "a process listens, and gives no answer to GetInfo")
 
