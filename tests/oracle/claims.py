@@ -83,7 +83,8 @@ def judge_expression(asked: Json, oracle: Oracle) -> Verdict:
     ours = list(_values(asked))
     refusal = theirs["compileError"] or ""
     if _OF_TYPE in refusal and (problem := _problem_of(asked["expression"])) != refusal:
-        return Verdict(None, [asked["expression"], *differences(problem, refusal)])
+        is_word = problem == refusal.replace("google.protobuf.Any", "dyn")
+        return Verdict("the name of dyn" if is_word else None, [asked["expression"], *differences(problem, refusal)])
     if ours == given:
         return AGREED
     errors = " ".join(str(one["error"]) for one in theirs["devices"])
