@@ -285,13 +285,13 @@ def test_free_and_pod_exclude_each_other(devicecore: Run, odd_file: str) -> None
     assert (ran.returncode, "--free and --pod exclude each other" in ran.stderr) == (2, True)
 
 
-def test_long_lines_are_folded(devicecore: Run, tmp_path: Path) -> None:
-    """3,000 devices take many lines, each of which fits, and no id is lost or broken."""
+def test_long_lines_are_folded_for_a_terminal_only(devicecore: Run, tmp_path: Path) -> None:
+    """In a pipe, the 3,000 devices of a container are in one line, and no id is lost or broken."""
     ids = tuple(f"example.com/gpu-{number}" for number in range(3000))
     file = tmp_path / "many"
     file.write_bytes(encode(CheckpointData((PodDevicesEntry("uid", "main", GPU, {0: ids}),), {GPU: ids})))
     ran = devicecore("checkpoint", "show", str(file))
     lines = ran.stdout.splitlines()[1:]
-    assert max(map(len, lines)) <= 100
+    assert sum("example.com/gpu-" in line for line in lines) == 2
     words = " ".join(lines).replace(",", "").split()
     assert [word for word in words if word.startswith("example.com/gpu-")] == [*ids, *ids]
