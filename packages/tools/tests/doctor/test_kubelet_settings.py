@@ -88,7 +88,7 @@ def test_without_a_kubelet_the_file_in_its_directory_is_read(tmp_path: Path) -> 
 
 def test_a_record_keeps_the_policy(process: Path, tmp_path: Path) -> None:
     found = started_with(process, "--topology-manager-policy=restricted", "--topology-manager-scope=pod")
-    sources = NodeSources(root=str(tmp_path / "root"))
+    sources = NodeSources(root=str(tmp_path / "root"), pod_resources=str(tmp_path / "none.sock"))
     (tmp_path / "root" / "device-plugins").mkdir()
     sources.save(str(tmp_path / "record"), sources.look())
     kept = NodeSources(root=str(tmp_path / "record")).topology()
@@ -106,5 +106,8 @@ def test_a_state_file_of_another_policy_than_the_configured_one_is_named(process
         (("--cpu-manager-policy=static",), "configured policy 'static' differs from state checkpoint policy 'none'"),
     ):
         started_with(process, *words)
-        (seen,) = NodeSources(root=str(tmp_path / "root")).look().state_files.value or ()
+        (seen,) = (
+            NodeSources(root=str(tmp_path / "root"), pod_resources=str(tmp_path / "none.sock")).look().state_files.value
+            or ()
+        )
         assert seen.problem == problem
