@@ -238,20 +238,20 @@ def _leaves_out_alternative(situation: Situation, taken: Sequence[Taken]) -> boo
     """Return whether a request could get an earlier alternative, with the devices of the requests before it."""
     chosen = {one.request for one in taken}
     before: list[Taken] = []
-    for claim, place in (
-        (claim, place) for claim, one in enumerate(situation.claims) for place in range(len(one.requests))
-    ):
-        ways = situation.claims[claim].requests[place]
-        for number, request in enumerate(ways):
-            if request in chosen:
-                before += [one for one in taken if one.request is request]
-                break
-            try:
-                if Search(situation).goes_on(before, claim, place, number):
-                    return True
-            except UndecidedError:
-                continue  # nobody can say
+    for claim, one in enumerate(situation.claims):
+        for place, ways in enumerate(one.requests):
+            earlier = next((number for number, request in enumerate(ways) if request in chosen), len(ways))
+            if any(_could_go_on(situation, before, claim, place, number) for number in range(earlier)):
+                return True
+            before += [have for have in taken if have.request in ways]
     return False
+
+
+def _could_go_on(situation: Situation, before: Sequence[Taken], claim: int, place: int, number: int) -> bool:
+    try:
+        return Search(situation).goes_on(before, claim, place, number)
+    except UndecidedError:
+        return False  # nobody can say
 
 
 def faults_between(situation: Situation, *, is_possible: bool) -> tuple[str, ...]:
