@@ -57,17 +57,17 @@ def shortages(claim: UnallocatedClaim, usable: Usable) -> Iterator[Shortage]:
                 devices[request] = usable(request)
         if any(device.is_shared for request in requests for device in devices[request]):
             continue
-        shape = sorted((sorted(map(id, devices[one])), one.count) for one in requests)
-        alike[constraint.attribute, str(shape)].append((constraint, requests))
+        shape = Counter((frozenset(devices[one]), one.count) for one in requests)
+        alike[constraint.attribute, frozenset(shape.items())].append((constraint, requests))
     for group in alike.values():
         named = [request for _, requests in group for request in requests]
         # Constraints that have a request in common may be fulfilled by one value.
         kept = group if len(set(named)) == len(named) else group[:1]
         attribute, requests = kept[0][0].attribute, kept[0][1]
         roles = tuple((one, _count(attribute, devices[one])) for one in requests)
-        needed: dict[str, tuple[int, Mapping[str, int]]] = {}
+        needed: dict[frozenset[PoolDevice], tuple[int, Mapping[str, int]]] = {}
         for request, have in roles:
-            role = str(sorted(map(id, devices[request])))
+            role = frozenset(devices[request])
             needed[role] = (needed.get(role, (0, have))[0] + request.count, have)
         values = {value for _, have in roles for value in have}
         supply = {value: min(have.get(value, 0) // count for count, have in needed.values()) for value in values}

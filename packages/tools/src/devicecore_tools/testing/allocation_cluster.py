@@ -254,7 +254,7 @@ class Pool:
         sets = [one["name"] for spec in self.slices for one in spec.get("sharedCounters") or ()]
         if len(sets) != len(set(sets)):
             return Rule.COUNTER_SETS
-        referred = {(one["counterSet"]) for device in self.devices for one in device.spec.get("consumesCounters") or ()}
+        referred = {one["counterSet"] for device in self.devices for one in device.spec.get("consumesCounters") or ()}
         if not referred <= set(sets) or any(name not in self.counters for one in self.devices for name in one.counters):
             return Rule.COUNTER_REFERENCE
         return None

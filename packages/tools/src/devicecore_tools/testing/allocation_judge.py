@@ -414,8 +414,8 @@ class _Reading:
         budget = [self._max_steps]
         for chosen in product(*(self._requests if tail is None else tail)):
             if (found := self._fulfil(chosen, start, budget)) is not None:
-                order = {id(one): number for number, one in enumerate(chosen)}
-                return [*start, *sorted(found, key=lambda one: order[id(one.request)])]
+                order = {one: number for number, one in enumerate(chosen)}
+                return [*start, *sorted(found, key=lambda one: order[one.request])]
         return None
 
     def _fulfil(self, chosen: Sequence[_Request], start: Sequence[_Taken], budget: list[int]) -> list[_Taken] | None:
@@ -577,8 +577,8 @@ class _Reading:
         if self.may_refuse():
             return
         for number, alternatives in enumerate(self._requests):
-            before = {id(one) for tries in self._requests[:number] for one in tries}
-            start = [one for one in taken if id(one.request) in before]
+            before = {one for tries in self._requests[:number] for one in tries}
+            start = [one for one in taken if one.request in before]
             (chosen,) = {alternatives.index(one.request) for one in taken if one.request in alternatives}
             for earlier in alternatives[:chosen]:
                 if self._search(start, [[earlier], *self._requests[number + 1 :]]) is not None:
@@ -643,7 +643,7 @@ class _Reading:
     def _wrong_config(self, claim: int, taken: Sequence[_Taken], result: Json) -> Iterator[Rule]:
         """Yield a rule if a request does not have the configuration of its class, and then that of the claim."""
         found = result["devices"].get("config") or ()
-        for request in {id(one.request): one.request for one in taken}.values():
+        for request in dict.fromkeys(one.request for one in taken):
             expected = [
                 ("FromClass", one["opaque"])
                 for one in self._classes[request.spec["deviceClassName"]].get("config") or ()

@@ -86,9 +86,8 @@ class Rule(Enum):
     DISTINCT = (
         "DeviceConstraint.distinctAttribute",
         (
-            "DistinctAttribute requires that all devices in question have this attribute and that its type"
-            " and value are"
-            " unique across those devices."
+            "DistinctAttribute requires that all devices in question have this attribute and that its type and value"
+            " are unique across those devices."
         ),
     )
     MOST = ("AllocationResultsMaxSize", "the maximum number of entries in allocation.devices.results")
