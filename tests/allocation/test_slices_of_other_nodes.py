@@ -1,24 +1,12 @@
 """What slices of other nodes, over-committed counters and shares do, and which release answers otherwise."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
-from devicecore.domain.allocation import (
-    DeviceAllocation,
-    DeviceClass,
-    DeviceKey,
-    Held,
-    NoAllocation,
-    Release,
-    TargetNode,
-    allocate,
-    claim_of,
-    slice_of,
-)
+from devicecore.domain.allocation import DeviceAllocation, DeviceKey, Held, NoAllocation, Release
+from tests.allocation.asking import Json, what_a_claim_gets
 
-Json = Any
 HERE, ELSEWHERE = {"nodeName": "n1"}, {"nodeName": "n2"}
 COUNTERS = {"sharedCounters": [{"name": "set", "counters": {"slots": {"value": "2"}}}]}
 
@@ -40,8 +28,7 @@ def answer(
 ) -> DeviceAllocation | NoAllocation:
     """What a claim for one device, or for all, gets on node n1."""
     request = {"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": mode}}
-    claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}})
-    return allocate([claim], TargetNode("n1"), map(slice_of, slices), held, [DeviceClass("any")], release=release)
+    return what_a_claim_gets(slices, [request], held, release)
 
 
 def names(given: DeviceAllocation | NoAllocation) -> list[str]:
@@ -102,9 +89,8 @@ def test_a_share_that_is_paid_twice_weighs_on_the_next_device(release: Release, 
     requests = [
         {"name": name, "exactly": {"deviceClassName": "any", "allocationMode": "ExactCount"}} for name in ("r0", "r1")
     ]
-    claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
     held = [Held(DeviceKey("gpu.example.com", "p", "shared"), is_share=True)]
-    given = allocate([claim], TargetNode("n1"), map(slice_of, slices), held, [DeviceClass("any")], release=release)
+    given = what_a_claim_gets(slices, requests, held, release)
     assert given
     assert given.faults == faults
 
@@ -157,6 +143,5 @@ def test_a_device_that_became_shared_after_it_was_allocated_pays_again_for_admin
     slices = [a_slice("a", HERE, {"devices": [device]}, count=2), a_slice("b", HERE, COUNTERS, count=2)]
     held = Held(DeviceKey("gpu.example.com", "p", "gpu-0"), "other")
     request = {"name": "r", "exactly": {"deviceClassName": "any", "adminAccess": True}}
-    claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}})
-    given = allocate([claim], TargetNode("n1"), map(slice_of, slices), [held], [DeviceClass("any")])
+    given = what_a_claim_gets(slices, [request], [held])
     assert (names(given), given.faults) == (["gpu-0"], ("k/k#140729",))

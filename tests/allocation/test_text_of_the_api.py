@@ -1,22 +1,9 @@
 """What the API's text says and a scheduler overlooks: earlier alternatives, all devices, shares and their names."""
 
-from typing import Any
-
-from devicecore.domain.allocation import (
-    DeviceAllocation,
-    DeviceClass,
-    DeviceKey,
-    Held,
-    NoAllocation,
-    Release,
-    TargetNode,
-    allocate,
-    claim_of,
-    slice_of,
-)
+from devicecore.domain.allocation import DeviceAllocation, DeviceKey, Held, NoAllocation, Release
 from devicecore.domain.quantity import Quantity
+from tests.allocation.asking import Json, what_a_claim_gets
 
-Json = Any
 DRIVER = "gpu.example.com"
 POOL = {"name": "p", "generation": 1, "resourceSliceCount": 2}
 
@@ -27,8 +14,7 @@ def answer(parts: list[Json], request: Json, held: Held, release: Release) -> De
         {"metadata": {"name": str(number)}, "spec": {"driver": DRIVER, "nodeName": "n1", "pool": POOL, **part}}
         for number, part in enumerate(parts)
     ]
-    claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "r", **request}]}}})
-    return allocate([claim], TargetNode("n1"), map(slice_of, slices), [held], [DeviceClass("any")], release=release)
+    return what_a_claim_gets(slices, [{"name": "r", **request}], [held], release)
 
 
 def test_a_fault_that_keeps_a_scheduler_from_the_first_alternative_is_named() -> None:
