@@ -160,7 +160,7 @@ def pods(both: Both) -> dict[str, dict[str, Json]]:
         for case in CASES:
             admin.create(case.pod(namespace, node.name))
             if case.name == "host-port":  # the next one wants the same port
-                admin.wait("Pod", case.name, "to run", _is("Running"), namespace)
+                admin.wait_for_phase(case.name, "Running", namespace)
     for namespace in both.spaces:
         say(f"waiting for {len(CASES)} pods in the namespace {namespace}")
         _wait_for_the_end(both.plane, namespace)
@@ -170,16 +170,12 @@ def pods(both: Both) -> dict[str, dict[str, Json]]:
 
 def _wait_for_the_end(plane: ControlPlane, namespace: str) -> None:
     for case in CASES:
-        plane.admin.wait("Pod", case.name, f"to be {case.until}", _is(case.until), namespace)
+        plane.admin.wait_for_phase(case.name, case.until, namespace)
         if case.is_deleted:
             plane.admin.delete("Pod", case.name, namespace)
     for case in CASES:
         if case.is_deleted:  # the last that a kubelet does is a request that removes it
             plane.admin.wait("Pod", case.name, "to be removed", _is_removed, namespace)
-
-
-def _is(phase: str) -> Any:  # noqa: ANN401 - a function of JSON
-    return lambda pod: pod["status"].get("phase") == phase
 
 
 def _is_removed(pod: Json) -> bool:

@@ -40,8 +40,7 @@ def _create(plane: ControlPlane, name: str, **sizes: int) -> None:
 
 
 def _running_on(plane: ControlPlane, name: str) -> str:
-    pod = plane.admin.wait("Pod", name, "to run", lambda one: one["status"].get("phase") == "Running")
-    return str(pod["spec"]["nodeName"])
+    return str(plane.admin.wait_for_phase(name, "Running")["spec"]["nodeName"])
 
 
 def _checkpoint(node: ClusterNode) -> Json:

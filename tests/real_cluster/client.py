@@ -147,6 +147,10 @@ class Client:
             if error.status != httpx2.codes.NOT_FOUND:
                 raise
 
+    def wait_for_phase(self, pod: str, phase: str, namespace: str = "default") -> Json:
+        """Wait until a pod is in a phase, and return it."""
+        return self.wait("Pod", pod, f"to be {phase}", lambda one: one["status"].get("phase") == phase, namespace)
+
     def wait(
         self,
         kind: str,

@@ -3,8 +3,8 @@
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ GPU = "acme.io/gpu"
 DEVICECORE = (sys.executable, "-m", "devicecore_tools")
 """The command `devicecore`."""
 _START = 90.0  # seconds until the Node is ready
+_SETTLED = 30.0  # seconds in which the Node shows what has happened
 
 
 @define
@@ -93,6 +94,23 @@ class ClusterNode(ABC):
 
         return self.kubelet.wait_for(f"Node {self.name} to be ready", ready, timeout)
 
+    @contextmanager
+    def without_kubelet(self) -> Iterator[None]:
+        """Stop the kubelet. At the end of the `with` statement start it again, and wait until the Node is ready."""
+        self.kubelet.stop()
+        yield
+        self.kubelet.start()
+        self.wait_until_ready()
+
+    def run(self, pod: Json) -> Json:
+        """Make a pod that the scheduler can send to this node only, and wait until it runs. Return it."""
+        self.plane.admin.create(on_node(pod, self.name))
+        return self.plane.admin.wait_for_phase(pod["metadata"]["name"], "Running")
+
+    def bind(self, pod: Json) -> None:
+        """Make a pod that is bound to the node, so that no scheduler looks at it."""
+        self.plane.admin.create({**pod, "spec": {**pod["spec"], "nodeName": self.name}})
+
     def plugin(self, resource: str = GPU, count: int = 4, *options: str, name: str = "") -> Program:
         """Start a simulated plugin, and wait until the Node has its healthy devices.
 
@@ -134,6 +152,10 @@ class ClusterNode(ABC):
 
         shown = "" if count is None else f"{count} "
         self.plane.admin.wait("Node", self.name, f"to have {shown}{resource}", look)
+
+    def wait_for_node(self, expected: str, look: Callable[[Json], object]) -> Json:
+        """Wait until the Node is as something has made it, so that all who look see the same. Return it."""
+        return self.plane.admin.wait("Node", self.name, expected, look, timeout=_SETTLED)
 
     @property
     def cdi(self) -> Path:
@@ -201,6 +223,11 @@ class FleetNode(ClusterNode):
         """Wait until the devices of the driver are there."""
         self.wait_for_devices(name, count)
         return self.kubelet
+
+
+def on_node(pod: Json, node: str) -> Json:
+    """Return the pod as one that the scheduler can send to one node only."""
+    return {**pod, "spec": {**pod["spec"], "nodeSelector": {"kubernetes.io/hostname": node}}}
 
 
 def is_ready(node: Json) -> bool:

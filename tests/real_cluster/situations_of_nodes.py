@@ -4,9 +4,10 @@ import json
 from typing import Any
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
+from tests.real_cluster.kubelet import RealKubelet
 from tests.real_cluster.node import GPU
 from tests.real_cluster.situations_of_devices import CHECKPOINT, NIC, with_claims
-from tests.real_cluster.trouble import Trouble, a_claim, a_claiming_pod, a_class, a_pod, settle, situation
+from tests.real_cluster.trouble import a_claim, a_claiming_pod, a_class, a_pod, settle, situation
 
 Json = Any
 
@@ -22,75 +23,75 @@ def _container(name: str, count: int, **fields: Json) -> Json:
 
 
 @situation(a_pod("probe"))
-def the_node_is_cordoned(node: Trouble) -> None:
+def the_node_is_cordoned(node: RealKubelet) -> None:
     node.plugin()
-    node.plane.admin.patch("Node", node.real.name, {"spec": {"unschedulable": True}})
+    node.plane.admin.patch("Node", node.name, {"spec": {"unschedulable": True}})
     node.wait_for_node("to have a taint", lambda one: one["spec"].get("taints"))
 
 
 @situation(a_pod("probe"), a_pod("tolerating", tolerations=[_TOLERATION]), is_quiet=True)
-def the_node_has_a_taint(node: Trouble) -> None:
+def the_node_has_a_taint(node: RealKubelet) -> None:
     node.plugin()
     taint = {"key": _TAINT, "value": "yes", "effect": "NoSchedule"}
-    node.plane.admin.patch("Node", node.real.name, {"spec": {"taints": [taint]}})
+    node.plane.admin.patch("Node", node.name, {"spec": {"taints": [taint]}})
 
 
 @situation(a_pod("probe"), finds={"node-closed"}, evictionHard={"memory.available": "99%"})
-def the_memory_of_the_node_is_short(node: Trouble) -> None:
+def the_memory_of_the_node_is_short(node: RealKubelet) -> None:
     node.plugin()
     node.wait_for_node("to have memory pressure", lambda one: "memory-pressure" in str(one["spec"].get("taints")))
 
 
 @situation(a_pod("probe"), maxPods=1)
-def the_node_has_as_many_pods_as_it_may(node: Trouble) -> None:
+def the_node_has_as_many_pods_as_it_may(node: RealKubelet) -> None:
     node.plugin()
     node.run(a_pod("holder", 1))
 
 
 @situation(a_pod("probe"))
-def the_node_object_is_deleted(node: Trouble) -> None:
+def the_node_object_is_deleted(node: RealKubelet) -> None:
     node.plugin()
     node.run(a_pod("holder", 1))
-    node.plane.admin.delete("Node", node.real.name)
+    node.plane.admin.delete("Node", node.name)
     settle(2.0)
 
 
 @situation(a_pod("two", 2, "acme.io/dongle"), a_pod("three", 3, "acme.io/dongle"), is_quiet=True)
-def an_administrator_has_added_a_resource(node: Trouble) -> None:
+def an_administrator_has_added_a_resource(node: RealKubelet) -> None:
     node.plugin()
     status = {"status": {"capacity": {"acme.io/dongle": "2"}}}
-    node.plane.admin.patch("Node", node.real.name, status, subresource="status")
-    node.wait_for_count(2, "acme.io/dongle")
+    node.plane.admin.patch("Node", node.name, status, subresource="status")
+    node.wait_for_resource("acme.io/dongle", 2)
 
 
 @situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True, topologyManagerPolicy="single-numa-node")
-def devices_are_on_two_numa_nodes_and_must_be_on_one(node: Trouble) -> None:
+def devices_are_on_two_numa_nodes_and_must_be_on_one(node: RealKubelet) -> None:
     node.plugin(GPU, 2, "--numa-nodes=0,1")
 
 
 @situation(a_pod("probe"), is_quiet=True, cpuManagerPolicy="static", reservedSystemCPUs="0")
-def the_cpu_manager_is_static(node: Trouble) -> None:
+def the_cpu_manager_is_static(node: RealKubelet) -> None:
     node.plugin()
     node.run(a_pod("holder", 1))
 
 
 @situation(a_pod("probe"), finds={"kubelet-cannot-start"})
-def the_policy_of_the_cpu_manager_was_changed(node: Trouble) -> None:
+def the_policy_of_the_cpu_manager_was_changed(node: RealKubelet) -> None:
     node.plugin()
     node.kubelet.stop()
-    file = node.real.home / "kubelet.json"
+    file = node.home / "kubelet.json"
     changed = {**json.loads(file.read_text()), "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
-    for place in (file, node.real.directory / "config.yaml"):
+    for place in (file, node.directory / "config.yaml"):
         place.write_text(json.dumps(changed))
     node.kubelet.start()
     settle(5.0)
 
 
 @situation(a_pod("probe"), finds={"kubelet-cannot-start"})
-def the_data_of_the_cpu_manager_are_damaged(node: Trouble) -> None:
+def the_data_of_the_cpu_manager_are_damaged(node: RealKubelet) -> None:
     node.plugin()
     node.kubelet.stop()
-    file = node.real.directory / "cpu_manager_state"
+    file = node.directory / "cpu_manager_state"
     document = json.loads(file.read_text())
     file.write_text(json.dumps({**document, "data": document["data"].replace("none", "None")}))
     node.kubelet.start()
@@ -98,9 +99,9 @@ def the_data_of_the_cpu_manager_are_damaged(node: Trouble) -> None:
 
 
 @situation(a_pod("probe"))
-def the_checkpoint_cannot_be_written(node: Trouble) -> None:
+def the_checkpoint_cannot_be_written(node: RealKubelet) -> None:
     node.plugin()
-    file = node.real.device_plugins / CHECKPOINT
+    file = node.device_plugins / CHECKPOINT
     file.unlink()
     file.mkdir()
 
@@ -109,7 +110,7 @@ def the_checkpoint_cannot_be_written(node: Trouble) -> None:
 
 
 @situation(a_pod("four", 4), is_quiet=True)
-def a_deleted_pod_has_a_finalizer(node: Trouble) -> None:
+def a_deleted_pod_has_a_finalizer(node: RealKubelet) -> None:
     node.plugin()
     node.run({**(pod := a_pod("holder", 3)), "metadata": {**pod["metadata"], "finalizers": ["acme.io/keep"]}})
     node.plane.admin.delete("Pod", "holder")
@@ -117,44 +118,44 @@ def a_deleted_pod_has_a_finalizer(node: Trouble) -> None:
 
 
 @situation(a_pod("one", 1), a_pod("three", 3), is_quiet=True)
-def an_init_container_starts_again_and_again(node: Trouble) -> None:
+def an_init_container_starts_again_and_again(node: RealKubelet) -> None:
     node.plugin()
     pod = a_pod("holder", 1)
     pod["spec"]["initContainers"] = [_container("first", 2)]
-    node.plane.admin.create({**pod, "spec": {**pod["spec"], "nodeName": node.real.name}})
+    node.bind(pod)
 
     def has_begun(one: Json) -> bool:
         return "running" in str(one["status"].get("initContainerStatuses"))
 
     node.plane.admin.wait("Pod", "holder", "to begin", has_begun)
-    node.real.end_container("holder", 1, "first")
+    node.end_container("holder", 1, "first")
     settle(5.0)
 
 
 @situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True)
-def a_pod_waits_for_a_config_map(node: Trouble) -> None:
+def a_pod_waits_for_a_config_map(node: RealKubelet) -> None:
     node.plugin()
     pod = a_pod("holder", 3)
     pod["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "missing"}}]
-    node.plane.admin.create({**pod, "spec": {**pod["spec"], "nodeName": node.real.name}})
+    node.bind(pod)
     node.plane.admin.wait("Pod", "holder", "to wait", lambda one: "CreateContainerConfigError" in str(one["status"]))
 
 
 @situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True)
-def an_init_container_had_more_devices(node: Trouble) -> None:
+def an_init_container_had_more_devices(node: RealKubelet) -> None:
     node.plugin()
     pod = a_pod("holder", 1)
     pod["spec"]["initContainers"] = [_container("first", 3)]
-    node.plane.admin.create({**pod, "spec": {**pod["spec"], "nodeName": node.real.name}})
+    node.bind(pod)
     node.plane.admin.wait(
         "Pod", "holder", "to begin", lambda one: "first" in str(one["status"].get("initContainerStatuses"))
     )
-    node.real.end_container("holder", 0, "first")
-    node.plane.admin.wait("Pod", "holder", "to run", lambda one: one["status"].get("phase") == "Running")
+    node.end_container("holder", 0, "first")
+    node.plane.admin.wait_for_phase("holder", "Running")
 
 
 @situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True)
-def a_sidecar_has_a_device(node: Trouble) -> None:
+def a_sidecar_has_a_device(node: RealKubelet) -> None:
     node.plugin()
     pod = a_pod("holder", 2)
     pod["spec"]["initContainers"] = [_container("beside", 1, restartPolicy="Always")]
@@ -162,54 +163,50 @@ def a_sidecar_has_a_device(node: Trouble) -> None:
 
 
 @situation(a_pod("one", 1), a_pod("three", 3), is_quiet=True)
-def a_static_pod_has_devices(node: Trouble) -> None:
+def a_static_pod_has_devices(node: RealKubelet) -> None:
     node.plugin()
-    folder = node.real.home / "static"
+    folder = node.home / "static"
     folder.mkdir(exist_ok=True)
-    node.kubelet.stop()
-    file = node.real.home / "kubelet.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "staticPodPath": str(folder)}))
-    node.kubelet.start()
-    node.real.wait_until_ready()
+    with node.without_kubelet():
+        file = node.home / "kubelet.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "staticPodPath": str(folder)}))
     settle(5.0)  # a static pod is refused that comes before the plugin has registered again
     (folder / "pod.json").write_text(json.dumps(a_pod("holder", 2)))
-    name = f"holder-{node.real.name}"
-    node.plane.admin.wait("Pod", name, "to run", lambda one: one["status"].get("phase") == "Running")
+    name = f"holder-{node.name}"
+    node.plane.admin.wait_for_phase(name, "Running")
     settle(3.0)
 
 
 @situation(a_pod("four", 4), is_quiet=True)
-def a_pod_was_refused(node: Trouble) -> None:
+def a_pod_was_refused(node: RealKubelet) -> None:
     node.plugin()
     pod = a_pod("greedy", 9)
-    node.plane.admin.create({**pod, "spec": {**pod["spec"], "nodeName": node.real.name}})
-    node.plane.admin.wait("Pod", "greedy", "to fail", lambda one: one["status"].get("phase") == "Failed")
+    node.bind(pod)
+    node.plane.admin.wait_for_phase("greedy", "Failed")
 
 
 @situation(a_pod("one", 1), a_pod("two", 2), finds={"pod-does-not-end"})
-def a_pod_does_not_end(node: Trouble) -> None:
+def a_pod_does_not_end(node: RealKubelet) -> None:
     node.plugin()
     node.run(a_pod("holder", 3))
     for method in ("StopContainer", "StopPodSandbox"):
-        node.real.break_runtime(f"refuse/{method}", "the container is stuck in the kernel")
+        node.break_runtime(f"refuse/{method}", "the container is stuck in the kernel")
     node.plane.admin.delete("Pod", "holder")
     settle(25.0)  # before that it may only be slow
 
 
 @situation(a_pod("four", 4), is_quiet=True)
-def a_pod_was_deleted_while_no_kubelet_ran(node: Trouble) -> None:
+def a_pod_was_deleted_while_no_kubelet_ran(node: RealKubelet) -> None:
     node.plugin()
     node.run(a_pod("holder", 3))
-    node.kubelet.stop()
-    node.plane.admin.delete("Pod", "holder", grace=0)
-    node.kubelet.start()
-    node.real.wait_until_ready()
-    node.wait_for_count(4)
+    with node.without_kubelet():
+        node.plane.admin.delete("Pod", "holder", grace=0)
+    node.wait_for_resource(GPU, 4)
     settle(8.0)
 
 
 @situation(a_pod("probe"))
-def a_pod_was_deleted_by_force_and_the_kubelet_is_down(node: Trouble) -> None:
+def a_pod_was_deleted_by_force_and_the_kubelet_is_down(node: RealKubelet) -> None:
     node.plugin()
     node.run(a_pod("holder", 3))
     node.kubelet.stop()
@@ -217,7 +214,7 @@ def a_pod_was_deleted_by_force_and_the_kubelet_is_down(node: Trouble) -> None:
 
 
 @situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True)
-def pods_of_other_kinds_wait(node: Trouble) -> None:
+def pods_of_other_kinds_wait(node: RealKubelet) -> None:
     """Of three pods one is gated, one asks for too much, and one is of no node."""
     node.plugin()
     node.run(a_pod("holder", 3))
@@ -231,16 +228,16 @@ def pods_of_other_kinds_wait(node: Trouble) -> None:
 
 
 @situation(a_pod("old", 1), a_pod("new", 1, "acme.io/gpu2"))
-def a_plugin_comes_back_under_another_resource_name(node: Trouble) -> None:
+def a_plugin_comes_back_under_another_resource_name(node: RealKubelet) -> None:
     plugin = node.plugin()
     node.run(a_pod("holder", 1))
     plugin.stop()
-    node.wait_for_count(0)
+    node.wait_for_resource(GPU, 0)
     node.plugin("acme.io/gpu2", 4, "--prefix=gpu", name="plugin-2")
 
 
 @situation(a_pod("one", 1), a_pod("two", 2))
-def two_plugins_serve_one_resource(node: Trouble) -> None:
+def two_plugins_serve_one_resource(node: RealKubelet) -> None:
     node.plugin(GPU, 3, "--prefix=first", "--endpoint=first.sock")
     node.run(a_pod("holder", 2))
     node.plugin(GPU, 1, "--prefix=second", "--endpoint=second.sock", name="plugin-2")
@@ -248,45 +245,39 @@ def two_plugins_serve_one_resource(node: Trouble) -> None:
 
 
 @situation(a_pod("gpu", 1), a_pod("nic", 1, NIC))
-def two_plugins_use_one_socket(node: Trouble) -> None:
+def two_plugins_use_one_socket(node: RealKubelet) -> None:
     node.plugin(GPU, 4, "--endpoint=same.sock")
     node.plugin(NIC, 2, "--endpoint=same.sock")
     settle(3.0)
 
 
 @situation(a_pod("probe"))
-def the_kubelet_restarts_while_a_plugin_hangs(node: Trouble) -> None:
+def the_kubelet_restarts_while_a_plugin_hangs(node: RealKubelet) -> None:
     plugin = node.plugin()
     node.run(a_pod("holder", 1))
-    node.kubelet.stop()
-    plugin.pause()
-    node.kubelet.start()
-    node.real.wait_until_ready()
+    with node.without_kubelet():
+        plugin.pause()
     settle(3.0)
 
 
 @situation(a_pod("one", 1), a_pod("four", 4), is_quiet=True)
-def the_checkpoint_is_that_of_another_node(node: Trouble) -> None:
+def the_checkpoint_is_that_of_another_node(node: RealKubelet) -> None:
     node.plugin()
-    node.kubelet.stop()
-    entry = PodDevicesEntry("4ef9a36c-0000-4000-8000-000000000001", "main", GPU, {-1: ("gpu-0", "gpu-9")}, b"")
-    data = CheckpointData((entry,), {GPU: ("gpu-0", "gpu-9")})
-    (node.real.device_plugins / CHECKPOINT).write_bytes(encode(data))
-    node.kubelet.start()
-    node.real.wait_until_ready()
-    node.wait_for_count(4)
+    with node.without_kubelet():
+        entry = PodDevicesEntry("4ef9a36c-0000-4000-8000-000000000001", "main", GPU, {-1: ("gpu-0", "gpu-9")}, b"")
+        data = CheckpointData((entry,), {GPU: ("gpu-0", "gpu-9")})
+        (node.device_plugins / CHECKPOINT).write_bytes(encode(data))
+    node.wait_for_resource(GPU, 4)
     settle(3.0)
 
 
 @situation(a_pod("one", 1), a_pod("four", 4))
-def the_checkpoint_is_an_empty_list(node: Trouble) -> None:
+def the_checkpoint_is_an_empty_list(node: RealKubelet) -> None:
     node.plugin()
     node.run(a_pod("holder", 1))
-    node.kubelet.stop()
-    (node.real.device_plugins / CHECKPOINT).write_text("[]")
-    node.kubelet.start()
-    node.real.wait_until_ready()
-    node.wait_for_count(4)
+    with node.without_kubelet():
+        (node.device_plugins / CHECKPOINT).write_text("[]")
+    node.wait_for_resource(GPU, 4)
     settle(3.0)
 
 
@@ -294,14 +285,14 @@ def the_checkpoint_is_an_empty_list(node: Trouble) -> None:
 
 
 @situation(a_claiming_pod("probe", "asked"))
-def a_driver_hangs_when_it_should_prepare(node: Trouble) -> None:
+def a_driver_hangs_when_it_should_prepare(node: RealKubelet) -> None:
     driver = node.driver()
     with_claims(node, asked=1)
     driver.pause()
 
 
 @situation(a_claiming_pod("one", "asked"), a_claiming_pod("nic", "nic"))
-def one_of_two_drivers_is_killed(node: Trouble) -> None:
+def one_of_two_drivers_is_killed(node: RealKubelet) -> None:
     driver = node.driver()
     node.driver("nic.example.com", 2)
     with_claims(node, asked=1)
@@ -312,7 +303,7 @@ def one_of_two_drivers_is_killed(node: Trouble) -> None:
 
 
 @situation(a_claiming_pod("probe", "asked"))
-def a_driver_comes_back_under_another_name(node: Trouble) -> None:
+def a_driver_comes_back_under_another_name(node: RealKubelet) -> None:
     driver = node.driver()
     with_claims(node, held=1, asked=1)
     node.run(a_claiming_pod("holder", "held"))
@@ -322,7 +313,7 @@ def a_driver_comes_back_under_another_name(node: Trouble) -> None:
 
 
 @situation(a_claiming_pod("one", "one"), is_quiet=True)
-def the_slices_of_a_driver_were_deleted(node: Trouble) -> None:
+def the_slices_of_a_driver_were_deleted(node: RealKubelet) -> None:
     node.driver()
     with_claims(node, one=1)
     for one in node.plane.admin.list("ResourceSlice"):
@@ -331,7 +322,7 @@ def the_slices_of_a_driver_were_deleted(node: Trouble) -> None:
 
 
 @situation(a_claiming_pod("probe", "asked"))
-def the_slices_of_a_paused_driver_were_deleted(node: Trouble) -> None:
+def the_slices_of_a_paused_driver_were_deleted(node: RealKubelet) -> None:
     driver = node.driver()
     with_claims(node, asked=1)
     driver.pause()
@@ -341,14 +332,14 @@ def the_slices_of_a_paused_driver_were_deleted(node: Trouble) -> None:
 
 
 @situation(a_claiming_pod("probe", "asked"))
-def all_devices_of_a_driver_are_unhealthy(node: Trouble) -> None:
+def all_devices_of_a_driver_are_unhealthy(node: RealKubelet) -> None:
     node.driver("gpu.example.com", 4, "--unhealthy=0-3")
     with_claims(node, asked=1)
     settle(3.0)
 
 
 @situation(a_claiming_pod("four", "four"), a_claiming_pod("five", "five"), is_quiet=True)
-def a_pod_only_watches_devices(node: Trouble) -> None:
+def a_pod_only_watches_devices(node: RealKubelet) -> None:
     node.driver()
     admin = node.plane.admin
     admin.patch("Namespace", "default", {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}})
@@ -361,7 +352,7 @@ def a_pod_only_watches_devices(node: Trouble) -> None:
 
 
 @situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True)
-def a_driver_serves_an_extended_resource(node: Trouble) -> None:
+def a_driver_serves_an_extended_resource(node: RealKubelet) -> None:
     node.driver("gpu.example.com", 4)
     served = a_class()
     served["spec"]["extendedResourceName"] = GPU
@@ -371,26 +362,24 @@ def a_driver_serves_an_extended_resource(node: Trouble) -> None:
 
 
 @situation(a_claiming_pod("probe", "asked"), is_quiet=True)
-def no_device_class_selects_a_device(node: Trouble) -> None:
+def no_device_class_selects_a_device(node: RealKubelet) -> None:
     node.driver()
     node.plane.admin.create(a_class("gpu.example.org"))
     node.plane.admin.create(a_claim("asked", 1, "gpu.example.org"))
 
 
 @situation(a_claiming_pod("probe", "asked"))
-def the_kubelet_restarts_and_its_driver_is_gone(node: Trouble) -> None:
+def the_kubelet_restarts_and_its_driver_is_gone(node: RealKubelet) -> None:
     driver = node.driver()
     with_claims(node, held=1, asked=1)
     node.run(a_claiming_pod("holder", "held"))
-    node.kubelet.stop()
-    driver.kill()
-    node.kubelet.start()
-    node.real.wait_until_ready()
+    with node.without_kubelet():
+        driver.kill()
     settle(3.0)
 
 
 @situation(a_claiming_pod("probe", "asked"))
-def a_pod_with_a_claim_waits_for_its_driver_to_end(node: Trouble) -> None:
+def a_pod_with_a_claim_waits_for_its_driver_to_end(node: RealKubelet) -> None:
     driver = node.driver()
     with_claims(node, held=1, asked=1)
     node.run(a_claiming_pod("holder", "held"))

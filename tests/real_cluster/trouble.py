@@ -3,7 +3,7 @@
 A situation is a function that makes the trouble on a node, with the probes whose pods are tried there:
 
     @situation(a_pod("probe", 1), finds={"dead-socket"})
-    def a_plugin_is_killed(node: Trouble) -> None:
+    def a_plugin_is_killed(node: RealKubelet) -> None:
         node.plugin().kill()
 
 Laws: If no probe starts that would start on a node without trouble, `doctor` has a finding or names what it does not
@@ -27,8 +27,8 @@ from attrs import frozen
 
 from tests.real_cluster.control_plane import ControlPlane, say
 from tests.real_cluster.kubelet import RealKubelet
-from tests.real_cluster.node import GPU
-from tests.real_cluster.programs import Program, RealClusterError, wait_for
+from tests.real_cluster.node import GPU, on_node
+from tests.real_cluster.programs import RealClusterError, wait_for
 
 Json = Any
 
@@ -36,54 +36,6 @@ _DOES_NOT_FIT = (1, 4)  # exit statuses of `fits`: not at all, or no scheduler o
 _UNTIL_RUNNING = 20.0  # seconds in which a probe runs, if it runs at all
 _SCHEDULED = 5.0  # seconds in which the scheduler finds a node, if there is one
 _SILENCE = "it waits, and no event says why"
-_SETTLED = 30.0  # seconds in which the Node shows what has happened
-
-
-@frozen
-class Trouble:
-    """A node for one situation, and how to make trouble on it.
-
-    `kubelet`, `runtime` and the programs that `plugin` and `driver` return are stopped, killed, paused and started.
-    """
-
-    real: RealKubelet
-
-    @property
-    def plane(self) -> ControlPlane:
-        """The control plane, whose `admin` changes objects."""
-        return self.real.plane
-
-    @property
-    def kubelet(self) -> Program:
-        """The process of the kubelet."""
-        return self.real.kubelet
-
-    @property
-    def runtime(self) -> Program:
-        """The process of the container runtime."""
-        return self.real.runtime
-
-    def plugin(self, resource: str = GPU, count: int = 4, *options: str, name: str = "") -> Program:
-        """Start a simulated plugin, as `RealKubelet.plugin` does."""
-        return self.real.plugin(resource, count, *options, name=name)
-
-    def driver(self, name: str = "gpu.example.com", count: int = 4, *options: str) -> Program:
-        """Start a simulated DRA driver, as `RealKubelet.driver` does."""
-        return self.real.driver(name, count, *options)
-
-    def run(self, pod: Json) -> Json:
-        """Make a pod and wait until it runs on the node. Return it."""
-        self.plane.admin.create(on_node(pod, self.real.name))
-        name = pod["metadata"]["name"]
-        return self.plane.admin.wait("Pod", name, "to run", lambda one: one["status"].get("phase") == "Running")
-
-    def wait_for_node(self, expected: str, look: Callable[[Json], object]) -> Json:
-        """Wait until the Node is as the trouble makes it, so that all who look see the same."""
-        return self.plane.admin.wait("Node", self.real.name, expected, look, timeout=_SETTLED)
-
-    def wait_for_count(self, count: int, resource: str = GPU) -> None:
-        """Wait until the allocatable of the Node has this count of a resource."""
-        self.real.wait_for_resource(resource, count)
 
 
 @frozen
@@ -100,7 +52,7 @@ class Situation:
     """
 
     name: str
-    make: Callable[[Trouble], None]
+    make: Callable[[RealKubelet], None]
     probes: tuple[Json, ...]
     finds: frozenset[str]
     is_quiet: bool
@@ -113,10 +65,10 @@ SITUATIONS: dict[str, Situation] = {}
 
 def situation(
     *probes: Json, finds: Collection[str] = (), is_quiet: bool = False, **config: Json
-) -> Callable[[Callable[[Trouble], None]], Callable[[Trouble], None]]:
+) -> Callable[[Callable[[RealKubelet], None]], Callable[[RealKubelet], None]]:
     """Make a situation of a function. The arguments are the attributes of `Situation`."""
 
-    def register(make: Callable[[Trouble], None]) -> Callable[[Trouble], None]:
+    def register(make: Callable[[RealKubelet], None]) -> Callable[[RealKubelet], None]:
         SITUATIONS[make.__name__] = Situation(make.__name__, make, probes, frozenset(finds), is_quiet, config)
         return make
 
@@ -148,11 +100,6 @@ def a_claim(name: str, count: int = 1, class_name: str = "gpu.example.com") -> J
     """Return a ResourceClaim for devices of a class."""
     request = {"name": "device", "exactly": {"deviceClassName": class_name, "count": count}}
     return {"kind": "ResourceClaim", "metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
-
-
-def on_node(pod: Json, node: str) -> Json:
-    """Return the pod as one that the scheduler can send to one node only."""
-    return {**pod, "spec": {**pod["spec"], "nodeSelector": {"kubernetes.io/hostname": node}}}
 
 
 @frozen
@@ -204,7 +151,7 @@ def judged(plane: ControlPlane, of: Situation) -> Verdicts:
     node, folder = RealKubelet(plane, name, config=of.config), plane.directory / name
     try:
         with node:
-            of.make(Trouble(node))
+            of.make(node)
             say(f"{of.name}: asking doctor and fits")
             report = _doctor(node, folder / "record")
             fits = {probe["metadata"]["name"]: _fits(node, probe, folder) for probe in of.probes}
