@@ -4,7 +4,7 @@ import tests.real_cluster.situations_of_devices
 import tests.real_cluster.situations_of_nodes  # noqa: F401 - the situations of both are in the list, too
 from tests.real_cluster.kubelet import RealKubelet
 from tests.real_cluster.node import GPU, is_ready
-from tests.real_cluster.trouble import SITUATIONS, a_claim, a_claiming_pod, a_class, a_pod, settle, situation
+from tests.real_cluster.trouble import SITUATIONS, a_claiming_pod, a_pod, settle, situation, with_claims
 
 __all__ = ["SITUATIONS"]
 
@@ -18,10 +18,7 @@ def nothing_is_wrong(node: RealKubelet) -> None:
 @situation(a_claiming_pod("claims-one", "one"), a_claiming_pod("claims-three", "three"), is_quiet=True)
 def nothing_is_wrong_with_claims(node: RealKubelet) -> None:
     node.driver()
-    admin = node.plane.admin
-    admin.create(a_class())
-    for name, count in (("held", 2), ("one", 1), ("three", 3)):
-        admin.create(a_claim(name, count))
+    with_claims(node, held=2, one=1, three=3)
     node.run(a_claiming_pod("holder", "held"))
 
 
@@ -61,9 +58,8 @@ def a_plugin_comes_back_with_fewer_devices(node: RealKubelet) -> None:
 def the_kubelet_restarts_and_its_plugin_is_gone(node: RealKubelet) -> None:
     plugin = node.plugin()
     node.run(a_pod("holder", 1))
-    node.kubelet.stop()
-    plugin.kill()
-    node.kubelet.start()
+    with node.without_kubelet():
+        plugin.kill()
     node.wait_for_resource(GPU, 0)
 
 
@@ -90,7 +86,6 @@ def the_network_is_not_ready(node: RealKubelet) -> None:
 @situation(a_claiming_pod("probe", "claim"))
 def a_driver_is_killed(node: RealKubelet) -> None:
     driver = node.driver()
-    node.plane.admin.create(a_class())
-    node.plane.admin.create(a_claim("claim"))
+    with_claims(node, claim=1)
     driver.kill()
     settle(2.0)

@@ -2,17 +2,10 @@
 
 from tests.real_cluster.kubelet import RealKubelet
 from tests.real_cluster.node import GPU, is_ready
-from tests.real_cluster.trouble import a_claim, a_claiming_pod, a_class, a_pod, settle, situation
+from tests.real_cluster.trouble import a_claiming_pod, a_driver_in_use, a_pod, settle, situation, with_claims
 
 NIC = "acme.io/nic"
 CHECKPOINT = "kubelet_internal_checkpoint"
-
-
-def with_claims(node: RealKubelet, **counts: int) -> None:
-    """Make a class, and claims of these names for so many devices."""
-    node.plane.admin.create(a_class())
-    for name, count in counts.items():
-        node.plane.admin.create(a_claim(name, count))
 
 
 # --- plugins ----------------------------------------------------------------------------------------------------------
@@ -171,10 +164,9 @@ def the_checkpoint_is_deleted(node: RealKubelet) -> None:
 def the_checkpoint_was_damaged_before_a_restart(node: RealKubelet) -> None:
     node.plugin()
     node.run(a_pod("holder", 1))
-    node.kubelet.stop()
-    file = node.device_plugins / CHECKPOINT
-    file.write_text(file.read_text().replace("gpu-", "gpx-"))
-    node.kubelet.start()
+    with node.without_kubelet():
+        file = node.device_plugins / CHECKPOINT
+        file.write_text(file.read_text().replace("gpu-", "gpx-"))
     node.wait_for_resource(GPU, 4)
     settle(3.0)
 
@@ -212,27 +204,16 @@ def the_socket_of_a_plugin_is_deleted(node: RealKubelet) -> None:
 
 @situation(a_claiming_pod("probe", "asked"))
 def a_driver_whose_devices_are_held_is_killed(node: RealKubelet) -> None:
-    driver = node.driver()
-    with_claims(node, held=1, asked=1)
-    node.run(a_claiming_pod("holder", "held"))
+    driver = a_driver_in_use(node)
     driver.kill()
     settle(2.0)
 
 
 @situation(a_claiming_pod("probe", "asked"))
 def a_driver_is_stopped(node: RealKubelet) -> None:
-    driver = node.driver()
-    with_claims(node, held=1, asked=1)
-    node.run(a_claiming_pod("holder", "held"))
+    driver = a_driver_in_use(node)
     driver.stop()
     settle(2.0)
-
-
-@situation(a_claiming_pod("one", "one"), a_claiming_pod("three", "three"), is_quiet=True)
-def most_devices_of_a_driver_are_held(node: RealKubelet) -> None:
-    node.driver()
-    with_claims(node, held=2, one=1, three=3)
-    node.run(a_claiming_pod("holder", "held"))
 
 
 @situation(a_claiming_pod("second", "shared"), is_quiet=True)

@@ -6,8 +6,17 @@ from typing import Any
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
 from tests.real_cluster.kubelet import RealKubelet
 from tests.real_cluster.node import GPU
-from tests.real_cluster.situations_of_devices import CHECKPOINT, NIC, with_claims
-from tests.real_cluster.trouble import a_claim, a_claiming_pod, a_class, a_pod, settle, situation
+from tests.real_cluster.situations_of_devices import CHECKPOINT, NIC
+from tests.real_cluster.trouble import (
+    a_claim,
+    a_claiming_pod,
+    a_class,
+    a_driver_in_use,
+    a_pod,
+    settle,
+    situation,
+    with_claims,
+)
 
 Json = Any
 
@@ -304,9 +313,7 @@ def one_of_two_drivers_is_killed(node: RealKubelet) -> None:
 
 @situation(a_claiming_pod("probe", "asked"))
 def a_driver_comes_back_under_another_name(node: RealKubelet) -> None:
-    driver = node.driver()
-    with_claims(node, held=1, asked=1)
-    node.run(a_claiming_pod("holder", "held"))
+    driver = a_driver_in_use(node)
     driver.stop()
     node.driver("gpu2.example.com")
     settle(3.0)
@@ -370,9 +377,7 @@ def no_device_class_selects_a_device(node: RealKubelet) -> None:
 
 @situation(a_claiming_pod("probe", "asked"))
 def the_kubelet_restarts_and_its_driver_is_gone(node: RealKubelet) -> None:
-    driver = node.driver()
-    with_claims(node, held=1, asked=1)
-    node.run(a_claiming_pod("holder", "held"))
+    driver = a_driver_in_use(node)
     with node.without_kubelet():
         driver.kill()
     settle(3.0)
@@ -380,9 +385,7 @@ def the_kubelet_restarts_and_its_driver_is_gone(node: RealKubelet) -> None:
 
 @situation(a_claiming_pod("probe", "asked"))
 def a_pod_with_a_claim_waits_for_its_driver_to_end(node: RealKubelet) -> None:
-    driver = node.driver()
-    with_claims(node, held=1, asked=1)
-    node.run(a_claiming_pod("holder", "held"))
+    driver = a_driver_in_use(node)
     driver.kill()
     node.plane.admin.delete("Pod", "holder")
     settle(12.0)

@@ -28,7 +28,7 @@ from attrs import frozen
 from tests.real_cluster.control_plane import ControlPlane, say
 from tests.real_cluster.kubelet import RealKubelet
 from tests.real_cluster.node import GPU, on_node
-from tests.real_cluster.programs import RealClusterError, wait_for
+from tests.real_cluster.programs import Program, RealClusterError, wait_for
 
 Json = Any
 
@@ -100,6 +100,21 @@ def a_claim(name: str, count: int = 1, class_name: str = "gpu.example.com") -> J
     """Return a ResourceClaim for devices of a class."""
     request = {"name": "device", "exactly": {"deviceClassName": class_name, "count": count}}
     return {"kind": "ResourceClaim", "metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
+
+
+def with_claims(node: RealKubelet, **counts: int) -> None:
+    """Make a class, and claims of these names for so many devices."""
+    node.plane.admin.create(a_class())
+    for name, count in counts.items():
+        node.plane.admin.create(a_claim(name, count))
+
+
+def a_driver_in_use(node: RealKubelet) -> Program:
+    """Start a driver, of which a pod has a device through the claim `held`. The claim `asked` is for another one."""
+    driver = node.driver()
+    with_claims(node, held=1, asked=1)
+    node.run(a_claiming_pod("holder", "held"))
+    return driver
 
 
 @frozen
