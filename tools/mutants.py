@@ -21,6 +21,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -189,6 +190,11 @@ class Reached:
     seconds: list[float]
     tests: dict[str, dict[str, list[int]]]  # by file and line
 
+    @cached_property
+    def breadth(self) -> Counter[int]:
+        """How many lines each test reaches."""
+        return Counter(test for tests in self.tests.values() for of_line in tests.values() for test in of_line)
+
 
 class Runner:
     """A plugin of pytest that runs the mutants instead of the tests."""
@@ -247,12 +253,11 @@ class Runner:
     def _try(self, session: pytest.Session, reached: Reached, mutant: Mutant) -> str:
         """Run the tests that reach a mutant until one fails. Return what became of it."""
         by_line = reached.tests.get(mutant.file, {})
-        breadth = Counter(test for tests in reached.tests.values() for of_line in tests.values() for test in of_line)
         # In a fork, and in a thread that is not Python's, lines are reached that nobody sees: then the file counts.
         near = by_line.get(str(mutant.line)) or {test for tests in by_line.values() for test in tests}
-        tests = sorted(near, key=lambda test: (breadth[test], reached.seconds[test]))
+        tests = sorted(near, key=lambda test: (reached.breadth[test], reached.seconds[test]))
         # First those that reach little else, then those that reach most in their time.
-        tests[_SPECIFIC:] = sorted(tests[_SPECIFIC:], key=lambda test: reached.seconds[test] / breadth[test])
+        tests[_SPECIFIC:] = sorted(tests[_SPECIFIC:], key=lambda test: reached.seconds[test] / reached.breadth[test])
         if not tests:
             return "unreached"
         results, send = _FORKS.Pipe(duplex=False)
