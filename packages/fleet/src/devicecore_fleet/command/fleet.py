@@ -227,16 +227,25 @@ class _Loop:
         while not self.signals.ended_by:
             due = self.fleet.step()
             self._show_if_due()
-            if (self.fleet.version, tuple(self.log_lines)) != self._shown and type(self.screen) is not screens.Screen:
+            if self._is_outdated:
                 due = min(due, self._next_show)
             arrived = self.signals.wait(max(0.0, min(due - time.monotonic(), _MOST_REST)))
             if self.screen.handle(arrived):
                 self._shown, self._next_show = None, 0.0
 
+    @property
+    def _wanted(self) -> object:
+        """What a picture depends on."""
+        return self.fleet.version, tuple(self.log_lines)
+
+    @property
+    def _is_outdated(self) -> bool:
+        """Whether a picture is shown at all, and not that of now."""
+        return type(self.screen) is not screens.Screen and self._wanted != self._shown
+
     def _show_if_due(self) -> None:
-        wanted = self.fleet.version, tuple(self.log_lines)
-        began = time.monotonic()
-        if type(self.screen) is screens.Screen or wanted == self._shown or began < self._next_show:
+        wanted, began = self._wanted, time.monotonic()
+        if not self._is_outdated or began < self._next_show:
             return
         pictures = self._pictures(list(self.fleet.views()))
         for picture in pictures:
