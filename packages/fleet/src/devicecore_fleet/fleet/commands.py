@@ -53,7 +53,7 @@ def places_of(device: str, group: GroupDescription) -> tuple[tuple[str, str], ..
     return tuple(
         (provider, name)
         for provider, names in providers
-        for name in (device, device.removeprefix(f"{provider}="))[: 1 + device.startswith(f"{provider}=")]
+        for name in dict.fromkeys((device, device.removeprefix(f"{provider}=")))
         if name in names
     )
 
