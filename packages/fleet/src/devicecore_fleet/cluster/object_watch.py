@@ -124,9 +124,9 @@ class KubeApiWatch(HasLifecycle):
                     has_news |= kind != "BOOKMARK"
                     if kind != "BOOKMARK" and self._wants(one):
                         self._see(kind, one)
-                    self._is_well()
+                    self._note_success()
                     failures = 0
-                self._is_well()
+                self._note_success()
                 # A busy server ends watches whose clients are late, and they go on at once.
                 failures = 0 if has_news or time.monotonic() - began >= _SHORT else failures + 1
             except RequestError as problem:
@@ -136,7 +136,7 @@ class KubeApiWatch(HasLifecycle):
                     continue  # a busy watch has reached its limit, and goes on in a new one
                 if _is_lost(problem, failures):
                     version = ""
-                self._is_ill(problem)
+                self._note_problem(problem)
                 # After 410 the server answers, so what it has is listed soon.
                 failures, pause = (0 if problem.kind == HTTPStatus.GONE else failures) + 1, problem.pause
             if failures:
@@ -169,7 +169,7 @@ class KubeApiWatch(HasLifecycle):
         except NOT_UNDERSTOOD as error:
             skipped(self._resource.plural, found, error)
 
-    def _is_ill(self, problem: RequestError) -> None:
+    def _note_problem(self, problem: RequestError) -> None:
         is_forbidden, now = problem.kind == HTTPStatus.FORBIDDEN, time.monotonic()
         self._forbidden_since = min(self._forbidden_since, now) if is_forbidden else math.inf
         if is_forbidden and now - self._forbidden_since < GRANT_SECONDS:
@@ -184,7 +184,7 @@ class KubeApiWatch(HasLifecycle):
                 _log.error(text, self._resource.plural, problem)
         self._problem = problem
 
-    def _is_well(self) -> None:
+    def _note_success(self) -> None:
         self._forbidden_since = math.inf
         if self._problem is not None:
             self._problem = None

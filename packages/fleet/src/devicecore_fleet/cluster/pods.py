@@ -233,7 +233,7 @@ class ClusterPods(PodFeed, PodReporter):
         """Do nothing: the status of the pod says so."""
 
     def mark_ready(self) -> None:
-        """Take it that the pods of the first list were tried."""
+        """Note that the pods of the first list were tried."""
         self._is_ready = self._is_polled
 
     def poll(self) -> Changes:
@@ -284,7 +284,7 @@ class ClusterPods(PodFeed, PodReporter):
         return step
 
     def _await_end(self, uid: PodUid, record: PodRecord, planned: float) -> None:
-        """Have the pod looked at when its containers end, if that is not planned yet."""
+        """Plan a look at the pod for the end of its containers, if that is not planned yet."""
         if record.end_at != planned and record.end_at < math.inf:
             heapq.heappush(self._ends, (record.end_at, uid))
 

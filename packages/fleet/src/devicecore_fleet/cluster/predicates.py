@@ -65,7 +65,7 @@ class NodeRoom:
             self.take(uid, pod)
 
     def free(self, uid: PodUid) -> None:
-        """Count a pod no more."""
+        """Stop counting a pod."""
         self._used.subtract(self._pods.pop(uid, {}))
         self._ports.pop(uid, None)
 

@@ -62,7 +62,7 @@ def utc_now() -> datetime:
 class RegisteredNodes(ObjectHandler):
     """Hands the Nodes of a watch to the nodes of this process.
 
-    `seen_by` has what takes the Node of each name; None stands for a Node that the watch shows no more.
+    `seen_by` has what takes the Node of each name; None stands for a Node that the watch does not show any more.
     """
 
     def __init__(self, seen_by: Mapping[str, Callable[[Json | None], None]]) -> None:
@@ -188,7 +188,7 @@ class RegisteredNode(NodeStatusSink):
             self._writer.put(("lease", self.name), self._renew)
 
     def doubt(self) -> None:
-        """Take it that the Node is not ours until it is read again, which is soon. This does not wait."""
+        """Assume that the Node is not ours until it is read again, which is soon. This does not wait."""
         with self._lock:
             self._is_doubted = self._must_read = True
         self._changed()
@@ -196,7 +196,7 @@ class RegisteredNode(NodeStatusSink):
             self._writer.put(("node", self.name), self._write)
 
     def seen(self, found: Json | None) -> None:
-        """Take the Node as the watch shows it, or None if it shows it no more. This does not wait."""
+        """Take the Node as the watch shows it, or None if it does not show it any more. This does not wait."""
         node = self._node
         if node is None or self._refusal is not None:
             return  # it is registered first
@@ -240,7 +240,7 @@ class RegisteredNode(NodeStatusSink):
             self._next_report = next_report(node, wanted, self._heartbeat)
         except RequestError as error:
             if error.reason == "NotFound":
-                self._is_gone(error)
+                self._note_gone(error)
                 return None
             # Somebody may have made a Node of this name.
             self._must_read |= error.status == HTTPStatus.CONFLICT or "metadata.uid" in error.message
@@ -266,7 +266,7 @@ class RegisteredNode(NodeStatusSink):
                 with self._lock:
                     self._is_doubted = True
                 self._changed()
-            if found is not None and self._refuse_node(found):
+            if found is not None and self._refuse_foreign(found):
                 return None
             found = self._registered(requests, found) if is_new else found
         except RequestError as error:
@@ -291,7 +291,7 @@ class RegisteredNode(NodeStatusSink):
     def _registered(self, requests: KubeApiRequests, found: Json | None) -> Json | None:
         """Return a Node that was not ours before, made if there is none. Return None if others have its Lease."""
         self._lease = requests.find(LEASES, self.name, LEASE_NAMESPACE)
-        if not self._description.adopts and self._lease is not None and self._is_held(self._lease, waits=True):
+        if not self._description.adopts and self._lease is not None and self._yield_to_holder(self._lease, waits=True):
             return None
         now = self._wall()
         wanted = node_object(self._description, now)
@@ -301,15 +301,17 @@ class RegisteredNode(NodeStatusSink):
         self._say(requests, found, events.STARTING, now)
         return found
 
-    def _refuse_node(self, found: Json) -> bool:
-        """Whether a Node is left alone, because devicecore has not made it."""
+    def _refuse_foreign(self, found: Json) -> bool:
+        """Refuse a Node that devicecore has not made. Return whether this one was refused."""
         why = "" if self._description.adopts else foreign_node(found, self._description)
-        return self._refuse(f"it exists and devicecore has not made it: {why}" if why else "")
+        if why:
+            self._refuse(f"it exists and devicecore has not made it: {why}")
+        return bool(why)
 
-    def _is_held(self, found: Json, *, waits: bool) -> bool:
-        """Whether somebody else holds the Lease. Then the Node is refused, unless it `waits` for a Lease that may end.
+    def _yield_to_holder(self, found: Json, *, waits: bool) -> bool:
+        """Leave the Node alone if somebody else holds its Lease. Return whether somebody does.
 
-        Whoever lives renews it meanwhile.
+        The Node is refused, unless it `waits` for a Lease that may end: a process that lives renews it meanwhile.
         """
         self._wait, now, version = None, self._wall(), version_of(found)
         who = held(found, self.name, self._process.identity, self._process.has_ended, now)
@@ -319,20 +321,19 @@ class RegisteredNode(NodeStatusSink):
             self._awaited = None
             return False
         if who is Held.BY_OTHERS or version != before or not waits:
-            return self._refuse(holder_of(found, self.name))
+            self._refuse(holder_of(found, self.name))
+            return True
         self._awaited, self._wait = (version, since), min(RENEW_SECONDS, left, seconds_left(found, now))
         self._problem = f"{holder_of(found, self.name)}, and is taken over unless that one renews it"
         self._changed()
         return True
 
-    def _refuse(self, why: str) -> bool:
-        if why:
-            refusal = f"{why}. Nothing of it is changed. Choose another name, or take it over with --adopt"
-            with self._lock:
-                self._refusal = self._problem = refusal
-            _log.error("node %s is refused: %s", self.name, refusal)
-            self._changed()
-        return bool(why)
+    def _refuse(self, why: str) -> None:
+        refusal = f"{why}. Nothing of it is changed. Choose another name, or take it over with --adopt"
+        with self._lock:
+            self._refusal = self._problem = refusal
+        _log.error("node %s is refused: %s", self.name, refusal)
+        self._changed()
 
     def _adopt(self, requests: KubeApiRequests, found: Json, wanted: Json) -> Json:
         """Give the Node that is there the labels and annotations that it lacks. What others have changed stays.
@@ -360,7 +361,7 @@ class RegisteredNode(NodeStatusSink):
             return found
         return requests.patch(NODES, self.name, {"metadata": {**changes, "uid": found["metadata"]["uid"]}})
 
-    def _is_gone(self, error: RequestError) -> None:
+    def _note_gone(self, error: RequestError) -> None:
         """Note that somebody has deleted the Node. It is looked for at the next tick, and then once a minute."""
         now = self._wall()
         with self._lock:
@@ -402,7 +403,7 @@ class RegisteredNode(NodeStatusSink):
                 if before is None:
                     raise  # there is no namespace for it yet
                 self.doubt()  # its Node may have gone with it
-            elif not self._is_held(self._lease, waits=False):
+            elif not self._yield_to_holder(self._lease, waits=False):
                 self._lease = self._lease_anew(requests)
 
     def _lease_anew(self, requests: KubeApiRequests) -> Json:

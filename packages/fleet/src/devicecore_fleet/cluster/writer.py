@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 class Writer(Protocol):
-    """Who takes jobs."""
+    """Takes jobs that send requests."""
 
     def put(self, key: Hashable, job: Job) -> None:
         """Run a job soon, in the place of any other of this key that has not begun. Any thread may call this.
@@ -133,7 +133,7 @@ class ApiWriter(HasLifecycle, Writer):
         self._order = itertools.count()
         self._outages = 0
         self._not_before = 0.0
-        self._failed_at = float("-inf")
+        self._failed_at = -math.inf
         self._problem: str | None = None
         self._said: dict[tuple[object, ...], float] = {}
         self._lifecycle = Lifecycle("the writer to the API server")
@@ -203,7 +203,7 @@ class ApiWriter(HasLifecycle, Writer):
                     continue
                 entry.is_running, entry.is_replaced = True, False
                 job = entry.job
-            again, error = self._run(job, self._requests)
+            again, error = _run(job, self._requests)
             if stopping.is_set():
                 return
             with self._condition:
@@ -237,12 +237,6 @@ class ApiWriter(HasLifecycle, Writer):
             self._window.latest = max(self._window.latest, now - max(due, self._well_since))
         return entry, None
 
-    def _run(self, job: Job, requests: KubeApiRequests) -> tuple[float | None, Exception | None]:
-        try:
-            return job(requests), None
-        except Exception as error:  # noqa: BLE001 - no caller would notice the end of this thread
-            return None, error
-
     def _ended(self, entry: _Entry, again: float | None, error: Exception | None) -> None:
         """Take the end of a job: what it has returned, or its error."""
         now = self._clock()
@@ -250,7 +244,7 @@ class ApiWriter(HasLifecycle, Writer):
         self._window.ended += 1
         self._look_at_window(now)
         if self._requests.answered > self._failed_at:
-            self._is_well()
+            self._note_success()
         if error is None:
             entry.failures, entry.problem, entry.forbidden_since = 0, None, math.inf
             if entry.is_replaced:
@@ -323,8 +317,16 @@ class ApiWriter(HasLifecycle, Writer):
             window.latest,
         )
 
-    def _is_well(self) -> None:
+    def _note_success(self) -> None:
         if self._problem is not None:
             _log.warning("the API server is written to again")
             self._well_since = self._clock()
         self._outages, self._not_before, self._problem = 0, 0.0, None
+
+
+def _run(job: Job, requests: KubeApiRequests) -> tuple[float | None, Exception | None]:
+    """Run a job. Return what it has returned, or its error."""
+    try:
+        return job(requests), None
+    except Exception as error:  # noqa: BLE001 - no caller would notice the end of this thread
+        return None, error

@@ -106,7 +106,7 @@ class ServerConnection(NodeConnection):
             self.gate.open()
 
     def seen(self, node: Json | None) -> None:
-        """Take the Node as the watch shows it, or None if it shows it no more."""
+        """Take the Node as the watch shows it, or None if it does not show it any more."""
         if not self.gate.is_closed:
             self._node.seen(node)
 
@@ -135,7 +135,7 @@ class ServerConnection(NodeConnection):
         self._wake()
 
     def _decide(self) -> None:
-        """Let pods and devices pass when the Node is known to be ours, and no more when it is not."""
+        """Let pods and devices pass while the Node is known to be ours, and stop them while it is not."""
         self._proven.decide(lambda: self._node.is_ours)
 
 
