@@ -77,7 +77,7 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
         kinds = {item["kind"].text("") for item in items}
         pods: list[Value] = []
         if "DeviceClass" in kinds or any(sources.get(name) for name in ("slices", "claims", "kubeconfig")):
-            pods = [pod for item in items if (pod := _waiting_pod(item)) is not None]
+            pods = waiting_pods(items)
         named = {name for pod in pods for name in _names_of_claims(pod)}
         claims = [
             one
@@ -91,25 +91,25 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
     return Wanted(pods, claims, documents) if pods or claims else None
 
 
-def wanted_named(name: str, kubeconfig: str) -> Wanted | None:
-    """Return the waiting pod with claims and the claim that an API server has of a name, or `namespace/name`.
+def named_at_server(name: str, kubeconfig: str) -> tuple[list[Value], list[Value]]:
+    """Return the pods and the claims that an API server has of a name, or `namespace/name`.
 
-    The result is None if it has neither. Raises ValueError if they cannot be read.
+    Raises ValueError if they cannot be read.
     """
     try:
         from devicecore.adapters.kube_api.access import RequestError
         from devicecore_tools.doctor.sources.api_server import read_named
     except ModuleNotFoundError as error:
         raise ValueError(f"--kubeconfig: {error}: install the extra `kubernetes`") from None
-    found: dict[str, list[Value]] = {}
-    for kind in ("Pod", "ResourceClaim"):
+
+    def called(kind: str) -> list[Value]:
         try:
             named = read_named(kubeconfig, kind, name)
         except RequestError as error:
             raise ValueError(f"{kubeconfig}: {kind}: {error}") from None
-        found[kind] = [Value({**one, "kind": kind}, f"{kubeconfig}: {kind} {name}") for one in named]
-    pods = [pod for one in found["Pod"] if (pod := _waiting_pod(one)) is not None]
-    return Wanted(pods, found["ResourceClaim"]) if pods or found["ResourceClaim"] else None
+        return [Value({**one, "kind": kind}, f"{kubeconfig}: {kind} {name}") for one in named]
+
+    return called("Pod"), called("ResourceClaim")
 
 
 def _items(document: Value) -> Iterator[Value]:
@@ -118,6 +118,11 @@ def _items(document: Value) -> Iterator[Value]:
     else:
         for item in document["items"].sequence():
             yield from _items(item)
+
+
+def waiting_pods(items: Iterable[Value]) -> list[Value]:
+    """Return the pods of objects that name claims and that no node has, also those of workloads."""
+    return [pod for item in items if (pod := _waiting_pod(item)) is not None]
 
 
 def _waiting_pod(item: Value) -> Value | None:

@@ -20,7 +20,7 @@ from attrs import frozen
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
-from devicecore_tools.command.claims import Wanted, wanted_in, wanted_named
+from devicecore_tools.command.claims import Wanted, named_at_server, waiting_pods, wanted_in
 from devicecore_tools.command.inputs import read_input
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.look import PodSeen
@@ -64,7 +64,7 @@ Question = Said | Named | Wanted
 def question_of(given: str, sources: Mapping[str, object]) -> Question:
     """Return what somebody asks who gives a text, the name of a file, `-` for standard input, or a name.
 
-    A name is looked for on the API server of all nodes, if one is given without a node: a pod that waits, or a claim.
+    A name is looked for on the API server of all nodes, if one is given without a node.
 
     Raises:
         click.UsageError: it is empty or a directory.
@@ -89,7 +89,7 @@ def question_of(given: str, sources: Mapping[str, object]) -> Question:
         raise FileNotFoundError(ENOENT, "there is no such file", given)
     elif _NAME.fullmatch(given):
         server = sources.get("kubeconfig") if not sources.get("node_name") else None
-        return (wanted_named(given, server) if isinstance(server, str) else None) or Named(given)
+        return (look_up_at_server(given, server) if isinstance(server, str) else None) or Named(given)
     else:
         data, place = given.encode(errors="replace"), "MESSAGE"
     data = as_utf8(data)
@@ -115,16 +115,10 @@ def look_up_at_server(name: str, kubeconfig: str) -> Said | Wanted | None:
 
     The result is None if there is neither, or several. Raises ValueError if the server cannot be asked.
     """
-    if (wanted := wanted_named(name, kubeconfig)) is not None:
-        return wanted
-    from devicecore.adapters.kube_api.access import RequestError
-    from devicecore_tools.doctor.sources.api_server import read_named
-
-    try:
-        pods = read_named(kubeconfig, "Pod", name)
-    except RequestError as error:
-        raise ValueError(f"{kubeconfig}: Pod: {error}") from None
-    return said_in(json.dumps({"kind": "Pod", **pods[0]}).encode(), name) if len(pods) == 1 else None
+    pods, claims = named_at_server(name, kubeconfig)
+    if (waiting := waiting_pods(pods)) or claims:
+        return Wanted(waiting, claims)
+    return said_in(json.dumps(pods[0].data).encode(), name) if len(pods) == 1 else None
 
 
 def look_up(name: str, facts: Facts | None, documents: Mapping[str, Any], root: object) -> Said | Wanted | None:

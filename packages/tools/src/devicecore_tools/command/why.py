@@ -106,7 +106,8 @@ def why(
     """
     try:
         question = question_of(message, sources)
-        if isinstance(question, Named) and isinstance(kubeconfig := sources["kubeconfig"], str):
+        kubeconfig = sources["kubeconfig"]
+        if isinstance(question, Named) and sources["node_name"] and isinstance(kubeconfig, str):
             check_places(sources)
             question = look_up_at_server(question.name, kubeconfig) or question
         pod, tolerations = given_pod(pod_file) if pod_file else _pod_of(question)
