@@ -211,7 +211,7 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
     for pod in wanted.pods:
         known = pod_of(pod, uid=PodUid("u"))
         title = f"pod {known.namespace}/{known.name}"
-        reports.append(_report(trial, title, trial.claims_of(known), node, kubeconfig))
+        reports.append(_report(trial, title, trial.unallocated_claims(known), node, kubeconfig))
     for one in wanted.claims:
         claim = template_of(one) if one["kind"].data == "ResourceClaimTemplate" else claim_of(one)
         if (allocated := allocated_claim(one, ()) or trial.allocated(one)) is not None:
@@ -367,7 +367,7 @@ def _text(option: object) -> str | None:
     return option if isinstance(option, str) else None
 
 
-def claims_of_pod(pod: Pod, node: str, slices: str | None, claims: str | None) -> "ClaimAnswer | None":
+def answer_of_node(pod: Pod, node: str, slices: str | None, claims: str | None) -> "ClaimAnswer | None":
     """Return whether a node has the devices for the claims of a pod. Return None if it has none, or no file says.
 
     Raises ValueError if something cannot be read, or the node is not known.
@@ -375,14 +375,14 @@ def claims_of_pod(pod: Pod, node: str, slices: str | None, claims: str | None) -
     if not pod.claims or not (slices or claims):
         return None
     from devicecore_tools.doctor.claim_trial import ClaimAnswer
-    from devicecore_tools.doctor.trial import claims_of
+    from devicecore_tools.doctor.trial import claim_names
 
     trial = _claim_trial((slices, claims), None)
-    wanted = trial.claims_of(pod)
+    wanted = trial.unallocated_claims(pod)
     target = trial.node(node)
     if target is None:
         raise ValueError(f"no slice and no Node is of {node}; give a description of the node that has its name")
-    if problem := trial.unusable(claims_of(pod), target, pod.name):
+    if problem := trial.unusable(claim_names(pod), target, pod.name):
         return ClaimAnswer(target, NoAllocation(problem))
     return _answers(trial, wanted, target.name)[0]
 

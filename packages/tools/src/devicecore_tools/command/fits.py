@@ -16,7 +16,7 @@ from devicecore.domain.admission import Admitted
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
-from devicecore_tools.command.claims import claims_of_pod, document_of, pairs_of
+from devicecore_tools.command.claims import answer_of_node, document_of, pairs_of
 from devicecore_tools.command.node_sources import given_pods, node_sources
 from devicecore_tools.command.options import PLACE, json_option, missing_file, path_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
@@ -120,7 +120,7 @@ def fits(
             _node(place, wanted, tolerations, topology, known, plugins=plugins) for place in places or (DEFAULT_ROOT,)
         ]
         refused = why_refused(wanted)
-        of_claims = [None if refused else claims_of_pod(wanted, node.name, slices, claims) for node in nodes]
+        of_claims = [None if refused else answer_of_node(wanted, node.name, slices, claims) for node in nodes]
         # What --slices and --claims decide is no claim that "was not looked at".
         tried = [
             (evolve(fit(node, wanted), claims=()) if claim else fit(node, wanted), claim)

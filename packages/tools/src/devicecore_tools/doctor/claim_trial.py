@@ -183,7 +183,7 @@ def _tainted(one: PoolSlice, rules: Sequence[TaintRule]) -> PoolSlice:
 
 
 @frozen
-class ClaimsAnswer:
+class ClaimsDecision:
     """What is known of a pod's claims.
 
     Attributes:
@@ -349,7 +349,7 @@ class ClaimTrial:
         """Return the DeviceClass that serves an extended resource if no plugin does. Of several it is the newest."""
         return self._objects.extended.get(resource)
 
-    def decide(self, pod: str, names: Iterable[str], extended: UnallocatedClaim | None = None) -> ClaimsAnswer:
+    def decide(self, pod: str, names: Iterable[str], extended: UnallocatedClaim | None = None) -> ClaimsDecision:
         """Return what the node of a record says of the claims of one pod.
 
         Args:
@@ -362,24 +362,24 @@ class ClaimTrial:
         try:
             found = [(name, self._unallocated(name)) for name in asked if name not in missing]
         except DocumentError:
-            return ClaimsAnswer(undecided=asked)
+            return ClaimsDecision(undecided=asked)
         wanted = {name: claim for name, claim in found if claim is not None}
         if extended is not None:
             wanted[extended.name] = extended
             asked = (*asked, extended.name)
         if node is None:
-            return ClaimsAnswer(undecided=asked)
+            return ClaimsDecision(undecided=asked)
         if problem := self.unusable((name for name, _ in found), node, pod):
-            return ClaimsAnswer(problem)
+            return ClaimsDecision(problem)
         if not wanted:
-            return ClaimsAnswer(undecided=missing)
+            return ClaimsDecision(undecided=missing)
         answer = self._allocate([*wanted.values()], node)
         if isinstance(answer, NoAllocation):
             problem = "" if answer.is_error else f"cannot allocate all claims: {answer}"
-            return ClaimsAnswer(problem, missing if problem else asked)
+            return ClaimsDecision(problem, missing if problem else asked)
         given = ([taken.key.driver for taken in answer.devices(number)] for number in range(len(wanted)))
         drivers = {name: tuple(dict.fromkeys(of)) for name, of in zip(wanted, given, strict=True)}
-        return ClaimsAnswer(undecided=missing, drivers=drivers)
+        return ClaimsDecision(undecided=missing, drivers=drivers)
 
     def _unallocated(self, name: str) -> UnallocatedClaim | None:
         """Return the claim called so. The result is None if it is allocated already."""
@@ -415,7 +415,7 @@ class ClaimTrial:
             return None
         return allocated_claim(known, self._objects.target_nodes())
 
-    def claims_of(self, pod: Pod) -> list[UnallocatedClaim]:
+    def unallocated_claims(self, pod: Pod) -> list[UnallocatedClaim]:
         """Return the claims of a pod that are not allocated yet, in the pod's order.
 
         Raises ValueError if a claim is not known, or cannot be read.

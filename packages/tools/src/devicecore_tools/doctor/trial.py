@@ -36,7 +36,7 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore.domain.topology import Policy, Topology
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
-from devicecore_tools.doctor.claim_trial import ClaimsAnswer, ClaimTrial
+from devicecore_tools.doctor.claim_trial import ClaimsDecision, ClaimTrial
 from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.look import NO_NODE, NOBODY_LISTENS, PodToleration
 from devicecore_tools.doctor.plugins import WhyAbsent, is_of_others, silent_plugins
@@ -124,11 +124,11 @@ class TrialNode:
         for name in _wanted(self, pod):
             if name in self.hangs:
                 return NotNow(self.hangs[name])
-        decision = self.claims_of(pod)
+        decision = self.decide_claims(pod)
         if decision.problem:
             return NotNow(decision.problem)
         pod = self.with_claims(pod)
-        for claim in dict.fromkeys((*claims_of(pod), *decision.drivers)):
+        for claim in dict.fromkeys((*claim_names(pod), *decision.drivers)):
             drivers = self.claims.get(claim) or decision.drivers.get(claim, ())
             gone = [driver for driver in drivers if driver in self.drivers_gone]
             if gone:
@@ -142,11 +142,11 @@ class TrialNode:
         shortage = self._out_of(pod, verdict) if isinstance(verdict, Admitted) and _fits(verdict) else None
         return verdict if shortage is None else shortage
 
-    def claims_of(self, pod: Pod) -> ClaimsAnswer:
+    def decide_claims(self, pod: Pod) -> ClaimsDecision:
         """Return what can be said of the claims of a pod."""
-        names = claims_of(pod)
+        names = claim_names(pod)
         if self.pod_claims is None:
-            return ClaimsAnswer(undecided=tuple(names))
+            return ClaimsDecision(undecided=tuple(names))
         return self.pod_claims.decide(pod.name, names, self._extended_claim(self.pod_claims, pod))
 
     def with_claims(self, pod: Pod) -> Pod:
@@ -305,7 +305,7 @@ def fit(node: TrialNode, pod: Pod) -> Fit:
     if refused := why_refused(pod):
         return Fit(node.name, NotNow(refused))
     verdict = node.answer(pod)
-    claims = node.claims_of(pod).undecided
+    claims = node.decide_claims(pod).undecided
     damage = (node.damage,) if node.damage and _wanted(node, pod) else ()
     if damage and isinstance(verdict, Admitted) and verdict.unhandled:
         names = ", ".join(sorted({resource for _, resource in verdict.unhandled}))
@@ -355,7 +355,7 @@ def why_refused(pod: Pod) -> str:
     return ""
 
 
-def claims_of(pod: Pod) -> list[str]:
+def claim_names(pod: Pod) -> list[str]:
     """Return the ResourceClaims of a pod, as `namespace/name`. One that is not made yet has its template's name."""
     named = []
     for one in pod.claims:
@@ -418,7 +418,7 @@ def _recovery(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
     returned = {name: node.absent[name] for name in _wanted(node, pod) if node.absent.get(name)}
     parts = [node.restart] if node.stopped else []
     parts += [f"the plugin of {name} registers again" for name in returned]
-    drivers = [*node.claims_of(pod).drivers.values(), *(node.claims.get(claim, ()) for claim in claims_of(pod))]
+    drivers = [*node.decide_claims(pod).drivers.values(), *(node.claims.get(claim, ()) for claim in claim_names(pod))]
     gone = sorted({one for of_claim in drivers for one in of_claim if one in node.drivers_gone})
     parts += [f"DRA driver {name} registers again" for name in gone]
     if parts:
