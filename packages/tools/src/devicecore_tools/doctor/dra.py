@@ -12,6 +12,7 @@ from functools import cached_property
 from attrs import field, frozen
 
 from devicecore_tools.doctor.look import (
+    REGISTRY_PREFIX,
     ClaimedDeviceSeen,
     Device,
     EventSeen,
@@ -28,7 +29,6 @@ from devicecore_tools.doctor.precedence import CLAIM, KubeletNow, Owner, OwnerSt
 Left = Mapping[tuple[str, str], int]
 """What is left of each counter of a pool."""
 
-_REGISTRY = "plugins_registry/"
 _OF_HELPER = "dra-"  # Kubernetes' helper of 1.37 calls each socket so, with a hash in place of the driver's name
 _DRIVER = "DRAPlugin"  # the type that a driver answers
 _OF_STORAGE = re.compile(r"(^|[.-])csi[.-]")  # sockets of CSI drivers, which are on each node
@@ -290,7 +290,7 @@ def _driver_states(look: Look, drivers: Iterable[str]) -> tuple[Mapping[str, Dri
     own: dict[str, list[bool | None]] = {driver: [] for driver in known}
     anybodys, silent = [], set[str]()
     for name in sockets.registry:
-        path = f"{_REGISTRY}{name}"
+        path = f"{REGISTRY_PREFIX}{name}"
         served = sockets.served.get(path)
         kind, said = sockets.named.get(path, ("", ""))
         base = name.rpartition("/")[2]
@@ -317,8 +317,8 @@ def _silent_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iter
     for path in sockets.silent:
         base = path.rpartition("/")[2]
         is_known = any(one in drivers for one in _prefixes(base)) or DriverPresence.SILENT in drivers.values()
-        if path.startswith(_REGISTRY) and is_driver(base) and not (is_known or _OF_STORAGE.search(base)):
-            yield path.removeprefix(_REGISTRY)
+        if path.startswith(REGISTRY_PREFIX) and is_driver(base) and not (is_known or _OF_STORAGE.search(base)):
+            yield path.removeprefix(REGISTRY_PREFIX)
 
 
 def _left_by_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iterator[str]:
@@ -327,7 +327,7 @@ def _left_by_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Ite
     If a process listens at a socket that has not named itself, it may be a new instance of one.
     """
     sockets = look.sockets.value or SocketsSeen()
-    watched = {path: served for path, served in sockets.served.items() if path.startswith(_REGISTRY)}
+    watched = {path: served for path, served in sockets.served.items() if path.startswith(REGISTRY_PREFIX)}
     drivers_of_devices = [path for path in watched if not _OF_STORAGE.search(path.rpartition("/")[2])]
     known = {*drivers, *(name for kind, name in sockets.named.values() if kind == _DRIVER)}
     if look.slices.value is None or any(watched[one] and one not in sockets.named for one in drivers_of_devices):
@@ -336,12 +336,12 @@ def _left_by_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Ite
         base = path.rpartition("/")[2]
         is_known = base.startswith(_OF_HELPER) or any(one in known for one in _prefixes(base))
         if not watched[path] and is_driver(base) and not is_known:
-            yield path.removeprefix(_REGISTRY)
+            yield path.removeprefix(REGISTRY_PREFIX)
 
 
 def _is_silent_driver(sockets: SocketsSeen, path: str) -> bool:
     """Return whether a socket is certainly that of a driver, whose process does not answer."""
-    return path in sockets.silent and path.removeprefix(_REGISTRY).startswith(_OF_HELPER)
+    return path in sockets.silent and path.removeprefix(REGISTRY_PREFIX).startswith(_OF_HELPER)
 
 
 def _prefixes(name: str) -> Iterator[str]:

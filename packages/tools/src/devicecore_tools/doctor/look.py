@@ -25,6 +25,9 @@ Device = tuple[str, str, str]
 DEFAULT_ROOT = "/var/lib/kubelet"
 """The root directory of a kubelet whose `--root-dir` is not set."""
 
+PLUGINS_PREFIX, REGISTRY_PREFIX = "device-plugins/", "plugins_registry/"
+"""How the paths of sockets begin, relative to the kubelet's root: those of plugins, and those of the plugin watcher."""
+
 NOT_GIVEN = "the caller did not name it"
 """Why a source has no value if the caller did not name it."""
 

@@ -11,13 +11,18 @@ from enum import Enum
 from attrs import frozen
 
 from devicecore_tools.doctor.findings import name, names
-from devicecore_tools.doctor.look import NOBODY_LISTENS, Look, PluginSeen, SocketsSeen, Source
+from devicecore_tools.doctor.look import (
+    NOBODY_LISTENS,
+    PLUGINS_PREFIX,
+    REGISTRY_PREFIX,
+    Look,
+    PluginSeen,
+    SocketsSeen,
+    Source,
+)
 from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, is_requested
 
 NumaNodes = Mapping[str, Mapping[str, tuple[int, ...]]]
-
-_DIRECTORY = "device-plugins/"
-_REGISTRY = "plugins_registry/"
 
 
 @frozen
@@ -45,8 +50,8 @@ class PluginSockets:
         if sockets is None or not sockets.kubelet:
             return cls(is_known=False)
         silent = {plugin.socket for plugin in look.plugins.value or () if plugin.problem == NOBODY_LISTENS}
-        plugins = [(name, sockets.served.get(_DIRECTORY + name)) for name in sockets.plugins]
-        watched = [(name, sockets.served.get(_REGISTRY + name)) for name in sockets.registry]
+        plugins = [(name, sockets.served.get(PLUGINS_PREFIX + name)) for name in sockets.plugins]
+        watched = [(name, sockets.served.get(REGISTRY_PREFIX + name)) for name in sockets.registry]
         dead = [name for name, served in (*plugins, *watched) if served is False or name in silent]
         answered = {plugin.socket for plugin, resources in lists.served_by if resources and plugin.devices is not None}
         living = [name for name, _ in plugins if name not in dead]
@@ -224,7 +229,6 @@ def _without_devices(
 def silent_plugins(look: Look, lists: Lists) -> Iterator[tuple[PluginSeen, Source, tuple[str, ...]]]:
     """Yield each plugin that does not answer, the source that says so, and the resources that may be its."""
     sockets = look.sockets.value or SocketsSeen()
-    silent = sockets.silent
     known = {plugin.socket for plugin in look.plugins.value or () if plugin.resource}
     asked = [
         (one, Source.PLUGINS)
@@ -232,11 +236,10 @@ def silent_plugins(look: Look, lists: Lists) -> Iterator[tuple[PluginSeen, Sourc
         if one.problem and (one.socket in known or not is_driver(one.socket))
     ]
     if look.plugins.value is None:
-        named = ((path.partition("/"), problem) for path, problem in silent.items())
         asked += [
             (PluginSeen(socket, problem=problem), Source.SOCKETS)
-            for (directory, _, socket), problem in named
-            if directory == "device-plugins" or not is_driver(socket)
+            for path, problem in sockets.silent.items()
+            if not is_driver(socket := path.partition("/")[2]) or path.startswith(PLUGINS_PREFIX)
         ]
     unserved = tuple(one for one in lists.registered if one not in lists.sockets_of)
     missing = tuple(one for one in unserved if not (lists.allocatable or {}).get(one))
@@ -245,7 +248,7 @@ def silent_plugins(look: Look, lists: Lists) -> Iterator[tuple[PluginSeen, Sourc
         if gone and not missing and not unserved and not plugin.resource:
             continue  # each resource has another plugin: this socket was left behind
         candidates = (missing if source is Source.PLUGINS else ()) or unserved
-        resource = plugin.resource or sockets.named.get(_REGISTRY + plugin.socket, ("", ""))[1]
+        resource = plugin.resource or sockets.named.get(REGISTRY_PREFIX + plugin.socket, ("", ""))[1]
         yield plugin, source, (resource,) if resource else candidates
 
 

@@ -10,7 +10,7 @@ from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.model import Health
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.findings import Evidence, Found, by_number, name, names
-from devicecore_tools.doctor.look import NOBODY_LISTENS, Look, PluginSeen, Source
+from devicecore_tools.doctor.look import NOBODY_LISTENS, PLUGINS_PREFIX, Look, PluginSeen, Source
 from devicecore_tools.doctor.plugins import (
     Absence,
     PluginSockets,
@@ -80,7 +80,7 @@ def socket_without_resource(look: Look, kubelet: KubeletNow, holders: Holders, l
         return
     if look.node.value is not None and any(look.node.value.allocatable.values()):
         return  # a plugin has registered, and the other sources are older
-    left = tuple(one for one in sockets.plugins if sockets.served.get(f"device-plugins/{one}") is not False)
+    left = tuple(one for one in sockets.plugins if sockets.served.get(PLUGINS_PREFIX + one) is not False)
     if left:
         there_are = f"There {by_number(left, 'is', 'are')} {counted(len(left), 'socket')} of plugins"
         sentence = f"{there_are} in the kubelet's directory, but no resource is registered."

@@ -23,7 +23,14 @@ from devicecore.domain.model import ContainerKey, PodUid, Receipt, ResourceName
 from devicecore.system.files import read_file
 from devicecore.system.sockets import is_served, socket_identity
 from devicecore_tools.doctor.formats import examine
-from devicecore_tools.doctor.look import CheckpointSeen, Reading, ReceiptSeen, SocketsSeen
+from devicecore_tools.doctor.look import (
+    PLUGINS_PREFIX,
+    REGISTRY_PREFIX,
+    CheckpointSeen,
+    Reading,
+    ReceiptSeen,
+    SocketsSeen,
+)
 
 MAX_ENTRIES = 10_000
 """Files that are looked at in a directory and those below it."""
@@ -140,8 +147,8 @@ def read_sockets(directory: KubeletDirectory) -> Reading[SocketsSeen]:
         notes.append(f"{directory.registry}: {error.strerror}")
         registry = []
     plugins = tuple(name for name in found if name != _KUBELET)
-    served = {f"device-plugins/{name}": str(Path(directory.plugins) / name) for name in found}
-    served |= {f"plugins_registry/{name}": str(Path(directory.registry) / name) for name in registry}
+    served = {PLUGINS_PREFIX + name: str(Path(directory.plugins) / name) for name in found}
+    served |= {REGISTRY_PREFIX + name: str(Path(directory.registry) / name) for name in registry}
     served["pod-resources/kubelet.sock"] = directory.pod_resources
     seen = SocketsSeen(_KUBELET in found, plugins, tuple(registry), dict(_tried(served)))
     return Reading.of(directory.plugins, seen, tuple(notes))

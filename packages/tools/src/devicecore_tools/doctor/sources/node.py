@@ -26,6 +26,8 @@ from devicecore.runtime.in_time import NOTICED
 from devicecore_tools.doctor.look import (
     DEFAULT_ROOT,
     NOBODY_LISTENS,
+    PLUGINS_PREFIX,
+    REGISTRY_PREFIX,
     CdiSeen,
     CheckpointSeen,
     ClaimsSeen,
@@ -290,9 +292,9 @@ class NodeSources:
             from devicecore_tools.doctor.sources.plugin_sockets import Listeners, unknown, who_listens
         except ModuleNotFoundError as error:
             return evolve(sockets, notes=(*sockets.notes, f"no plugin was asked who it is: {_needs(error, 'grpcio')}"))
-        places = {f"plugins_registry/{one}": str(Path(directory.registry) / one) for one in found.registry}
+        places = {REGISTRY_PREFIX + one: str(Path(directory.registry) / one) for one in found.registry}
         if not self.plugins:  # else each is asked for its list
-            places |= {f"device-plugins/{one}": str(Path(directory.plugins) / one) for one in found.plugins}
+            places |= {PLUGINS_PREFIX + one: str(Path(directory.plugins) / one) for one in found.plugins}
         living = {name: path for name, path in places.items() if found.served.get(name)}
         if not living:
             return sockets

@@ -24,7 +24,7 @@ from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import to_options
 from devicecore.wire.device_lists import read_devices
 from devicecore_tools.doctor.findings import names
-from devicecore_tools.doctor.look import NOBODY_LISTENS, PluginSeen, Reading
+from devicecore_tools.doctor.look import NOBODY_LISTENS, PLUGINS_PREFIX, REGISTRY_PREFIX, PluginSeen, Reading
 
 MAX_PLUGINS = 256
 """How many plugins are asked at most."""
@@ -36,7 +36,6 @@ _AT_ONCE = 64
 _AGAIN = 1.0  # seconds for one that was silent before, and for all in a look after the time for all is over
 _CALLS = 3  # GetInfo, the options and a list
 _MAX_NAME = 320
-_PLUGINS, _REGISTRY = "device-plugins/", "plugins_registry/"
 
 Answer = TypeVar("Answer")
 
@@ -55,8 +54,8 @@ def read_plugins(
 
     Drivers of other types are left out. `listeners` asks in several looks; without it, this is the only one.
     """
-    paths = {f"{_PLUGINS}{name}": str(Path(directory) / name) for name in sockets}
-    paths |= {f"{_REGISTRY}{name}": str(Path(registry) / name) for name in registry_sockets}
+    paths = {f"{PLUGINS_PREFIX}{name}": str(Path(directory) / name) for name in sockets}
+    paths |= {f"{REGISTRY_PREFIX}{name}": str(Path(registry) / name) for name in registry_sockets}
     answered, silent, unasked = (listeners or Listeners(10.0, 10.0 + NOTICED, lists_of)).ask(paths)
     found = {name: PluginSeen(_relative(name), problem=problem) for name, problem in silent.items()}
     for name, seen in answered.items():
@@ -181,7 +180,7 @@ def who_listens(name: str, path: str, allowed: Allowed) -> tuple[str, str]:
     A plugin in the kubelet's own directory has no name to tell, so it is asked for its options.
     """
     with _channel(path) as channel:
-        if not name.startswith(_REGISTRY):
+        if not name.startswith(REGISTRY_PREFIX):
             _unary(channel, rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), allowed())
             return rpc.DEVICE_PLUGIN_TYPE, ""
         data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), allowed())
@@ -192,7 +191,7 @@ def who_listens(name: str, path: str, allowed: Allowed) -> tuple[str, str]:
 def lists_of(name: str, path: str, allowed: Allowed) -> PluginSeen | None:
     """Ask a plugin for its options and its list. A process that is another kind of plugin gives None."""
     began, resource = time.monotonic(), ""
-    if name.startswith(_REGISTRY):
+    if name.startswith(REGISTRY_PREFIX):
         found = _info(path, allowed)
         if found is None:
             return None

@@ -22,7 +22,7 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.domain.model import Device
 from devicecore.system.files import DurableFile, read_file
-from devicecore_tools.doctor.look import Look, PluginSeen, Reading, SocketsSeen
+from devicecore_tools.doctor.look import PLUGINS_PREFIX, REGISTRY_PREFIX, Look, PluginSeen, Reading, SocketsSeen
 from devicecore_tools.doctor.sources.large_documents import read_document_file
 from devicecore_tools.doctor.sources.objects import STATIC_UIDS
 from devicecore_tools.doctor.sources.state_files import CPU_NAME, MEMORY_NAME
@@ -153,8 +153,8 @@ def read_listing(path: str) -> Reading[SocketsSeen]:
                 silent[tried[1]] = tried[5]
     if not found and "device-plugins" not in text:
         return Reading(str(place), problem="it lists no directory of a kubelet")
-    plugins = [name.removeprefix("device-plugins/") for name in found if name.startswith("device-plugins/")]
-    registry = [name.removeprefix("plugins_registry/") for name in found if name.startswith("plugins_registry/")]
+    plugins = [name.removeprefix(PLUGINS_PREFIX) for name in found if name.startswith(PLUGINS_PREFIX)]
+    registry = [name.removeprefix(REGISTRY_PREFIX) for name in found if name.startswith(REGISTRY_PREFIX)]
     own = [name for name in sorted(plugins) if name != "kubelet.sock"]
     seen = SocketsSeen("kubelet.sock" in plugins, tuple(own), tuple(sorted(registry)), served, named, silent)
     return Reading.of(str(place), seen)
@@ -263,8 +263,8 @@ def write_json(path: Path, document: object) -> None:
 
 
 def _listing(sockets: SocketsSeen) -> str:
-    names = [f"device-plugins/{name}" for name in (*(("kubelet.sock",) if sockets.kubelet else ()), *sockets.plugins)]
-    names += [f"plugins_registry/{name}" for name in sockets.registry]
+    names = [PLUGINS_PREFIX + name for name in (*(("kubelet.sock",) if sockets.kubelet else ()), *sockets.plugins)]
+    names += [REGISTRY_PREFIX + name for name in sockets.registry]
     names += [name for name in sockets.served if name not in names]
     said = {True: "listener", False: "no listener (Connection refused)", None: "not tried"}
     lines = ["$ ls -la device-plugins", "", "$ connect() to every socket file of these folders"]
