@@ -8,7 +8,6 @@ import codecs
 from collections.abc import Sequence
 
 import click
-from attrs import evolve
 
 from devicecore.domain.checkpoint import FileVerdict, encode, judge
 from devicecore.domain.errors import MalformedCheckpointError, UnreadableReceiptError
@@ -29,7 +28,7 @@ from devicecore_tools.command.checkpoint_files import (
 from devicecore_tools.command.node_sources import given_pods
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import MAX_VALUE, complain, print_json
-from devicecore_tools.doctor.formats import examine, why_old
+from devicecore_tools.doctor.formats import examine, why_old_format
 from devicecore_tools.doctor.look import PodSeen
 from devicecore_tools.doctor.precedence import why_incomplete
 
@@ -191,7 +190,7 @@ def _document(file: str, new_file: str, found: Salvaged, result: Repaired, lost:
 
 def _print(new_file: str, blob: bytes, found: Salvaged, result: Repaired, lost: list[str]) -> None:
     verdict = judge(blob)
-    warnings = (verdict.problem, why_old(evolve(verdict, verdict=FileVerdict.OK, format=max(found.format, 1))))
+    warnings = (verdict.problem, why_old_format(max(found.format, 1)))
     for warning in filter(None, warnings):
         complain(_COMMAND, f"warning: {warning}")
     for unreadable in found.unreadable:

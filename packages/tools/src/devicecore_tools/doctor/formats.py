@@ -10,8 +10,7 @@ from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict
 from devicecore.domain.checkpoint import examine as examine_any
 from devicecore_tools.doctor.look import Look
 
-LAST_READERS: Mapping[int | None, str] = {0: "1.9", 1: "1.29"}
-"""The last kubelets that read a format. Newer ones write format 2."""
+_LAST_READERS: Mapping[int | None, str] = {0: "1.9", 1: "1.29"}  # the last kubelets that read a format
 
 FORMAT_2 = (1, 20)
 """The first kubelet that writes format 2."""
@@ -47,7 +46,12 @@ def version_in(text: str) -> tuple[int, int] | None:
 
 def why_old(report: FileReport) -> str:
     """Return what a file of an old format means to later kubelets; empty if it is none, or is damaged."""
-    last = LAST_READERS.get(report.format) if report.verdict is FileVerdict.OK else None
+    return why_old_format(report.format) if report.verdict is FileVerdict.OK else ""
+
+
+def why_old_format(number: int | None) -> str:
+    """Return what a sound file of a format means to later kubelets; empty if they read it."""
+    last = _LAST_READERS.get(number)
     if not last:
         return ""
-    return f"kubelets after {last} cannot read format {report.format}, and start without any allocation"
+    return f"kubelets after {last} cannot read format {number}, and start without any allocation"
