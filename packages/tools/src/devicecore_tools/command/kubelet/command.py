@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 
 from devicecore_tools.command.distributions import fleet_entry_point
 from devicecore_tools.command.kubelet import screen as screens
-from devicecore_tools.command.kubelet.options import cluster_settings, kubelet_options, node_settings
+from devicecore_tools.command.kubelet.options import cluster_settings, joins_cluster, kubelet_options, node_settings
 from devicecore_tools.command.output import complain, console_on, print_json
 from devicecore_tools.command.signals import Signals
 from devicecore_tools.node.settings import ClusterSettings, NodeSettings
@@ -93,9 +93,7 @@ def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **n
     nothing has changed for three seconds. --wait 0 waits for no plugin.
     """
     begin = None
-    if (
-        node["register"] or node["from_server"] or node["topology_objects"]
-    ):  # first, because it brings all that it needs
+    if joins_cluster(node):  # first, because it brings all that it needs
         begin = fleet_entry_point(IN_CLUSTER, "cluster", "a node of a cluster")
     settings, cluster = node_settings(**node), cluster_settings(**node)
     return _run(settings, cluster, begin, _Options(once, wait, as_json, status_period))

@@ -161,6 +161,15 @@ _OF_REGISTERED = {"cpu", "memory", "max_pods", "labels", "taints", "is_tainted",
 _OF_SERVER = {"beside_kubelet", "patch", "keep_removed", "resync"}
 
 
+def joins_cluster(options: Mapping[str, Any]) -> bool:
+    """Return whether the node takes part in a cluster, for which devicecore-fleet is needed."""
+    return _runs_pods(options) or bool(options["topology_objects"])
+
+
+def _runs_pods(options: Mapping[str, Any]) -> bool:
+    return bool(options["from_server"] or options["register"])
+
+
 def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passes the value of each option
     """Return the settings of the node that these options describe.
 
@@ -168,7 +177,7 @@ def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passe
     """
     name, manifests, numa_nodes = options["node_name"] or this_machine(), options["manifests"], options["numa_nodes"]
     server = _server(options)
-    if (options["from_server"] or options["register"]) and manifests is not None:
+    if _runs_pods(options) and manifests is not None:
         raise click.UsageError("pods come from --manifests or from the API server, not from both.")
     if manifests is not None and manifests.samefile(options["root"]):
         raise click.UsageError("--manifests: name another directory than --root, which has files of this command.")
@@ -187,15 +196,15 @@ def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passe
 
 
 def _server(options: Mapping[str, Any]) -> ServerSettings | None:
-    kubeconfig, in_cluster, registers = options["kubeconfig"], options["in_cluster"], options["register"]
+    kubeconfig, in_cluster = options["kubeconfig"], options["in_cluster"]
     message = ""
     if kubeconfig is not None and in_cluster:
         message = "--kubeconfig and --in-cluster exclude each other."
     elif options["context"] is not None and kubeconfig is None:
         message = "--context needs --kubeconfig."
-    elif kubeconfig is None and not in_cluster and (options["from_server"] or registers or options["topology_objects"]):
+    elif kubeconfig is None and not in_cluster and joins_cluster(options):
         message = "--pods-from-server, --register-node and --topology-objects need --kubeconfig or --in-cluster."
-    elif (options["from_server"] or registers) and options["beside_kubelet"]:
+    elif _runs_pods(options) and options["beside_kubelet"]:
         message = "--beside-kubelet: the kubelet runs the pods of this node, and has registered it."
     if message:
         raise click.UsageError(message)
@@ -220,16 +229,14 @@ def cluster_settings(**options: Any) -> ClusterSettings | None:  # noqa: ANN401 
 
     Raises click.UsageError if one has not the form that it needs.
     """
-    registers = options["register"]
-    runs_pods = options["from_server"] or registers
-    if not runs_pods and not options["topology_objects"]:
+    if not joins_cluster(options):
         return None
     from devicecore.adapters.kube_api import Access
 
     return ClusterSettings(
         access=Access(options["kubeconfig"], options["context"]),
-        runs_pods=runs_pods,
-        registered=_new_node(options) if registers else None,
+        runs_pods=_runs_pods(options),
+        registered=_new_node(options) if options["register"] else None,
         topology_objects=options["topology_objects"],
     )
 
