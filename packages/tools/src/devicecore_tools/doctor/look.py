@@ -525,6 +525,11 @@ class Look:
         )
 
     @property
+    def unwritable(self) -> str:
+        """Why a kubelet cannot write its checkpoint. Empty if it can, as far as one can see."""
+        return self.checkpoint.value.unwritable if self.checkpoint.value else ""
+
+    @property
     def is_enough(self) -> bool:
         """Whether anything is known of devices: from the checkpoint, the pod-resources API, claims or a plugin."""
         file = self.checkpoint.value

@@ -271,8 +271,7 @@ def _without_owner(
         )
     elif "" not in facts.not_free and resource not in facts.not_free and not facts.claimed.perhaps(resource, device):
         is_given = health == Health.HEALTHY.value and lists.kubelet_has(resource, device)
-        file = facts.look.checkpoint.value
-        is_given = is_given and resource not in facts.hanging and not (file and file.unwritable)
+        is_given = is_given and resource not in facts.hanging and not facts.look.unwritable
         if is_given or not _may_be_left_out(facts, resource, device):
             owner, state = FREE if is_given else NOBODY, OwnerState.LIVE
     return DeviceRow(resource, device, numa_nodes, health, owner, "", "", sources, state)

@@ -87,7 +87,7 @@ class TrialNode:
         capacity: how many devices of a resource the Node has, also those that are not healthy.
         uncertain: why no source shows which devices of a resource are free; such devices are not named.
         is_topology_known: whether `topology` has the kubelet's own policy; otherwise it is a kubelet's default.
-        hangs: the resources whose plugin does not answer, and what happens to the first pod that asks for one.
+        blocked: the resources of which no pod gets a device, although the kubelet runs, and why.
         topology: the NUMA nodes, the topology policy and its scope.
         pod_names: the names of the holders in answers; a pod without a name is called by its UID.
     """
@@ -110,7 +110,7 @@ class TrialNode:
     of_others: Collection[str] = field(default=(), kw_only=True)
     damage: str = field(default="", kw_only=True)
     restart: str = field(default="a kubelet runs on the node", kw_only=True)
-    hangs: Mapping[str, str] = field(factory=dict, kw_only=True)
+    blocked: Mapping[str, str] = field(factory=dict, kw_only=True)
     capacity: Mapping[str, int] = field(factory=dict, kw_only=True)
     is_topology_known: bool = field(default=True, kw_only=True)
     uncertain: Mapping[str, str] = field(factory=dict, kw_only=True)
@@ -122,8 +122,8 @@ class TrialNode:
         if self.stopped:
             return NotNow(self.stopped)
         for name in _wanted(self, pod):
-            if name in self.hangs:
-                return NotNow(self.hangs[name])
+            if name in self.blocked:
+                return NotNow(self.blocked[name])
         decision = self.decide_claims(pod)
         if decision.problem:
             return NotNow(decision.problem)
@@ -568,7 +568,7 @@ def trial_node(
         of_others=[one for one in _published(facts) if is_of_others(facts.look, facts.lists, one)],
         damage=facts.look.damage if facts.lists.allocatable is None else "",
         restart=restart,
-        hangs=dict(_hangs(facts)),
+        blocked=dict(_blocked(facts)),
         capacity=facts.look.node.value.capacity if facts.look.node.value else {},
         is_topology_known=topology.is_given or len(known) == 1,
         uncertain=dict(_uncertain(facts)),
@@ -620,12 +620,12 @@ def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
             yield resource, why
 
 
-def _hangs(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield the resources whose plugin certainly does not answer, although a process listens at its socket."""
-    file = facts.look.checkpoint.value
-    for resource in facts.lists.resources if file is not None and file.unwritable else ():
+def _blocked(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield the resources of which certainly no pod gets a device now, and why."""
+    why = facts.look.unwritable
+    for resource in facts.lists.resources if why else ():
         refuses = "so it refuses each pod that would get devices"
-        yield resource, f"the kubelet cannot write its checkpoint, because {file.unwritable}, {refuses}" if file else ""
+        yield resource, f"the kubelet cannot write its checkpoint, because {why}, {refuses}"
     for resource, plugin in facts.hanging.items():
         at = foreign_text(plugin.socket, 300)
         yield resource, f"the plugin of {resource} at {at} {_HANGS.format(resource)}"

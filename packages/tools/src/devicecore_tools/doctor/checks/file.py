@@ -30,10 +30,9 @@ def unreadable_checkpoint(look: Look) -> Iterator[Found]:
 
 def unwritable_checkpoint(look: Look) -> Iterator[Found]:
     """The kubelet cannot write its checkpoint."""
-    file = look.checkpoint.value
-    if file is not None and file.unwritable:
-        sentence = f"The kubelet cannot write its checkpoint: {file.unwritable}."
-        yield Found(sentence, (Evidence(Source.CHECKPOINT, f"{look.checkpoint.place}: {file.unwritable}"),))
+    if why := look.unwritable:
+        evidence = (Evidence(Source.CHECKPOINT, f"{look.checkpoint.place}: {why}"),)
+        yield Found(f"The kubelet cannot write its checkpoint: {why}.", evidence)
 
 
 def wrong_checksum(look: Look) -> Iterator[Found]:
