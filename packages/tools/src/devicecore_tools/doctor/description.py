@@ -20,7 +20,7 @@ from devicecore.domain.model import (
 )
 from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore_tools.doctor.topology_settings import TopologySettings
-from devicecore_tools.doctor.trial import TrialNode
+from devicecore_tools.doctor.trial import CURES, TrialNode
 
 if TYPE_CHECKING:
     from devicecore.domain.documents import Value
@@ -66,17 +66,8 @@ def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
     lists = {resource: tuple(listed.values()) for resource, listed in devices.items()}
     wrong = {one["code"].text(""): one["sentence"].text("") for one in document["findings"].sequence()}
     name = document["name"].text("") or document.file
-    stopped, restart = next(((wrong[code], cure) for code, cure in _CURES.items() if code in wrong), ("", ""))
+    stopped, restart = next(((wrong[code], cure) for code, cure in CURES.items() if code in wrong), ("", ""))
     return TrialNode(name, lists, allocations, topology=found, stopped=stopped, restart=restart)
-
-
-_CURES = {
-    "kubelet-gone": "a kubelet runs on the node",
-    "node-missing": "the kubelet makes its Node again",
-    "node-not-ready": "the Node becomes Ready",
-    "node-closed": "the Node takes pods again",
-}
-"""The findings with which no pod starts, and what has to happen then."""
 
 
 def _resource(value: "Value") -> ResourceName:

@@ -57,6 +57,14 @@ MAX_WORK = 1_000_000
 MIN_ATTEMPTS = 10
 """How many changes of each kind are tried all the same."""
 
+CURES = {
+    "kubelet-gone": "a kubelet runs on the node",
+    "node-missing": "the kubelet makes its Node again",
+    "node-not-ready": "the Node becomes Ready",
+    "node-closed": "the Node takes pods again",
+}
+"""The findings with which no pod starts, and what has to happen then."""
+
 _POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Policy.NONE)  # from strict to lax
 
 
@@ -109,7 +117,7 @@ class TrialNode:
     why_absent: Mapping[str, str] = field(factory=dict, kw_only=True)
     of_others: Collection[str] = field(default=(), kw_only=True)
     damage: str = field(default="", kw_only=True)
-    restart: str = field(default="a kubelet runs on the node", kw_only=True)
+    restart: str = field(default=CURES["kubelet-gone"], kw_only=True)
     blocked: Mapping[str, str] = field(factory=dict, kw_only=True)
     capacity: Mapping[str, int] = field(factory=dict, kw_only=True)
     is_topology_known: bool = field(default=True, kw_only=True)
@@ -596,20 +604,17 @@ def _counts(facts: Facts, listed: Mapping[ResourceName, Sequence[Device]]) -> di
 def _stopped(facts: Facts, tolerations: Sequence[PodToleration] | None) -> tuple[str, str]:
     """Return why the pod does not start whatever it asks for, and what has to happen; empty texts if it may start."""
     if facts.kubelet is KubeletNow.STOPPED:
-        return "no kubelet runs on this node, so no pod starts", _RUNS
+        return "no kubelet runs on this node, so no pod starts", CURES["kubelet-gone"]
     if facts.kubelet is KubeletNow.SILENT:
-        return "the kubelet does not answer, so no pod starts", _RUNS
+        return "the kubelet does not answer, so no pod starts", CURES["kubelet-gone"]
     node = facts.look.node.value
     if facts.look.node.problem.startswith(NO_NODE):
-        return "the API server has no Node of this name, so no pod is sent to it", "the kubelet makes its Node again"
+        return "the API server has no Node of this name, so no pod is sent to it", CURES["node-missing"]
     if node is not None and node.ready in {"False", "Unknown"}:
         why = f" ({foreign_text(node.why_not_ready, 300)})" if node.why_not_ready else ""
-        return f"the Node is not Ready{why}, so no pod is sent to it", "the Node becomes Ready"
+        return f"the Node is not Ready{why}, so no pod is sent to it", CURES["node-not-ready"]
     closed = why_closed(node, facts.pods, tolerations)
     return ("", "") if closed is None else (closed.why[0].lower() + closed.why[1:], closed.cure)
-
-
-_RUNS = "a kubelet runs on the node"
 
 
 def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
