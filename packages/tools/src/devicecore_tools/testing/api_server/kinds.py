@@ -26,8 +26,8 @@ class Kind:
 
     It is kept in `version`. `causes` and `status_causes` are its rules. `complete` sets the fields that a new object
     gets, `ending` begins a deletion that takes time: it gets the object, the seconds that the client asks for or None,
-    and the time. `needs_version` is whether an update has to name the version that it
-    changes. With `creates_on_update`, an update creates an object that does not exist.
+    and the time. `needs_version` is whether an update has to name the version that it changes. With
+    `creates_on_update`, an update creates an object that does not exist.
     """
 
     kind: str
