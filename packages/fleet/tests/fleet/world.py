@@ -65,9 +65,13 @@ class World:
         end = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < end, but()
-            self.woken.clear()
-            due = self.fleet.step()
-            self.woken.wait(max(0.0, min(due - time.monotonic(), 0.05)))
+            self.turn()
+
+    def turn(self) -> None:
+        """Have the fleet do what is due, and wait a little for the next thing."""
+        self.woken.clear()
+        due = self.fleet.step()
+        self.woken.wait(max(0.0, min(due - time.monotonic(), 0.05)))
 
     def pod(self, name: str, node: str = "n-0", gpus: int = 1, claim: str = "") -> str:
         container: dict[str, Any] = {"name": "main", "image": "none"}

@@ -1,8 +1,8 @@
 """A fleet changes only what it has made, and pods that are bound to Nodes that it has made."""
 
-import threading
-from collections.abc import Mapping
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import starmap
 from pathlib import Path
@@ -11,11 +11,10 @@ from typing import Any
 
 from devicecore_fleet.cluster.process import Process
 from devicecore_fleet.cluster.words.nodes import ANNOTATION, LABEL
-from devicecore_fleet.fleet.assembly import FleetSettings, start
-from devicecore_fleet.fleet.reading import parse_fleet
 from devicecore_tools.testing.api_server import LocalApiServer
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.fleet.world import World
 
 Json = Any
 
@@ -132,34 +131,34 @@ def objects(server: LocalApiServer) -> dict[tuple[str, str], Json]:
     }
 
 
-class Run:
-    """A fleet of `NAMES` on a server with what was there before. The thread of the test is its loop."""
+@contextmanager
+def a_fleet(server: LocalApiServer) -> Iterator[World]:
+    """Run a fleet of `NAMES` on a server with what was there before."""
+    with TemporaryDirectory() as directory, closing(World(server, Path(directory))) as world:
+        world.start(file=FILE)
+        yield world
 
-    def __init__(self, server: LocalApiServer, closing: ExitStack) -> None:
-        self.server = server
-        self.woken = threading.Event()
-        kubeconfig = server.kubeconfig(Path(closing.enter_context(TemporaryDirectory())) / "kubeconfig")
-        description = parse_fleet(FILE, "fleet.yaml")
-        self.fleet = start(description, FleetSettings(kubeconfig), self.woken.set, closing)
 
-    def refused(self) -> set[str]:
-        return {view.name for view in self.fleet.views() if view.state == "refused"}
+def refused(world: World) -> set[str]:
+    return {view.name for view in world.fleet.views() if view.state == "refused"}
 
-    def until(self, foreign: set[str], but_for: Mapping[str, str] = {}) -> None:
-        """Run until the nodes of these names are refused, or wait for a Lease, and the others have Leases."""
-        waiting = {name for name, holder in but_for.items() if holder == "other fleet" and name != MACHINE}
-        for _ in range(1000):
-            held = {one["metadata"]["name"]: one["spec"] for one in self.server.objects("Lease", "kube-node-lease")}
-            ours = {name for name, spec in held.items() if str(spec["holderIdentity"]).endswith(Process().identity)}
-            if self.refused() >= foreign - waiting and ours >= set(NAMES) - foreign:
-                return
-            self.turn()
-        raise AssertionError((self.refused(), foreign))
 
-    def turn(self) -> None:
-        self.woken.clear()
-        self.fleet.step()
-        self.woken.wait(0.02)
+def run_until_decided(world: World, foreign: set[str], but_for: Mapping[str, str] = {}) -> None:
+    """Run until the nodes of these names are refused, or wait for a Lease, and the others have Leases."""
+    waiting = {name for name, holder in but_for.items() if holder == "other fleet" and name != MACHINE}
+
+    def is_decided() -> bool:
+        held = {one["metadata"]["name"]: one["spec"] for one in world.server.objects("Lease", "kube-node-lease")}
+        ours = {name for name, spec in held.items() if str(spec["holderIdentity"]).endswith(Process().identity)}
+        return refused(world) >= foreign - waiting and ours >= set(NAMES) - foreign
+
+    world.until(is_decided, but=lambda: str((refused(world), foreign)))
+
+
+def run_for_a_while(world: World) -> None:
+    """Run for as long as a fleet needs that wants to send something."""
+    end = time.monotonic() + 0.2
+    world.until(lambda: time.monotonic() >= end)
 
 
 @given(
@@ -176,7 +175,7 @@ def test_a_fleet_changes_only_what_it_has_made(
     *, nodes: dict[str, str], leases: dict[str, str], is_deleting: bool
 ) -> None:
     """Law: whatever is on the server, what a fleet has not made is as it was, and the rest of the fleet runs."""
-    with LocalApiServer() as server, ExitStack() as closing:
+    with LocalApiServer() as server:
         for body in (*starmap(a_node, nodes.items()), *starmap(a_lease, leases.items())):
             server.create(body)
         for name in (*NAMES, MACHINE):
@@ -188,8 +187,9 @@ def test_a_fleet_changes_only_what_it_has_made(
         foreign = {name for name, mark in nodes.items() if mark != "ours"} | {MACHINE}
         foreign |= {name for name, holder in leases.items() if is_foreign(holder)}
         before = objects(server)
-        Run(server, closing).until(foreign - {MACHINE}, but_for=leases)
-        after = objects(server)
+        with a_fleet(server) as world:
+            run_until_decided(world, foreign - {MACHINE}, but_for=leases)
+            after = objects(server)
     # Claims belong to those who made them, and slices that are there to other drivers.
     theirs = [
         (kind, name) for kind, name in before if kind in ("ResourceSlice", "ResourceClaim") or is_of(foreign, name)
@@ -224,9 +224,8 @@ ACTIONS = st.one_of(
 def test_a_fleet_that_runs_changes_nothing_of_what_others_take_over(actions: list[tuple[str, str, str]]) -> None:
     """Law: a Node or Lease that somebody else makes anew stays as it is, as do the pods that are bound to it then."""
     theirs: dict[tuple[str, str], Json] = {}
-    with LocalApiServer() as server, ExitStack() as closing:
-        run = Run(server, closing)
-        run.until(set())
+    with LocalApiServer() as server, a_fleet(server) as world:
+        run_until_decided(world, set())
         for number, (action, name, what) in enumerate(actions):
             if action == "replace":
                 server.delete("Node", name)
@@ -240,14 +239,13 @@ def test_a_fleet_that_runs_changes_nothing_of_what_others_take_over(actions: lis
                 if ("Node", name) in theirs:
                     theirs["Pod", f"pod-{number}"] = pod
             elif action == "tick":
-                run.fleet.connections[name].tick()
+                world.fleet.connections[name].tick()
             else:
-                run.fleet.command_now(name, (action,))
-            run.turn()
+                world.fleet.command_now(name, (action,))
+            world.turn()
         for name in NAMES:
-            run.fleet.connections[name].tick()
-        for _ in range(10):
-            run.turn()
+            world.fleet.connections[name].tick()
+        run_for_a_while(world)
         after = objects(server)
     assert [key for key, one in theirs.items() if after.get(key) != one] == []
 
@@ -256,21 +254,19 @@ def test_a_fleet_that_runs_changes_nothing_of_what_others_take_over(actions: lis
 @settings(max_examples=5)
 def test_a_node_that_a_machine_takes_over_meanwhile_is_left_alone(marks: dict[str, str]) -> None:
     """Law: a Node that was deleted and that somebody else made anew is not changed, and neither are its pods."""
-    with LocalApiServer() as server, ExitStack() as closing:
-        run = Run(server, closing)
-        run.until(set())
+    with LocalApiServer() as server, a_fleet(server) as world:
+        run_until_decided(world, set())
         for name, mark in marks.items():
             server.delete("Node", name)
             server.create(a_node(name, mark))
-            run.fleet.connections[name].tick()
-        run.until(set(marks))
+            world.fleet.connections[name].tick()
+        run_until_decided(world, set(marks))
         for name in marks:
             server.create(a_pod(name))
         before = objects(server)
         for name in NAMES:
-            run.fleet.connections[name].tick()
-        for _ in range(10):
-            run.turn()
+            world.fleet.connections[name].tick()
+        run_for_a_while(world)
         after = objects(server)
         theirs = [(kind, name) for name in marks for kind, name in (("Node", name), ("Pod", f"pod-{name}"))]
         assert [key for key in theirs if before[key] != after[key]] == []
@@ -280,23 +276,21 @@ def test_a_node_that_a_machine_takes_over_meanwhile_is_left_alone(marks: dict[st
 @settings(max_examples=3)
 def test_the_pods_of_a_node_that_was_just_replaced_are_left_alone(names: list[str]) -> None:
     """Law: until its Node is known to be ours, a fleet sends nothing of its pods, however soon they are bound."""
-    with LocalApiServer() as server, ExitStack() as closing:
-        run = Run(server, closing)
-        run.until(set())
+    with LocalApiServer() as server, a_fleet(server) as world:
+        run_until_decided(world, set())
         for name in names:
             server.delete("Node", name)
             server.create(a_node(name, "none"))
             server.create(a_pod(name))
         before = objects(server)
         for turn in range(1000):
-            if run.refused() == set(NAMES):
+            if refused(world) == set(NAMES):
                 break
             if turn % 50 == 49:  # what was read between the two Nodes is looked for again at a tick
                 for name in NAMES:
-                    run.fleet.connections[name].tick()
-            run.turn()
-        assert run.refused() == set(NAMES)
-        for _ in range(10):
-            run.turn()
+                    world.fleet.connections[name].tick()
+            world.turn()
+        assert refused(world) == set(NAMES)
+        run_for_a_while(world)
         after = objects(server)
         assert [name for name in NAMES if before["Pod", f"pod-{name}"] != after["Pod", f"pod-{name}"]] == []
