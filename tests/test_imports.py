@@ -78,7 +78,7 @@ LAYERS = {
     "devicecore_tools": Layer(frozenset()),
     "devicecore_tools.__main__": Layer(names("sys /command")),
     "devicecore_tools.checkpoint": Layer(PURE | names("attrs .domain")),
-    "devicecore_tools.doctor": Layer(PURE | names("attrs hashlib html importlib inspect tomllib .domain")),
+    "devicecore_tools.doctor": Layer(PURE | names("attrs difflib hashlib html importlib inspect tomllib .domain")),
     "devicecore_tools.doctor.trial": Layer(PURE | names("attrs .domain .manager .plugins .adapters.memory")),
     "devicecore_tools.doctor.sources": Layer(ADAPTER | names("google grpc orjson .adapters")),
     "devicecore_tools.node": Layer(

@@ -87,7 +87,9 @@ REASONS = {
     "is taken by request r of claim c": lambda: _first_reason(GPU, second=True),
     "has the taint example.com/broken=yes:NoSchedule": lambda: _first_reason(GPU | {"taints": [BROKEN]}),
     "needs 3 of counter card/slots, and 2 is free": lambda: _first_reason(COUNTED, counters=CARD),
-    "would have to give 50Gi of memory, and has 40Gi": lambda: _first_reason(SHARED, request=_wants(memory="50Gi")),
+    "the request asks for 50Gi of memory, and the device has 40Gi": lambda: _first_reason(
+        SHARED, request=_wants(memory="50Gi")
+    ),
     "has no capacity speed": lambda: _first_reason(SHARED, request=_wants(speed="1")),
     "gives shares of memory only of 10Gi, 20Gi, not of 30Gi": lambda: _first_reason(
         POLICED, request=_wants(memory="30Gi")

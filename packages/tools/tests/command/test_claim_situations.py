@@ -87,13 +87,32 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "gpu", expression=PROFILE)),
         [WHOLE, *PARTITIONED],
         1,
-        ["device gpu.nvidia.com/n1/gpu-0 has no profile", f'write device.attributes["{GPU}"].?profile.orValue("")'],
+        [
+            "device gpu.nvidia.com/n1/gpu-0 has no profile",
+            "gpu-0-mig-3g-0 is as request r describes it, but class gpu does not select it: name a DeviceClass that",
+            "but alone this gives no device",
+        ],
+    ),
+    "MIG: whole GPUs have no profile, and there is a class for parts": (
+        a_claim(a_request("r", "gpu", expression=PROFILE)),
+        [WHOLE, MIG, *PARTITIONED],
+        1,
+        ["gets them if  request r of claim ml/train names deviceClassName: mig\n"],
+    ),
+    "MIG: the class has all devices of the driver, and whole GPUs have no profile": (
+        a_claim(a_request("r", "any", expression=PROFILE)),
+        [a_class("any", f"device.driver == '{GPU}'"), *PARTITIONED],
+        1,
+        [f"gets them if  request r of claim ml/train writes device.attributes['{GPU}'].?profile.orValue(\"\") in"],
     ),
     "MIG: the profile is misspelt": (
         a_claim(a_request("r", "mig", expression=PROFILE.replace("3g", "9g"))),
         [MIG, *PARTITIONED],
         1,
-        ['but profile is "3g.20gb", "1g.5gb"', f"does not want {PROFILE.replace('3g', '9g')}"],
+        [
+            'but profile is "3g.20gb", "1g.5gb"',
+            "gets them if  request r of claim ml/train writes '3g.20gb' in place of '9g.20gb'\n  request r",
+        ],
     ),
     "the slice with the counters was refused by the API server": (
         a_claim(a_request("r", "mig")),
@@ -154,7 +173,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "nic", expression=f"device.attributes['{NIC}'].rdma == 'true'")),
         [NICS, a_slice("n1", NIC, [{"name": "eth0", "attributes": {"dra.net/rdma": {"string": "true"}}}])],
         1,
-        [f'rdma is known by another domain: write device.attributes["{DRANET}"].rdma'],
+        [f"gets them if  request r of claim ml/train writes device.attributes['{DRANET}'].rdma in place of"],
     ),
     "GB200: a channel of the IMEX daemon is in use": (
         a_claim(a_request("r", "channel")),
@@ -170,7 +189,20 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "channel")),
         [a_class("channel", "device.driver == 'compute-domain.nvidia.com'"), a_slice("n2", GPU, GPUS)],
         1,
-        ["no driver publishes a device for n1", "look whether the pod of the driver runs"],
+        [
+            "class channel wants devices of driver compute-domain.nvidia.com, which has no ResourceSlice for n1 or any",
+            "other node; there are only slices of gpu.nvidia.com: look whether the driver's pod runs on n1",
+        ],
+    ),
+    "GB200: the driver publishes channels for other nodes only": (
+        a_claim(a_request("r", "channel")),
+        [
+            a_class("channel", "device.driver == 'compute-domain.nvidia.com'"),
+            a_slice("n1", GPU, GPUS),
+            a_slice("n2", "compute-domain.nvidia.com", [{"name": "channel-0", "taints": [XID]}]),
+        ],
+        1,
+        ["which has no ResourceSlice for n1, only for n2: look whether the driver's pod runs on n1"],
     ),
     "an autoscaler's empty node says that its pool has no slice": (
         a_claim(a_request("r", "gpu")),
@@ -189,13 +221,23 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             ),
         ],
         1,
-        ["would have to give 8G of bandwidth, and has 5G", "request r of claim ml/train asks for 5G of bandwidth"],
+        ["asks for 8G of bandwidth, and the device has 5G (", "request r of claim ml/train asks for 5G of bandwidth"],
     ),
     "others hold the bandwidth of a shared NIC": (
         a_claim(a_request("r", "nic", capacity={"requests": {"bandwidth": "8G"}})),
         [NICS, a_slice("n1", NIC, [SHARED]), A_SHARE],
         1,
-        ["gets them if  claim ml/other of pod infer-0 is released", "asks for 2G of bandwidth"],
+        [
+            "gets them if  claim ml/other of pod infer-0 is released",
+            "asks for 2G of bandwidth",
+            "and the device has 2G left of 10G; claim ml/other of pod infer-0 has 8G (",
+        ],
+    ),
+    "a request for no bandwidth gets all of it": (
+        a_claim(a_request("r", "nic")),
+        [NICS, a_slice("n1", NIC, [SHARED]), A_SHARE],
+        1,
+        ["the request asks for no bandwidth, which means 10G, and the device has 2G left of 10G"],
     ),
     "DRANET: a truth is compared with a text": (
         a_claim(a_request("r", "dranet", expression=f"device.attributes['{DRANET}'].rdma == 'true'")),
@@ -204,7 +246,31 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             a_slice("n1", DRANET, [{"name": "eth1", "attributes": {"rdma": {"bool": True}}}]),
         ],
         1,
-        ["but rdma is true; it is no text: write true without quotes"],
+        [
+            "but rdma is true; it is no text: write true without quotes",
+            "gets them if  request r of claim ml/train writes true in place of 'true'\n  request r",
+        ],
+    ),
+    "DRANET: the domain and the type are others": (
+        a_claim(a_request("r", "dranet", expression=f"device.attributes['{NIC}'].rdma == 'true'")),
+        [
+            a_class("dranet", f"device.driver == '{DRANET}'"),
+            a_slice("n1", DRANET, [{"name": "eth1", "attributes": {"rdma": {"bool": True}}}]),
+        ],
+        1,
+        [f"writes device.attributes['{DRANET}'].rdma in place of device.attributes['{NIC}'].rdma, and true in place"],
+    ),
+    "a capacity is compared as a number is": (
+        a_claim(a_request("r", "gpu", expression=f"device.capacity['{GPU}'].memory >= quantity('40Gi')")),
+        [WHOLE, a_slice("n1", GPU, [{**GPUS[0], "capacity": {"memory": {"value": "80Gi"}}}])],
+        1,
+        [f"gets them if  request r of claim ml/train writes device.capacity['{GPU}'].memory.compareTo(quantity('40Gi"],
+    ),
+    "more memory is wanted than a GPU has": (
+        a_claim(a_request("r", "gpu", expression=f"device.capacity['{GPU}'].memory.compareTo(quantity('80Gi')) >= 0")),
+        [WHOLE, a_slice("n1", GPU, [{**GPUS[0], "capacity": {"memory": {"value": "81559Mi"}}}])],
+        1,
+        ["gets them if  request r of claim ml/train writes '81559Mi' in place of '80Gi'"],
     ),
     "a device uses a counter that its pool has not": (
         a_claim(a_request("r", "mig")),
@@ -222,13 +288,31 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "gpu")),
         [WHOLE, a_slice("n1", GPU, [{**GPUS[0], "taints": [XID]}])],
         1,
-        ["has the taint nvidia.com/xid=79:NoSchedule", "gets them if  claim ml/train tolerates the taint"],
+        [
+            "gpu-0 has the taint nvidia.com/xid=79:NoSchedule from its driver gpu.nvidia.com: look in the driver's log",
+            "and repair it or use another device, before",
+            "gets them if  claim ml/train tolerates the taint",
+        ],
+    ),
+    "a GPU is tainted by an administrator": (
+        a_claim(a_request("r", "gpu")),
+        [
+            WHOLE,
+            a_slice("n1", GPU, GPUS),
+            {
+                "kind": "DeviceTaintRule",
+                "metadata": {"name": "repair"},
+                "spec": {"deviceSelector": {"driver": GPU}, "taint": {"key": "example.com/off", "effect": "NoExecute"}},
+            },
+        ],
+        1,
+        ["gpu-0 and 1 more has the taint example.com/off:NoExecute from DeviceTaintRule repair: delete that rule when"],
     ),
     "a text is compared with a number": (
         a_claim(a_request("r", "gpu", expression=f"device.attributes['{GPU}'].type > 1")),
         [WHOLE, a_slice("n1", GPU, GPUS)],
         1,
-        ["advice        compare a value with one of its own type"],
+        ['type of device gpu.nvidia.com/n1/gpu-0 is "gpu", a text, and 1 is a number: compare it with a value of its'],
     ),
     "the class is misspelt": (
         a_claim(a_request("r", "gpus")),
@@ -301,7 +385,7 @@ def test_claims_of_which_one_has_to_go_are_one_line_and_other_changes_are_tried_
         one["metadata"] = {"name": f"other-{number}", "namespace": "ml"}
     _, lines = why([a_claim(a_request("r", "gpu", 2))], [WHOLE, a_slice("n1", GPU, gpus), *others])
     named = ", ".join(f"claim ml/other-{number} of pod infer-0" for number in range(3))
-    assert lines[2].startswith(f"  gets them if  one of these is released: {named} and ")
+    assert lines[2] == f"  gets them if  any one of these 99 is released: {named} and 96 more"
     assert lines[3] == "  gets them if  request r of claim ml/train is for 1 device"
 
 
@@ -359,10 +443,11 @@ def test_nodes_that_have_the_devices_are_counted_and_grouped_by_type(
     nodes = [{"kind": "Node", "metadata": {"name": f"m{one}", "labels": labels[one]}} for one in range(6)]
     status, lines = why([a_claim(a_request("r", "gpu"))], [WHOLE, *slices, *nodes])
     assert (status, lines[0]) == (0, "claim ml/train on m1, one of 4 such nodes of 7: gets its devices")
+    none = "claim ml/train, request r: 0 of 1 devices fit; there are none on the node"
     assert lines[3:6] == [
-        "  2 nodes  gets its devices (p2; m2, m5)",
+        "  2 nodes  gets its devices (instance type p2: m2, m5)",
         "  m4       gets its devices",
-        "  2 nodes  claim ml/train, request r: 0 of 1 devices fit; there are none on the node (p0; m0, m3)",
+        f"  2 nodes  {none} (instance type p0: m0, m3)",
     ]
 
 
@@ -424,7 +509,8 @@ def test_a_pod_is_explained_by_an_api_server_alone(*, has_template: bool, tmp_pa
         assert said.startswith("pod ml/train on n1: gets its devices")
     else:
         assert status == 2
-        assert "ResourceClaimTemplate ml/tmpl, which is in no file" in errors
+        places = f"not in {tmp_path / 'pod.json'}, and not at the API server of {config}"
+        assert f"ResourceClaimTemplate ml/tmpl, which is {places}" in errors
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])

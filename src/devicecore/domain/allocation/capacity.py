@@ -48,7 +48,8 @@ def capacity_missing(
             return CapacityExceeded(name, wanted, capacity.value, allowed)
         free = capacity.value.nanos - used.get(name, 0)
         if wanted.nanos > free:
-            return CapacityExceeded(name, wanted, Quantity(free, capacity.value.binary))
+            left = Quantity(free, capacity.value.binary)
+            return CapacityExceeded(name, wanted, left, asked=asked.get(name), total=capacity.value)
     return None
 
 

@@ -110,20 +110,37 @@ class CounterExhausted(Reason):
 
 @frozen
 class CapacityExceeded(Reason):
-    """The device has too little left of a capacity, or none. `allowed` is what a share may consume, if that matters."""
+    """The device has too little left of a capacity, or none.
+
+    Attributes:
+        name: of the capacity.
+        needed: what a share would consume.
+        free: what is left; None if the device has no such capacity.
+        allowed: what a share may consume, if that matters.
+        asked: what the request asks for; None if it asks for nothing, and consumes the default or all.
+        total: what the device has.
+    """
 
     summary = "short of capacity"
     name: str
     needed: Quantity
     free: Quantity | None
     allowed: str = ""
+    asked: Quantity | None = None
+    total: Quantity | None = None
 
     def __str__(self) -> str:
         if self.free is None:
             return f"has no capacity {self.name}"
         if self.allowed:
             return f"gives shares of {self.name} only of {self.allowed}, not of {self.needed}"
-        return f"would have to give {self.needed} of {self.name}, and has {self.free}"
+        wants = f"the request asks for {self.needed} of {self.name}"
+        if self.asked is None:
+            wants = f"the request asks for no {self.name}, which means {self.needed}"
+        elif self.asked.nanos != self.needed.nanos:
+            wants = f"the request asks for {self.asked} of {self.name}, which its policy makes {self.needed}"
+        is_whole = self.total is not None and self.free.nanos == self.total.nanos
+        return f"{wants}, and the device has {self.free}{'' if is_whole else f' left of {self.total}'}"
 
 
 @frozen

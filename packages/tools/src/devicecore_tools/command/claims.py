@@ -4,7 +4,7 @@ Law: what is printed of a claim comes from a trial (`devicecore_tools.doctor.cla
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +12,7 @@ from attrs import field, frozen
 
 from devicecore.domain.allocation import DeviceAllocation, NoAllocation, Release, UnallocatedClaim, claim_of
 from devicecore.domain.allocation.faults import KubernetesFault
+from devicecore.domain.allocation.reasons import NotTolerated
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod, PodUid
@@ -29,7 +30,6 @@ _MAX_DEVICES = 2_000  # rows with --all-devices
 _MAX_REASONS = 5  # rows for a request
 _MAX_REQUESTS = 4  # requests of which the reasons are shown
 _MAX_CHANGES = 4
-_RELEASED = " is released"  # how such a change ends
 _MAX_GROUPS = 6  # rows for nodes without the best one
 _MAX_NAMES = 3
 _MAX_WANTED = 20  # claims and pods of one file
@@ -163,12 +163,23 @@ def _claim_trial(
     release = Release.of(version)
     if scheduler and release is None:
         raise ValueError(f"--scheduler: expected a version of Kubernetes such as 1.36.3, got {scheduler}")
-    objects = objects_of(_documents(places, kubeconfig, read))
-    return ClaimTrial(objects, () if release is None else (release,))
+    problems: dict[str, str] = {}
+    objects = objects_of(_documents(places, kubeconfig, read, problems))
+    files = dict.fromkeys([*(one.file for one in read), *filter(None, places)])
+    sources = [f"in {one}" for one in files]
+    if kubeconfig is not None:
+        refused = "".join(f", which does not list them: {one}" for one in problems.values())
+        sources.append(f"at the API server of {kubeconfig}{refused}")
+    return ClaimTrial(objects, () if release is None else (release,), sources)
 
 
-def _documents(places: Sequence[str | None], kubeconfig: str | None, read: Sequence[Value]) -> Iterator[Value]:
-    """Return the documents one after the other, so that the text of only one of them has to be kept."""
+def _documents(
+    places: Sequence[str | None], kubeconfig: str | None, read: Sequence[Value], problems: dict[str, str]
+) -> Iterator[Value]:
+    """Return the documents one after the other, so that the text of only one of them has to be kept.
+
+    `problems` gets why an API server does not list templates: only pods that name one need them.
+    """
     from devicecore_tools.doctor.sources.large_documents import read_all_documents
 
     for place in places:
@@ -180,7 +191,8 @@ def _documents(places: Sequence[str | None], kubeconfig: str | None, read: Seque
 
         for kind, items in read_objects("", kubeconfig, OF_CLAIMS).items():
             if isinstance(items, str) and kind == "ResourceClaimTemplate":
-                continue  # only pods that name one need it, and then it is named
+                problems[kind] = items
+                continue
             if isinstance(items, str):
                 raise ValueError(f"{kubeconfig}: {kind}: {items}")  # noqa: TRY004 - a sentence in place of the answer
             yield Value({"items": [{**one, "kind": kind} for one in items]}, f"{kubeconfig}: {kind}")
@@ -432,14 +444,17 @@ def _releases(names: Sequence[str]) -> str:
 
 def _change_pairs(answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
     """Rows for the changes that help. Claims of which it is enough that one is released are one row."""
-    released = [one.removesuffix(_RELEASED) for one in answer.changes if one.endswith(_RELEASED)]
-    if len(released) > 1:
-        more = f" and {len(released) - _MAX_NAMES:,} more" * (len(released) > _MAX_NAMES)
-        yield "gets them if", f"one of these is released: {', '.join(released[:_MAX_NAMES])}{more}"
-    changes = [one for one in answer.changes if len(released) < 2 or not one.endswith(_RELEASED)]
-    for change in changes[:_MAX_CHANGES]:
-        yield "gets them if", change
-    if (rest := len(changes) - _MAX_CHANGES) > 0:
+    holders = [one.holder for one in answer.changes if one.holder]
+    shown = ", ".join(holders[:_MAX_NAMES]) + f" and {len(holders) - _MAX_NAMES:,} more" * (len(holders) > _MAX_NAMES)
+    rows: list[str] = []
+    for change in answer.changes:
+        if not change.holder or len(holders) == 1:
+            rows.append(str(change))
+        elif change.holder == holders[0]:
+            rows.append(f"any one of these {len(holders):,} is released: {shown}")
+    for row in rows[:_MAX_CHANGES]:
+        yield "gets them if", row
+    if (rest := len(rows) - _MAX_CHANGES) > 0:
         yield "...", f"{counted(rest, 'other change')} would help, too: --json has all"
 
 
@@ -447,6 +462,7 @@ def _problem_pairs(
     trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer", *, all_devices: bool
 ) -> Iterator[tuple[str, str]]:
     """Rows for a node that has no devices: why, what helps, and the devices by reason."""
+    from devicecore_tools.doctor.claim_changes import MAX_EXPRESSION, Rank
     from devicecore_tools.doctor.claim_report import constraint_lines, expression_advice
 
     refused = best.answer
@@ -455,34 +471,91 @@ def _problem_pairs(
     yield "reason", str(refused)
     yield from _but(best)
     if refused.is_error and not trial.lacks_library:
+        requests = [request for one in claims for request in one.alternatives]
+        named = {one.device_class for one in requests}
         expressions = [
-            *(text for one in claims for request in one.alternatives for text in request.selectors),
-            *(text for one in trial.objects.classes for text in one.selectors),
+            *(text for one in requests for text in one.selectors),
+            *(text for one in trial.objects.classes if one.name in named for text in one.selectors),
         ]
         devices = {str(key): device for key, device in trial.objects.devices.items()}
-        for advice in expression_advice(str(refused), filter(None, expressions), devices):
+        known = [one for one in expressions if one and len(one) <= MAX_EXPRESSION]
+        is_mended = any(one.rank is Rank.REPAIR for one in best.changes)
+        for advice in expression_advice(str(refused), known, devices, is_mended=is_mended):
             yield "advice", advice
         yield from _known_classes(trial, claims)
-    yield from _next_pairs(trial, best)
+    yield from _next_pairs(trial, claims, best)
     for line in constraint_lines(claims, refused, trial.objects.devices):
         yield "constraint", line
     yield from _change_pairs(best)
     if all_devices:
         yield from _device_pairs(refused)
     else:
-        yield from _reason_pairs(refused)
+        yield from _reason_pairs(refused, trial.holders)
 
 
-def _next_pairs(trial: "ClaimTrial", best: "ClaimAnswer") -> Iterator[tuple[str, str]]:
-    """Say what to look at if pools are not usable, or nothing is published for the node."""
+def _next_pairs(
+    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer"
+) -> Iterator[tuple[str, str]]:
+    """Say what to look at if pools are not usable, a driver is missing, or devices are marked."""
     refused = best.answer
     if not isinstance(refused, NoAllocation):
         return
     yield from _pool_pairs(trial, best)
-    if not refused.verdicts and not refused.unusable and not refused.is_error:
-        drivers = sorted({one.driver for one in trial.objects.slices})[: 2 * _MAX_NAMES]
-        there = f"for {best.node.name}; for other nodes {', '.join(drivers)} does" if drivers else "for any node"
-        yield "next", f"no driver publishes a device {there}: look whether the pod of the driver runs"
+    if not refused.is_error:
+        missing = list(dict.fromkeys(_missing_drivers(trial, claims, best)))
+        if not missing and not refused.verdicts and not refused.unusable:
+            missing = [f"no driver publishes a device for {best.node.name}{_published(trial)}"]
+        for text in missing[:_MAX_NAMES]:
+            look = f"look whether the driver's pod runs on {best.node.name} (its DaemonSet may not select the node)"
+            yield "next", f"{text}: {look}, and at its log"
+    node = trial.refused(best)
+    for claim in claims:
+        for request in claim.alternatives:
+            outside = node.outside_class(claim, request)
+            if outside and not any(" names deviceClassName: " in str(one) for one in best.changes):
+                what = f"is as request {request.result_name} describes it, but class {request.device_class} does not"
+                yield "next", f"{outside[0].key} {what} select it: name a DeviceClass that does, or make one"
+    yield from _taint_pairs(trial, refused)
+
+
+def _missing_drivers(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer") -> Iterator[str]:
+    """Return a sentence for each request that wants a driver which publishes nothing for a node."""
+    from devicecore_tools.doctor.expression_edits import wanted_drivers
+
+    classes = {one.name: one for one in trial.objects.classes}
+    here = {pool.key[0] for pool in trial.pools(best.node)}
+    for request in (one for claim in claims for one in claim.alternatives):
+        known = classes.get(request.device_class)
+        expressions = [*(known.selectors if known else ()), *request.selectors]
+        wanted = [driver for one in expressions if one for driver in wanted_drivers(one)]
+        if wanted and here.isdisjoint(wanted):
+            driver = foreign_text(wanted[0])
+            by = f"class {request.device_class}" if known and driver in str(known.selectors) else "the claim"
+            nodes = trial.nodes_of(wanted)
+            more = f" and {len(nodes) - _MAX_NAMES:,} more" * (len(nodes) > _MAX_NAMES)
+            there = f", only for {', '.join(nodes[:_MAX_NAMES])}{more}" if nodes else _published(trial)
+            yield f"{by} wants devices of driver {driver}, which has no ResourceSlice for {best.node.name}{there}"
+
+
+def _published(trial: "ClaimTrial") -> str:
+    """Return what others publish."""
+    drivers = sorted({one.driver for one in trial.objects.slices})
+    shown = ", ".join(drivers[: 2 * _MAX_NAMES]) + ", ..." * (len(drivers) > 2 * _MAX_NAMES)
+    return f" or any other node; there are only slices of {shown}" if drivers else " or any other node"
+
+
+def _taint_pairs(trial: "ClaimTrial", refused: NoAllocation) -> Iterator[tuple[str, str]]:
+    """Say who has marked devices. To tolerate a mark is right only for what may run on a device so marked."""
+    marked: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for one in refused.verdicts:
+        if isinstance(one.reason, NotTolerated):
+            marked[trial.marked_by(one.device, one.reason.taint), str(one.reason.taint)].append(str(one.device))
+    for (who, taint), devices in list(marked.items())[:_MAX_NAMES]:
+        more = f" and {len(devices) - 1:,} more" * (len(devices) > 1)
+        todo = "delete that rule when its reason is gone"
+        if who.startswith("its driver"):
+            todo = "look in the driver's log why, and repair it or use another device, before a claim tolerates this"
+        yield "next", f"{devices[0]}{more} has the taint {taint} from {who}: {todo}"
 
 
 def _pool_pairs(trial: "ClaimTrial", answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
@@ -524,7 +597,9 @@ def _known_classes(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim]) -> I
         yield "advice", f"write deviceClassName: {near[0]}" if near else f"write deviceClassName: one of {shown}"
 
 
-def _reason_pairs(refused: NoAllocation) -> Iterator[tuple[str, str]]:
+def _reason_pairs(
+    refused: NoAllocation, holders: "Callable[[DeviceVerdict], Sequence[str]]" = lambda _: ()
+) -> Iterator[tuple[str, str]]:
     """Rows for the devices of each request by reason. Requests of which the same is said are named together."""
     from devicecore_tools.doctor.claim_report import reason_lines
 
@@ -535,7 +610,7 @@ def _reason_pairs(refused: NoAllocation) -> Iterator[tuple[str, str]]:
     fits = "would fit, but not beside what else is wanted" if len(of_request) > 1 else "would fit, but too few do"
     alike: dict[tuple[ReasonLine, ...], list[str]] = defaultdict(list)
     for (claim, request), verdicts in of_request.items():
-        lines = reason_lines(verdicts, fits)
+        lines = reason_lines(verdicts, fits, holders)
         lines = [line for line in lines if not any(line.text in text for text in refused.unusable)]
         alike[tuple(lines)].append(f"{claim}, request {request}" if len(claims) > 1 else f"request {request}")
     for lines_of, names in list(alike.items())[:_MAX_REQUESTS]:
@@ -578,7 +653,7 @@ def _other_pairs(others: "Iterable[ClaimAnswer]") -> Iterator[tuple[str, str]]:
         name = names[0] if len(names) == 1 else counted(len(names), "node")
         if len(names) == 1:
             text = text.replace("/NODE", f"/{name}")  # noqa: PLW2901 - the name of the only one
-        rest = f" ({'; '.join(filter(None, (shape, shown)))})" if len(names) > 1 else ""
+        rest = f" ({': '.join(filter(None, (shape, shown)))})" if len(names) > 1 else ""
         yield name, f"{foreign_text(text)}{rest}"
     if (more := sum(len(names) for _, names in ordered[_MAX_GROUPS:])) > 0:
         yield "...", f"{counted(more, 'more node')}: --json has each"
@@ -602,6 +677,6 @@ def document_of(answer: "ClaimAnswer") -> dict[str, object]:
             }
             for one in answer.answer.verdicts
         ],
-        "changes": list(answer.changes),
+        "changes": list(map(str, answer.changes)),
         **faults,
     }

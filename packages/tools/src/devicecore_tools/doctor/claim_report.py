@@ -6,7 +6,7 @@ example. What a constraint lacks is computed for the value of its attribute that
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from attrs import frozen
 
@@ -25,6 +25,7 @@ from devicecore.domain.allocation.reasons import (
     TakenBefore,
 )
 from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.expression_edits import optional, repaired, unlike_types
 
 _MAX_SHOWN = 3  # names in one line
 _MAX_EXPRESSION = 120
@@ -48,11 +49,17 @@ class ReasonLine:
         return f"{counted(self.count, 'device')}: {self.text}"
 
 
-def reason_lines(verdicts: Iterable[DeviceVerdict], fits: str = "would fit") -> list[ReasonLine]:
+def reason_lines(
+    verdicts: Iterable[DeviceVerdict], fits: str, holders: Callable[[DeviceVerdict], Sequence[str]]
+) -> list[ReasonLine]:
     """Return the reasons against the devices of one request: first those that can change, then what the devices are.
 
-    Devices that the class does not select are the last lines, those of other drivers in one. `fits` is said of devices
-    without a reason.
+    Devices that the class does not select are the last lines, those of other drivers in one.
+
+    Args:
+        verdicts: the reasons.
+        fits: what is said of devices without a reason.
+        holders: returns who holds what a device lacks.
     """
     about = list(verdicts)
     own = {one.device.driver for one in about if not _is_of_class(one.reason)}
@@ -73,7 +80,7 @@ def reason_lines(verdicts: Iterable[DeviceVerdict], fits: str = "would fit") -> 
         elif own and _is_of_class(group[0].reason):
             text = f"not of {getattr(group[0].reason, 'source', 'the class')}"
         else:
-            text = _text([one.reason for one in group], fits)
+            text = _text([one.reason for one in group], fits) + _held_by(group, holders)
         lines.append(ReasonLine(len(group), text, str(group[0].device)))
     return lines
 
@@ -98,6 +105,14 @@ def _kind(reason: Reason | None) -> str:
     if isinstance(reason, InUse | TakenBefore | CounterExhausted):
         return type(reason).__name__
     return str(reason)
+
+
+def _held_by(group: Sequence[DeviceVerdict], holders: Callable[[DeviceVerdict], Sequence[str]]) -> str:
+    """Return who holds what the first device lacks of a capacity or a counter."""
+    reason, names = group[0].reason, holders(group[0])
+    if not names:
+        return ""
+    return f"; {_listed(names)}" if isinstance(reason, CapacityExceeded) else f"; used by {_listed(names)}"
 
 
 def _text(reasons: Sequence[Reason | None], fits: str) -> str:
@@ -213,45 +228,44 @@ _ON_DEVICE = re.compile(r" on device (\S+?):")
 _DOMAIN = re.compile(r"""device\.(attributes|capacity)\[\s*["']([^"']+)["']\s*\]\.(\w+)""")
 
 
-def expression_advice(problem: str, expressions: Iterable[str], devices: Mapping[str, PoolDevice]) -> Iterator[str]:
-    """Return what to write instead of an expression that a scheduler cannot evaluate.
+def expression_advice(
+    problem: str, expressions: Sequence[str], devices: Mapping[str, PoolDevice], *, is_mended: bool
+) -> Iterator[str]:
+    """Return what is wrong with an expression that a scheduler cannot evaluate, and what to write instead.
 
     Args:
         problem: the error.
         expressions: those that may be the cause.
         devices: the known devices by name.
+        is_mended: whether an edit is proposed that was tried, so that none has to be proposed here.
     """
+    on = _ON_DEVICE.search(problem)
+    device = devices.get(on[1]) if on else None
     all_of = list(devices.values())
-    if missing := _NO_KEY.search(problem):
-        name, on = missing[1], _ON_DEVICE.search(problem)
-        yield from _advice_of_key(name, devices.get(on[1]) if on else None, expressions, all_of)
-    elif missing := _UNDECLARED.search(problem):
-        name = missing[1]
-        where = sorted({domain for one in all_of for domain, identifier in _names(one) if identifier == name})
-        if where:
-            yield f'write device.attributes["{where[0]}"].{name}'
-        elif name != "device":
-            yield 'write device.driver, device.attributes["DOMAIN"].NAME or device.capacity["DOMAIN"].NAME'
-    elif "_==_" in problem or "no matching overload" in problem.lower():
-        yield 'compare a value with one of its own type: quantity("1Gi"), semver("1.2.3"), "text", 1 or true'
-
-
-def _advice_of_key(
-    name: str, device: PoolDevice | None, expressions: Iterable[str], devices: Sequence[PoolDevice]
-) -> Iterator[str]:
-    uses = [match for one in expressions for match in _DOMAIN.finditer(one) if name == match[3]]
-    kind, domain = (uses[0][1], uses[0][2]) if uses else ("attributes", "DOMAIN")
-    others = sorted({where for one in devices for where, identifier in _names(one) if identifier == name})
-    if device is not None:
-        yield f"device {device.key} has no {name} of domain {domain}{_has(device, kind)}"
-    if uses and others and domain not in others:
-        yield f'{name} is known by another domain: write device.{kind}["{others[0]}"].{name}'
+    edits = [edit for one in expressions if (edit := repaired(one, all_of)) is not None]
+    missing = _NO_KEY.search(problem)
+    if missing and device is not None:
+        uses = [match for one in expressions for match in _DOMAIN.finditer(one) if missing[1] == match[3]]
+        kind, domain = (uses[0][1], uses[0][2]) if uses else ("attributes", "DOMAIN")
+        yield f"device {device.key} has no {missing[1]} of domain {domain}{_has(device, kind)}"
+    told = [] if missing or device is None else [text for one in expressions for text in unlike_types(one, device)]
+    yield from told
+    if is_mended:
         return
-    read = f'device.{kind}["{domain}"]'
-    yield (
-        f'write {read}.?{name}.orValue("") in place of {read}.{name}, or put "{name}" in {read} && before it, '
-        "so that devices without it are only not selected"
-    )
+    if edits:
+        yield from dict.fromkeys(f"write {edit}" for edit in edits)
+    elif missing:
+        for edit in filter(None, (optional(one, all_of) for one in expressions if missing[1] in one)):
+            then = f"then devices without {missing[1]} are only not selected, but alone this gives no device"
+            yield f"write {edit}: {then}"
+    elif unknown := _UNDECLARED.search(problem):
+        where = sorted({domain for one in all_of for domain, identifier in _names(one) if identifier == unknown[1]})
+        if where:
+            yield f'write device.attributes["{where[0]}"].{unknown[1]}'
+        elif unknown[1] != "device":
+            yield 'write device.driver, device.attributes["DOMAIN"].NAME or device.capacity["DOMAIN"].NAME'
+    elif not told and ("_==_" in problem or "no matching overload" in problem.lower()):
+        yield 'compare a value with one of its own type: quantity("1Gi"), semver("1.2.3"), "text", 1 or true'
 
 
 def _has(device: PoolDevice, kind: str) -> str:
@@ -267,12 +281,16 @@ def _names(device: PoolDevice) -> Iterator[tuple[str, str]]:
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
-_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type", "nvidia.com/gpu.product")
+_TYPES = {
+    "node.kubernetes.io/instance-type": "instance type",
+    "beta.kubernetes.io/instance-type": "instance type",
+    "nvidia.com/gpu.product": "GPU product",
+}
 
 
 def type_of(node: TargetNode) -> str:
-    """Return the type of a machine, as a label of its Node says it. The result is empty if none does."""
-    return next(filter(None, map(node.labels.get, _TYPES)), "")
+    """Return the type of a machine, as a label of its Node says it: `instance type p5`. It is empty if none does."""
+    return next((f"{what} {node.labels[label]}" for label, what in _TYPES.items() if node.labels.get(label)), "")
 
 
 def shape_of(node: TargetNode, verdicts: Iterable[DeviceVerdict]) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import cached_property
-from itertools import count, islice, repeat, zip_longest
+from itertools import count, islice, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from attrs import evolve, field, frozen
 
@@ -37,7 +37,8 @@ from devicecore.domain.allocation import (
     node_of,
     slice_of,
 )
-from devicecore.domain.allocation.model import DeviceToleration, Taint, Use
+from devicecore.domain.allocation.capacity import by_own_names
+from devicecore.domain.allocation.model import Taint, Use
 from devicecore.domain.allocation.node_selectors import node_selector
 from devicecore.domain.allocation.pools import Pool
 from devicecore.domain.allocation.reasons import (
@@ -45,8 +46,6 @@ from devicecore.domain.allocation.reasons import (
     ConstraintBroken,
     CounterExhausted,
     DeviceVerdict,
-    InUse,
-    NotTolerated,
     TakenBefore,
 )
 from devicecore.domain.allocation.search import Search, Situation
@@ -54,15 +53,12 @@ from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
 from devicecore.domain.quantity import Quantity
-from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.claim_changes import Change, Refused
 from devicecore_tools.doctor.sources.expressions import Expressions
 from devicecore_tools.doctor.sources.taint_rules import TaintRule, added_taints, rule_of
 
-if TYPE_CHECKING:
-    from devicecore.domain.allocation.model import DeviceRequest
-
-MAX_TRIALS = 60
-"""Changes that are tried, which bounds the time. They are fewer on a node with more than 16,000 devices."""
+MAX_TRIALS = 250
+"""Changes that are tried, which bounds the time. They are fewer on a node with more than 4,000 devices."""
 
 MAX_PODS = 256
 """Consumers for which an API server accepts the reservation of a claim."""
@@ -87,6 +83,7 @@ class ClusterObjects:
     claims: Mapping[str, Value] = {}  # by `namespace/name`, as the templates
     templates: Mapping[str, UnallocatedClaim] = {}
     versions: tuple[str, ...] = ()  # of the kubelets
+    rules: Mapping[str, TaintRule] = {}  # by name
 
     @property
     def releases(self) -> tuple[Release, ...]:
@@ -163,6 +160,7 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
         claims,
         templates,
         tuple(version for _, version in nodes.values()),
+        {name.partition("/")[2]: rule for name, rule in rules.items()},
     )
 
 
@@ -263,7 +261,7 @@ class ClaimAnswer(NamedTuple):
 
     node: TargetNode
     answer: DeviceAllocation | NoAllocation
-    changes: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
     faults: Mapping[str, tuple[str, ...]] = {}
 
     @property
@@ -304,10 +302,12 @@ class ClaimTrial:
         objects: what decides.
         releases: those that the scheduler of the cluster may be of, the most probable one first. Without them, those
             that the kubelets allow.
+        sources: where the objects are from, such as `in slices.json`.
     """
 
-    def __init__(self, objects: ClusterObjects, releases: Sequence[Release] = ()) -> None:
+    def __init__(self, objects: ClusterObjects, releases: Sequence[Release] = (), sources: Sequence[str] = ()) -> None:
         self.releases: Sequence[Release] = releases or objects.releases
+        self._sources = tuple(sources)
         self._objects = objects
         self._slices = Slices(objects.slices)
         self._held = by_device(objects.held)
@@ -430,7 +430,9 @@ class ClaimTrial:
                 found.append(evolve(template, name=f"{pod.namespace}/{entry.name}"))
             else:
                 kind, wanted = ("ResourceClaim", name) if name else ("ResourceClaimTemplate", entry.template)
-                raise ValueError(f"the pod names the {kind} {pod.namespace}/{wanted}, which is in no file")
+                places = ", and not ".join(self._sources) or "known"
+                message = f"the pod names the {kind} {pod.namespace}/{wanted}, which is not {places}"
+                raise ValueError(message)
         return found
 
     def node(self, name: str) -> TargetNode | None:
@@ -469,9 +471,35 @@ class ClaimTrial:
             release=release or self.releases[0],
         )
 
+    def nodes_of(self, drivers: Iterable[str]) -> list[str]:
+        """Return the nodes for which drivers publish something."""
+        slices = [one for one in self._objects.slices if one.driver in drivers]
+        named = {one.place.node for one in slices if one.place and one.place.node}
+        known = {one.name for one in self._objects.nodes if any(each.targets(one) for each in slices)}
+        return sorted(named | known)
+
     def pools(self, node: TargetNode) -> Sequence[Pool]:
         """Return the pools of which a node sees slices."""
         return self._slices.pools(node, Features())
+
+    def holders(self, verdict: DeviceVerdict) -> list[str]:
+        """Return who holds what a device lacks: shares of it, or devices of its pool that use the same counter."""
+        device, reason = verdict.device, verdict.reason
+        known = self._objects.devices.get(device)
+        if isinstance(reason, CapacityExceeded) and known is not None:
+            shares = [(one, by_own_names(one.consumed, known)) for one in self._held.get(device, ())]
+            return [f"{one} has {consumed[reason.name]}" for one, consumed in shares if reason.name in consumed]
+        if isinstance(reason, CounterExhausted):
+            pool = [one for one in self._objects.devices.values() if one.key[:2] == device[:2]]
+            using = (one.key for one in pool if any("/".join(use) == reason.counter for use in one.uses))
+            return list(dict.fromkeys(str(one) for key in using for one in self._held.get(key, ())))
+        return []
+
+    def marked_by(self, device: DeviceKey, taint: Taint) -> str:
+        """Return who gives a device a taint: a DeviceTaintRule by its name, or its driver."""
+        rules = (name for name, rule in self._objects.rules.items() if taint in added_taints(device, [rule]))
+        name = next(rules, None)
+        return f"its driver {device.driver}" if name is None else f"DeviceTaintRule {name}"
 
     def over_committed(self, node: TargetNode) -> Iterator[OverCommitted]:
         """Return the counters of the pools of a node of which more is in use than there is."""
@@ -488,31 +516,36 @@ class ClaimTrial:
                     names = tuple(dict.fromkeys(holders[use]))
                     yield OverCommitted(pool, "/".join(use), total, Quantity(nanos, total.binary), names)
 
-    def _changes(self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer) -> tuple[str, ...]:
-        """Return the single changes after which the node gives the devices, those that release a claim first."""
-        verdicts = refused.answer.verdicts if isinstance(refused.answer, NoAllocation) else ()
-        pools = self.pools(refused.node)
-        of_node = [device.key for pool in pools for device in _all_of(pool)]
+    def refused(self, answer: ClaimAnswer) -> Refused:
+        """Return what is known of a node that refuses claims."""
+        verdicts = answer.answer.verdicts if isinstance(answer.answer, NoAllocation) else ()
+        devices = {device.key: device for pool in self.pools(answer.node) for device in _all_of(pool)}
         held_by: dict[str, list[DeviceKey]] = defaultdict(list)
-        for key in of_node:
+        for key in devices:
             for one in self._held.get(key, ()):
                 held_by[str(one)].append(key)
-        trials = min(MAX_TRIALS, _MAX_DEVICES_TRIED // max(len(of_node), 1))
-        steps = max(_STEPS_OF_TRIAL, _STEPS_FOR_DEVICE * len(of_node))
-        found: list[_Change] = []
-        for change in islice(_candidates(claims, verdicts, held_by), trials):
+        return Refused(verdicts, devices, held_by, self._classes, self._matches)
+
+    def _changes(self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer) -> tuple[Change, ...]:
+        """Return the single changes after which the node gives the devices, a mistake that is mended first."""
+        node, pools = self.refused(refused), self.pools(refused.node)
+        trials = min(MAX_TRIALS, _MAX_DEVICES_TRIED // max(len(node.devices), 1))
+        steps = max(_STEPS_OF_TRIAL, _STEPS_FOR_DEVICE * len(node.devices))
+        held = {key: self._held[key] for key in node.devices if key in self._held}
+        found: list[Change] = []
+        for change in islice(node.candidates(claims), trials):
             if change.kind and any(one.kind == change.kind for one in found):
                 continue  # such as a count that is smaller still
-            freed: dict[DeviceKey, Sequence[Held]] = {
-                key: [one for one in self._held[key] if str(one) != change.holder]
-                for key in held_by.get(change.holder, ())
+            freed = {
+                key: [one for one in held[key] if str(one) != change.holder]
+                for key in node.held_by.get(change.holder, ())
             }
             situation = Situation(
                 change.claims,
                 refused.node,
                 self._slices,
-                {**self._held, **freed} if freed else self._held,
-                self._classes,
+                {**held, **freed},
+                {**self._classes, **change.classes} if change.classes else self._classes,
                 self._matches,
                 max_steps=steps,
                 release=self.releases[0],
@@ -520,101 +553,10 @@ class ClaimTrial:
             with suppress(UndecidedError):
                 if Search(situation, pools).run():
                     found.append(change)
-        return tuple(foreign_text(one.sentence) for one in sorted(found, key=lambda one: not one.holder))
-
-
-class _Change(NamedTuple):
-    """A change that may help: in words, the claims then, and who releases devices.
-
-    Of several of one `kind`, the first that helps is enough.
-    """
-
-    sentence: str
-    claims: Sequence[UnallocatedClaim]
-    holder: str = ""
-    kind: str = ""
+        return tuple(sorted(found, key=lambda one: one.rank))
 
 
 def _all_of(pool: Pool) -> Iterator[PoolDevice]:
     """Return the devices of a pool, also those that a node cannot use."""
     yield from (device for _, device in pool.devices)
     yield from pool.elsewhere
-
-
-def _candidates(
-    claims: Sequence[UnallocatedClaim], verdicts: Sequence[DeviceVerdict], held_by: Iterable[str]
-) -> Iterator[_Change]:
-    """Return changes. A release and another change take turns, so that both are tried if there are many.
-
-    Of what is shared or counted, all who hold something are in the way.
-    """
-    reasons = [one.reason for one in verdicts]
-    taints = dict.fromkeys(one.taint for one in reasons if isinstance(one, NotTolerated))
-    holders = dict.fromkeys(str(one.held) for one in reasons if isinstance(one, InUse))
-    if any(isinstance(one, CapacityExceeded | CounterExhausted) for one in reasons):
-        holders |= dict.fromkeys(held_by)
-    free = {
-        (one.claim, one.request, one.reason.name): one.reason.free
-        for one in sorted(verdicts, key=_free)
-        if isinstance(one.reason, CapacityExceeded)
-    }
-    others = (
-        _Change(sentence, [*claims[:number], changed, *claims[number + 1 :]], kind=kind)
-        for number, claim in enumerate(claims)
-        for sentence, changed, kind in _changes_of(claim, taints, free)
-    )
-    for pair in zip_longest((_Change(f"{holder} is released", claims, holder) for holder in holders), others):
-        yield from filter(None, pair)
-
-
-def _free(verdict: DeviceVerdict) -> int:
-    """Return what a device has left of the capacity that it lacks."""
-    free = verdict.reason.free if isinstance(verdict.reason, CapacityExceeded) else None
-    return free.nanos if free is not None else 0
-
-
-_Free = Mapping[tuple[str, str, str], Quantity | None]
-"""The most that a device has left, by claim, request and name of the capacity."""
-
-
-def _changes_of(
-    claim: UnallocatedClaim, taints: Iterable[Taint], free: _Free
-) -> Iterator[tuple[str, UnallocatedClaim, str]]:
-    for taint in taints:
-        toleration = DeviceToleration(taint.key, "Exists", "", taint.effect)
-        requests = tuple(
-            tuple(evolve(one, tolerations=(*one.tolerations, toleration)) for one in ways) for ways in claim.requests
-        )
-        yield f"claim {claim.name} tolerates the taint {taint}", evolve(claim, requests=requests), ""
-    for constraint in claim.constraints:
-        rest = tuple(one for one in claim.constraints if one is not constraint)
-        rule = constraint.rule.value if constraint.rule else "constraint"
-        about = f" for {', '.join(sorted(constraint.requests))}" if constraint.requests else ""
-        yield f"claim {claim.name} has no {rule} {constraint.attribute}{about}", evolve(claim, constraints=rest), ""
-    for place, ways in enumerate(claim.requests):
-        for index, request in enumerate(ways):
-            about = f"request {request.result_name} of claim {claim.name}"
-            amounts = {name: free.get((claim.name, request.result_name, name)) for name in request.capacity or {}}
-            for sentence, changed, kind in _changes_of_request(request, amounts):
-                alternatives = (*ways[:index], changed, *ways[index + 1 :])
-                requests = (*claim.requests[:place], alternatives, *claim.requests[place + 1 :])
-                yield f"{about} {sentence}", evolve(claim, requests=requests), kind and f"{about} {kind}"
-
-
-def _changes_of_request(
-    request: "DeviceRequest", free: Mapping[str, Quantity | None]
-) -> Iterator[tuple[str, "DeviceRequest", str]]:
-    """Return changes with their kind. `free` is the most that a device has left of each capacity."""
-    for fewer in range(request.count - 1, 0, -1) if not request.wants_all else ():
-        yield f"is for {counted(fewer, 'device')}", evolve(request, count=fewer), "count"
-    if request.wants_all:
-        yield "is for 1 device", evolve(request, mode="ExactCount", count=1), ""
-    for name, amount in free.items():
-        if amount is not None and amount.nanos > 0:
-            capacity = {**(request.capacity or {}), name: amount}
-            yield f"asks for {amount} of {name}", evolve(request, capacity=capacity), "capacity"
-    if request.capacity:
-        yield "asks for no capacity", evolve(request, capacity=None), "capacity"
-    for expression in request.selectors:
-        rest = tuple(one for one in request.selectors if one != expression)
-        yield f"does not want {' '.join((expression or '').split())}", evolve(request, selectors=rest), ""

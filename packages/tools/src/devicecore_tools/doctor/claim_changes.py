@@ -1,0 +1,260 @@
+"""Small changes after which claims may get devices: what is written otherwise, released, given up or tolerated.
+
+Law: a change is no answer. `devicecore_tools.doctor.claim_trial` tries each, and only those that help are shown.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from enum import IntEnum
+from itertools import zip_longest
+from typing import NamedTuple
+
+from attrs import evolve, frozen
+
+from devicecore.domain.allocation import DeviceClass, DeviceKey, Matches, PoolDevice, SelectorError, UnallocatedClaim
+from devicecore.domain.allocation.model import DeviceRequest, DeviceToleration, Taint
+from devicecore.domain.allocation.reasons import (
+    CapacityExceeded,
+    CounterExhausted,
+    DeviceVerdict,
+    InUse,
+    NotSelected,
+    NotTolerated,
+)
+from devicecore.domain.quantity import Quantity
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.expression_edits import Edit, optional, repaired, with_other_values
+
+MAX_EXPRESSION = 10 * 1024
+"""Characters of an expression, as in the API. A longer one is not edited."""
+
+
+class Rank(IntEnum):
+    """In which order changes are shown: first a mistake that is mended, last what hides one."""
+
+    REPAIR = 0
+    RELEASE = 1
+    VALUE = 2
+    LESS = 3
+    WITHOUT = 4
+    TOLERATE = 5
+
+
+class Change(NamedTuple):
+    """A change that may help: in words, and the claims and the classes then.
+
+    Of several of one `kind`, the first that helps is enough.
+
+    Attributes:
+        holder: who releases devices.
+        classes: the classes that are different, by name.
+    """
+
+    sentence: str
+    claims: Sequence[UnallocatedClaim]
+    rank: Rank
+    kind: str = ""
+    holder: str = ""
+    classes: Mapping[str, DeviceClass] = {}
+
+    def __str__(self) -> str:
+        return foreign_text(self.sentence)
+
+
+@frozen
+class Refused:
+    """What is known of a node that refuses claims.
+
+    Attributes:
+        verdicts: the reason against each device.
+        devices: all devices of its pools.
+        held_by: the devices of them that each claim holds.
+        classes: all classes.
+        matches: evaluates an expression for a device.
+    """
+
+    verdicts: Sequence[DeviceVerdict]
+    devices: Mapping[DeviceKey, PoolDevice]
+    held_by: Mapping[str, Sequence[DeviceKey]]
+    classes: Mapping[str, DeviceClass]
+    matches: Matches
+
+    def candidates(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
+        """Return changes. A release and another change take turns, so that both are tried if there are many.
+
+        Of what is shared or counted, all who hold something are in the way.
+        """
+        reasons = [one.reason for one in self.verdicts]
+        holders = dict.fromkeys(str(one.held) for one in reasons if isinstance(one, InUse))
+        if any(isinstance(one, CapacityExceeded | CounterExhausted) for one in reasons):
+            holders |= dict.fromkeys(self.held_by)
+        releases = (Change(f"{one} is released", claims, Rank.RELEASE, holder=one) for one in holders)
+        others = (
+            change._replace(claims=[*claims[:number], *change.claims, *claims[number + 1 :]])
+            for number, claim in enumerate(claims)
+            for change in self._changes_of(claim)
+        )
+        for pair in zip_longest(releases, others):
+            yield from filter(None, pair)
+
+    def outside_class(self, claim: UnallocatedClaim, request: DeviceRequest) -> list[PoolDevice]:
+        """Return the devices that are as a request describes them, but not of its class, if none of its class is so."""
+        if not request.selectors or any(self._describes(request, one) for one in self._devices_of(claim, request)):
+            return []
+        return [one for one in self._devices_of(claim, request, of_class=False) if self._describes(request, one)]
+
+    def _describes(self, request: DeviceRequest, device: PoolDevice) -> bool:
+        with suppress(SelectorError):
+            return all(one is not None and self.matches(one, device) for one in request.selectors)
+        return False
+
+    def _devices_of(
+        self, claim: UnallocatedClaim, request: DeviceRequest, *, of_class: bool = True
+    ) -> list[PoolDevice]:
+        """Return the devices that the class of a request selects, or those that it does not select."""
+        about = [one for one in self.verdicts if (one.claim, one.request) == (claim.name, request.result_name)]
+        if about:
+            return [
+                self.devices[one.device]
+                for one in about
+                if one.device in self.devices
+                and of_class != (isinstance(one.reason, NotSelected) and one.reason.source.startswith("class "))
+            ]
+        return [one for one in self.devices.values() if self._is_of_class(request, one) is of_class]
+
+    def _is_of_class(self, request: DeviceRequest, device: PoolDevice) -> bool:
+        known = self.classes.get(request.device_class)
+        with suppress(SelectorError):
+            return known is not None and all(one and self.matches(one, device) for one in known.selectors)
+        return False
+
+    def _changes_of(self, claim: UnallocatedClaim) -> Iterator[Change]:
+        """Return changes of one claim, each with this claim alone."""
+        yield from self._repairs_of(claim)
+        yield from self._edits_of_classes(claim)
+        taints = dict.fromkeys(one.reason.taint for one in self.verdicts if isinstance(one.reason, NotTolerated))
+        for taint in taints:
+            yield _tolerating(claim, taint)
+        for constraint in claim.constraints:
+            rest = tuple(one for one in claim.constraints if one is not constraint)
+            rule = constraint.rule.value if constraint.rule else "constraint"
+            about = f" for {', '.join(sorted(constraint.requests))}" if constraint.requests else ""
+            sentence = f"claim {claim.name} has no {rule} {constraint.attribute}{about}"
+            yield Change(sentence, [evolve(claim, constraints=rest)], Rank.WITHOUT)
+        free = self._free(claim)
+        for request in claim.alternatives:
+            about = f"request {request.result_name} of claim {claim.name}"
+            amounts = {name: free.get((request.result_name, name)) for name in request.capacity or {}}
+            devices = self._devices_of(claim, request)
+            for sentence, changed, rank, kind in (
+                *self._classes_of(claim, request),
+                *_less_of(request, amounts),
+                *_selectors_of(request, devices or list(self.devices.values())),
+            ):
+                kind = kind and f"{about} {kind}"  # noqa: PLW2901 - of this request
+                yield Change(f"{about} {sentence}", [_with_request(claim, request, changed)], rank, kind)
+
+    def _repairs_of(self, claim: UnallocatedClaim) -> Iterator[Change]:
+        """Return a claim of which all expressions have the names and types that devices have."""
+        changed, edits = claim, []
+        for request in claim.alternatives:
+            devices = self._devices_of(claim, request) or list(self.devices.values())
+            selectors = list(request.selectors)
+            for index, expression in enumerate(selectors):
+                if edit := _repaired(expression, devices):
+                    selectors[index] = edit.expression
+                    edits.append(edit)
+            changed = _with_request(changed, request, evolve(request, selectors=tuple(selectors)))
+        if len(edits) > 1:
+            texts = dict.fromkeys(str(one) for one in edits)
+            yield Change(f"claim {claim.name} writes {', and '.join(texts)}", [changed], Rank.REPAIR)
+
+    def _edits_of_classes(self, claim: UnallocatedClaim) -> Iterator[Change]:
+        """Return classes with the names and types that devices have, if they select no device of the node."""
+        for name in dict.fromkeys(one.device_class for one in claim.alternatives):
+            known = self.classes.get(name)
+            requests = [one for one in claim.alternatives if one.device_class == name]
+            if known is None or any(self._devices_of(claim, one) for one in requests):
+                continue
+            for index, expression in enumerate(known.selectors):
+                devices = list(self.devices.values())
+                for edit in (_repaired(expression, devices), _optional(expression, devices)):
+                    if edit is not None:
+                        selectors = (*known.selectors[:index], edit.expression, *known.selectors[index + 1 :])
+                        classes = {name: evolve(known, selectors=selectors)}
+                        sentence, kind = f"DeviceClass {name} writes {edit}", f"class {name} {index}"
+                        yield Change(sentence, [claim], Rank.REPAIR, kind, classes=classes)
+
+    def _classes_of(self, claim: UnallocatedClaim, request: DeviceRequest) -> Iterator["_ChangedRequest"]:
+        """Return a request with another class, if its own expressions describe devices that its class does not have."""
+        if self.outside_class(claim, request):
+            for name in sorted(self.classes.keys() - {request.device_class}):
+                yield f"names deviceClassName: {name}", evolve(request, device_class=name), Rank.REPAIR, ""
+
+    def _free(self, claim: UnallocatedClaim) -> dict[tuple[str, str], Quantity | None]:
+        """Return the most that a device has left, by request and name of the capacity."""
+        return {
+            (one.request, one.reason.name): one.reason.free
+            for one in sorted(self.verdicts, key=_free_of)
+            if isinstance(one.reason, CapacityExceeded) and one.claim == claim.name
+        }
+
+
+_ChangedRequest = tuple[str, DeviceRequest, Rank, str]
+"""What changes in words, the request then, its rank, and its kind."""
+
+
+def _repaired(expression: str | None, devices: Sequence[PoolDevice]) -> Edit | None:
+    return repaired(expression, devices) if expression and len(expression) <= MAX_EXPRESSION else None
+
+
+def _optional(expression: str | None, devices: Sequence[PoolDevice]) -> Edit | None:
+    return optional(expression, devices) if expression and len(expression) <= MAX_EXPRESSION else None
+
+
+def _free_of(verdict: DeviceVerdict) -> int:
+    """Return what a device has left of the capacity that it lacks."""
+    free = verdict.reason.free if isinstance(verdict.reason, CapacityExceeded) else None
+    return free.nanos if free is not None else 0
+
+
+def _tolerating(claim: UnallocatedClaim, taint: Taint) -> Change:
+    toleration = DeviceToleration(taint.key, "Exists", "", taint.effect)
+    requests = tuple(
+        tuple(evolve(one, tolerations=(*one.tolerations, toleration)) for one in ways) for ways in claim.requests
+    )
+    return Change(f"claim {claim.name} tolerates the taint {taint}", [evolve(claim, requests=requests)], Rank.TOLERATE)
+
+
+def _with_request(claim: UnallocatedClaim, request: DeviceRequest, changed: DeviceRequest) -> UnallocatedClaim:
+    requests = tuple(tuple(changed if one is request else one for one in ways) for ways in claim.requests)
+    return evolve(claim, requests=requests)
+
+
+def _less_of(request: DeviceRequest, free: Mapping[str, Quantity | None]) -> Iterator[_ChangedRequest]:
+    """Return a request for less. `free` is the most that a device has left of each capacity."""
+    for fewer in range(request.count - 1, 0, -1) if not request.wants_all else ():
+        yield f"is for {counted(fewer, 'device')}", evolve(request, count=fewer), Rank.LESS, "count"
+    if request.wants_all:
+        yield "is for 1 device", evolve(request, mode="ExactCount", count=1), Rank.LESS, ""
+    for name, amount in free.items():
+        if amount is not None and amount.nanos > 0:
+            capacity = {**(request.capacity or {}), name: amount}
+            yield f"asks for {amount} of {name}", evolve(request, capacity=capacity), Rank.LESS, "capacity"
+    if request.capacity:
+        yield "asks for no capacity", evolve(request, capacity=None), Rank.WITHOUT, "capacity"
+
+
+def _selectors_of(request: DeviceRequest, devices: Sequence[PoolDevice]) -> Iterator[_ChangedRequest]:
+    """Return a request with one expression mended, with another value, or without it."""
+    for index, expression in enumerate(request.selectors):
+        before, after, kind = request.selectors[:index], request.selectors[index + 1 :], f"expression {index}"
+        mended = _repaired(expression, devices)
+        text = mended.expression if mended else expression or ""
+        edits = [(one, Rank.REPAIR) for one in (mended, _optional(expression, devices)) if one is not None]
+        if len(text) <= MAX_EXPRESSION:
+            edits += [(one.after(mended), Rank.VALUE) for one in with_other_values(text, devices)]
+        for edit, rank in edits:
+            yield f"writes {edit}", evolve(request, selectors=(*before, edit.expression, *after)), rank, kind
+        shown = " ".join((expression or "").split())
+        yield f"does not want {shown}", evolve(request, selectors=(*before, *after)), Rank.WITHOUT, kind

@@ -1,0 +1,207 @@
+"""Edits of CEL expressions after which these may select published devices.
+
+Law: an edit puts one name, type or value that devices have in the place of one that they have not. Whether it helps is
+not known here: whoever proposes it has tried it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from difflib import SequenceMatcher, get_close_matches
+
+from attrs import frozen
+
+from devicecore.domain.allocation import PoolDevice
+from devicecore.domain.allocation.model import Attribute
+from devicecore.domain.errors import InvalidQuantityError
+from devicecore.domain.quantity import Quantity
+
+_MAX_VALUES = 5  # of one literal that are tried
+_TEXT = r"""(?:"[^"\\\n]*"|'[^'\\\n]*')"""
+_MAP = rf"(?:device\.(?:attributes|capacity)\[\s*{_TEXT}\s*\]|\b[A-Za-z_]\w*)"
+_NAME = rf"(?:\.\??\s*\w+|\[\??\s*{_TEXT}\s*\])"
+_LITERAL = rf"(?:{_TEXT}|-?\d[\d.]*\b|true\b|false\b)"
+_PATH = re.compile(
+    rf"device\.(?P<kind>attributes|capacity)\[\s*(?P<domain>{_TEXT})\s*\]"
+    rf"(?P<start>\.\??\s*|\[\??\s*)(?P<name>\w+|{_TEXT})(?P<end>\s*\])?"
+)
+_COMPARED = re.compile(
+    rf"(?P<left>{_MAP}(?P<name>{_NAME}))(?:\.orValue\([^()]*\))?\s*(?P<operator>==|!=|<=|>=|<|>)\s*"
+    rf"(?P<right>(?P<function>quantity|semver)\(\s*(?P<inner>{_TEXT})\s*\)|{_LITERAL})"
+)
+_VALUED = re.compile(
+    rf"{_MAP}(?P<name>{_NAME})(?:\.orValue\([^()]*\))?(?:\s*(?:==|<=|>=|<|>)\s*|\.\w+\(\s*)"
+    rf"(?:(?:quantity|semver)\(\s*)?(?P<literal>{_LITERAL})"
+)
+_WORDS = {"int": "a number", "bool": "true or false", "string": "a text", "version": "a version", "": "a value"}
+_DEFAULTS = {"int": "0", "bool": "false", "string": '""', "capacity": 'quantity("0")'}
+
+
+@frozen
+class Edit:
+    """An expression after an edit, and what was written in place of what."""
+
+    expression: str
+    replaced: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return ", and ".join(f"{after} in place of {before}" for before, after in self.replaced)
+
+    def after(self, first: "Edit | None") -> "Edit":
+        """Return this edit as one that follows another."""
+        return self if first is None else Edit(self.expression, (*first.replaced, *self.replaced))
+
+
+def repaired(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
+    """Return an expression with the names and types that devices have. The result is None if it has these already."""
+    named = _replaced(expression, [one for match in _PATH.finditer(expression) for one in _renamed(match, devices)])
+    text = named.expression if named else expression
+    typed = _replaced(text, [one for match in _COMPARED.finditer(text) for one in _retyped(match, devices)])
+    return typed.after(named) if typed else named
+
+
+def optional(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
+    """Return an expression that has a value for devices without an attribute, too."""
+    found = []
+    for match in _PATH.finditer(expression):
+        name, is_capacity = _unquoted(match["name"]), match["kind"] == "capacity"
+        kinds = {"capacity"} if is_capacity else _kinds(name, devices)
+        rest = expression[match.end() :].lstrip()
+        if match["start"] == "." and not rest.startswith(".") and kinds <= _DEFAULTS.keys() and len(kinds) < 2:
+            default = _DEFAULTS[next(iter(kinds), "string")]
+            found.append((match.start(), match[0], f"{_map(match)}.?{name}.orValue({default})"))
+    return _replaced(expression, found)
+
+
+def with_other_values(expression: str, devices: Sequence[PoolDevice]) -> Iterator[Edit]:
+    """Return an expression with values that devices have, one at a time, those that are most alike first."""
+    for match in _VALUED.finditer(expression):
+        literal = match["literal"]
+        known = dict.fromkeys(_values(_identifier(match["name"]), devices))
+        text = _unquoted(literal)
+        for value in sorted(known, key=lambda one: (-_likeness(text, one), one))[:_MAX_VALUES]:
+            after = f"{literal[0]}{value}{literal[0]}" if literal[0] in "\"'" else value
+            is_safe = not set(value) & set("\"'\\\n")
+            if value != text and is_safe and literal not in ("true", "false"):
+                start, end = match.span("literal")
+                yield Edit(f"{expression[:start]}{after}{expression[end:]}", ((literal, after),))
+
+
+def unlike_types(expression: str, device: PoolDevice) -> Iterator[str]:
+    """Return a sentence for each comparison of an attribute of a device with a literal of another type."""
+    for match in _COMPARED.finditer(expression):
+        for name, one in device.attributes.items():
+            literal = "string" if match["right"][0] in "\"'" else _kind_of(match["right"])
+            is_meant = name.rpartition("/")[2] == _identifier(match["name"]) and match["function"] is None
+            if is_meant and one.kind != literal:
+                example = f'semver("{one.values[0]}")' if one.kind == "version" else str(one)
+                yield (
+                    f"{name} of device {device.key} is {one}, {_WORDS.get(one.kind, 'a value')}, and {match['right']} "
+                    f"is {_WORDS[literal]}: compare it with a value of its own type, such as {example}"
+                )
+
+
+def wanted_drivers(expression: str) -> list[str]:
+    """Return the drivers with which an expression compares that of a device."""
+    return [_unquoted(one) for one in re.findall(rf"\bdevice\.driver\s*==\s*({_TEXT})", expression)]
+
+
+def _replaced(expression: str, found: Sequence[tuple[int, str, str]]) -> Edit | None:
+    """Return an expression with texts, given by their place, replaced by others."""
+    text = expression
+    for start, before, after in reversed(found):
+        text = f"{text[:start]}{after}{text[start + len(before) :]}"
+    return Edit(text, tuple(dict.fromkeys((before, after) for _, before, after in found))) if found else None
+
+
+def _renamed(match: re.Match[str], devices: Sequence[PoolDevice]) -> Iterator[tuple[int, str, str]]:
+    """Return a path with the domain, the map or the spelling that devices have, if none has the one that is written."""
+    kind, domain, name = match["kind"], _unquoted(match["domain"]), _unquoted(match["name"])
+    known = {of: sorted({one for device in devices for one in _names(device, of)}) for of in ("attributes", "capacity")}
+    if (domain, name) in known[kind]:
+        return
+    other = "capacity" if kind == "attributes" else "attributes"
+    alike = {identifier.lower(): identifier for where, identifier in known[kind] if where == domain}
+    close = get_close_matches(name.lower(), alike, n=1, cutoff=0.8)
+    choices = [
+        *((kind, where, name) for where, identifier in known[kind] if identifier == name),
+        *((other, where, name) for where, identifier in known[other] if identifier == name),
+        *((kind, domain, alike[one]) for one in close),
+    ]
+    for of, where, identifier in choices[:1]:
+        quote = match["domain"][0]
+        yield match.start(), match[0], f"device.{of}[{quote}{where}{quote}].{identifier}"
+
+
+def _retyped(match: re.Match[str], devices: Sequence[PoolDevice]) -> Iterator[tuple[int, str, str]]:
+    """Return a comparison with the type that the attribute or the capacity has."""
+    left, operator, right, inner = match["left"], match["operator"], match["right"], match["inner"]
+    name, text = _identifier(match["name"]), _unquoted(right)
+    kinds = {"capacity"} if left.startswith("device.capacity") else _kinds(name, devices)
+    if len(kinds) != 1:
+        return
+    (kind,) = kinds
+    after = ""
+    is_text = right[0] in "\"'"
+    if kind in ("int", "bool") and is_text and _kind_of(text) == kind:
+        after = text
+    elif kind == "string" and not is_text and inner is None and operator in ("==", "!="):
+        after = f'"{right}"'
+    if after:
+        yield match.start("right"), right, after
+    elif kind in ("capacity", "version") and (is_text or (inner is None) or operator not in ("==", "!=")):
+        function = "quantity" if kind == "capacity" else "semver"
+        value = inner or (right if is_text else f'"{right}"')
+        yield match.start("left"), match[0], f"{left}.compareTo({function}({value})) {operator} 0"
+    elif kind == "string" and match["function"] == "semver":
+        yield match.start("left"), match[0], f"semver({left}).compareTo({right}) {operator} 0"
+
+
+def _map(match: re.Match[str]) -> str:
+    return f"device.{match['kind']}[{match['domain']}]"
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if text[:1] in ("'", '"') else text
+
+
+def _identifier(name: str) -> str:
+    return name.strip(".?[]\"' \n")
+
+
+def _kind_of(literal: str) -> str:
+    """Return the type of a literal without quotes."""
+    return "bool" if literal in ("true", "false") else "int" if re.fullmatch(r"-?\d+", literal) else ""
+
+
+def _names(device: PoolDevice, kind: str) -> Iterator[tuple[str, str]]:
+    for name in device.attributes if kind == "attributes" else device.capacity:
+        domain, _, identifier = name.rpartition("/")
+        yield domain or device.key.driver, identifier
+
+
+def _kinds(identifier: str, devices: Sequence[PoolDevice]) -> set[str]:
+    """Return the types of an attribute."""
+    return {one.kind for device in devices for one in _called(identifier, device)}
+
+
+def _called(identifier: str, device: PoolDevice) -> Iterator[Attribute]:
+    return (one for name, one in device.attributes.items() if name.rpartition("/")[2] == identifier)
+
+
+def _values(identifier: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
+    """Return the values of an attribute or a capacity, as an expression writes them, without quotes."""
+    for device in devices:
+        for one in _called(identifier, device):
+            yield from (str(value).lower() if isinstance(value, bool) else str(value) for value in one.values)
+        for name, capacity in device.capacity.items():
+            if name.rpartition("/")[2] == identifier:
+                yield str(capacity.value)
+
+
+def _likeness(one: str, other: str) -> float:
+    """Return how alike two values are: quantities and numbers by their distance, others by their letters."""
+    with suppress(InvalidQuantityError):
+        mine, its = Quantity.parse(one).nanos, Quantity.parse(other).nanos
+        return min(mine, its) / max(mine, its, 1) if min(mine, its) >= 0 else 0.0
+    return SequenceMatcher(None, one, other).ratio()
