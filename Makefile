@@ -162,7 +162,7 @@ peers: ## build Kubernetes' programs and ours around its code, of KUBERNETES (1.
 # OUTAGES=5 has the fleet outlive long outages, in an order that SEED chooses.
 .PHONY: cluster
 cluster: $(VENV)/.dev peers ## compare with Kubernetes' own programs, of KUBERNETES (1.37.2); PART=nodes and SITUATION=NAME run a share; 15 minutes
-	@KUBERNETES=$(KUBERNETES) $(BIN)/pytest -s --tb=short --override-ini=faulthandler_timeout=900 --numprocesses=2 \
+	@KUBERNETES=$(KUBERNETES) $(BIN)/pytest -s --tb=short --override-ini=faulthandler_timeout=900 --numprocesses=5 \
 	  tests/real_cluster/checks_$(or $(PART),$(if $(SITUATION),doctor))*.py $(if $(SITUATION),-k $(SITUATION))
 
 oracle: $(VENV)/.dev ## compare with Kubernetes' own code on CASES (1000) new cases of each kind, or of KIND; SEED= and CASE= repeat one; needs Go 1.26

@@ -35,12 +35,27 @@ def test_dies():
     if "DIES" in os.environ:
         os._exit(0)
 """
+APART = """
+import os, time
+from pathlib import Path
+import pytest
+
+@pytest.mark.apart
+@pytest.mark.parametrize("number", range(4))
+def test_is_in_one_of_two_processes(number):
+    Path(f"{os.getpid()}.here").touch()
+    end = time.monotonic() + 20
+    while len(list(Path().glob("*.here"))) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+"""
 
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_all_reports_of_all_workers_are_printed(dies: bool, tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text(TESTS)
     (tmp_path / "test_two.py").write_text(OTHERS)
+    (tmp_path / "test_apart.py").write_text(APART)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])} | ({"DIES": ""} if dies else {})
     plugins = ("-pno:xdist", "-pno:cov", "-pno:hypothesispytest", "-ptests.workers")
     command = [sys.executable, "-m", "pytest", *plugins, "-n2"]
@@ -52,6 +67,6 @@ def test_all_reports_of_all_workers_are_printed(dies: bool, tmp_path: Path) -> N
         assert ran.returncode == pytest.ExitCode.INTERNAL_ERROR
         return
     assert ran.returncode == pytest.ExitCode.TESTS_FAILED
-    assert "1 failed, 3 passed, 1 skipped, 1 error in" in ran.stdout, ran.stdout
+    assert "1 failed, 7 passed, 1 skipped, 1 error in" in ran.stdout, ran.stdout
     assert "what it printed\nand wrote" in ran.stdout
     assert "OSError: at the end" in ran.stdout

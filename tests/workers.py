@@ -1,6 +1,7 @@
 """Runs the tests in several processes, which are forks of one that has imported and collected them: `-n 6`.
 
-Law: Each test runs once. The tests of a file run in one process, one after the other.
+Law: Each test runs once. The tests of a file run in one process, one after the other. A test with the mark
+`apart` runs in any process, as if it was alone in its file.
 
 pytest-xdist starts its workers anew, and each of them imports and collects all tests: six seconds of computing for each
 worker, and 24 where Python has not compiled the tests yet.
@@ -27,6 +28,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the mark."""
+    config.addinivalue_line("markers", "apart: a test of `-n` that runs in any process")
+
+
+def _unit(test: pytest.Item) -> object:
+    """Return what the tests that have to run in one process have in common."""
+    return test.nodeid if test.get_closest_marker("apart") else test.path
+
+
 def _count(text: str) -> int:
     return len(os.sched_getaffinity(0)) if text == "auto" else int(text)
 
@@ -36,7 +47,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Run all tests in processes, or leave it to pytest if none are asked for."""
     if not session.config.option.workers or session.config.option.collectonly or session.testsfailed:
         return None
-    files = [list(tests) for _, tests in groupby(session.items, lambda item: item.path)]
+    files = [list(tests) for _, tests in groupby(session.items, _unit)]
     queue, numbers = os.pipe()
     os.write(numbers, b"".join(number.to_bytes(_NUMBER) for number in range(len(files))))
     os.close(numbers)

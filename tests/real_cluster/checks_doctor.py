@@ -6,9 +6,8 @@ from tests.real_cluster.control_plane import ControlPlane
 from tests.real_cluster.situations import SITUATIONS
 from tests.real_cluster.trouble import Situation, judged
 
-SIMPLE = [one for one in SITUATIONS.values() if one.make.__module__.endswith(".situations")]
 
-
-@pytest.mark.parametrize("of", SIMPLE, ids=lambda one: one.name)
+@pytest.mark.apart
+@pytest.mark.parametrize("of", SITUATIONS.values(), ids=lambda one: one.name)
 def test_the_tools_say_of_a_node_in_trouble_what_is_true(plane: ControlPlane, of: Situation) -> None:
     assert not judged(plane, of).problems(of)

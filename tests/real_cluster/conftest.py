@@ -14,6 +14,12 @@ def _end(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt  # so that pytest stops what was started
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that one process runs, because those take the longest."""
+    items.sort(key=lambda item: item.get_closest_marker("apart") is not None)
+
+
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
     """A control plane of Kubernetes' own programs."""
