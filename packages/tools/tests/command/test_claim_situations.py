@@ -74,6 +74,7 @@ PROFILE = f"device.attributes['{GPU}'].profile == '3g.20gb'"
 SHARED = {"name": "eth0", "allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "10G"}}}
 A_SHARE = a_claim(a_request("r", "nic"), held=[(NIC, "n1", "eth0")])
 A_SHARE["status"]["allocation"]["devices"]["results"][0] |= {"shareID": "s", "consumedCapacity": {"bandwidth": "8G"}}
+A_SHARE_OF_ALL = a_claim(a_request("r", "nic"), held=[(NIC, "n1", "eth0")])
 XID = {"key": "nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
 
 SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
@@ -258,7 +259,9 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             a_slice("n1", DRANET, [{"name": "eth1", "attributes": {"rdma": {"bool": True}}}]),
         ],
         1,
-        [f"writes device.attributes['{DRANET}'].rdma in place of device.attributes['{NIC}'].rdma, and true in place"],
+        [
+            f"writes device.attributes['{DRANET}'].rdma == true in place of device.attributes['{NIC}'].rdma",
+        ],
     ),
     "a capacity is compared as a number is": (
         a_claim(a_request("r", "gpu", expression=f"device.capacity['{GPU}'].memory >= quantity('40Gi')")),
@@ -307,6 +310,60 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         ],
         1,
         ["gpu-0 and 1 more has the taint example.com/off:NoExecute from DeviceTaintRule repair: delete that rule when"],
+    ),
+    "what watches GPUs wants all of them, and one is tainted": (
+        a_claim(a_request("r", "gpu", allocationMode="All", adminAccess=True)),
+        [WHOLE, a_slice("n1", GPU, [GPUS[0], {**GPUS[1], "taints": [XID]}])],
+        1,
+        ["a claim with adminAccess, which only watches it, may tolerate this\n  gets them if  claim ml/train toler"],
+    ),
+    "all devices are wanted, and one is in use": (
+        a_claim(a_request("r", "gpu", allocationMode="All")),
+        [
+            WHOLE,
+            a_slice("n1", GPU, [a_device(f"gpu-{number}", type="gpu") for number in range(4)]),
+            a_claim(a_request("r", "gpu"), held=[(GPU, "n1", "gpu-1")]),
+        ],
+        1,
+        [
+            "infer-0 is released",
+            "gets them if  request r of claim ml/train is for 3 devices in place of all\n  request r",
+        ],
+    ),
+    "the class of the driver is not installed": (
+        a_claim(a_request("r", "gpu.nvidia.com")),
+        [a_class("mig.nvidia.com", "true"), a_slice("n1", GPU, GPUS)],
+        1,
+        ["there is no DeviceClass gpu.nvidia.com, only mig.nvidia.com: most drivers install theirs, so look whether"],
+    ),
+    "the devices of a simulated node lack what the class reads": (
+        a_claim(a_request("r", "gpu")),
+        [WHOLE, a_slice("n1", GPU, GPUS), a_slice("n2", GPU, [a_device("gpu-0", uuid="GPU-1")])],
+        4,
+        [
+            "an error on n2 stops the pod on every node",
+            "advice     device gpu.nvidia.com/n2/gpu-0 has no type of domain gpu.nvidia.com; it has uuid",
+            f"DeviceClass gpu: write device.attributes['{GPU}'].?type.orValue(\"\") in place of",
+            "next       until that is mended, keep the pod away from n2",
+        ],
+    ),
+    "EKS: the constraint is about an attribute of another domain": (
+        a_claim(a_request("gpu", "gpu"), a_request("nic", "nic"), constraints=[{"matchAttribute": "dra.net/pcieRoot"}]),
+        [WHOLE, NICS, a_slice("n1", GPU, GPUS), a_slice("n1", NIC, [a_device("eth0", _root="pci1")])],
+        1,
+        [f"gets them if  claim ml/train has matchAttribute {ROOT} in place of dra.net/pcieRoot\n"],
+    ),
+    "Intel: memory is looked for among the attributes": (
+        a_claim(a_request("r", "gpu", expression=f"device.attributes['{GPU}'].memory >= quantity('40Gi')")),
+        [WHOLE, a_slice("n1", GPU, [{**GPUS[0], "capacity": {"memory": {"value": "80Gi"}}}])],
+        1,
+        [f"writes device.capacity['{GPU}'].memory.compareTo(quantity('40Gi')) >= 0 in place of device.attributes"],
+    ),
+    "HAMi: a part is wanted of a device that is not shared": (
+        a_claim(a_request("r", "nic", capacity={"requests": {"bandwidth": "1G"}})),
+        [NICS, a_slice("n1", NIC, [{**SHARED, "allowMultipleAllocations": False}]), A_SHARE_OF_ALL],
+        1,
+        ["request r asks for a part of nic.example.com/n1/eth0, but it is published without allowMultipleAllocations"],
     ),
     "a text is compared with a number": (
         a_claim(a_request("r", "gpu", expression=f"device.attributes['{GPU}'].type > 1")),
@@ -387,6 +444,88 @@ def test_claims_of_which_one_has_to_go_are_one_line_and_other_changes_are_tried_
     named = ", ".join(f"claim ml/other-{number} of pod infer-0" for number in range(3))
     assert lines[2] == f"  gets them if  any one of these 99 is released: {named} and 96 more"
     assert lines[3] == "  gets them if  request r of claim ml/train is for 1 device"
+
+
+def test_a_new_node_of_the_same_type_without_slices_is_named(why: Callable[..., tuple[int, list[str]]]) -> None:
+    labels = {"node.kubernetes.io/instance-type": "a3"}
+    nodes = [{"kind": "Node", "metadata": {"name": name, "labels": labels}} for name in ("m1", "m2", "m3")]
+    held = a_claim(a_request("r", "gpu"), held=[(GPU, "m1", "gpu-0")])
+    _, lines = why([a_claim(a_request("r", "gpu"))], [WHOLE, a_slice("m1", GPU, GPUS[:1]), held, *nodes])
+    assert lines[2] == (
+        "  next          m2 and 1 more of the same instance type a3 have no ResourceSlice of gpu.nvidia.com: "
+        "look whether the driver's pod runs there, and at its log"
+    )
+
+
+def a_pod_with(limits: dict[str, str]) -> Json:
+    """A pod without claims."""
+    container = {"name": "c", "image": "i", "resources": {"limits": limits}}
+    return {"kind": "Pod", "metadata": {"name": "train", "namespace": "ml"}, "spec": {"containers": [container]}}
+
+
+SERVING = {**WHOLE, "spec": {**WHOLE["spec"], "extendedResourceName": "nvidia.com/gpu"}}
+
+
+def test_extended_resources_that_a_class_serves_are_tried(why: Callable[..., tuple[int, list[str]]]) -> None:
+    wanted = a_pod_with({"nvidia.com/gpu": "2", "cpu": "1"})
+    status, lines = why([wanted], [SERVING, a_slice("n1", GPU, GPUS)])
+    assert (status, lines[0]) == (0, "pod ml/train on n1: gets its devices")
+    held = a_claim(a_request("r", "gpu"), held=[(GPU, "n1", "gpu-1")])
+    status, lines = why([wanted], [SERVING, a_slice("n1", GPU, GPUS), held])
+    assert (status, lines[2]) == (1, "  gets them if            claim ml/other of pod infer-0 is released")
+
+
+def test_nodes_with_a_plugin_for_an_extended_resource_are_not_tried(why: Callable[..., tuple[int, list[str]]]) -> None:
+    """A plugin comes first on a node that has some of the resource."""
+    metadata = {"name": "n1"}
+    node = {"kind": "Node", "metadata": metadata, "status": {"allocatable": {"nvidia.com/gpu": "8", "cpu": "4"}}}
+    status, lines = why([a_pod_with({"nvidia.com/gpu": "1"})], [SERVING, node, a_slice("n2", GPU, GPUS[:0])])
+    says = "device plugins serve the pod's extended resources on n1: devicecore fits tries the pod there"
+    assert (status, lines[1]) == (3, f"  not tried  {says}")
+    assert why([a_pod_with({"nvidia.com/gpu": "1"})], [SERVING, node])[1] == [
+        f"pod ml/train: there is no node, but {says}"
+    ]
+
+
+def test_an_extended_resource_that_no_class_serves_is_a_sentence(tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "pod.json").write_text(json.dumps(a_pod_with({"nvidia.com/gpu": "1"})))
+    (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": [WHOLE]}))
+    assert main(["why", str(tmp_path / "pod.json"), "--slices", str(tmp_path / "all.json")]) == 2
+    assert "pod ml/train has no claim, and no DeviceClass serves nvidia.com/gpu; for plugins" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_served", [True, False])
+def test_an_api_server_says_whether_a_class_serves_an_extended_resource(
+    *, is_served: bool, tmp_path: Path, capsys: Capsys
+) -> None:
+    """Without such a class, the pod's events are read as before."""
+    with LocalApiServer() as server:
+        server.create({"kind": "Namespace", "metadata": {"name": "ml"}})
+        for one in (
+            {"kind": "Node", "metadata": {"name": "n1"}},
+            SERVING if is_served else WHOLE,
+            a_slice("n1", GPU, GPUS),
+            a_pod_with({"nvidia.com/gpu": "1"}),
+        ):
+            server.create(one)
+        main(["why", "ml/train", "--kubeconfig", str(server.kubeconfig(tmp_path / "config"))])
+    assert ("pod ml/train on n1: gets its devices" in capsys.readouterr().out) is is_served
+
+
+def test_a_pod_whose_claims_are_allocated_says_where_they_can_be_used(
+    why: Callable[..., tuple[int, list[str]]],
+) -> None:
+    held = a_claim(a_request("r", "gpu"), held=[(GPU, "n1", "gpu-0")])
+    selector = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    held["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [selector]}
+    spec = {**POD_SPEC, "resourceClaims": [{"name": "gpus", "resourceClaimName": "other"}]}
+    status, lines = why([{**POD, "spec": spec}], [WHOLE, held])
+    assert (status, lines[0]) == (0, "pod ml/train: each claim is allocated already")
+    assert lines[1:4] == [
+        "claim ml/other is allocated",
+        "  request r     gpu.nvidia.com/n1/gpu-0",
+        "  usable on     n1",
+    ]
 
 
 POD_SPEC = {

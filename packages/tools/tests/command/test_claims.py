@@ -90,7 +90,7 @@ def test_each_proposed_change_helps(place: Path, capsys: Capsys) -> None:
     best = json.loads(capsys.readouterr().out)["nodes"][0]
     assert best["changes"] == [
         "claim ml/other of pod infer-0 is released",
-        'request r of claim ml/train writes "A100" in place of "H100"',
+        f"request r of claim ml/train does not want {WANTS_H100}",
         "claim ml/train tolerates the taint example.com/xid:NoSchedule",
     ]
 

@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
-from attrs import field, frozen
+from attrs import frozen
 
 from devicecore.domain.allocation import DeviceAllocation, NoAllocation, Release, UnallocatedClaim, claim_of
 from devicecore.domain.allocation.faults import KubernetesFault
-from devicecore.domain.allocation.reasons import NotTolerated
+from devicecore.domain.allocation.model import DeviceRequest
+from devicecore.domain.allocation.reasons import InUse, NotTolerated
+from devicecore.domain.capacity import pod_request
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
-from devicecore.domain.model import Pod, PodUid
+from devicecore.domain.model import Pod, PodUid, is_extended_resource
 from devicecore.domain.objects import pod_of
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.command.collector import without_collector
@@ -65,19 +67,21 @@ class Wanted:
 def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted | None:
     """Return the claims and the pods with claims in what was read of a place. Return None if there are none.
 
-    A pod counts only if no node has it yet, and if its file or `sources` may say what decides about its claims.
+    A pod counts only if no node has it yet, and if its file or `sources` may say what decides about its claims. The
+    only pod of a file needs no claims if a DeviceClass may serve its extended resources.
     """
     from devicecore_tools.doctor.sources.large_documents import parse_documents
 
-    if b"ResourceClaim" not in data and b"resourceClaims" not in data:
+    may_decide = any(sources.get(name) for name in ("slices", "claims", "kubeconfig"))
+    if b"ResourceClaim" not in data and b"resourceClaims" not in data and not (may_decide and b"limits" in data):
         return None
     try:
         documents = parse_documents(data, place)
         items = [item for one in documents for item in _items(one)]
         kinds = {item["kind"].text("") for item in items}
         pods: list[Value] = []
-        if "DeviceClass" in kinds or any(sources.get(name) for name in ("slices", "claims", "kubeconfig")):
-            pods = waiting_pods(items)
+        if "DeviceClass" in kinds or may_decide:
+            pods = waiting_pods(items, _text(sources.get("kubeconfig")))
         named = {name for pod in pods for name in _names_of_claims(pod)}
         claims = [
             one
@@ -120,13 +124,23 @@ def _items(document: Value) -> Iterator[Value]:
             yield from _items(item)
 
 
-def waiting_pods(items: Iterable[Value]) -> list[Value]:
-    """Return the pods of objects that name claims and that no node has, also those of workloads."""
-    return [pod for item in items if (pod := _waiting_pod(item)) is not None]
+def waiting_pods(items: Sequence[Value], kubeconfig: str | None) -> list[Value]:
+    """Return the pods of objects that name claims and that no node has, also those of workloads.
+
+    A single one needs no claim if it has extended resources that DeviceClasses may serve. An API server is asked
+    whether they do.
+    """
+    pods = [pod for item in items if (pod := _waiting_pod(item)) is not None]
+    if pods or len(items) != 1 or (single := _waiting_pod(items[0], needs_claims=False)) is None:
+        return pods
+    return [single] if kubeconfig is None or _is_served(single, kubeconfig) else []
 
 
-def _waiting_pod(item: Value) -> Value | None:
-    """Return the pod of an object if it names claims and no node has it, also of a workload. Return None else."""
+def _waiting_pod(item: Value, *, needs_claims: bool = True) -> Value | None:
+    """Return the pod of an object if it names claims and no node has it, also of a workload. Return None else.
+
+    Without `needs_claims`, a pod counts that has extended resources.
+    """
     kind, pod = item["kind"].text(""), item
     if kind in _WORKLOADS:
         spec = item["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else item["spec"]
@@ -136,7 +150,33 @@ def _waiting_pod(item: Value) -> Value | None:
     elif kind != "Pod":
         return None
     is_bound = pod["spec"]["nodeName"].text("")
-    return pod if pod["spec"]["resourceClaims"].sequence() and not is_bound else None
+    asks = pod["spec"]["resourceClaims"].sequence() or (not needs_claims and _extended_resources(_read_pod(pod)))
+    return pod if asks and not is_bound else None
+
+
+def _read_pod(pod: Value) -> Pod:
+    return pod_of(pod, uid=PodUid("u"))
+
+
+def _extended_resources(pod: Pod) -> list[str]:
+    """Return the extended resources that a pod asks for and no claim serves yet."""
+    known = pod.extended_claim.mappings if pod.extended_claim is not None else ()
+    served = {one.resource for one in known}
+    return [
+        name for name, size in pod_request(pod).items() if size and is_extended_resource(name) and name not in served
+    ]
+
+
+def _is_served(pod: Value, kubeconfig: str) -> bool:
+    """Return whether a DeviceClass of an API server serves an extended resource of a pod."""
+    from devicecore_tools.doctor.claim_trial import objects_of
+    from devicecore_tools.doctor.sources.api_server import read_objects
+
+    classes = read_objects("", kubeconfig, ("DeviceClass",))["DeviceClass"]
+    if isinstance(classes, str):
+        return False
+    known = objects_of([Value({"items": [{**one, "kind": "DeviceClass"} for one in classes]}, kubeconfig)])
+    return any(name in known.extended for name in _extended_resources(_read_pod(pod)))
 
 
 def _names_of_claims(pod: Value) -> Iterator[str]:
@@ -219,11 +259,9 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
     if len(asked) == 1 and (allocated := allocated_claim(asked[0], ())) is not None:  # it says all itself
         return _put([_Allocated(allocated)], as_json=as_json, all_devices=all_devices)
     trial = _claim_trial((slices, claims), kubeconfig, wanted.others, scheduler)
-    reports: list[_Allocated | _Report] = []
-    for pod in wanted.pods:
-        known = pod_of(pod, uid=PodUid("u"))
-        title = f"pod {known.namespace}/{known.name}"
-        reports.append(_report(trial, title, trial.unallocated_claims(known), node, kubeconfig))
+    reports: list[_Allocated | _Report] = [
+        _report_of_pod(trial, _read_pod(pod), node, kubeconfig) for pod in wanted.pods
+    ]
     for one in wanted.claims:
         claim = template_of(one) if one["kind"].data == "ResourceClaimTemplate" else claim_of(one)
         if (allocated := allocated_claim(one, ()) or trial.allocated(one)) is not None:
@@ -280,12 +318,23 @@ class _Allocated:
 
 @frozen
 class _Report:
-    """What nodes say of the claims of one pod, or of one claim."""
+    """What nodes say of the claims of one pod, or of one claim.
+
+    Attributes:
+        title: the pod or the claim.
+        trial: what is known.
+        claims: those that are not allocated.
+        answers: of each node.
+        allocated: the other claims of the pod.
+        plugins: nodes that were not tried, because a device plugin serves an extended resource there.
+    """
 
     title: str
     trial: "ClaimTrial"
     claims: Sequence[UnallocatedClaim]
-    answers: "Sequence[ClaimAnswer]" = field(factory=tuple)
+    answers: "Sequence[ClaimAnswer]" = ()
+    allocated: "Sequence[AllocatedClaim]" = ()
+    plugins: Sequence[str] = ()
 
     @property
     def outcome(self) -> "Outcome":
@@ -294,6 +343,8 @@ class _Report:
 
         if not self.claims:
             return Outcome.FITS
+        if self.plugins and not (self.answers and self.answers[0].fits):
+            return Outcome.UNKNOWN
         if not self.answers:
             return Outcome.FITS_NOT
         if self.trial.lacks_library and not self.answers[0].fits:
@@ -322,13 +373,38 @@ class _Report:
         """Print the report: what is said of the best node, and the others by what they have in common."""
         if not self.claims:
             click.echo(f"{self.title}: each claim is allocated already")
+            for one in self.allocated:
+                _Allocated(one).show(all_devices=all_devices)
         elif not self.answers:
-            click.echo(f"{self.title}: there is no node")
+            click.echo(f"{self.title}: there is no node{f', but {self._with_plugins}' * bool(self.plugins)}")
         else:
             best, *others = self.answers
-            print_pairs(self._headline(best), self._pairs(best, all_devices=all_devices))
+            pairs = self._pairs(best, all_devices=all_devices)
+            print_pairs(self._headline(best), _with_hint(pairs, self._bare_sibling(best, others)))
             if others:
                 print_pairs("The other nodes", _other_pairs(others))
+
+    @property
+    def _with_plugins(self) -> str:
+        more = f" and {len(self.plugins) - _MAX_NAMES:,} more" * (len(self.plugins) > _MAX_NAMES)
+        names = f"{', '.join(self.plugins[:_MAX_NAMES])}{more}"
+        return f"device plugins serve the pod's extended resources on {names}: devicecore fits tries the pod there"
+
+    def _bare_sibling(self, best: "ClaimAnswer", others: "Sequence[ClaimAnswer]") -> str:
+        """Return what to look at if a node of the best one's type has no slice of a driver that is wanted."""
+        from devicecore_tools.doctor.claim_report import type_of
+
+        drivers = {key.driver for _, _, key, _ in getattr(best.answer, "verdicts", ())}
+        wanted = [one for one in drivers if self.trial.wants_driver(self.claims, one)]
+        kind = type_of(best.node)
+        if not wanted or not kind:
+            return ""
+        bare = [one.node.name for one in others if type_of(one.node) == kind and not self.trial.pools(one.node)]
+        if not bare:
+            return ""
+        more = f" and {len(bare) - 1:,} more" * (len(bare) > 1)
+        what = f"{bare[0]}{more} of the same {kind} {'have' if more else 'has'} no ResourceSlice of {min(wanted)}"
+        return f"{what}: look whether the driver's pod runs there, and at its log"
 
     def _headline(self, best: "ClaimAnswer") -> str:
         from devicecore_tools.doctor.claim_trial import Outcome
@@ -348,17 +424,50 @@ class _Report:
         return f"{self.title} on {best.node.name}{which}: {says}"
 
     def _pairs(self, best: "ClaimAnswer", *, all_devices: bool) -> Iterator[tuple[str, str]]:
+        if self.plugins:
+            yield "not tried", self._with_plugins
         if isinstance(best.answer, DeviceAllocation):
             if (stopping := self._stopping) is not None:
                 error = f"an error on {stopping.node.name} stops the pod on every node, unless it cannot run there"
                 yield "but", f"{error}: {stopping.answer}"
                 yield from _pool_pairs(self.trial, stopping)
+                if isinstance(stopping.answer, NoAllocation):
+                    yield from _expression_pairs(self.trial, self.claims, stopping.answer, is_mended=False)
+                away = "nodeSelector, nodeAffinity, or a taint of the node"
+                yield "next", f"until that is mended, keep the pod away from {stopping.node.name}: {away}"
             yield from pairs_of(best, _over_committed_pairs(self.trial, best))
             for one in self.trial.unpublished(best.answer)[:_MAX_NAMES]:
                 text = f"{one.device} is allocated to {one} and published no more: which counters it uses is not known"
                 yield "caution", text
             return
         yield from _problem_pairs(self.trial, self.claims, best, all_devices=all_devices)
+
+
+def _with_hint(pairs: Iterable[tuple[str, str]], hint: str) -> Iterator[tuple[str, str]]:
+    """Return rows with a hint after those that say what is in the way."""
+    is_given = not hint
+    for name, text in pairs:
+        if not is_given and name not in ("reason", "but", "advice", "next", "constraint"):
+            yield "next", hint
+            is_given = True
+        yield name, text
+    if not is_given:
+        yield "next", hint
+
+
+def _report_of_pod(trial: "ClaimTrial", pod: Pod, node: str | None, kubeconfig: str | None) -> _Report:
+    """Return what nodes say of the claims of a pod, and of those that a scheduler makes for extended resources."""
+    title, claims = f"pod {pod.namespace}/{pod.name}", trial.unallocated_claims(pod)
+    resources = _extended_resources(pod)
+    served = [name for name in resources if trial.class_for(name)]
+    if (extended := trial.extended_claim(pod, served)) is not None:
+        claims = [*claims, extended]
+    elif not pod.claims:
+        names = ", ".join(resources)
+        raise ValueError(f"{title} has no claim, and no DeviceClass serves {names}; for plugins, run: devicecore fits")
+    plugins = trial.nodes_with_plugins(served)
+    answers = _answers(trial, claims, node, kubeconfig, plugins) if claims else ()
+    return _Report(title, trial, claims, answers, trial.allocated_claims(pod), plugins)
 
 
 def _report(
@@ -368,11 +477,15 @@ def _report(
 
 
 def _answers(
-    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], node: str | None, kubeconfig: str | None = None
+    trial: "ClaimTrial",
+    claims: Sequence[UnallocatedClaim],
+    node: str | None,
+    kubeconfig: str | None = None,
+    plugins: Sequence[str] = (),
 ) -> "Sequence[ClaimAnswer]":
     if claims and not trial.has_classes:
         raise ValueError(_NO_CLASSES if kubeconfig is None else _NO_CLASSES_THERE.format(kubeconfig))
-    return trial.answers(claims, node)
+    return trial.answers(claims, node, frozenset(plugins))
 
 
 def _text(option: object) -> str | None:
@@ -462,8 +575,8 @@ def _problem_pairs(
     trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer", *, all_devices: bool
 ) -> Iterator[tuple[str, str]]:
     """Rows for a node that has no devices: why, what helps, and the devices by reason."""
-    from devicecore_tools.doctor.claim_changes import MAX_EXPRESSION, Rank
-    from devicecore_tools.doctor.claim_report import constraint_lines, expression_advice
+    from devicecore_tools.doctor.claim_changes import Rank
+    from devicecore_tools.doctor.claim_report import constraint_lines
 
     refused = best.answer
     if not isinstance(refused, NoAllocation):
@@ -471,17 +584,9 @@ def _problem_pairs(
     yield "reason", str(refused)
     yield from _but(best)
     if refused.is_error and not trial.lacks_library:
-        requests = [request for one in claims for request in one.alternatives]
-        named = {one.device_class for one in requests}
-        expressions = [
-            *(text for one in requests for text in one.selectors),
-            *(text for one in trial.objects.classes if one.name in named for text in one.selectors),
-        ]
-        devices = {str(key): device for key, device in trial.objects.devices.items()}
-        known = [one for one in expressions if one and len(one) <= MAX_EXPRESSION]
         is_mended = any(one.rank is Rank.REPAIR for one in best.changes)
-        for advice in expression_advice(str(refused), known, devices, is_mended=is_mended):
-            yield "advice", advice
+        then = ", but alone this gives no device"
+        yield from _expression_pairs(trial, claims, refused, is_mended=is_mended, then=then)
         yield from _known_classes(trial, claims)
     yield from _next_pairs(trial, claims, best)
     for line in constraint_lines(claims, refused, trial.objects.devices):
@@ -491,6 +596,30 @@ def _problem_pairs(
         yield from _device_pairs(refused)
     else:
         yield from _reason_pairs(refused, trial.holders)
+
+
+def _expression_pairs(
+    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], refused: NoAllocation, *, is_mended: bool, then: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Say what is wrong with the expression that an error names, and what to write."""
+    from devicecore_tools.doctor.claim_changes import MAX_EXPRESSION
+    from devicecore_tools.doctor.claim_report import Expression, expression_advice
+
+    requests = [request for one in claims for request in one.alternatives]
+    named = {one.device_class for one in requests}
+    expressions = [
+        *(Expression(f"request {one.result_name}", text or "") for one in requests for text in one.selectors),
+        *(
+            Expression(f"DeviceClass {one.name}", text or "")
+            for one in trial.objects.classes
+            if one.name in named
+            for text in one.selectors
+        ),
+    ]
+    known = [one for one in expressions if len(one.text) <= MAX_EXPRESSION]
+    devices = {str(key): device for key, device in trial.objects.devices.items()}
+    for advice in expression_advice(str(refused), known, devices, is_mended=is_mended, then=then):
+        yield "advice", advice
 
 
 def _next_pairs(
@@ -515,7 +644,9 @@ def _next_pairs(
             if outside and not any(" names deviceClassName: " in str(one) for one in best.changes):
                 what = f"is as request {request.result_name} describes it, but class {request.device_class} does not"
                 yield "next", f"{outside[0].key} {what} select it: name a DeviceClass that does, or make one"
-    yield from _taint_pairs(trial, refused)
+        for request in claim.alternatives:
+            yield from _whole_pairs(trial, request, refused)
+    yield from _taint_pairs(trial, claims, refused)
 
 
 def _missing_drivers(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer") -> Iterator[str]:
@@ -544,8 +675,23 @@ def _published(trial: "ClaimTrial") -> str:
     return f" or any other node; there are only slices of {shown}" if drivers else " or any other node"
 
 
-def _taint_pairs(trial: "ClaimTrial", refused: NoAllocation) -> Iterator[tuple[str, str]]:
+def _whole_pairs(trial: "ClaimTrial", request: DeviceRequest, refused: NoAllocation) -> Iterator[tuple[str, str]]:
+    """Say of a device of which a part is wanted that it is given as a whole."""
+    for one in refused.verdicts if request.capacity else ():
+        device = trial.objects.devices.get(one.device)
+        if one.request == request.result_name and isinstance(one.reason, InUse) and device and not device.is_shared:
+            why = "it is published without allowMultipleAllocations, so that one claim has it as a whole"
+            todo = f"{one.device.driver} has to publish that, and Kubernetes before 1.36 drops it"
+            gate = "unless the feature gate DRAConsumableCapacity is on"
+            yield "next", f"request {request.result_name} asks for a part of {one.device}, but {why}: {todo} {gate}"
+            return
+
+
+def _taint_pairs(
+    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], refused: NoAllocation
+) -> Iterator[tuple[str, str]]:
     """Say who has marked devices. To tolerate a mark is right only for what may run on a device so marked."""
+    watches = any(one.admin_access for claim in claims for one in claim.alternatives)
     marked: dict[tuple[str, str], list[str]] = defaultdict(list)
     for one in refused.verdicts:
         if isinstance(one.reason, NotTolerated):
@@ -555,6 +701,7 @@ def _taint_pairs(trial: "ClaimTrial", refused: NoAllocation) -> Iterator[tuple[s
         todo = "delete that rule when its reason is gone"
         if who.startswith("its driver"):
             todo = "look in the driver's log why, and repair it or use another device, before a claim tolerates this"
+            todo = "a claim with adminAccess, which only watches it, may tolerate this" if watches else todo
         yield "next", f"{devices[0]}{more} has the taint {taint} from {who}: {todo}"
 
 
@@ -592,9 +739,14 @@ def _known_classes(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim]) -> I
     if missing and known:
         from difflib import get_close_matches
 
-        near = get_close_matches(missing[0], known, n=1)
+        # Classes of one driver differ in their first part only: `mig.nvidia.com` is no misspelt `gpu.nvidia.com`.
+        first, _, rest = missing[0].partition(".")
+        kin = {name.partition(".")[0]: name for name in known if name.partition(".")[2] == rest}
+        near = [kin[one] for one in get_close_matches(first, kin, n=1)]
         shown = ", ".join(known[: 2 * _MAX_NAMES]) + ", ..." * (len(known) > 2 * _MAX_NAMES)
-        yield "advice", f"write deviceClassName: {near[0]}" if near else f"write deviceClassName: one of {shown}"
+        look = "most drivers install theirs, so look whether that of this class is installed, and not only a part of it"
+        there = f"there is no DeviceClass {missing[0]}, only {shown}: {look}"
+        yield "advice", f"write deviceClassName: {near[0]}" if near else there
 
 
 def _reason_pairs(

@@ -116,7 +116,7 @@ def look_up_at_server(name: str, kubeconfig: str) -> Said | Wanted | None:
     The result is None if there is neither, or several. Raises ValueError if the server cannot be asked.
     """
     pods, claims = named_at_server(name, kubeconfig)
-    if (waiting := waiting_pods(pods)) or claims:
+    if (waiting := waiting_pods(pods, kubeconfig)) or claims:
         return Wanted(waiting, claims)
     return said_in(json.dumps(pods[0].data).encode(), name) if len(pods) == 1 else None
 

@@ -84,8 +84,9 @@ def why(
     $ kubectl get pod train -o json | devicecore why - --root /var/lib/kubelet
     $ kubectl get pod train -o json | devicecore why - --kubeconfig ~/.kube/config
 
-    A file with ResourceClaims, templates of them, or pods and workloads that name some is explained too: which node has
-    the devices, or, of the node that comes nearest, what is in the way, and what would have to change. --slices and
+    A file with ResourceClaims, templates of them, or pods and workloads that name some is explained too, or a pod whose
+    extended resources a DeviceClass serves: which node has the devices, or, of the node that comes nearest, what is in
+    the way, and what would have to change. --slices and
     --claims are lists of `kubectl get -o json` and may have slices, classes, claims and nodes; or --kubeconfig reads
     them all.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from attrs import evolve, frozen
 
 from devicecore.domain.allocation import DeviceClass, DeviceKey, Matches, PoolDevice, SelectorError, UnallocatedClaim
-from devicecore.domain.allocation.model import DeviceRequest, DeviceToleration, Taint
+from devicecore.domain.allocation.model import MAX_RESULTS, Constraint, DeviceRequest, DeviceToleration, Taint
 from devicecore.domain.allocation.reasons import (
     CapacityExceeded,
     CounterExhausted,
@@ -24,6 +24,8 @@ from devicecore.domain.allocation.reasons import (
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.expression_edits import Edit, optional, repaired, with_other_values
+
+_MAX_ATTRIBUTES = 6  # that are tried for a constraint
 
 MAX_EXPRESSION = 10 * 1024
 """Characters of an expression, as in the API. A longer one is not edited."""
@@ -71,6 +73,7 @@ class Refused:
         held_by: the devices of them that each claim holds.
         classes: all classes.
         matches: evaluates an expression for a device.
+        described: the requests, by claim and name, for which there are devices somewhere that are as they describe.
     """
 
     verdicts: Sequence[DeviceVerdict]
@@ -78,6 +81,7 @@ class Refused:
     held_by: Mapping[str, Sequence[DeviceKey]]
     classes: Mapping[str, DeviceClass]
     matches: Matches
+    described: frozenset[tuple[str, str]] = frozenset()
 
     def candidates(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
         """Return changes. A release and another change take turns, so that both are tried if there are many.
@@ -139,6 +143,10 @@ class Refused:
             rest = tuple(one for one in claim.constraints if one is not constraint)
             rule = constraint.rule.value if constraint.rule else "constraint"
             about = f" for {', '.join(sorted(constraint.requests))}" if constraint.requests else ""
+            for name in self._attributes_like(constraint):
+                others = tuple(evolve(one, attribute=name) if one is constraint else one for one in claim.constraints)
+                sentence = f"claim {claim.name} has {rule} {name} in place of {constraint.attribute}"
+                yield Change(sentence, [evolve(claim, constraints=others)], Rank.REPAIR, f"{claim.name} {rule}{about}")
             sentence = f"claim {claim.name} has no {rule} {constraint.attribute}{about}"
             yield Change(sentence, [evolve(claim, constraints=rest)], Rank.WITHOUT)
         free = self._free(claim)
@@ -148,8 +156,12 @@ class Refused:
             devices = self._devices_of(claim, request)
             for sentence, changed, rank, kind in (
                 *self._classes_of(claim, request),
-                *_less_of(request, amounts),
-                *_selectors_of(request, devices or list(self.devices.values())),
+                *_less_of(request, amounts, self._fitting(claim, request)),
+                *_selectors_of(
+                    request,
+                    devices or list(self.devices.values()),
+                    is_known=(claim.name, request.result_name) in self.described,
+                ),
             ):
                 kind = kind and f"{about} {kind}"  # noqa: PLW2901 - of this request
                 yield Change(f"{about} {sentence}", [_with_request(claim, request, changed)], rank, kind)
@@ -168,6 +180,21 @@ class Refused:
         if len(edits) > 1:
             texts = dict.fromkeys(str(one) for one in edits)
             yield Change(f"claim {claim.name} writes {', and '.join(texts)}", [changed], Rank.REPAIR)
+
+    def _attributes_like(self, constraint: Constraint) -> list[str]:
+        """Return the attributes of devices that may be meant: of the same name in another domain, or of Kubernetes'."""
+        identifier = constraint.attribute.rpartition("/")[2]
+        known = {
+            f"{'' if '/' in name else f'{device.key.driver}/'}{name}"
+            for device in self.devices.values()
+            for name in device.attributes
+        }
+        alike = [
+            one for one in known if one.rpartition("/")[2] == identifier or one.startswith("resource.kubernetes.io/")
+        ]
+        return sorted(
+            (one for one in alike if one != constraint.attribute), key=lambda one: (not one.endswith(identifier), one)
+        )[:_MAX_ATTRIBUTES]
 
     def _edits_of_classes(self, claim: UnallocatedClaim) -> Iterator[Change]:
         """Return classes with the names and types that devices have, if they select no device of the node."""
@@ -190,6 +217,11 @@ class Refused:
         if self.outside_class(claim, request):
             for name in sorted(self.classes.keys() - {request.device_class}):
                 yield f"names deviceClassName: {name}", evolve(request, device_class=name), Rank.REPAIR, ""
+
+    def _fitting(self, claim: UnallocatedClaim, request: DeviceRequest) -> int:
+        """Return how many devices fit a request if nothing else is taken."""
+        about = (one for one in self.verdicts if (one.claim, one.request) == (claim.name, request.result_name))
+        return sum(one.reason is None for one in about)
 
     def _free(self, claim: UnallocatedClaim) -> dict[tuple[str, str], Quantity | None]:
         """Return the most that a device has left, by request and name of the capacity."""
@@ -223,7 +255,9 @@ def _tolerating(claim: UnallocatedClaim, taint: Taint) -> Change:
     requests = tuple(
         tuple(evolve(one, tolerations=(*one.tolerations, toleration)) for one in ways) for ways in claim.requests
     )
-    return Change(f"claim {claim.name} tolerates the taint {taint}", [evolve(claim, requests=requests)], Rank.TOLERATE)
+    # What watches devices may use those that are marked.
+    rank = Rank.RELEASE if any(one.admin_access for one in claim.alternatives) else Rank.TOLERATE
+    return Change(f"claim {claim.name} tolerates the taint {taint}", [evolve(claim, requests=requests)], rank)
 
 
 def _with_request(claim: UnallocatedClaim, request: DeviceRequest, changed: DeviceRequest) -> UnallocatedClaim:
@@ -231,12 +265,18 @@ def _with_request(claim: UnallocatedClaim, request: DeviceRequest, changed: Devi
     return evolve(claim, requests=requests)
 
 
-def _less_of(request: DeviceRequest, free: Mapping[str, Quantity | None]) -> Iterator[_ChangedRequest]:
-    """Return a request for less. `free` is the most that a device has left of each capacity."""
-    for fewer in range(request.count - 1, 0, -1) if not request.wants_all else ():
-        yield f"is for {counted(fewer, 'device')}", evolve(request, count=fewer), Rank.LESS, "count"
-    if request.wants_all:
-        yield "is for 1 device", evolve(request, mode="ExactCount", count=1), Rank.LESS, ""
+def _less_of(request: DeviceRequest, free: Mapping[str, Quantity | None], fitting: int) -> Iterator[_ChangedRequest]:
+    """Return a request for less.
+
+    Args:
+        request: the request.
+        free: the most that a device has left of each capacity.
+        fitting: how many devices fit.
+    """
+    most = min(fitting, MAX_RESULTS) if request.wants_all else request.count - 1
+    for fewer in range(most, 0, -1):
+        changed = evolve(request, mode="ExactCount", count=fewer)
+        yield f"is for {counted(fewer, 'device')}{' in place of all' * request.wants_all}", changed, Rank.LESS, "count"
     for name, amount in free.items():
         if amount is not None and amount.nanos > 0:
             capacity = {**(request.capacity or {}), name: amount}
@@ -245,15 +285,20 @@ def _less_of(request: DeviceRequest, free: Mapping[str, Quantity | None]) -> Ite
         yield "asks for no capacity", evolve(request, capacity=None), Rank.WITHOUT, "capacity"
 
 
-def _selectors_of(request: DeviceRequest, devices: Sequence[PoolDevice]) -> Iterator[_ChangedRequest]:
-    """Return a request with one expression mended, with another value, or without it."""
+def _selectors_of(
+    request: DeviceRequest, devices: Sequence[PoolDevice], *, is_known: bool
+) -> Iterator[_ChangedRequest]:
+    """Return a request with one expression mended, with another value, or without it.
+
+    `is_known` is whether there are devices somewhere that are as the request describes them.
+    """
     for index, expression in enumerate(request.selectors):
         before, after, kind = request.selectors[:index], request.selectors[index + 1 :], f"expression {index}"
         mended = _repaired(expression, devices)
         text = mended.expression if mended else expression or ""
         edits = [(one, Rank.REPAIR) for one in (mended, _optional(expression, devices)) if one is not None]
-        if len(text) <= MAX_EXPRESSION:
-            edits += [(one.after(mended), Rank.VALUE) for one in with_other_values(text, devices)]
+        if len(text) <= MAX_EXPRESSION and not is_known:
+            edits += [(one.after(mended, expression or ""), Rank.VALUE) for one in with_other_values(text, devices)]
         for edit, rank in edits:
             yield f"writes {edit}", evolve(request, selectors=(*before, edit.expression, *after)), rank, kind
         shown = " ".join((expression or "").split())

@@ -28,6 +28,7 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.expression_edits import optional, repaired, unlike_types
 
 _MAX_SHOWN = 3  # names in one line
+_MAX_ASKED = 20  # devices of which it is said who uses their counters
 _MAX_EXPRESSION = 120
 
 
@@ -108,11 +109,12 @@ def _kind(reason: Reason | None) -> str:
 
 
 def _held_by(group: Sequence[DeviceVerdict], holders: Callable[[DeviceVerdict], Sequence[str]]) -> str:
-    """Return who holds what the first device lacks of a capacity or a counter."""
-    reason, names = group[0].reason, holders(group[0])
-    if not names:
-        return ""
-    return f"; {_listed(names)}" if isinstance(reason, CapacityExceeded) else f"; used by {_listed(names)}"
+    """Return who holds what the first device lacks of a capacity, or what devices lack of counters."""
+    if isinstance(group[0].reason, CapacityExceeded):
+        names = holders(group[0])
+        return f"; {_listed(names)}" if names else ""
+    names = [name for one in group[:_MAX_ASKED] for name in holders(one)]
+    return f"; used by {_listed(names)}" if names else ""
 
 
 def _text(reasons: Sequence[Reason | None], fits: str) -> str:
@@ -228,8 +230,16 @@ _ON_DEVICE = re.compile(r" on device (\S+?):")
 _DOMAIN = re.compile(r"""device\.(attributes|capacity)\[\s*["']([^"']+)["']\s*\]\.(\w+)""")
 
 
+@frozen
+class Expression:
+    """An expression, and whose it is, such as `DeviceClass gpu`."""
+
+    owner: str
+    text: str
+
+
 def expression_advice(
-    problem: str, expressions: Sequence[str], devices: Mapping[str, PoolDevice], *, is_mended: bool
+    problem: str, expressions: Sequence[Expression], devices: Mapping[str, PoolDevice], *, is_mended: bool, then: str
 ) -> Iterator[str]:
     """Return what is wrong with an expression that a scheduler cannot evaluate, and what to write instead.
 
@@ -238,39 +248,46 @@ def expression_advice(
         expressions: those that may be the cause.
         devices: the known devices by name.
         is_mended: whether an edit is proposed that was tried, so that none has to be proposed here.
+        then: what follows if an expression has a value for devices without an attribute.
     """
     on = _ON_DEVICE.search(problem)
     device = devices.get(on[1]) if on else None
     all_of = list(devices.values())
-    edits = [edit for one in expressions if (edit := repaired(one, all_of)) is not None]
+    edits = [(one.owner, edit) for one in expressions if (edit := repaired(one.text, all_of)) is not None]
     missing = _NO_KEY.search(problem)
     if missing and device is not None:
-        uses = [match for one in expressions for match in _DOMAIN.finditer(one) if missing[1] == match[3]]
-        kind, domain = (uses[0][1], uses[0][2]) if uses else ("attributes", "DOMAIN")
-        yield f"device {device.key} has no {missing[1]} of domain {domain}{_has(device, kind)}"
-    told = [] if missing or device is None else [text for one in expressions for text in unlike_types(one, device)]
+        uses = [match for one in expressions for match in _DOMAIN.finditer(one.text) if missing[1] == match[3]]
+        kind, domain = uses[0].groups()[:2] if uses else ("attributes", "DOMAIN")
+        yield f"device {device.key} has no {missing[1]} of domain {domain}{_has(device, kind, missing[1])}"
+    told = [] if missing or device is None else [text for one in expressions for text in unlike_types(one.text, device)]
     yield from told
     if is_mended:
         return
     if edits:
-        yield from dict.fromkeys(f"write {edit}" for edit in edits)
+        yield from dict.fromkeys(f"{owner}: write {edit}" for owner, edit in edits)
     elif missing:
-        for edit in filter(None, (optional(one, all_of) for one in expressions if missing[1] in one)):
-            then = f"then devices without {missing[1]} are only not selected, but alone this gives no device"
-            yield f"write {edit}: {then}"
+        for one in expressions:
+            if missing[1] in one.text and (edit := optional(one.text, all_of)) is not None:
+                yield f"{one.owner}: write {edit}: devices without {missing[1]} are only not selected then{then}"
     elif unknown := _UNDECLARED.search(problem):
-        where = sorted({domain for one in all_of for domain, identifier in _names(one) if identifier == unknown[1]})
-        if where:
-            yield f'write device.attributes["{where[0]}"].{unknown[1]}'
-        elif unknown[1] != "device":
-            yield 'write device.driver, device.attributes["DOMAIN"].NAME or device.capacity["DOMAIN"].NAME'
+        yield from _advice_of_unknown(unknown[1], all_of)
     elif not told and ("_==_" in problem or "no matching overload" in problem.lower()):
         yield 'compare a value with one of its own type: quantity("1Gi"), semver("1.2.3"), "text", 1 or true'
 
 
-def _has(device: PoolDevice, kind: str) -> str:
+def _advice_of_unknown(name: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
+    where = sorted({domain for one in devices for domain, identifier in _names(one) if identifier == name})
+    if where:
+        yield f'write device.attributes["{where[0]}"].{name}'
+    elif name != "device":
+        yield 'write device.driver, device.attributes["DOMAIN"].NAME or device.capacity["DOMAIN"].NAME'
+
+
+def _has(device: PoolDevice, kind: str, missing: str) -> str:
+    """Return what a device has in place of a name; one that is the same has its domain, too."""
     names = sorted(device.attributes if kind == "attributes" else device.capacity)
-    return f"; it has {_listed(names)}" if names else ""
+    shown = [f"{device.key.driver}/{name}" if name == missing else name for name in names]
+    return f"; it has {_listed(shown)}" if names else ""
 
 
 def _names(device: PoolDevice) -> Iterator[tuple[str, str]]:

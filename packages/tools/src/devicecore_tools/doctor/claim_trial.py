@@ -5,7 +5,7 @@ pod about which a needed object was not read, or whose expression cannot be eval
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import cached_property
@@ -38,7 +38,7 @@ from devicecore.domain.allocation import (
     slice_of,
 )
 from devicecore.domain.allocation.capacity import by_own_names
-from devicecore.domain.allocation.model import Taint, Use
+from devicecore.domain.allocation.model import DeviceRequest, Taint, Use
 from devicecore.domain.allocation.node_selectors import node_selector
 from devicecore.domain.allocation.pools import Pool
 from devicecore.domain.allocation.reasons import (
@@ -46,14 +46,19 @@ from devicecore.domain.allocation.reasons import (
     ConstraintBroken,
     CounterExhausted,
     DeviceVerdict,
+    NotSelected,
+    OnOtherNode,
+    PoolUnusable,
     TakenBefore,
 )
 from devicecore.domain.allocation.search import Search, Situation
+from devicecore.domain.capacity import pod_request
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
-from devicecore.domain.model import Pod
+from devicecore.domain.model import Pod, is_extended_resource
 from devicecore.domain.quantity import Quantity
 from devicecore_tools.doctor.claim_changes import Change, Refused
+from devicecore_tools.doctor.expression_edits import wanted_drivers
 from devicecore_tools.doctor.sources.expressions import Expressions
 from devicecore_tools.doctor.sources.taint_rules import TaintRule, added_taints, rule_of
 
@@ -84,6 +89,7 @@ class ClusterObjects:
     templates: Mapping[str, UnallocatedClaim] = {}
     versions: tuple[str, ...] = ()  # of the kubelets
     rules: Mapping[str, TaintRule] = {}  # by name
+    plugins: Mapping[str, frozenset[str]] = {}  # the extended resources of which a node has some, by its name
 
     @property
     def releases(self) -> tuple[Release, ...]:
@@ -128,6 +134,7 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
     claims: dict[str, Value] = {}
     templates: dict[str, UnallocatedClaim] = {}
     rules: dict[str, TaintRule] = {}
+    plugins: dict[str, frozenset[str]] = {}
     given, numbers = iter(kinds), count()
     for document in documents:
         kind = next(given, "")
@@ -141,6 +148,8 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
                     classes[name] = created, item["spec"]["extendedResourceName"].text(""), class_of(item)
                 case "Node" if name not in nodes:
                     nodes[name] = node_of(item), item["status"]["nodeInfo"]["kubeletVersion"].text("")
+                    if there := _plugin_resources(item):
+                        plugins[nodes[name][0].name] = there
                 case "ResourceClaim" if name not in claims:
                     claims[name] = item
                 case "ResourceClaimTemplate" if name not in templates:
@@ -161,7 +170,14 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
         templates,
         tuple(version for _, version in nodes.values()),
         {name.partition("/")[2]: rule for name, rule in rules.items()},
+        plugins,
     )
+
+
+def _plugin_resources(node: Value) -> frozenset[str]:
+    """Return the extended resources of which a Node has some."""
+    amounts = node["status"]["allocatable"].mapping().items()
+    return frozenset(name for name, amount in amounts if is_extended_resource(name) and amount.quantity())
 
 
 def template_of(template: Value) -> UnallocatedClaim:
@@ -349,6 +365,17 @@ class ClaimTrial:
         """Return the DeviceClass that serves an extended resource if no plugin does. Of several it is the newest."""
         return self._objects.extended.get(resource)
 
+    def extended_claim(self, pod: Pod, resources: Iterable[str]) -> UnallocatedClaim | None:
+        """Return the claim that a scheduler makes for those resources that DeviceClasses serve. It is None for none."""
+        sizes = pod_request(pod)
+        found = [(name, served) for name in resources if sizes.get(name) and (served := self.class_for(name))]
+        requests = tuple((DeviceRequest(name, "", served, count=sizes[name]),) for name, served in found)
+        return UnallocatedClaim(f"{pod.namespace}/{pod.name}-extended-resources", requests) if requests else None
+
+    def nodes_with_plugins(self, resources: Iterable[str]) -> list[str]:
+        """Return the nodes that have some of the resources by a device plugin, which comes first there."""
+        return sorted(name for name, of in self._objects.plugins.items() if not of.isdisjoint(resources))
+
     def decide(self, pod: str, names: Iterable[str], extended: UnallocatedClaim | None = None) -> ClaimsDecision:
         """Return what the node of a record says of the claims of one pod.
 
@@ -435,20 +462,35 @@ class ClaimTrial:
                 raise ValueError(message)
         return found
 
+    def allocated_claims(self, pod: Pod) -> list[AllocatedClaim]:
+        """Return what the claims of a pod have that are allocated."""
+        keys = [f"{pod.namespace}/{one.claim or pod.generated_claims.get(one.name)}" for one in pod.claims]
+        known = [self._objects.claims[key] for key in keys if key in self._objects.claims]
+        nodes = self._objects.target_nodes()
+        return [found for one in known if (found := allocated_claim(one, nodes)) is not None]
+
     def node(self, name: str) -> TargetNode | None:
         """Return the node called so, or the only one that is known. The result is None if it is neither."""
         nodes = self._objects.target_nodes()
         named = [one for one in nodes if one.name == name] or nodes
         return named[0] if len(named) == 1 else None
 
-    def answers(self, claims: Sequence[UnallocatedClaim], only: str | None = None) -> list[ClaimAnswer]:
-        """Return what each node says, the best answer first. If all say no, the first names what has to change."""
-        nodes = self._objects.target_nodes(only)
+    def answers(
+        self, claims: Sequence[UnallocatedClaim], only: str | None = None, without: Container[str] = ()
+    ) -> list[ClaimAnswer]:
+        """Return what each node says, the best answer first. If all say no, the first names what has to change.
+
+        Args:
+            claims: what to try.
+            only: the name of the node to try, if not all.
+            without: nodes that are not tried.
+        """
+        nodes = [one for one in self._objects.target_nodes(only) if one.name not in without]
         found = [ClaimAnswer(node, self._allocate(claims, node)) for node in nodes]
         found.sort(key=lambda one: (one.outcome is not Outcome.FITS, not one.fits, -one.fitting))
         if found:
             best = found[0]._replace(faults=self._faults(claims, found[0]))
-            found[0] = best if best.fits else best._replace(changes=self._changes(claims, best))
+            found[0] = best if best.fits else best._replace(changes=self._changes(claims, best, found))
         return found
 
     def _faults(self, claims: Sequence[UnallocatedClaim], answer: ClaimAnswer) -> Mapping[str, tuple[str, ...]]:
@@ -470,6 +512,13 @@ class ClaimTrial:
             matches=self._matches,
             release=release or self.releases[0],
         )
+
+    def wants_driver(self, claims: Iterable[UnallocatedClaim], driver: str) -> bool:
+        """Return whether an expression of claims or of their classes names a driver."""
+        requests = [one for claim in claims for one in claim.alternatives]
+        classes = [self._classes[one.device_class] for one in requests if one.device_class in self._classes]
+        selectors = [*(one.selectors for one in requests), *(one.selectors for one in classes)]
+        return any(driver in wanted_drivers(text) for texts in selectors for text in texts if text)
 
     def nodes_of(self, drivers: Iterable[str]) -> list[str]:
         """Return the nodes for which drivers publish something."""
@@ -516,19 +565,27 @@ class ClaimTrial:
                     names = tuple(dict.fromkeys(holders[use]))
                     yield OverCommitted(pool, "/".join(use), total, Quantity(nanos, total.binary), names)
 
-    def refused(self, answer: ClaimAnswer) -> Refused:
-        """Return what is known of a node that refuses claims."""
+    def refused(self, answer: ClaimAnswer, others: Iterable[ClaimAnswer] = ()) -> Refused:
+        """Return what is known of a node that refuses claims. `others` are the answers of all nodes."""
         verdicts = answer.answer.verdicts if isinstance(answer.answer, NoAllocation) else ()
         devices = {device.key: device for pool in self.pools(answer.node) for device in _all_of(pool)}
         held_by: dict[str, list[DeviceKey]] = defaultdict(list)
         for key in devices:
             for one in self._held.get(key, ()):
                 held_by[str(one)].append(key)
-        return Refused(verdicts, devices, held_by, self._classes, self._matches)
+        described = {
+            (one.claim, one.request)
+            for other in others
+            for one in (other.answer.verdicts if isinstance(other.answer, NoAllocation) else ())
+            if not isinstance(one.reason, NotSelected | PoolUnusable | OnOtherNode)
+        }
+        return Refused(verdicts, devices, held_by, self._classes, self._matches, frozenset(described))
 
-    def _changes(self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer) -> tuple[Change, ...]:
+    def _changes(
+        self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer, others: Sequence[ClaimAnswer]
+    ) -> tuple[Change, ...]:
         """Return the single changes after which the node gives the devices, a mistake that is mended first."""
-        node, pools = self.refused(refused), self.pools(refused.node)
+        node, pools = self.refused(refused, others), self.pools(refused.node)
         trials = min(MAX_TRIALS, _MAX_DEVICES_TRIED // max(len(node.devices), 1))
         steps = max(_STEPS_OF_TRIAL, _STEPS_FOR_DEVICE * len(node.devices))
         held = {key: self._held[key] for key in node.devices if key in self._held}

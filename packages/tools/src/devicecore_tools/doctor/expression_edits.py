@@ -16,6 +16,7 @@ from devicecore.domain.allocation.model import Attribute
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
 
+_MAX_WHOLE = 200  # characters of an expression that is shown whole if several of its parts are replaced
 _MAX_VALUES = 5  # of one literal that are tried
 _TEXT = r"""(?:"[^"\\\n]*"|'[^'\\\n]*')"""
 _MAP = rf"(?:device\.(?:attributes|capacity)\[\s*{_TEXT}\s*\]|\b[A-Za-z_]\w*)"
@@ -47,9 +48,12 @@ class Edit:
     def __str__(self) -> str:
         return ", and ".join(f"{after} in place of {before}" for before, after in self.replaced)
 
-    def after(self, first: "Edit | None") -> "Edit":
-        """Return this edit as one that follows another."""
-        return self if first is None else Edit(self.expression, (*first.replaced, *self.replaced))
+    def after(self, first: "Edit | None", original: str) -> "Edit":
+        """Return this edit of an expression that another edit has changed before as one edit of the original."""
+        if first is None:
+            return self
+        whole = " ".join(original.split()), " ".join(self.expression.split())
+        return Edit(self.expression, (whole,) if len(whole[0]) <= _MAX_WHOLE else (*first.replaced, *self.replaced))
 
 
 def repaired(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
@@ -57,7 +61,7 @@ def repaired(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
     named = _replaced(expression, [one for match in _PATH.finditer(expression) for one in _renamed(match, devices)])
     text = named.expression if named else expression
     typed = _replaced(text, [one for match in _COMPARED.finditer(text) for one in _retyped(match, devices)])
-    return typed.after(named) if typed else named
+    return typed.after(named, expression) if typed else named
 
 
 def optional(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:

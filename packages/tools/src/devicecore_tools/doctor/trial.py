@@ -14,7 +14,6 @@ from attrs import evolve, field, frozen
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.allocation import UnallocatedClaim
-from devicecore.domain.allocation.model import DeviceRequest
 from devicecore.domain.capacity import pod_request
 from devicecore.domain.checkpoint import CheckpointData, encode, entry_of
 from devicecore.domain.ledger import Allocation
@@ -177,10 +176,7 @@ class TrialNode:
         claim = self.with_claims(pod).extended_claim
         if claim is None or pod.extended_claim is not None:
             return None
-        sizes = pod_request(pod)
-        names = dict.fromkeys(row.resource for row in claim.mappings)
-        requests = [(DeviceRequest(name, "", known.class_for(name) or "", count=sizes[name]),) for name in names]
-        return UnallocatedClaim(f"{pod.namespace}/{claim.claim}", tuple(requests))
+        return known.extended_claim(pod, dict.fromkeys(row.resource for row in claim.mappings))
 
     def _out_of(self, pod: Pod, admitted: Admitted) -> "NotNow | None":
         """Return the first resource of which all pods together would request more than the Node has (kubelet: `OutOf`).
