@@ -226,7 +226,7 @@ def test_what_go_accepts_is_accepted(text: str) -> None:
 
 @pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")])
 def test_the_depth_is_bounded_where_python_reads_as_deep(begin: str, end: str) -> None:
-    """Its own bound is another one in each version, and a program may raise it."""
+    """Its own bound is another one in each version, and a program may raise it, but not in 3.12 and 3.13."""
     levels = MAX_DEPTH // len(begin.replace('"a":', ""))
     problems: list[str] = []
 
@@ -235,7 +235,8 @@ def test_the_depth_is_bounded_where_python_reads_as_deep(begin: str, end: str) -
             try:
                 parse((begin * (levels + more) + "0" + end * (levels + more)).encode())
             except MalformedCheckpointError as error:
-                problems.append(f"{more} more: {error.problem}")
+                # Our own reader, which takes over where Python gives up, names the place, too.
+                problems.append(f"{more} more: {error.problem.partition(': line ')[0]}")
 
     limit, size = sys.getrecursionlimit(), threading.stack_size(256 << 20)
     sys.setrecursionlimit(3 * MAX_DEPTH)
