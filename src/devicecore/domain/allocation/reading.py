@@ -6,6 +6,8 @@ fill in have the defaults that it gives them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
 
 from devicecore.domain.allocation.model import (
     Attribute,
@@ -27,12 +29,14 @@ from devicecore.domain.allocation.model import (
 )
 from devicecore.domain.allocation.node_selectors import node_selector
 from devicecore.domain.documents import Value
+from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
 
 MAX_SLICE_DEVICES = 128
 MAX_REQUESTS = 32
 MAX_ALTERNATIVES = 8
 MAX_ATTRIBUTES = 64  # the API allows 32, and 48 values
+MAX_ATTRIBUTE_TEXT = 64
 
 _ATTRIBUTE_KINDS = ("int", "bool", "string", "version", "ints", "bools", "strings", "versions")
 _SCALARS: Mapping[str, type] = {"int": int, "bool": bool, "string": str, "version": str}
@@ -115,19 +119,33 @@ def held_by(manifest: object) -> tuple[Held, ...]:
     claim = Value.of(manifest, "ResourceClaim")
     status = claim["status"]
     results = status["allocation"]["devices"]["results"].sequence()
+    if not results:
+        return ()
     pods = tuple(consumer["name"].text("") for consumer in status["reservedFor"].sequence())
     name = _claim_name(claim)
-    return tuple(
-        Held(
-            DeviceKey(result["driver"].text(), result["pool"].text(), result["device"].text()),
-            name,
-            pods,
-            result["shareID"].data is not None,
-            _quantities(result["consumedCapacity"]),
-        )
-        for result in results
-        if not result["adminAccess"].boolean()
+    return tuple(held for result in results if (held := _held(result, name, pods)) is not None)
+
+
+def _held(result: Value, claim: str, pods: tuple[str, ...]) -> Held | None:
+    """Return a device of a claim. The result is None if it has admin access."""
+    data = result.data
+    if isinstance(data, dict) and data.keys() <= _FIELDS_OF_WHOLE_DEVICES:
+        driver, pool, device = data.get("driver"), data.get("pool"), data.get("device")
+        if driver and pool and device and type(driver) is type(pool) is type(device) is str:
+            return Held(DeviceKey(driver, pool, device), claim, pods)
+    if result["adminAccess"].boolean():
+        return None
+    return Held(
+        DeviceKey(result["driver"].text(), result["pool"].text(), result["device"].text()),
+        claim,
+        pods,
+        result["shareID"].data is not None,
+        _quantities(result["consumedCapacity"]),
     )
+
+
+_FIELDS_OF_WHOLE_DEVICES = frozenset({"request", "driver", "pool", "device"})
+"""Fields of what nearly all claims have: a large cluster has a hundred thousand."""
 
 
 def _check_version(one: Value) -> str:
@@ -203,7 +221,7 @@ def _body(device: Value) -> Value:
 
 def _device(name: str, device: Value, driver: str, pool: str, *, per_device: bool) -> PoolDevice:
     key, attributes = DeviceKey(driver, pool, name), _attributes(device["attributes"])
-    capacity = {name: Capacity(one["value"].amount(), _policy(one)) for name, one in _bounded_pairs(device["capacity"])}
+    capacity = {name: _capacity(one) for name, one in _bounded_pairs(device["capacity"])}
     if isinstance(device.data, dict) and device.data.keys() <= _FIELDS_OF_MOST and not per_device:
         return PoolDevice(key, attributes, capacity)
     return PoolDevice(
@@ -230,6 +248,24 @@ _FIELDS_OF_MOST = frozenset({"name", "attributes", "capacity"})
 """Fields of a device without any others, which nearly all are: a large cluster has a hundred thousand."""
 
 
+def _capacity(one: Value) -> Capacity:
+    data = one.data
+    if isinstance(data, dict) and len(data) == 1 and isinstance(text := data.get("value"), str):
+        with suppress(InvalidQuantityError):
+            return _plain_capacity(text)
+    return Capacity(one["value"].amount(), _policy(one))
+
+
+@lru_cache(maxsize=1024)  # the devices of a cluster have the same few
+def _plain_capacity(text: str) -> Capacity:
+    return Capacity(Quantity.parse(text))
+
+
+@lru_cache(maxsize=4096)  # as above
+def _plain_attribute(kind: str, value: str | int) -> Attribute:
+    return Attribute(kind, (value,))
+
+
 def _attributes(found: Value) -> dict[str, Attribute]:
     if not isinstance(found.data, dict) or len(found.data) > MAX_ATTRIBUTES:
         return {name: _attribute(value) for name, value in _bounded_pairs(found)}
@@ -238,7 +274,8 @@ def _attributes(found: Value) -> dict[str, Attribute]:
         if isinstance(data, dict) and len(data) == 1:  # as nearly all are: a cluster has a million attributes
             ((kind, value),) = data.items()
             if isinstance(value, str | int) and _SCALARS.get(kind) is type(value):
-                read[name] = Attribute(kind, (value,))
+                is_short = not isinstance(value, str) or len(value) <= MAX_ATTRIBUTE_TEXT
+                read[name] = _plain_attribute(kind, value) if is_short else Attribute(kind, (value,))
                 continue
         read[name] = _attribute(Value(data, found, name))
     return read
