@@ -3,7 +3,6 @@
 Law: what is missing is one sentence with the distribution to install.
 """
 
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,6 +16,8 @@ GROUP = "devicecore.commands"
 
 def names_of(group: str) -> dict[str, str]:
     """Return the entry points of a group, each with the name of its distribution."""
+    from importlib.metadata import entry_points  # which own commands do not need
+
     return {found.name: found.dist.name if found.dist else "" for found in entry_points(group=group)}
 
 
@@ -25,6 +26,8 @@ def entry_point(group: str, name: str, distribution: str | None = None) -> Any: 
 
     Raises click.ClickException if it cannot be imported, because the distribution belongs to somebody else.
     """
+    from importlib.metadata import entry_points
+
     for found in entry_points(group=group, name=name):
         owner = found.dist.name if found.dist else "another distribution"
         if distribution not in {None, owner} or find_spec(found.module.partition(".")[0]) is None:

@@ -21,9 +21,10 @@ from devicecore_tools.command.node_sources import node_sources, source_options
 from devicecore_tools.command.options import json_option, path_option, seconds_option
 from devicecore_tools.command.output import complain, console_on
 from devicecore_tools.command.signals import Signals
+from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.drawing import svg as drawn
 from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.look import DEFAULT_ROOT, Look, Source
+from devicecore_tools.doctor.look import Look, Source
 from devicecore_tools.doctor.metrics import metrics_text
 from devicecore_tools.doctor.page import page
 from devicecore_tools.doctor.picture import picture

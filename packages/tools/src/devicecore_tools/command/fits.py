@@ -21,8 +21,9 @@ from devicecore_tools.command.node_sources import given_pods, node_sources
 from devicecore_tools.command.options import PLACE, json_option, missing_file, path_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.trial_options import given_pod, topology_options, wants_devices
+from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.look import DEFAULT_ROOT, PodSeen, PodToleration, Reading
+from devicecore_tools.doctor.look import PodSeen, PodToleration, Reading
 
 if TYPE_CHECKING:
     from devicecore_tools.doctor.topology_settings import TopologySettings

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from devicecore_tools.command.options import PLACE, missing_file, option_group, path_option, seconds_option
-from devicecore_tools.doctor.look import DEFAULT_ROOT, PodSeen, Reading
+from devicecore_tools.doctor import DEFAULT_ROOT
 
 if TYPE_CHECKING:
+    from devicecore_tools.doctor.look import PodSeen, Reading
     from devicecore_tools.doctor.sources.node import NodeSources
 
 source_options = option_group(
@@ -111,10 +112,9 @@ def check_places(options: Mapping[str, object]) -> None:
             raise click.UsageError(f"--{option}: {place}: {problem or wanted}.")
 
 
-def given_pods(place: str) -> Reading[tuple[PodSeen, ...]]:
+def given_pods(place: str) -> "Reading[tuple[PodSeen, ...]]":
     """Return the pods that a command needs and `--pods` names; `-` is standard input. Raises click.ClickException."""
-    from devicecore_tools.doctor.sources.large_documents import parse_document
-    from devicecore_tools.doctor.sources.node import MAX_INPUT
+    from devicecore_tools.doctor.sources.large_documents import MAX_INPUT, parse_document
     from devicecore_tools.doctor.sources.objects import pods_in, read_pods, reading
 
     if place == "-":

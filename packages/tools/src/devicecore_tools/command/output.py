@@ -40,14 +40,22 @@ def print_json(document: object) -> None:
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
     """Print a title and, below it, names with their values in a column of their own, folded on terminals only."""
-    console = console_on(sys.stdout)
+    # To import rich takes a tenth of a second, which text without colours need not pay.
+    console = console_on(sys.stdout) if sys.stdout.isatty() else None
     known = [(foreign_text(name), foreign_text(value, MAX_VALUE)) for name, value in pairs]
     indent = min(max((len(name) for name, _ in known), default=0), _MAX_NAME) + 4
-    console.print(foreign_text(title), style="bold", soft_wrap=True)
+    width = _UNFOLDED if console is None else console.width
+    lines = []
     for name, value in known:
-        text = textwrap.indent(fold(value, console.width - indent), " " * indent)
+        text = textwrap.indent(fold(value, width - indent), " " * indent)
         rest = text[len(name) + 2 :] if len(name) <= _MAX_NAME else f"\n{text}"
-        console.print(f"  {name}{rest}", soft_wrap=True)
+        lines.append(f"  {name}{rest}")
+    if console is None:
+        sys.stdout.write("".join(f"{line}\n" for line in (foreign_text(title), *lines)))
+        return
+    console.print(foreign_text(title), style="bold", soft_wrap=True)
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
 @lru_cache(maxsize=64)  # findings of one kind share long texts

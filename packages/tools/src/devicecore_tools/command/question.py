@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from errno import ENOENT
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from attrs import frozen
@@ -22,9 +22,10 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
 from devicecore_tools.command.claims import Wanted, named_at_server, waiting_pods, wanted_in
 from devicecore_tools.command.inputs import read_input
-from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.look import PodSeen
-from devicecore_tools.doctor.pasted import find_all
+
+if TYPE_CHECKING:
+    from devicecore_tools.doctor.facts import Facts
+    from devicecore_tools.doctor.look import PodSeen
 
 _MAX_TEXT = 2_000_000  # characters, of which each line is searched
 _NOT_TEXT = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # control characters that no log has
@@ -47,7 +48,7 @@ class Said:
     """
 
     texts: tuple[str, ...]
-    seen: PodSeen | None = None
+    seen: "PodSeen | None" = None
     what: str = ""
 
 
@@ -71,8 +72,7 @@ def question_of(given: str, sources: Mapping[str, object]) -> Question:
         OSError: a file cannot be read, or there is none of this name.
         ValueError: what was read cannot be used.
     """
-    from devicecore_tools.doctor.sources.large_documents import as_utf8
-    from devicecore_tools.doctor.sources.node import MAX_INPUT
+    from devicecore_tools.doctor.sources.large_documents import MAX_INPUT, as_utf8
 
     if not given.strip():
         raise click.UsageError("MESSAGE is empty: expected the message of a pod or an event, the name of a file, or -.")
@@ -121,7 +121,7 @@ def look_up_at_server(name: str, kubeconfig: str) -> Said | Wanted | None:
     return said_in(json.dumps(pods[0].data).encode(), name) if len(pods) == 1 else None
 
 
-def look_up(name: str, facts: Facts | None, documents: Mapping[str, Any], root: object) -> Said | Wanted | None:
+def look_up(name: str, facts: "Facts | None", documents: Mapping[str, Any], root: object) -> Said | Wanted | None:
     """Return what the pod of a name says, or the claim of the name. Return None if there is not exactly one.
 
     `root` may be the directory of a `devicecore kubelet`, whose `state.json` has pods without their specs.
@@ -147,7 +147,7 @@ def _called(name: str, document: Any) -> dict[str, Any] | None:  # noqa: ANN401 
     return found[0] if len(found) == 1 else None
 
 
-def _pod_in_sources(name: str, facts: Facts | None, documents: Mapping[str, Any]) -> dict[str, Any] | None:
+def _pod_in_sources(name: str, facts: "Facts | None", documents: Mapping[str, Any]) -> dict[str, Any] | None:
     from devicecore_tools.doctor.sources import record
 
     is_read = facts is not None and facts.look.pods.value is not None
@@ -176,6 +176,7 @@ def _pod_in_state_file(name: str, root: object) -> dict[str, Any] | None:
 
 def said_in(data: bytes, place: str) -> Said:
     """Return the messages in a text or a document. Raises ValueError if it cannot be used."""
+    from devicecore_tools.doctor.pasted import find_all
     from devicecore_tools.doctor.sources.large_documents import parse_document
     from devicecore_tools.doctor.sources.objects import pods_in
 
@@ -222,6 +223,8 @@ def _contents(document: Value) -> str:
 
 def _refused_pods(document: Value) -> list[Value]:
     """Return the pod of a document, or the only pod of a list, or those pods of a list that have a refusal."""
+    from devicecore_tools.doctor.pasted import find_all
+
     if document["items"].data is None:
         return [document] if document["spec"].data else []
     pods = [item for item in document["items"].sequence() if item["spec"].data]

@@ -6,15 +6,16 @@ Law: the defaults are those of a kubelet.
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from devicecore.domain.model import NumaNode, Pod, is_extended_resource
-from devicecore.domain.topology import Policy, Scope
 from devicecore_tools.command.inputs import read_input
 from devicecore_tools.command.options import choice_option, numbers, option_group
-from devicecore_tools.doctor.look import PodToleration
+
+if TYPE_CHECKING:
+    from devicecore_tools.doctor.look import PodToleration
 
 _MAX_POD = 1024 * 1024  # bytes
 
@@ -50,6 +51,7 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
 
     @wraps(command)
     def bundled(*, topology_policy: str, topology_scope: str, numa_nodes: tuple[int, ...], **others: object) -> R:
+        from devicecore.domain.topology import Policy, Scope
         from devicecore_tools.doctor.topology_settings import TopologySettings
 
         nodes = tuple(map(NumaNode, numa_nodes))
@@ -65,7 +67,7 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
     return _options(bundled)
 
 
-def given_pod(place: str) -> tuple[Pod, tuple[PodToleration, ...]]:
+def given_pod(place: str) -> "tuple[Pod, tuple[PodToleration, ...]]":
     """Return the one pod of a manifest, or of what `kubectl get pod NAME -o json` prints, and what it tolerates.
 
     `-` is standard input. Raises OSError if it cannot be read, and ValueError if it is no manifest of one pod.

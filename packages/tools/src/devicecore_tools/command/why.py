@@ -21,12 +21,12 @@ from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.question import Named, Question, Said, exists, look_up, look_up_at_server, question_of
 from devicecore_tools.command.trial_options import given_pod, topology_options, wants_devices
-from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.findings import NodeFinding
-from devicecore_tools.doctor.look import Look, PodToleration, Reading
 
 if TYPE_CHECKING:
     from devicecore_tools.doctor.explanation import Explanation, ResourceNow
+    from devicecore_tools.doctor.facts import Facts
+    from devicecore_tools.doctor.findings import NodeFinding
+    from devicecore_tools.doctor.look import PodToleration
     from devicecore_tools.doctor.topology_settings import TopologySettings
     from devicecore_tools.doctor.trial import Fit
 
@@ -132,7 +132,7 @@ def why(
     return _explain_messages(question, message, read, pod, tolerations, as_json=as_json)
 
 
-def _pod_of(question: Question) -> tuple[Pod | None, Sequence[PodToleration]]:
+def _pod_of(question: Question) -> "tuple[Pod | None, Sequence[PodToleration]]":
     """Return the pod that messages are about, and what it tolerates."""
     seen = question.seen if isinstance(question, Said) else None
     return (None, ()) if seen is None else (seen.pod, seen.tolerations)
@@ -143,7 +143,7 @@ def _explain_messages(
     message: str,
     read: "_Sources",
     pod: Pod | None,
-    tolerations: Sequence[PodToleration],
+    tolerations: "Sequence[PodToleration]",
     *,
     as_json: bool,
 ) -> int:
@@ -187,7 +187,7 @@ def _not_understood(message: str, texts: Sequence[str], what: str, no_events: st
     return f"expected a message with which a kubelet refuses a pod, got: {said}{hint}"
 
 
-def _about_events(pod: Pod | None, facts: Facts | None) -> str:
+def _about_events(pod: Pod | None, facts: "Facts | None") -> str:
     events = facts.look.events if facts is not None else None
     if pod is None:
         return _NAME_ONE
@@ -196,12 +196,12 @@ def _about_events(pod: Pod | None, facts: Facts | None) -> str:
     return _NO_SUCH_EVENT if events.value is not None else ""  # `_facts` has said why they were not read
 
 
-def _shows_free_devices(facts: Facts, pod: Pod) -> bool:
+def _shows_free_devices(facts: "Facts", pod: Pod) -> bool:
     """Return whether the sources tell which devices are free. Of a plugin's, only the node's own files do."""
     return facts.look.is_enough or (facts.look.node.value is not None and not wants_devices(pod))
 
 
-def _tried_now(pod: Pod, tolerations: Sequence[PodToleration], read: "_Sources") -> "Fit | None":
+def _tried_now(pod: Pod, tolerations: "Sequence[PodToleration]", read: "_Sources") -> "Fit | None":
     """Try the pod on the node as it is now. Return None if it runs there."""
     from devicecore_tools.doctor.claim_trial import ClaimTrial
     from devicecore_tools.doctor.trial import fit, trial_node
@@ -213,7 +213,7 @@ def _tried_now(pod: Pod, tolerations: Sequence[PodToleration], read: "_Sources")
     return fit(trial_node("this node", facts, read.topology, claims, tolerations), pod)
 
 
-def _print(explained: "Sequence[Explanation]", wrong: Sequence[NodeFinding], trial: "Fit | None") -> None:
+def _print(explained: "Sequence[Explanation]", wrong: "Sequence[NodeFinding]", trial: "Fit | None") -> None:
     for one in explained:
         print_pairs(one.text, _pairs(one))
     for finding in wrong:
@@ -251,13 +251,16 @@ class _Sources:
     """
 
     options: Mapping[str, object]
-    facts: Facts | None
+    facts: "Facts | None"
     documents: Mapping[str, Any]
     topology: "TopologySettings"
 
     @classmethod
     def read(cls, options: Mapping[str, object], pod: Pod | None, topology: "TopologySettings") -> "_Sources":
         """Read them, and complain about what cannot be read."""
+        from devicecore_tools.doctor.facts import Facts  # which claims do not need
+        from devicecore_tools.doctor.look import Look, Reading
+
         named = [name for name in _SOURCES if options[name]]
         if not named:
             return cls(options, None, {}, topology)
@@ -303,7 +306,7 @@ def _nodes(options: Mapping[str, object]) -> dict[str, dict[str, tuple[int, int]
 _SCHEDULER = "nodes are available"
 
 
-def _events_of(pod: Pod, facts: Facts) -> list[str]:
+def _events_of(pod: Pod, facts: "Facts") -> list[str]:
     """Return the messages of the pod's events, the newest first."""
     events = [
         one

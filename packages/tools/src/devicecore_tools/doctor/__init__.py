@@ -4,3 +4,6 @@ Law: everything here is a value or a pure function. Adapters read the sources; a
 `check` finds what is wrong in one look, `still_wrong` keeps what a later look says again, and `report` puts the result
 together. `state_of` gives the `NodeState` that the domain's functions decide with.
 """
+
+DEFAULT_ROOT = "/var/lib/kubelet"
+"""The root directory of a kubelet whose `--root-dir` is not set."""

@@ -139,7 +139,9 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
     for document in documents:
         kind = next(given, "")
         for item in document["items"].sequence() if document["items"].data is not None else [document]:
-            name = _name(item) if item["metadata"]["name"].text("") else str(next(numbers))
+            metadata = item["metadata"]
+            own = metadata["name"].text("")
+            name = f"{metadata['namespace'].text('default')}/{own}" if own else str(next(numbers))
             match item["kind"].text(kind):
                 case "ResourceSlice" if name not in slices:
                     slices[name] = slice_of(item)
@@ -157,7 +159,7 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
                 case "DeviceTaintRule" if name not in rules:
                     rules[name] = rule_of(item)
         # Each file of a large cluster is forgotten before the next one is read.
-        document = item = Value(None, "")  # noqa: PLW2901 - see above
+        document = item = metadata = Value(None, "")  # noqa: PLW2901 - see above
     served = {resource: one.name for _, resource, one in sorted(classes.values(), key=itemgetter(0))}
     served |= {_IMPLICIT + one.name: one.name for _, _, one in classes.values()}
     return ClusterObjects(

@@ -22,9 +22,6 @@ Value = TypeVar("Value")
 Device = tuple[str, str, str]
 """A device of a DRA driver: driver, pool and name."""
 
-DEFAULT_ROOT = "/var/lib/kubelet"
-"""The root directory of a kubelet whose `--root-dir` is not set."""
-
 PLUGINS_PREFIX, REGISTRY_PREFIX = "device-plugins/", "plugins_registry/"
 """How the paths of sockets begin, relative to the kubelet's root: those of plugins, and those of the plugin watcher."""
 

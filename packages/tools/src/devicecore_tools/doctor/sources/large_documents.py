@@ -7,14 +7,20 @@ import codecs
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import MAX_BYTES, OBJECTS, size_problem
-from devicecore.system.documents import MAX_DOCUMENT_SIZE, Data, read_documents
 from devicecore.system.files import read_file
 
-_loads: Callable[[bytes], Data] = json.loads
+if TYPE_CHECKING:
+    from devicecore.system.documents import Data
+
+MAX_INPUT = MAX_BYTES + 1
+"""Bytes that are read of standard input; a longer document is refused when it is parsed."""
+
+_loads: "Callable[[bytes], Data]" = json.loads
 with suppress(ImportError):  # on a platform for which there is no wheel
     import orjson
 
@@ -83,6 +89,8 @@ def _json(data: bytes, whole: Value) -> Value:
 
 
 def _yaml(data: bytes, whole: Value) -> list[Value]:
+    from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents  # which JSON does not need
+
     if len(data) > MAX_DOCUMENT_SIZE:
         whole.refuse(f"expected JSON, or YAML of at most {MAX_DOCUMENT_SIZE:,} bytes, got {len(data):,}")
     try:

@@ -23,8 +23,8 @@ from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.in_time import NOTICED
+from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.look import (
-    DEFAULT_ROOT,
     NOBODY_LISTENS,
     PLUGINS_PREFIX,
     REGISTRY_PREFIX,
@@ -57,7 +57,7 @@ from devicecore_tools.doctor.sources.kubelet_settings import (
     configured_policies,
     read_topology,
 )
-from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
+from devicecore_tools.doctor.sources.large_documents import MAX_INPUT, parse_document, read_document_file
 from devicecore_tools.doctor.sources.machine import this_machine, why_another_machine, why_other_pods
 from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in, read_running_pods
 from devicecore_tools.doctor.sources.state_files import SYSTEM, read_state_files
@@ -66,8 +66,6 @@ from devicecore_tools.doctor.topology_settings import TopologySettings
 
 _MAX_WAIT = 5.0  # seconds for a process to say who it is
 _MAX_WAIT_FOR_ALL = 10.0  # seconds for all processes together, in all looks of a report
-MAX_INPUT = 64 * 1024 * 1024 + 1
-"""Bytes that are read of standard input; a longer document is refused when it is parsed."""
 
 _KINDS = {
     record.NODE: "Node",

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from devicecore.domain.allocation import DeviceKey
 from devicecore.domain.allocation.model import Taint
 from devicecore.domain.documents import Value
-from devicecore_tools.doctor.sources.objects import items_of
 
 TaintRule = tuple[tuple[str, str, str] | None, Taint]
 """Driver, pool and device of a rule, empty if any will do, or None if the rule selects no device; and the taint."""
@@ -16,6 +15,8 @@ TaintRule = tuple[tuple[str, str, str] | None, Taint]
 
 def rules_in(document: Value) -> tuple[TaintRule, ...]:
     """Return the rules of a list. Raises DocumentError if it is not a complete list of DeviceTaintRules."""
+    from devicecore_tools.doctor.sources.objects import items_of  # which claims do not need
+
     return tuple(map(rule_of, items_of(document, "DeviceTaintRules", "DeviceTaintRuleList")))
 
 
