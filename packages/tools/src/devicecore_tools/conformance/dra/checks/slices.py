@@ -45,7 +45,6 @@ _PCIE_ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 _FORMS = {"resource.kubernetes.io/pciBusID": _PCI_BUS_ID, "resource.kubernetes.io/pcieRoot": _PCIE_ROOT}
 _NUMA = re.compile(r"numa_?(node)?(_?id)?", re.IGNORECASE)
 _LEFTOVER = "leftover-of-an-older-driver"
-_SETTLED, _SETTLING = 1.0, 10.0  # seconds without a request about slices, and seconds for that
 _AT_A_START = 45.0  # seconds for what a publisher does at its start, or when it looks again after half a minute
 _LONGER = 1.4  # times the time in which a deletion may not be noticed
 RACE = (
@@ -395,7 +394,7 @@ def leaves_slices_of_others_alone(driver: DriverUnderTest) -> Parts:
     planted = [driver.slices.plant(spec) for spec in specs]
     yield
     _ = driver.registration.instance
-    driver.slices.settle(_SETTLED, _SETTLING)
+    settle(driver)
     for name, spec, what in zip(planted, specs, ("another driver", "another node"), strict=True):
         try:
             after = driver.api.get("ResourceSlice", name)["spec"]
