@@ -5,6 +5,7 @@ Law: the command is run once, and what undoes it is run after the last of these 
 
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.dra.checks.slices import require_unique_names
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import ChangeOfDevices, DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Occurrence, Parts, across
@@ -121,8 +122,7 @@ def keeps_a_changed_pool_whole(driver: DriverUnderTest) -> Parts:
     skip_if(bodies_in(pools) == change.before, "the slices have not changed")
     incomplete = [pool.name for pool in pools if not pool.is_complete]
     require(not incomplete, f"the pool {some(incomplete)} has slices of several generations, or too few")
-    twice = [f"{pool.name}/{name}" for pool in pools for name in pool.repeated_names]
-    require(not twice, f"several devices are called {some(twice)}")
+    require_unique_names(pools)
     for pool in pools:
         former = next((one for one in change.pools if one.name == pool.name), pool)
         generation = f"the generation of the pool {pool.name} is {pool.generation}"

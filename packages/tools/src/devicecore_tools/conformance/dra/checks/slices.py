@@ -5,7 +5,7 @@ Law: slices are judged as an API server and a scheduler do, and only those of th
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from devicecore.domain.text import counted
@@ -170,9 +170,19 @@ def publishes_under_its_registered_name(driver: DriverUnderTest) -> str:
 )
 def names_each_device_once(driver: DriverUnderTest) -> str:
     """The names of the devices of each pool are compared, across its slices."""
-    twice = [f"{pool.name}/{name}" for pool in driver.slices.catalogue for name in pool.repeated_names]
-    require(not twice, f"several devices are called {some(twice)}")
+    require_unique_names(driver.slices.catalogue)
     return "each name is there once"
+
+
+def require_unique_names(pools: Iterable[PublishedPool], known: Container[str] = ()) -> None:
+    """Check that no two devices of a pool have one name, except the names in `known`, which another check reports."""
+    require(not (problem := _repetition(pools, known)), problem)
+
+
+def _repetition(pools: Iterable[PublishedPool], known: Container[str]) -> str:
+    """Return a sentence about the names that several devices of a pool have, or an empty text if there are none."""
+    twice = [f"{pool.name}/{name}" for pool in pools for name in pool.repeated_names if name not in known]
+    return f"several devices are called {some(twice)}" if twice else ""
 
 
 @at_start(
@@ -292,9 +302,8 @@ def completes_its_pools_after_a_restart(driver: DriverUnderTest) -> Parts:
 
     def problems() -> list[str]:
         pools = driver.slices.pools()
-        twice = [f"{pool.name}/{name}" for pool in pools for name in pool.repeated_names if name not in before]
-        called = [f"several devices are called {some(twice)}"] if twice else []
-        return [*(_incomplete(pool) for pool in pools if not pool.is_complete), *called]
+        found = [*(_incomplete(pool) for pool in pools if not pool.is_complete), _repetition(pools, before)]
+        return list(filter(None, found))
 
     driver.process.wait(lambda: not problems(), min(driver.settings.republishing, _AT_A_START))
     require(not problems(), some(problems()), late=True)
@@ -524,10 +533,7 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
     finally:
         driver.api.clear_faults()
     require(complete, f"there are no complete pools; {_asked(driver)}", late=True)
-    twice = [
-        f"{pool.name}/{name}" for pool in driver.slices.pools() for name in pool.repeated_names if name not in before
-    ]
-    require(not twice, f"several devices are called {some(twice)}")
+    require_unique_names(driver.slices.pools(), before)
     return "the pools are complete"
 
 
