@@ -340,6 +340,11 @@ class GoodDriver:
     # --- slices -------------------------------------------------------------------------------------------------------
 
     @property
+    def published_name(self) -> str:
+        """The name of the driver in its slices."""
+        return self.name
+
+    @property
     def pool(self) -> str:
         """The name of the pool."""
         return self.node
@@ -371,7 +376,7 @@ class GoodDriver:
         devices = self.devices()
         return [
             {
-                "driver": self.name,
+                "driver": self.published_name,
                 "nodeName": self.node,
                 "pool": {"name": self.pool, "generation": 1, "resourceSliceCount": 2},
                 "devices": part,
@@ -389,7 +394,8 @@ class GoodDriver:
 
     def publish_and_watch(self) -> None:
         """Write what differs, and return when a slice was changed."""
-        query = urllib.parse.urlencode({"fieldSelector": f"spec.driver={self.name},spec.nodeName={self.node}"})
+        own = f"spec.driver={self.published_name},spec.nodeName={self.node}"
+        query = urllib.parse.urlencode({"fieldSelector": own})
         if not self.node_uid:
             self.node_uid = self.call("GET", f"/api/v1/nodes/{self.node}")[1]["metadata"]["uid"]
         _, listed = self.call("GET", f"{SLICES}?{query}")

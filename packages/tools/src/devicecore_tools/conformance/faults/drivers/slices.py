@@ -28,18 +28,7 @@ class Incomplete(GoodDriver):
 
 @fails("publishes-under-its-registered-name")
 class OtherNameInSlices(GoodDriver):
-    def slices(self) -> list[Json]:
-        return [spec | {"driver": "chips.example.org"} for spec in super().slices()]
-
-    def selected(self, path: str) -> str:
-        """The path, with a selector of slices that have the other name."""
-        return path.replace(f"spec.driver%3D{self.name}", "spec.driver%3Dchips.example.org")
-
-    def call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
-        return super().call(method, self.selected(path), body)
-
-    def watch(self, path: str, version: str) -> None:
-        super().watch(self.selected(path), version)
+    published_name = "chips.example.org"
 
 
 @fails("names-each-device-once")
