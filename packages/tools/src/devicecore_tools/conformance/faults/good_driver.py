@@ -371,17 +371,22 @@ class GoodDriver:
             }
         ]
 
-    def slices(self) -> list[Json]:
-        """The specs of the slices; their generation is 1."""
+    def parts(self) -> list[list[Json]]:
+        """The devices of each slice."""
         devices = self.devices()
+        return [devices[:4], devices[4:]]
+
+    def slices(self) -> list[Json]:
+        """The specs of the slices. Their generation is 1."""
+        parts = self.parts()
         return [
             {
                 "driver": self.published_name,
                 "nodeName": self.node,
-                "pool": {"name": self.pool, "generation": 1, "resourceSliceCount": 2},
+                "pool": {"name": self.pool, "generation": 1, "resourceSliceCount": len(parts)},
                 "devices": part,
             }
-            for part in (devices[:4], devices[4:])
+            for part in parts
         ]
 
     def publish_for_ever(self) -> None:

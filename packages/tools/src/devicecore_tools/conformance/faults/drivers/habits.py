@@ -81,9 +81,8 @@ class SharesCapacity(GoodDriver):
         }
         return [{"name": "cpus", "allowMultipleAllocations": True, "capacity": capacity, "attributes": attributes}]
 
-    def slices(self) -> list[Json]:
-        spec = super().slices()[0]
-        return [spec | {"pool": {**spec["pool"], "resourceSliceCount": 1}}]
+    def parts(self) -> list[list[Json]]:
+        return [self.devices()]
 
     def results_of(self, allocation: Json) -> list[Json]:
         for one in allocation["results"]:
@@ -180,12 +179,11 @@ class SwingsInOpenFiles(GoodDriver):
 class NeedsAllItsDevices(GoodDriver):
     """As drivers of accelerators whose devices work only together: it refuses claims of fewer."""
 
-    def slices(self) -> list[Json]:
-        spec = super().slices()[0]
-        return [spec | {"pool": {**spec["pool"], "resourceSliceCount": 1}}]
+    def parts(self) -> list[list[Json]]:
+        return super().parts()[:1]
 
     def check_free(self, uid: str, results: list[Json]) -> None:
-        if len(results) != len(self.slices()[0]["devices"]):
+        if len(results) != len(self.parts()[0]):
             raise ClaimError("a claim has to have all devices")
         super().check_free(uid, results)
 
@@ -195,9 +193,8 @@ class HasOneDevice(GoodDriver):
 
     is_good = True
 
-    def slices(self) -> list[Json]:
-        spec = super().slices()[0]
-        return [spec | {"pool": {**spec["pool"], "resourceSliceCount": 1}, "devices": spec["devices"][:1]}]
+    def parts(self) -> list[list[Json]]:
+        return [self.devices()[:1]]
 
 
 class LosesItsOnlyDevice(HasOneDevice):

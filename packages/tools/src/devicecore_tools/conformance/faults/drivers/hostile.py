@@ -99,9 +99,8 @@ class UsesV1beta1(GoodDriver):
 class PublishesAnEmptyPool(GoodDriver):
     """It has no devices, and publishes that."""
 
-    def slices(self) -> list[Json]:
-        specs = super().slices()
-        return [{**specs[0], "devices": [], "pool": {**specs[0]["pool"], "resourceSliceCount": 1}}]
+    def parts(self) -> list[list[Json]]:
+        return [[]]
 
 
 class FindsItsDevicesLate(PublishesAnEmptyPool):
@@ -113,10 +112,12 @@ class FindsItsDevicesLate(PublishesAnEmptyPool):
     def has_found(self) -> bool:
         return time.monotonic() - self.began > 2.0
 
+    def parts(self) -> list[list[Json]]:
+        return GoodDriver.parts(self) if self.has_found else super().parts()
+
     def slices(self) -> list[Json]:
-        if not self.has_found:
-            return super().slices()
-        return [{**spec, "pool": {**spec["pool"], "generation": 2}} for spec in GoodDriver.slices(self)]
+        specs = super().slices()  # one with generation 1, and then two with generation 2
+        return [{**spec, "pool": {**spec["pool"], "generation": len(specs)}} for spec in specs]
 
     def watch(self, path: str, version: str) -> None:
         if self.has_found:
