@@ -21,6 +21,7 @@ from devicecore_tools.conformance.faults.good_driver import (
     claim_path,
     dra,
     fails,
+    handlers_of,
     write,
 )
 
@@ -462,11 +463,7 @@ class HoldsDevicesForAnyUid(Trusting):
 class OldServiceWithoutCdi(GoodDriver):
     def services(self) -> Json:
         services = super().services()
-        methods: Json = {
-            "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
-                self.prepare_as_before, dra.NodePrepareResourcesRequest.FromString, lambda one: one.SerializeToString()
-            )
-        }
+        methods = handlers_of({"NodePrepareResources": (self.prepare_as_before, dra.NodePrepareResourcesRequest)})
         name = "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin"
         return services | {name: services[name] | methods}
 
