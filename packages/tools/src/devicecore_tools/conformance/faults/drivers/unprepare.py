@@ -201,41 +201,42 @@ class KeepsDevices(GoodDriver):
                 raise ClaimError(f"{result['device']} is being cleaned")
 
 
+class RefusesSomeClaims(GoodDriver):
+    """It does not unprepare the claims in `refused`, for a reason."""
+
+    reason = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: set[str] = set()
+
+    def unprepare_claim(self, claim: Message) -> None:
+        if claim.uid in self.refused:
+            raise ClaimError(self.reason)
+        super().unprepare_claim(claim)
+
+
 @fails("unprepares-after-a-failed-prepare")
-class KeepsHalfClaims(GoodDriver):
+class KeepsHalfClaims(RefusesSomeClaims):
+    reason = "the claim is in the state PrepareStarted"
+
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         try:
             return super().prepare_claim(claim, context)
         except ClaimError as error:
             if "no-such-device" in str(error) and len(self.allocated(claim)["results"]) > 1:
-                self.half.add(claim.uid)
+                self.refused.add(claim.uid)
             raise
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.half: set[str] = set()
-
-    def unprepare_claim(self, claim: Message) -> None:
-        if claim.uid in self.half:
-            raise ClaimError("the claim is in the state PrepareStarted")
-        super().unprepare_claim(claim)
 
 
 @fails("unprepares-a-claim-of-several-drivers")
-class CountsDevices(GoodDriver):
+class CountsDevices(RefusesSomeClaims):
+    reason = "there are devices of another driver"
+
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         devices = super().prepare_claim(claim, context)
-        self.foreign |= {claim.uid} if len(self.allocated(claim)["results"]) > len(devices) else set()
+        self.refused |= {claim.uid} if len(self.allocated(claim)["results"]) > len(devices) else set()
         return devices
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.foreign: set[str] = set()
-
-    def unprepare_claim(self, claim: Message) -> None:
-        if claim.uid in self.foreign:
-            raise ClaimError("there are devices of another driver")
-        super().unprepare_claim(claim)
 
 
 @fails("unprepares-at-the-same-time")
@@ -326,16 +327,13 @@ class LeavesAFileOfEachClaim(GoodDriver):
 
 
 @fails("unprepares-a-claim-that-was-deleted-meanwhile")
-class RefusesStaleEntries(GoodDriver):
+class RefusesStaleEntries(RefusesSomeClaims):
+    reason = "the claim is not on the API server"
+
     def load(self) -> None:
         super().load()
         named = {uid: one["name"] for uid, one in self.claims.items() if one["name"]}
-        self.stale = {uid for uid, name in named.items() if self.call("GET", claim_path("default", name))[0] == 404}
-
-    def unprepare_claim(self, claim: Message) -> None:
-        if claim.uid in self.stale:
-            raise ClaimError("the claim is not on the API server")
-        super().unprepare_claim(claim)
+        self.refused = {uid for uid, name in named.items() if self.call("GET", claim_path("default", name))[0] == 404}
 
 
 @fails("unprepares-after-a-reboot")
