@@ -26,19 +26,17 @@ DRIVER: Path = HERE / "run_driver.py"
 PLUGIN: Path = HERE / "plugin.py"
 """The program of all plugins. Its arguments are a directory and the name of a fault."""
 GROUPS: tuple[str, ...] = (
-    *(
-        "registration",
-        "slices",
-        "prepare",
-        "unprepare",
-        "cdi",
-        "state",
-        "health",
-        "process",
-        "changes",
-        "rolling_update",
-        "habits",
-    ),
+    "registration",
+    "slices",
+    "prepare",
+    "unprepare",
+    "cdi",
+    "state",
+    "health",
+    "process",
+    "changes",
+    "rolling_update",
+    "habits",
 )
 """The modules of drivers."""
 PLUGIN_KIND, DRIVER_KIND = "device plugin", "DRA driver"
@@ -199,7 +197,7 @@ def _plugin(name: str) -> Planted:
     options = ["--registry"] if name.startswith("watched") else []
     if any("health" in check for check in checks) and name != "odd-health":
         options += ["--provoke-health", "touch {dir}/sick", "--undo-health", "rm -f {dir}/sick"]
-    return Planted(name, PLUGIN_KIND, checks, f"{name.replace('-', ' ')}", tuple(options), name)
+    return Planted(name, PLUGIN_KIND, checks, name.replace("-", " "), tuple(options), name)
 
 
 def driver_at(place: str) -> "type[GoodDriver]":
