@@ -209,8 +209,7 @@ def driver_at(place: str) -> "type[GoodDriver]":
 
 def _driver(group: str, one: "type[GoodDriver]") -> Planted:
     words = _WORD.sub("-", one.__name__).lower()
-    inherited = {base.__doc__ for base in one.__mro__[1:]}
-    sentence = "" if one.__doc__ in inherited else (one.__doc__ or "").split("\n\n", maxsplit=1)[0]
+    sentence = (one.__doc__ or "").split("\n\n", maxsplit=1)[0]  # a class does not inherit a docstring
     variables = (word for name, value in one.environment.items() for word in ("--env", f"{name}={value}"))
     options = (*one.options, *variables)
     place = f"{group}:{one.__name__}"
