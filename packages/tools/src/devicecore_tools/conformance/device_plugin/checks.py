@@ -1117,7 +1117,7 @@ def _sizes(ids: Sequence[str]) -> list[int]:
 
 
 def _preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
-    """Ask for preferences; skip the check if the call fails, which is the subject of another check."""
+    """Ask for preferences. Raises Skip if the call fails, which is the subject of another check."""
     with skipping(Failure):
         return _ask_for_preferred(plugin, available, must, size)
 
@@ -1143,7 +1143,7 @@ def _require_same(
 
 
 def _allocate_or_skip(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
-    """Allocate; skip the check if the call fails or answers nothing, which is the subject of another check."""
+    """Allocate. Raises Skip if the call fails or answers nothing, which is the subject of another check."""
     with skipping(CallFailedError):
         answers = plugin.lists.allocate(devices)
     skip_if(not answers, f"Allocate of {some(devices)} was answered for no container")
@@ -1178,7 +1178,7 @@ def _listed(answer: deviceplugin.ContainerAllocateResponse, name: str) -> list[s
 
 
 def _given(answer: deviceplugin.ContainerAllocateResponse) -> str:
-    """Return what the answer gives a container; empty if that is nothing."""
+    """Return what the answer gives a container. The text is empty if that is nothing."""
     envs = [f"{name}={value}" for name, value in sorted(answer.envs.items())]
     mounts = sorted(mount.host_path for mount in answer.mounts)
     annotations = [f"annotation {name}" for name in sorted(answer.annotations)]

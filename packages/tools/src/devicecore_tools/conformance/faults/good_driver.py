@@ -450,7 +450,7 @@ class GoodDriver:
             connection.close()
 
     def call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
-        """Ask the API server; status and body of its answer."""
+        """Ask the API server. Return status and body of its answer."""
         connection = http.client.HTTPConnection(self.api, timeout=30)
         try:
             data = None if body is None else json.dumps(body)

@@ -1,8 +1,7 @@
 """A correct device plugin, except for the one fault in its second argument: `plugin.py DIR [FAULT]`.
 
 It is written with protobuf messages and gRPC, as other people's plugins are, and uses nothing of `serve_plugin`. Some
-values of FAULT are no faults but habits of correct plugins: start-second, hides-while-sick, slow-to-return,
-slow-to-start, ends-when-refused, returns-twice, shares, only-variables, two-resources, first-is-empty.
+values of FAULT are no faults but habits of correct plugins: those for which `PLUGIN_FAULTS` names no check.
 
 Law: without a fault, every check passes on it.
 """
@@ -269,7 +268,7 @@ class Plugin:
 
 
 def register() -> grpc.StatusCode:
-    """Register what there is; return the last status."""
+    """Register what there is. Return the last status."""
     if FAULT in OF_TWO:
         while others:
             others.pop().stop(None).wait()  # it deletes its socket
@@ -282,7 +281,7 @@ def register() -> grpc.StatusCode:
 
 
 def register_as(resource: str, socket: Path) -> grpc.StatusCode:
-    """Call Register; return the status."""
+    """Call Register. Return the status."""
     options = {} if FAULT == "other-options" else OPTIONS
     request = api.RegisterRequest(
         version="v1alpha1" if FAULT == "old-version" else "v1beta1",

@@ -100,7 +100,7 @@ def rows(devices: Sequence[Any]) -> Rows:
 
 
 def share(device: Any) -> str:  # noqa: ANN401 - a message of one of two versions
-    """Return the share of a device in an answer; v1beta1 has none."""
+    """Return the share of a device in an answer. It is empty in v1beta1, which has none."""
     return str(getattr(device, "share_id", ""))
 
 

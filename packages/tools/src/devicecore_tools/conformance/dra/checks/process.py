@@ -282,7 +282,7 @@ def _without_api_server(driver: DriverUnderTest) -> Iterator[None]:
 
 @contextmanager
 def _counted_connections(address: tuple[str, int]) -> Iterator[list[float]]:
-    """Accept connections and end them; a list of the times at which they were made."""
+    """Accept connections in this block and end them. Yield the times at which they were made, as a list that grows."""
     times: list[float] = []
     with socket.create_server(address, backlog=100) as listener:
         listener.settimeout(0.1)

@@ -1,6 +1,6 @@
-"""Drivers with habits of real ones, in which nothing is wrong.
+"""Drivers with habits of real ones.
 
-Law: nothing is wrong with those that are good.
+Law: no check fails on those that are good. The others are not planted faults, so a test chooses the checks for each.
 """
 
 import itertools

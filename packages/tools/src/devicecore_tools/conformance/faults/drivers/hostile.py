@@ -1,6 +1,6 @@
-"""Drivers that harm the run or the machine, whatever the checks say of them.
+"""Drivers that a run has to stand: they harm it or other programs, hang, or do what no check expects.
 
-Law: each tries to harm the run, the machine, or other programs.
+Law: they are not planted faults, because they are about the run and not about one check.
 """
 
 import os
