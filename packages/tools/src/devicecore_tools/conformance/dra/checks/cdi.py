@@ -89,7 +89,7 @@ def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
     Raises Skip if a runtime could not resolve them, which other checks report.
     """
     with skipping(UnresolvableError):
-        return frozenset().union(*(resolve(name, directories(driver)).parts for name in names))
+        return _edits(driver, names)
 
 
 def resolved(driver: DriverUnderTest, names: Iterable[str], context: str) -> frozenset[str]:
@@ -99,10 +99,14 @@ def resolved(driver: DriverUnderTest, names: Iterable[str], context: str) -> fro
     ignores may have them, because another check reports that.
     """
     try:
-        return frozenset().union(*(resolve(name, directories(driver)).parts for name in names))
+        return _edits(driver, names)
     except UnresolvableError as error:
         skip_if(error.invalid, str(error))
         raise Failure(f"{context}{error}") from None
+
+
+def _edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
+    return frozenset().union(*(resolve(name, directories(driver)).parts for name in names))
 
 
 def directories(driver: DriverUnderTest) -> tuple[Path, ...]:
@@ -166,9 +170,14 @@ def several_forms(driver: DriverUnderTest) -> Iterator[tuple[str, list[Prepared]
         driver.calls.clean_up()
     claims = [driver.claims.new(1), driver.claims.new(1)]
     with suppress(Failure, Skip):
-        answer = driver.calls.prepare(*claims)
-        yield "two claims of one pod", [_prepared(claim, devices_in(answer, claim)) for claim in claims]
+        yield "two claims of one pod", _prepare_together(driver, claims)
     driver.calls.clean_up()
+
+
+def _prepare_together(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Prepared]:
+    """Prepare claims with one request. Raises Failure if the driver did not prepare each of them."""
+    answer = driver.calls.prepare(*claims)
+    return [_prepared(claim, devices_in(answer, claim)) for claim in claims]
 
 
 @check(
@@ -202,7 +211,7 @@ def writes_valid_cdi_files(driver: DriverUnderTest) -> str:
     """Up to four claims are prepared, and each CDI file of the driver is compared with the CDI specification."""
     for _ in driver.claims.allocatable[:_SEVERAL]:  # UIDs begin with a letter or a digit, which may matter
         prepare(driver)
-    files = own_files(driver)
+    files = require_own_files(driver)
     for path in files:
         try:
             problem = problem_of(path)
@@ -212,7 +221,6 @@ def writes_valid_cdi_files(driver: DriverUnderTest) -> str:
             problem = error.strerror or str(error)
         whose = "Kubernetes' helper for metadata has written " if _is_of_the_helper(driver, path.name) else ""
         require(not problem, f"{whose}{path.name}: {problem}")
-    skip_if(not files, f"the driver has no file in {driver.environment.cdi}")
     return f"{counted(len(files), 'file')}: {some([path.name for path in files])}"
 
 
@@ -409,8 +417,7 @@ def separates_cdi_devices_by_claim(driver: DriverUnderTest) -> str:
     driver.claims.require_two()
     claims = [driver.claims.new(1), driver.claims.new(1)]
     with needed("two prepared claims"):
-        answer = driver.calls.prepare(*claims)
-        both = [_prepared(claim, devices_in(answer, claim)) for claim in claims]
+        both = _prepare_together(driver, claims)
     does_not_apply_if(not all(one.names for one in both), "the driver answers no CDI devices")
     together = [_neutral(edits(driver, one.names), one.claim) for one in both]
     for one in both:
