@@ -704,13 +704,18 @@ def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
             reason = f"the driver prepares no claim with adminAccess, not even of a free device: {failure}"
             raise DoesNotApply(reason) from None
         raise
-    kept = {name for row in before for name in row.cdi} & driver.environment.cdi_names()
-    driver.calls.unprepared(admin)
-    gone = sorted(kept - driver.environment.cdi_names())
-    require(not gone, f"{some(gone)} of the other claim is gone")
+    _unprepare_beside(driver, admin, {name for row in before for name in row.cdi})
     after = rows(driver.calls.prepared(owner))
     require(before == after, f"the other claim has changed: {difference(before, after)}")
     return "the other claim stayed as it was"
+
+
+def _unprepare_beside(driver: DriverUnderTest, claim: Claim, cdi: set[str]) -> None:
+    """Unprepare a claim. Check that no CDI device of the other claim, whose names are `cdi`, is gone then."""
+    kept = cdi & driver.environment.cdi_names()
+    driver.calls.unprepared(claim)
+    gone = sorted(kept - driver.environment.cdi_names())
+    require(not gone, f"{some(gone)} of the other claim is gone")
 
 
 @check(
@@ -733,10 +738,7 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
         require(not wrong and not missing, f"the share in the answer is {some(wrong) or 'missing'}")
         require_resolvable(driver, rows(devices))
     second = {name for one in answers[1] for name in one.cdi_device_ids}  # both may have one that is always there
-    kept = second & driver.environment.cdi_names()
-    driver.calls.unprepared(claims[0])
-    gone = sorted(kept - driver.environment.cdi_names())
-    require(not gone, f"{some(gone)} of the other claim is gone")
+    _unprepare_beside(driver, claims[0], second)
     return "each claim has its share"
 
 
