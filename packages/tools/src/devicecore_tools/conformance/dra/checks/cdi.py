@@ -92,7 +92,7 @@ def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
         return _edits(driver, names)
 
 
-def resolved(driver: DriverUnderTest, names: Iterable[str], context: str) -> frozenset[str]:
+def require_edits(driver: DriverUnderTest, names: Iterable[str], context: str) -> frozenset[str]:
     """Return all that changes in a container with these devices.
 
     Raises Failure, which begins with `context`, if a runtime could not resolve them. Raises Skip if a file that it
@@ -193,7 +193,8 @@ def answers_resolvable_cdi_names(driver: DriverUnderTest) -> str:
         names = sorted(name for one in prepared for name in one.names)
         number += len(names)
         try:
-            resolved(driver, filter(is_cdi_name, names), f"of {what}, ")  # other names are the subject of another check
+            # Other names are the subject of another check.
+            require_edits(driver, filter(is_cdi_name, names), f"of {what}, ")
         except Failure as failure:
             hint = "" if own_files(driver) else "; is the driver configured to write to it, as {cdi} or by CDI_ROOT?"
             raise Failure(f"{failure}{hint}") from None
@@ -365,7 +366,7 @@ def keeps_the_cdi_devices_of_other_claims(driver: DriverUnderTest) -> str:
     before = edits(driver, first.names)
     second = prepare(driver)
     for what in ("prepared", "unprepared"):
-        now = resolved(driver, first.names, f"after another claim was {what}: ")
+        now = require_edits(driver, first.names, f"after another claim was {what}: ")
         changed = sorted(now ^ before)
         require(not changed, f"after another claim was {what}, this has changed: {some(changed)}")
         if what == "prepared":

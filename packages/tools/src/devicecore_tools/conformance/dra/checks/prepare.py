@@ -16,7 +16,7 @@ from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.calls import devices_in
-from devicecore_tools.conformance.dra.checks.cdi import own_files, resolved
+from devicecore_tools.conformance.dra.checks.cdi import own_files, require_edits
 from devicecore_tools.conformance.dra.checks.events import KILL, REBOOT
 from devicecore_tools.conformance.dra.claims import NAMESPACE, Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
@@ -129,17 +129,17 @@ def try_to_prepare(driver: DriverUnderTest, claim: Claim) -> tuple[bool, str]:
     return False, f"it was prepared, with {some(devices) or 'no devices'}"
 
 
-def refused(driver: DriverUnderTest, claim: Claim) -> str:
+def require_refusal(driver: DriverUnderTest, claim: Claim) -> str:
     """Check that the driver refuses a claim. Return a sentence with its error."""
     is_refused, sentence = try_to_prepare(driver, claim)
     require(is_refused, sentence)
     return sentence
 
 
-def refused_alive(driver: DriverUnderTest, claim: Claim) -> str:
+def require_refusal_alive(driver: DriverUnderTest, claim: Claim) -> str:
     """Check that the driver refuses a claim and goes on. Return a sentence with its error."""
     exits = len(driver.process.exits)
-    sentence = refused(driver, claim)
+    sentence = require_refusal(driver, claim)
     require_alive(driver, exits)
     return sentence
 
@@ -478,9 +478,9 @@ def refuses_a_device_in_use_after_a_restart(driver: DriverUnderTest) -> Parts:
     driver.calls.ready(devices=[device])
     second = driver.claims.on(device)
     with needed("a driver that refuses a device in use"):
-        refused(driver, second)
+        require_refusal(driver, second)
     yield
-    return refused(driver, second)
+    return require_refusal(driver, second)
 
 
 @across(
@@ -526,7 +526,7 @@ def refuses_a_replaced_claim(driver: DriverUnderTest) -> str:
     former = driver.claims.new(1)
     driver.claims.delete_object(former)
     driver.claims.on(former.devices[0], name=former.name)
-    return refused(driver, former)
+    return require_refusal(driver, former)
 
 
 @check(MUST, expected="an error in time, and a driver that goes on", clause=CLAIM_IS_READ)
@@ -535,14 +535,14 @@ def refuses_a_missing_claim(driver: DriverUnderTest) -> str:
     driver.calls.require_preparing()
     claim = driver.claims.new(1)
     driver.claims.delete_object(claim)
-    return refused_alive(driver, claim)
+    return require_refusal_alive(driver, claim)
 
 
 @check(MUST, expected="an error for the claim, and a driver that goes on", clause=CLAIM_IS_READ)
 def refuses_a_claim_that_is_not_allocated(driver: DriverUnderTest) -> str:
     """A claim without an allocation is prepared."""
     driver.calls.require_preparing()
-    return refused_alive(driver, driver.claims.create(driver.claims.request(1), None))
+    return require_refusal_alive(driver, driver.claims.create(driver.claims.request(1), None))
 
 
 @check(
@@ -555,14 +555,13 @@ def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
     """A claim is allocated a device that was never published, and prepared."""
     driver.calls.require_preparing()
     device = SliceDevice(driver.claims.free_device().pool, "no-such-device", {})
-    return refused_alive(driver, driver.claims.on(device))
+    return require_refusal_alive(driver, driver.claims.on(device))
 
 
-def configured(driver: DriverUnderTest, owner: str, parameters: Json, requests: Sequence[str] = ()) -> Claim:
+def configured_claim(driver: DriverUnderTest, owner: str, parameters: Json) -> Claim:
     """Create a claim with an opaque configuration for a driver."""
     spec, allocation = driver.claims.request(1), driver.claims.allocation_of(driver.claims.free_device())
     entry: Json = {"opaque": {"driver": owner, "parameters": parameters}}
-    entry |= {"requests": list(requests)} if requests else {}
     spec["devices"]["config"] = [entry]
     allocation["devices"]["config"] = [{"source": "FromClaim", **entry}]
     return driver.claims.create(spec, allocation)
@@ -579,7 +578,7 @@ def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
     driver.calls.require_preparing()
     exits = len(driver.process.exits)
     parameters: Json = {"apiVersion": "conformance.example/v9", "kind": "NoSuchKind", "size": [{"much": -1}]}
-    _, sentence = try_to_prepare(driver, configured(driver, driver.registration.name, parameters))
+    _, sentence = try_to_prepare(driver, configured_claim(driver, driver.registration.name, parameters))
     require_alive(driver, exits)
     driver.calls.clean_up()
     driver.calls.prepared(driver.claims.new(1))
@@ -595,7 +594,7 @@ def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
 def ignores_the_configuration_of_other_drivers(driver: DriverUnderTest) -> str:
     """A claim with parameters for another driver is prepared."""
     driver.calls.require_preparing()
-    driver.calls.prepared(configured(driver, OTHER_DRIVER, {"kind": "ForAnotherDriver"}))
+    driver.calls.prepared(configured_claim(driver, OTHER_DRIVER, {"kind": "ForAnotherDriver"}))
     return "it was prepared"
 
 
@@ -637,7 +636,7 @@ def refuses_a_device_in_use(driver: DriverUnderTest) -> str:
     device = driver.claims.free_device(shared=False)
     first = driver.calls.ready(devices=[device])
     second = driver.claims.on(device)
-    sentence = refused(driver, second)
+    sentence = require_refusal(driver, second)
     driver.calls.unprepare(second)
     driver.calls.unprepare(first)
     return sentence
@@ -836,7 +835,7 @@ def require_resolvable(driver: DriverUnderTest, answer: Rows) -> frozenset[str]:
     """Return the edits of the CDI devices of an answer. Check that a runtime finds them, unless it finds none."""
     names = sorted({name for row in answer for name in row.cdi if is_cdi_name(name)})
     skip_if(names and not own_files(driver), f"the driver has no file in {driver.environment.cdi}")
-    return resolved(driver, names, "")
+    return require_edits(driver, names, "")
 
 
 @check(

@@ -14,7 +14,7 @@ from attrs import frozen
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.calls import devices_in, require_unprepared
-from devicecore_tools.conformance.dra.checks.cdi import resolved
+from devicecore_tools.conformance.dra.checks.cdi import require_edits
 from devicecore_tools.conformance.dra.checks.process import own_process
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
@@ -165,7 +165,7 @@ def serializes_the_calls_of_two_instances(driver: DriverUnderTest) -> str:
                 done.result()
         names = {claim.uid: prepare(driver, two.old, claim) for claim in claims}
         for claim in claims:
-            resolved(driver, names[claim.uid], "afterwards a claim is prepared, but ")
+            require_edits(driver, names[claim.uid], "afterwards a claim is prepared, but ")
             unprepare(driver, two.new, claim)
     return f"{counted(2 * len(claims) * _ROUNDS, 'claim')} were prepared and unprepared"
 

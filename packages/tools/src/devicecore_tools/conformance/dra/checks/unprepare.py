@@ -80,7 +80,7 @@ def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
     return sorted(driver.environment.cdi_names() - before)
 
 
-def freed(driver: DriverUnderTest, claim: Claim) -> str:
+def require_free_device(driver: DriverUnderTest, claim: Claim) -> str:
     """Check that another claim for the device of this one is prepared. Return a sentence about it."""
     device = claim.devices[0]
     driver.claims.forget(claim)
@@ -96,7 +96,7 @@ def require_freeing(driver: DriverUnderTest) -> None:
     with driver.claims.owning([]), needed("a driver that frees its devices"):
         claim = driver.calls.ready(1)
         driver.calls.unprepared(claim)
-        freed(driver, claim)
+        require_free_device(driver, claim)
         driver.calls.clean_up()
 
 
@@ -106,7 +106,7 @@ def require_tolerance(driver: DriverUnderTest) -> None:
         driver.calls.unprepared(Claim("conformance-unknown", str(uuid.uuid4()), ()))
 
 
-def undone(driver: DriverUnderTest) -> Parts:
+def unprepare_across_event(driver: DriverUnderTest) -> Parts:
     """The two parts of a check that a claim can be unprepared after an event, without CDI devices that stay."""
     claim = driver.claims.new()
     names = own_cdi_names(driver, claim)
@@ -164,7 +164,8 @@ def unprepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
     for claim in claims:
         require_unprepared(answer, claim)
     require_nothing_left(driver, claims, names)
-    return f"{counted(len(claims), 'claim')} unprepared; {some([freed(driver, claim) for claim in claims])}"
+    sentences = [require_free_device(driver, claim) for claim in claims]
+    return f"{counted(len(claims), 'claim')} unprepared; {some(sentences)}"
 
 
 @check(MUST, expected="success, twice", clause=UNKNOWN, found=("kubernetes-sigs/dra-driver-cpu#169",))
@@ -252,7 +253,7 @@ def frees_the_device(driver: DriverUnderTest) -> str:
     first = driver.calls.ready(devices=[device])
     with needed("an unprepared claim"):
         driver.calls.unprepared(first)
-    return freed(driver, first)
+    return require_free_device(driver, first)
 
 
 @check(
@@ -271,7 +272,7 @@ def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
     with suppress(CallFailedError):  # another check looks at how it fails
         driver.calls.prepare(claim)
     driver.calls.unprepared(claim)
-    return f"it was unprepared, and then {freed(driver, claim)}"
+    return f"it was unprepared, and then {require_free_device(driver, claim)}"
 
 
 @check(
@@ -393,7 +394,7 @@ def unprepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
 )
 def unprepares_after_a_restart(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the driver is killed and started again, and the claim is unprepared."""
-    return (yield from undone(driver))
+    return (yield from unprepare_across_event(driver))
 
 
 @across(
@@ -411,7 +412,7 @@ def unprepares_a_claim_that_was_deleted_meanwhile(driver: DriverUnderTest) -> Pa
     driver.claims.delete_object(claim)
     yield
     driver.calls.unprepared(claim)
-    return freed(driver, claim)
+    return require_free_device(driver, claim)
 
 
 @across(
@@ -428,7 +429,7 @@ def keeps_devices_free_after_a_restart(driver: DriverUnderTest) -> Parts:
     with needed("an unprepared claim"):
         driver.calls.unprepared(claim)
     yield
-    return freed(driver, claim)
+    return require_free_device(driver, claim)
 
 
 @across(
@@ -456,4 +457,4 @@ def unprepares_after_a_reboot(driver: DriverUnderTest) -> Parts:
 )
 def unprepares_after_its_state_was_lost(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the driver is started without its state files, and the claim is unprepared."""
-    return (yield from undone(driver))
+    return (yield from unprepare_across_event(driver))
