@@ -92,29 +92,40 @@ class SubjectProcess(ABC):
         """Note the name of the check during which the process has ended."""
         self.exits = [one if one.during else evolve(one, during=check) for one in self.exits]
 
-    def judged(self, sentence: str, problem: Failure | Skip | None, since: int) -> str:
-        """Return the sentence of a check that has passed. Raises its problem, with the exits after the first `since`.
+    def require_no_crash(self, sentence: str, since: int) -> None:
+        """Check that the process has not crashed during a check, which has passed otherwise with this sentence.
 
-        A crash is told by the check during which it came, and fails it, unless an earlier check has failed with such a
-        crash and this one cannot be made because of it.
+        `since` is the number of exits before the check.
         """
-        exits = self.exits[since:]
-        crashes = list(dict.fromkeys(str(one) for one in exits if one.is_crash))
+        crashes, _ = self._crashes_since(since)
+        require(not crashes, f"{sentence}; but meanwhile it crashed: {some(crashes)}")
+
+    def with_exits(self, problem: Failure | Skip, since: int) -> Failure | Skip:
+        """Return the problem of a check with the exits after the first `since`, which may be the reason.
+
+        A crash fails a check that cannot be made, unless an earlier check has reported such a crash.
+        """
+        crashes, is_new = self._crashes_since(since)
+        if isinstance(problem, Abort | OutOfTime):
+            return problem
+        if isinstance(problem, Skip):
+            if not crashes:
+                return problem
+            text = f"{problem}; it crashed: {some(crashes)}"
+            return Failure(text) if is_new else type(problem)(text)
+        ended = [text for text in self.exits_since(since) if text not in str(problem)]
+        return Failure(f"{problem}; {ended[-1]}") if ended else problem
+
+    def _crashes_since(self, number: int) -> tuple[list[str], bool]:
+        """Return a sentence for each crash after the first `number` exits, and whether one is of a new kind.
+
+        The check that asks reports them, so their kinds are known from then on.
+        """
+        crashes = list(dict.fromkeys(str(one) for one in self.exits[number:] if one.is_crash))
         kinds = {_NAMES.sub("N", crash) for crash in crashes}
         is_new = not kinds <= self._told
         self._told |= kinds
-        if problem is None:
-            require(not crashes, f"{sentence}; but meanwhile it crashed: {some(crashes)}")
-            return sentence
-        if isinstance(problem, Abort | OutOfTime):
-            raise problem
-        if isinstance(problem, Skip):
-            if not crashes:
-                raise problem
-            text = f"{problem}; it crashed: {some(crashes)}"
-            raise Failure(text) if is_new else type(problem)(text)
-        ended = [text for text in dict.fromkeys(map(str, exits)) if text not in str(problem)]
-        raise Failure(f"{problem}; {ended[-1]}") if ended else problem
+        return crashes, is_new
 
     def wait_for_exit(self) -> None:
         """Let a process that is about to end do so, to tell an exit from a lost connection."""

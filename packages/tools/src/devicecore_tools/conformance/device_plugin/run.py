@@ -80,7 +80,7 @@ def run(
 
 
 def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
-    """Make a check. An exit of the plugin is told by the check that it fails, and otherwise by `stays-up`."""
+    """Make a check. An exit of the plugin is reported by the check that has failed meanwhile, and by `stays-up`."""
     exits, sentence = len(plugin.process.exits), ""
     problem: Failure | Skip | None = None
     try:
@@ -94,9 +94,9 @@ def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
             plugin.process.notice_exit()
     finally:
         plugin.process.blame(check.name)
-    if problem is None:  # a plugin may end with its kubelet, in whatever way
-        return sentence
-    return plugin.process.judged(sentence, problem, exits)
+    if problem is not None:
+        raise plugin.process.with_exits(problem, exits)
+    return sentence  # also if it has crashed, because a plugin may end with its kubelet in whatever way
 
 
 @contextmanager

@@ -106,7 +106,10 @@ class _Guarded:
             driver.calls.clean_up()
             driver.process.notice_exit()
             driver.process.blame(self.check.name)
-        return driver.process.judged(sentence, problem, exits)
+        if problem is not None:
+            raise driver.process.with_exits(problem, exits)
+        driver.process.require_no_crash(sentence, exits)
+        return sentence
 
     def _look(self, driver: DriverUnderTest) -> str:
         for event in self.events:
