@@ -232,7 +232,7 @@ def built(subject: Subject) -> Path:
 
 
 def report_on(subject: Subject, program: str | None) -> dict[str, Any] | None:
-    """Run the checks over a subject, and return the report; None if it cannot be run."""
+    """Run the checks over a subject. Return the report, or None if the subject cannot be run."""
     if program is None:
         return None
     private = []
