@@ -19,7 +19,7 @@ from typing import Self
 from attrs import frozen
 
 from devicecore.domain.text import foreign_text, shortened
-from devicecore_tools.conformance.model import Exit
+from devicecore_tools.conformance.model import MAX_ACTUAL, Exit
 from devicecore_tools.testing.process import PluginProcess, PluginProcessError
 
 GO_CRASH = 2
@@ -154,6 +154,11 @@ def problem_of_command(command: str, directory: Path, timeout: float) -> str:
         process.stop(grace=0.0)
         return f"`{command}`: {error}"
     return f"`{command}` exited with status {status}: {process.last_output or 'it printed nothing'}" if status else ""
+
+
+def note_of_wrong_command(option: str, problem: str) -> str:
+    """Return the note of a report on a run in which the user's command of an option has failed, and why."""
+    return f"a wrong command, so this run has not passed: {option}: {foreign_text(problem, MAX_ACTUAL)}"
 
 
 @frozen

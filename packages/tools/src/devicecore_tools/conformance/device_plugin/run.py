@@ -20,13 +20,14 @@ from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet
 from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest
 from devicecore_tools.conformance.device_plugin.settings import Settings
 from devicecore_tools.conformance.device_plugin.watcher import WatchingKubelet
-from devicecore_tools.conformance.model import MAX_ACTUAL, Check, Failure, Report, Result, Skip, some
+from devicecore_tools.conformance.model import Check, Failure, Report, Result, Skip, some
 from devicecore_tools.conformance.processes import (
     adopted,
     as_environment,
     end_all,
     guarded,
     new_marker,
+    note_of_wrong_command,
     orphans_come_here,
 )
 from devicecore_tools.conformance.runner import run_checks
@@ -158,9 +159,7 @@ def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str,
         notes.append("nothing was allocated, so most checks could not be made")
     problem = plugin.seen.provocation
     if problem:
-        notes.append(
-            f"a wrong command, so this run has not passed: --provoke-health: {foreign_text(problem, MAX_ACTUAL)}"
-        )
+        notes.append(note_of_wrong_command("--provoke-health", problem))
     elif problem is not None and not plugin.settings.undo_health:
         notes.append("the provoked change of health was not undone (no --undo-health)")
     return Report(

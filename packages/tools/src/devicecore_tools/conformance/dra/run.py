@@ -15,16 +15,8 @@ from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.steps import IMPOSSIBLE, Occurrence, TwoParts
-from devicecore_tools.conformance.model import (
-    MAX_ACTUAL,
-    Check,
-    Failure,
-    Report,
-    Result,
-    Skip,
-    impossible,
-)
-from devicecore_tools.conformance.processes import guarded, orphans_come_here
+from devicecore_tools.conformance.model import Check, Failure, Report, Result, Skip, impossible
+from devicecore_tools.conformance.processes import guarded, note_of_wrong_command, orphans_come_here
 from devicecore_tools.conformance.runner import run_checks
 from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS, version_of
 
@@ -159,9 +151,7 @@ def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str,
         notes.append("it has published no devices, so most checks could not be made")
     problem = driver.seen.change.problem
     if problem:
-        notes.append(
-            f"a wrong command, so this run has not passed: --provoke-devices: {foreign_text(problem, MAX_ACTUAL)}"
-        )
+        notes.append(note_of_wrong_command("--provoke-devices", problem))
     if exits:
         notes.append(f"the driver ended by itself {counted(len(exits), 'time')}")
     return Report(
