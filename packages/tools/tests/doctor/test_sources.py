@@ -398,6 +398,28 @@ def test_the_number_of_values_is_bounded_before_they_are_read() -> None:
         parse_document(b'{"a":[' + b"0," * OBJECTS.max_values + b"0]}", "f")
 
 
+@pytest.mark.parametrize(
+    "large",
+    [
+        b"{%s}" % b",".join(b'"k%d":0' % number for number in range(700_000)),
+        b"[%s0]" % (b"{}," * 300_000),
+        '"{}\U0001f600"'.format("a" * 26_000_000).encode(),
+    ],
+    ids=["fields", "elements", "text"],
+)
+def test_an_object_that_no_api_server_stores_is_refused_before_it_is_read(large: bytes) -> None:
+    """Read, the first takes 150 MB, and the third 100 MB."""
+    with pytest.raises(DocumentError, match="expected objects of at most 8,388,608 bytes and 400,000 values"):
+        parse_document(b'{"items":[{"kind":"ResourceSlice"},{"kind":"ResourceSlice","spec":%s}]}' % large, "it")
+
+
+def test_a_list_of_many_objects_is_read_whatever_their_texts_have() -> None:
+    """Brackets and escapes in texts are no structure, wherever the text is divided."""
+    one = b'{"spec":{"devices":[{"name":"a\\\\\\"[{,%s"},{"b":[1,2,3,4]}]}}' % (b"x" * 11)
+    document = parse_document(b'{"items":[%s]}' % b",".join([one] * 45_000), "it")
+    assert len(document["items"].sequence()) == 45_000
+
+
 def test_truncated_json_is_refused_wherever_it_ends() -> None:
     text = json.dumps({"kind": "PodList", "items": [POD]}).encode()
     for end in range(len(text)):

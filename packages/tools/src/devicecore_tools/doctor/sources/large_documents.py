@@ -1,17 +1,19 @@
 """JSON of up to 64 MiB, such as all pods of a large node, and YAML of up to 1 MiB.
 
-Law: any bytes are read or refused with a `DocumentError`, in bounded time and memory.
+Law: any bytes are read or refused with a `DocumentError`, in bounded time and memory. A list of many objects may take
+more memory than one object, because an API server stores no object of more than a few MiB.
 """
 
 import codecs
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
-from devicecore.domain.json_size import MAX_BYTES, OBJECTS, size_problem
+from devicecore.domain.json_size import MAX_BYTES, OBJECTS, Reader, size_problem
 from devicecore.system.files import read_file
 
 if TYPE_CHECKING:
@@ -80,12 +82,51 @@ def parse_documents(data: bytes, file: str) -> list[Value]:
 
 
 def _json(data: bytes, whole: Value) -> Value:
-    if problem := size_problem(data, OBJECTS):
+    problem = size_problem(data, OBJECTS) or (size_problem(data, _ONE_OBJECT) and _object_problem(data))
+    if problem:
         whole.refuse(problem)
     try:
         return Value(_loads(data), whole.file)
     except (ValueError, RecursionError) as error:
         return whole.refuse(f"it is not JSON: {error}", error if isinstance(error, ValueError) else None)
+
+
+_ONE_OBJECT = Reader(600_000, value_bytes=260, copies=4)
+"""What is read without a look at its objects: it takes less than 256 MB, also if it is one object."""
+
+_MAX_OBJECT_BYTES = 8 * 1024 * 1024
+_MAX_OBJECT_VALUES = 400_000
+_CHUNK = 256 * 1024
+_DEPTH_OF_ITEMS = 2  # of an object in the list `items`
+_VALUES_OF_BRACKET = 50  # a list of objects has a bracket for so many values at least
+_NO_STRUCTURE = bytes(set(range(256)) - set(b"{}[],"))
+_STEPS = bytes.maketrans(b"{}[]", b"\x01\xff\x01\xff")
+
+
+def _object_problem(data: bytes) -> str:
+    """Return why an object in a JSON text is larger than any that an API server stores; empty if none is.
+
+    The text is looked at in chunks, so an object may be larger than the limits by a chunk.
+    """
+    depth = size = values = start = 0
+    is_in_text = False
+    while start < len(data):
+        end = min(start + _CHUNK, len(data))
+        while end < len(data) and data[end - 1] == ord("\\"):
+            end += 1  # so that no escape is split
+        parts = data[start:end].replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
+        structure = b"".join(parts[is_in_text::2]).translate(None, _NO_STRUCTURE)
+        is_in_text ^= len(parts) % 2 == 0
+        brackets = structure.translate(_STEPS, b",")
+        depths = list(accumulate(memoryview(brackets).cast("b"), initial=depth))
+        depth = depths[-1]
+        is_of_one = min(depths) > _DEPTH_OF_ITEMS or len(brackets) * _VALUES_OF_BRACKET <= len(structure)
+        size, values = (size + end - start, values + len(structure)) if is_of_one else (0, 0)
+        if size > _MAX_OBJECT_BYTES or values > _MAX_OBJECT_VALUES:
+            limits = f"{_MAX_OBJECT_BYTES:,} bytes and {_MAX_OBJECT_VALUES:,} values"
+            return f"expected objects of at most {limits}, more than an API server stores; got a larger one"
+        start = end
+    return ""
 
 
 def _yaml(data: bytes, whole: Value) -> list[Value]:
