@@ -93,7 +93,7 @@ MUTATIONS: dict[str, tuple[object, str, object]] = {
     "nobody consumes counters": (Search, "_consumes_counters", _returns(NO)),
     "no device is shared": (Search, "_is_shared", _returns(NO)),
     "each device is shared": (Search, "_is_shared", _returns(YES)),
-    "each device is selected": (Search, "_unselected", _returns(None)),
+    "each device is selected": (Search, "unselected", _returns(None)),
     "shares of what can be shared no more are forgotten": (Search, "_shares_block", _returns(NO)),
     "all devices have enough left": (Search, "_is_meant", lambda self, *of: not self._over_capacity(*of)),
     "a capacity has one name only": (search, "by_own_names", lambda amounts, _: amounts),

@@ -245,7 +245,7 @@ class Search:
         return [
             one
             for one in self._candidates
-            if self._unselected(claim, request, one) is None and self._is_meant(request, one)
+            if self.unselected(claim, request, one) is None and self._is_meant(request, one)
         ]
 
     def _is_meant(self, request: DeviceRequest, candidate: Candidate) -> bool:
@@ -320,7 +320,7 @@ class Search:
             for number, claim in enumerate(self.claims):
                 fits += [
                     bool(
-                        self._unselected(number, request, candidate)
+                        self.unselected(number, request, candidate)
                         or self._over_capacity(request, candidate)
                         or self._repelled(request, candidate)
                     )
@@ -427,7 +427,7 @@ class Search:
         """Return the first reason against a device beside those that are taken, None if there is none."""
         return (
             self._in_use(claim, request, candidate)
-            or self._unselected(claim, request, candidate)
+            or self.unselected(claim, request, candidate)
             or (None if request.wants_all else self._over_capacity(request, candidate))
             or self._counters_exhausted(request, candidate)
             or self._repelled(request, candidate)
@@ -451,7 +451,7 @@ class Search:
                 return TakenBefore(self.claims[taken.claim].name, taken.request.result_name)
         return None
 
-    def _unselected(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
+    def unselected(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
         """Return why the device is not what the request describes, whatever else is allocated."""
         key = request, candidate.device
         if key not in self._selected:

@@ -6,10 +6,11 @@ is taken, if there is such a reason.
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 from devicecore.domain.allocation.errors import UndecidedError
 from devicecore.domain.allocation.model import DeviceRequest
-from devicecore.domain.allocation.reasons import ALWAYS, DeviceVerdict, PoolUnusable, Reason, Undecided
+from devicecore.domain.allocation.reasons import ALWAYS, DeviceVerdict, InUse, PoolUnusable, Reason, Undecided
 from devicecore.domain.allocation.search import Candidate, Search
 from devicecore.domain.text import counted
 
@@ -38,13 +39,16 @@ def verdicts(search: Search, *, alone: bool = False) -> tuple[DeviceVerdict, ...
 
 def _reason(search: Search, claim: int, request: DeviceRequest, candidate: Candidate, *, alone: bool) -> Reason | None:
     found = search.reasons.get((request, candidate.device))
-    if isinstance(found, ALWAYS):
-        return found
-    try:
-        reason = search.reason_against(claim, request, candidate)
-    except UndecidedError as error:
-        return Undecided(str(error))
-    return reason or (None if alone else found)
+    reason = found
+    if not isinstance(found, ALWAYS):
+        try:
+            reason = search.reason_against(claim, request, candidate) or (None if alone else found)
+        except UndecidedError as error:
+            return Undecided(str(error))
+    if isinstance(reason, InUse):  # that says nothing if the request does not want the device at all
+        with suppress(UndecidedError):  # a scheduler evaluates no expression for what is in use
+            return search.unselected(claim, request, candidate) or reason
+    return reason
 
 
 def problem_of(search: Search, found: Sequence[DeviceVerdict]) -> str:
@@ -53,7 +57,7 @@ def problem_of(search: Search, found: Sequence[DeviceVerdict]) -> str:
         for alternatives in claim.requests:
             lacks = [_lack(search, found, claim.name, one) for one in alternatives]
             if all(lacks):
-                return f"claim {claim.name}, {lacks[0]}"
+                return f"claim {claim.name}, {'; or '.join(lacks[:_MAX_ALTERNATIVES])}"
     return ""
 
 
@@ -75,3 +79,4 @@ def _lack(search: Search, found: Sequence[DeviceVerdict], claim: str, request: D
 
 
 _MAX_POOLS = 3
+_MAX_ALTERNATIVES = 3
