@@ -47,6 +47,11 @@ def a_request(name: str, device_class: str, count: int = 1, expression: str = ""
     return {"name": name, "exactly": {"deviceClassName": device_class, "count": count, **selectors, **more}}
 
 
+def a_way(name: str, device_class: str, **more: Json) -> Json:
+    """An alternative of a request."""
+    return {"name": name, "deviceClassName": device_class, **more}
+
+
 def a_claim(*requests: Json, constraints: Sequence[Json] = (), held: Sequence[tuple[str, str, str]] = ()) -> Json:
     """A ResourceClaim, which has the devices of `held`."""
     devices = {"requests": list(requests), **({"constraints": list(constraints)} if constraints else {})}
@@ -75,6 +80,7 @@ SHARED = {"name": "eth0", "allowMultipleAllocations": True, "capacity": {"bandwi
 A_SHARE = a_claim(a_request("r", "nic"), held=[(NIC, "n1", "eth0")])
 A_SHARE["status"]["allocation"]["devices"]["results"][0] |= {"shareID": "s", "consumedCapacity": {"bandwidth": "8G"}}
 A_SHARE_OF_ALL = a_claim(a_request("r", "nic"), held=[(NIC, "n1", "eth0")])
+A_KEPT_CAPACITY = a_claim(a_request("r", "nic", capacity={"requests": {"bandwidth": "1G"}}), held=[(NIC, "n1", "eth0")])
 XID = {"key": "nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
 
 SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
@@ -82,7 +88,11 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "gpu")),
         [WHOLE, MIG, *PARTITIONED, a_claim(a_request("r", "mig"), held=[(GPU, "n1", "gpu-0-mig-3g-0")])],
         1,
-        ["gets them if  claim ml/other of pod infer-0 is released", "too little is free of counter gpu-0/memory"],
+        [
+            "of 3 devices on the node 2 not selected, 1 short of a counter",  # what is in use is no whole GPU
+            "gets them if  claim ml/other of pod infer-0 is released",
+            "too little is free of counter gpu-0/memory",
+        ],
     ),
     "MIG: whole GPUs have no profile": (
         a_claim(a_request("r", "gpu", expression=PROFILE)),
@@ -112,7 +122,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             'but profile is "3g.20gb", "1g.5gb"',
-            "gets them if  request r of claim ml/train writes '3g.20gb' in place of '9g.20gb'\n  request r",
+            "gets them if  request r of claim ml/train writes '3g.20gb' in place of '9g.20gb'\n  how  ",
         ],
     ),
     "the slice with the counters was refused by the API server": (
@@ -162,7 +172,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         ),
         [WHOLE, NICS, a_slice("n1", GPU, GPUS), a_slice("n1", NIC, [a_device("eth0", _root="pci7")])],
         1,
-        [f"no {ROOT} has devices for all requests; pci0 comes nearest: 1 of 1 for gpu, 0 of 1 for nic"],
+        [f"because       matchAttribute: no {ROOT} is common to all requests: pci0, pci1 for gpu, pci7 for nic"],
     ),
     "DRANET: two NICs of one PCIe root": (
         a_claim(a_request("nics", "nic", 2), constraints=[{"matchAttribute": ROOT}]),
@@ -192,7 +202,8 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "class channel wants devices of driver compute-domain.nvidia.com, which has no ResourceSlice for n1 or any",
-            "other node; there are only slices of gpu.nvidia.com: look whether the driver's pod runs on n1",
+            "other node; there are only slices of gpu.nvidia.com\n",
+            "do       look whether the driver is installed, whether its pod runs on n1, and at its log; compare the",
         ],
     ),
     "GB200: the driver publishes channels for other nodes only": (
@@ -203,7 +214,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             a_slice("n2", "compute-domain.nvidia.com", [{"name": "channel-0", "taints": [XID]}]),
         ],
         1,
-        ["which has no ResourceSlice for n1, only for n2: look whether the driver's pod runs on n1"],
+        ["which has no ResourceSlice for n1, only for n2\n  do         look whether the driver is installed"],
     ),
     "an autoscaler's empty node says that its pool has no slice": (
         a_claim(a_request("r", "gpu")),
@@ -249,7 +260,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "but rdma is true; it is no text: write true without quotes",
-            "gets them if  request r of claim ml/train writes true in place of 'true'\n  request r",
+            "gets them if  request r of claim ml/train writes true in place of 'true'\n  how  ",
         ],
     ),
     "DRANET: the domain and the type are others": (
@@ -285,16 +296,20 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "gpu", 8)),
         [WHOLE, a_slice("n1", GPU, GPUS)],
         1,
-        ["gets them if  request r of claim ml/train is for 2 devices\n  request r"],
+        [
+            "gets them if  request r of claim ml/train is for 2 devices\n  how           the spec of a claim cannot",
+            "be edited: delete the claim, and create it anew with the change\n  request r",
+        ],
     ),
     "a GPU is tainted after an XID": (
         a_claim(a_request("r", "gpu")),
         [WHOLE, a_slice("n1", GPU, [{**GPUS[0], "taints": [XID]}])],
         1,
         [
-            "gpu-0 has the taint nvidia.com/xid=79:NoSchedule from its driver gpu.nvidia.com: look in the driver's log",
-            "and repair it or use another device, before",
+            "gpu.nvidia.com/n1/gpu-0 has the taint nvidia.com/xid=79:NoSchedule from its driver gpu.nvidia.com\n  do  ",
+            "look in the driver's log why the device is marked, and have it repaired, or use another device",
             "gets them if  claim ml/train tolerates the taint",
+            'tolerations: [{key: nvidia.com/xid, operator: Equal, value: "79", effect: NoSchedule}] in its requests',
         ],
     ),
     "a GPU is tainted by an administrator": (
@@ -309,13 +324,20 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             },
         ],
         1,
-        ["gpu-0 and 1 more has the taint example.com/off:NoExecute from DeviceTaintRule repair: delete that rule when"],
+        [
+            "gpu-0 and 1 more has the taint example.com/off:NoExecute from DeviceTaintRule repair\n",
+            "do            delete that rule when its reason is gone\n",
+            "tolerations: [{key: example.com/off, operator: Exists, effect: NoExecute}]",
+        ],
     ),
     "what watches GPUs wants all of them, and one is tainted": (
         a_claim(a_request("r", "gpu", allocationMode="All", adminAccess=True)),
         [WHOLE, a_slice("n1", GPU, [GPUS[0], {**GPUS[1], "taints": [XID]}])],
         1,
-        ["a claim with adminAccess, which only watches it, may tolerate this\n  gets them if  claim ml/train toler"],
+        [
+            "adminAccess ignores no taint; what only watches devices may tolerate it",
+            "have it repaired\n  gets them if  claim ml/train tolerates",
+        ],
     ),
     "all devices are wanted, and one is in use": (
         a_claim(a_request("r", "gpu", allocationMode="All")),
@@ -327,24 +349,26 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "infer-0 is released",
-            "gets them if  request r of claim ml/train is for 3 devices in place of all\n  request r",
+            "gets them if  request r of claim ml/train is for 3 devices in place of all\n  how  ",
         ],
     ),
     "the class of the driver is not installed": (
         a_claim(a_request("r", "gpu.nvidia.com")),
         [a_class("mig.nvidia.com", "true"), a_slice("n1", GPU, GPUS)],
         1,
-        ["there is no DeviceClass gpu.nvidia.com, only mig.nvidia.com: most drivers install theirs, so look whether"],
+        ["because  there is no DeviceClass gpu.nvidia.com, only mig.nvidia.com\n  do       install the driver of this"],
     ),
     "the devices of a simulated node lack what the class reads": (
         a_claim(a_request("r", "gpu")),
         [WHOLE, a_slice("n1", GPU, GPUS), a_slice("n2", GPU, [a_device("gpu-0", uuid="GPU-1")])],
         4,
         [
-            "an error on n2 stops the pod on every node",
-            "advice     device gpu.nvidia.com/n2/gpu-0 has no type of domain gpu.nvidia.com; it has uuid",
+            "claim ml/train: gets no devices from kube-scheduler, although n1 has them",
+            "reason     an error on n2 stops the pod on every node",
+            "because    device gpu.nvidia.com/n2/gpu-0 has no type of domain gpu.nvidia.com; gpu.nvidia.com/n1/gpu-0,",
+            "do         have gpu.nvidia.com publish it for gpu.nvidia.com/n2/gpu-0, too",
             f"DeviceClass gpu: write device.attributes['{GPU}'].?type.orValue(\"\") in place of",
-            "next       until that is mended, keep the pod away from n2",
+            "do         until that is mended, keep the pod away from n2",
         ],
     ),
     "EKS: the constraint is about an attribute of another domain": (
@@ -363,7 +387,32 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "nic", capacity={"requests": {"bandwidth": "1G"}})),
         [NICS, a_slice("n1", NIC, [{**SHARED, "allowMultipleAllocations": False}]), A_SHARE_OF_ALL],
         1,
-        ["request r asks for a part of nic.example.com/n1/eth0, but it is published without allowMultipleAllocations"],
+        [
+            "because       request r asks for a part of nic.example.com/n1/eth0, which is published without allow",
+            "do            restart the pod of nic.example.com, so that it publishes anew",
+            "before 1.36 an API server drops the field unless the feature gate DRAConsumableCapacity is on",
+        ],
+    ),
+    "HAMi: the holder has kept its capacity, so the API server knows the field": (
+        a_claim(a_request("r", "nic", capacity={"requests": {"bandwidth": "1G"}})),
+        [NICS, a_slice("n1", NIC, [{**SHARED, "allowMultipleAllocations": False}]), A_KEPT_CAPACITY],
+        1,
+        ["(claim ml/other of pod infer-0 has kept its capacity, so the API server knew the field when that was crea"],
+    ),
+    "neither of two alternatives is free": (
+        a_claim({"name": "r", "firstAvailable": [a_way("whole", "gpu"), a_way("two", "mig", count=2)]}),
+        [
+            WHOLE,
+            MIG,
+            a_slice("n1", GPU, [GPUS[0], a_device("mig-0", type="mig"), a_device("mig-1", type="mig")]),
+            a_claim(a_request("r", "gpu"), held=[(GPU, "n1", "gpu-0"), (GPU, "n1", "mig-0")]),
+        ],
+        1,
+        [
+            "claim ml/train, request r/whole: 0 of 1 devices fit; of 3 devices on the node 2 not selected, 1 in use",
+            "; or request r/two: 1 of 2 devices fit; of 3 devices on the node 1 not selected, 1 in use",
+            "request r/two    1 device: would fit, but too few do (gpu.nvidia.com/n1/mig-1)",
+        ],
     ),
     "a text is compared with a number": (
         a_claim(a_request("r", "gpu", expression=f"device.attributes['{GPU}'].type > 1")),
@@ -375,7 +424,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "gpus")),
         [WHOLE, a_slice("n1", GPU, GPUS)],
         1,
-        ["could not retrieve device class gpus: not found", "advice  write deviceClassName: gpu"],
+        ["could not retrieve device class gpus: not found", "do      write deviceClassName: gpu"],
     ),
     "all devices are wanted while another node's pool is written": (
         a_claim(a_request("r", "gpu", allocationMode="All")),
@@ -384,7 +433,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [
             "an error on n2 stops the pod on every node",
             "1 of 2 slices of generation 1",
-            "next       gpu.nvidia.com has to publish all slices of pool gpu.nvidia.com/n2",
+            "do         gpu.nvidia.com has to publish all slices of pool gpu.nvidia.com/n2",
         ],
     ),
 }
@@ -442,7 +491,7 @@ def test_claims_of_which_one_has_to_go_are_one_line_and_other_changes_are_tried_
         one["metadata"] = {"name": f"other-{number}", "namespace": "ml"}
     _, lines = why([a_claim(a_request("r", "gpu", 2))], [WHOLE, a_slice("n1", GPU, gpus), *others])
     named = ", ".join(f"claim ml/other-{number} of pod infer-0" for number in range(3))
-    assert lines[2] == f"  gets them if  any one of these 99 is released: {named} and 96 more"
+    assert lines[2] == f"  gets them if  any one of these 99 is released, as when its pod ends: {named} and 96 more"
     assert lines[3] == "  gets them if  request r of claim ml/train is for 1 device"
 
 
@@ -452,8 +501,8 @@ def test_a_new_node_of_the_same_type_without_slices_is_named(why: Callable[..., 
     held = a_claim(a_request("r", "gpu"), held=[(GPU, "m1", "gpu-0")])
     _, lines = why([a_claim(a_request("r", "gpu"))], [WHOLE, a_slice("m1", GPU, GPUS[:1]), held, *nodes])
     assert lines[2] == (
-        "  next          m2 and 1 more of the same instance type a3 have no ResourceSlice of gpu.nvidia.com: "
-        "look whether the driver's pod runs there, and at its log"
+        "  do            look whether the driver's pod runs on m2, and at its log: "
+        "m2 and 1 more of the same instance type a3 have no ResourceSlice of gpu.nvidia.com"
     )
 
 
@@ -472,7 +521,10 @@ def test_extended_resources_that_a_class_serves_are_tried(why: Callable[..., tup
     assert (status, lines[0]) == (0, "pod ml/train on n1: gets its devices")
     held = a_claim(a_request("r", "gpu"), held=[(GPU, "n1", "gpu-1")])
     status, lines = why([wanted], [SERVING, a_slice("n1", GPU, GPUS), held])
-    assert (status, lines[2]) == (1, "  gets them if            claim ml/other of pod infer-0 is released")
+    assert (status, lines[2]) == (
+        1,
+        "  gets them if            claim ml/other of pod infer-0 is released, as when that pod ends",
+    )
 
 
 def test_nodes_with_a_plugin_for_an_extended_resource_are_not_tried(why: Callable[..., tuple[int, list[str]]]) -> None:
@@ -544,9 +596,12 @@ TEMPLATE = {
     ("title", "holder"),
     [
         ("pod ml/train", {"kind": "Pod", "spec": POD_SPEC}),
-        ("pod ml/train", {"kind": "Deployment", "spec": {"template": {"spec": POD_SPEC}}}),
-        ("pod ml/train", {"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": {"spec": POD_SPEC}}}}}),
-        ("claim ml/tmpl", {"kind": "ConfigMap"}),
+        ("a pod of Deployment ml/train", {"kind": "Deployment", "spec": {"template": {"spec": POD_SPEC}}}),
+        (
+            "a pod of CronJob ml/train",
+            {"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": {"spec": POD_SPEC}}}}},
+        ),
+        ("claim of ResourceClaimTemplate ml/tmpl", {"kind": "ConfigMap"}),
     ],
 )
 def test_templates_and_what_names_them_are_explained(

@@ -90,10 +90,11 @@ def test_each_device_has_the_first_reason_against_it(place: Path, capsys: Capsys
 def test_each_proposed_change_helps(place: Path, capsys: Capsys) -> None:
     run(place, "why", "claim.json", "--slices", "slices.json", "--claims", "claims.json", "--json")
     best = json.loads(capsys.readouterr().out)["nodes"][0]
+    tolerations = "tolerations: [{key: example.com/xid, operator: Exists, effect: NoSchedule}]"
     assert best["changes"] == [
         "claim ml/other of pod infer-0 is released",
+        f"claim ml/train tolerates the taint example.com/xid:NoSchedule: {tolerations} in its requests",
         f"request r of claim ml/train does not want {WANTS_H100}",
-        "claim ml/train tolerates the taint example.com/xid:NoSchedule",
     ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
 from devicecore.domain.allocation import DeviceAllocation, NoAllocation, Release, UnallocatedClaim, claim_of
 from devicecore.domain.allocation.faults import KubernetesFault
@@ -28,12 +28,18 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.claim_report import ReasonLine
     from devicecore_tools.doctor.claim_trial import AllocatedClaim, ClaimAnswer, ClaimTrial, Outcome
 
+_LOOK = "look in the driver's log why the device is marked, and have it repaired"
 _MAX_DEVICES = 2_000  # rows with --all-devices
 _MAX_REASONS = 5  # rows for a request
 _MAX_REQUESTS = 4  # requests of which the reasons are shown
 _MAX_CHANGES = 4
 _MAX_GROUPS = 6  # rows for nodes without the best one
 _MAX_NAMES = 3
+_OF_EXTENDED = "for extended resources of pod "
+"""How the name of a claim begins that a scheduler makes for a pod."""
+
+_OF_TEMPLATE = "of ResourceClaimTemplate "
+
 _MAX_WANTED = 20  # claims and pods of one file
 _MAX_GIVEN = 12  # rows for devices that claims get
 _NO_CLASSES_THERE = (
@@ -146,7 +152,8 @@ def _waiting_pod(item: Value, *, needs_claims: bool = True) -> Value | None:
         spec = item["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else item["spec"]
         template = item["template"] if kind == "PodTemplate" else spec["template"]
         names = {"name": item["metadata"]["name"].data, "namespace": item["metadata"]["namespace"].data}
-        pod = Value({"kind": "Pod", "metadata": names, "spec": template["spec"].data}, item, "spec.template")
+        metadata = {**names, "ownerReferences": [{"kind": kind, "name": names["name"]}]}
+        pod = Value({"kind": "Pod", "metadata": metadata, "spec": template["spec"].data}, item, "spec.template")
     elif kind != "Pod":
         return None
     is_bound = pod["spec"]["nodeName"].text("")
@@ -260,10 +267,12 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
         return _put([_Allocated(allocated)], as_json=as_json, all_devices=all_devices)
     trial = _claim_trial((slices, claims), kubeconfig, wanted.others, scheduler)
     reports: list[_Allocated | _Report] = [
-        _report_of_pod(trial, _read_pod(pod), node, kubeconfig) for pod in wanted.pods
+        _report_of_pod(trial, _title_of(pod), _read_pod(pod), node, kubeconfig) for pod in wanted.pods
     ]
     for one in wanted.claims:
-        claim = template_of(one) if one["kind"].data == "ResourceClaimTemplate" else claim_of(one)
+        is_template = one["kind"].data == "ResourceClaimTemplate"
+        claim = template_of(one) if is_template else claim_of(one)
+        claim = evolve(claim, name=f"{_OF_TEMPLATE}{claim.name}") if is_template else claim
         if (allocated := allocated_claim(one, ()) or trial.allocated(one)) is not None:
             reports.append(_Allocated(allocated))
         else:
@@ -404,7 +413,7 @@ class _Report:
             return ""
         more = f" and {len(bare) - 1:,} more" * (len(bare) > 1)
         what = f"{bare[0]}{more} of the same {kind} {'have' if more else 'has'} no ResourceSlice of {min(wanted)}"
-        return f"{what}: look whether the driver's pod runs there, and at its log"
+        return f"look whether the driver's pod runs on {bare[0]}, and at its log: {what}"
 
     def _headline(self, best: "ClaimAnswer") -> str:
         from devicecore_tools.doctor.claim_trial import Outcome
@@ -415,6 +424,9 @@ class _Report:
             Outcome.UNKNOWN: "nobody can say whether it gets devices",
             Outcome.MISSED: "could get its devices, but not every scheduler finds them",
         }[self.outcome]
+        if self._stopping is not None:
+            says = f"gets no devices from kube-scheduler, although {best.node.name} has them"
+            return f"{self.title}: {says}"
         count, alike = len(self.answers), sum(one.outcome is Outcome.FITS for one in self.answers)
         which = ""
         if count > 1 and not best.fits:
@@ -428,13 +440,13 @@ class _Report:
             yield "not tried", self._with_plugins
         if isinstance(best.answer, DeviceAllocation):
             if (stopping := self._stopping) is not None:
-                error = f"an error on {stopping.node.name} stops the pod on every node, unless it cannot run there"
-                yield "but", f"{error}: {stopping.answer}"
+                error = f"an error on {stopping.node.name} stops the pod on every node"
+                yield "reason", f"{error}: {stopping.answer}"
                 yield from _pool_pairs(self.trial, stopping)
                 if isinstance(stopping.answer, NoAllocation):
                     yield from _expression_pairs(self.trial, self.claims, stopping.answer, is_mended=False)
                 away = "nodeSelector, nodeAffinity, or a taint of the node"
-                yield "next", f"until that is mended, keep the pod away from {stopping.node.name}: {away}"
+                yield "do", f"until that is mended, keep the pod away from {stopping.node.name}: {away}"
             yield from pairs_of(best, _over_committed_pairs(self.trial, best))
             for one in self.trial.unpublished(best.answer)[:_MAX_NAMES]:
                 text = f"{one.device} is allocated to {one} and published no more: which counters it uses is not known"
@@ -447,21 +459,31 @@ def _with_hint(pairs: Iterable[tuple[str, str]], hint: str) -> Iterator[tuple[st
     """Return rows with a hint after those that say what is in the way."""
     is_given = not hint
     for name, text in pairs:
-        if not is_given and name not in ("reason", "but", "advice", "next", "constraint"):
-            yield "next", hint
+        if not is_given and name not in ("reason", "because", "but", "do"):
+            yield "do", hint
             is_given = True
         yield name, text
     if not is_given:
-        yield "next", hint
+        yield "do", hint
 
 
-def _report_of_pod(trial: "ClaimTrial", pod: Pod, node: str | None, kubeconfig: str | None) -> _Report:
+def _title_of(pod: Value) -> str:
+    """Return what a pod is called. That of a workload has the name of its owner, which no real pod has."""
+    known = _read_pod(pod)
+    title = f"pod {known.namespace}/{known.name}"
+    for owner in pod["metadata"]["ownerReferences"].sequence():
+        if owner["name"].text("") == known.name:
+            return f"a pod of {owner['kind'].text('')} {known.namespace}/{known.name}"
+    return title
+
+
+def _report_of_pod(trial: "ClaimTrial", title: str, pod: Pod, node: str | None, kubeconfig: str | None) -> _Report:
     """Return what nodes say of the claims of a pod, and of those that a scheduler makes for extended resources."""
-    title, claims = f"pod {pod.namespace}/{pod.name}", trial.unallocated_claims(pod)
+    claims = trial.unallocated_claims(pod)
     resources = _extended_resources(pod)
     served = [name for name in resources if trial.class_for(name)]
     if (extended := trial.extended_claim(pod, served)) is not None:
-        claims = [*claims, extended]
+        claims = [*claims, evolve(extended, name=f"{_OF_EXTENDED}{pod.namespace}/{pod.name}")]
     elif not pod.claims:
         names = ", ".join(resources)
         raise ValueError(f"{title} has no claim, and no DeviceClass serves {names}; for plugins, run: devicecore fits")
@@ -555,20 +577,43 @@ def _releases(names: Sequence[str]) -> str:
     return ", ".join(kept) + " or older" * is_old
 
 
-def _change_pairs(answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
-    """Rows for the changes that help. Claims of which it is enough that one is released are one row."""
-    holders = [one.holder for one in answer.changes if one.holder]
-    shown = ", ".join(holders[:_MAX_NAMES]) + f" and {len(holders) - _MAX_NAMES:,} more" * (len(holders) > _MAX_NAMES)
-    rows: list[str] = []
-    for change in answer.changes:
-        if not change.holder or len(holders) == 1:
-            rows.append(str(change))
-        elif change.holder == holders[0]:
-            rows.append(f"any one of these {len(holders):,} is released: {shown}")
-    for row in rows[:_MAX_CHANGES]:
+def _change_pairs(answer: "ClaimAnswer", claims: Sequence[UnallocatedClaim] = ()) -> Iterator[tuple[str, str]]:
+    """Rows for the changes that help, and how to make them if `claims` has to change.
+
+    Claims of which it is enough that one is released are one row.
+    """
+    from devicecore_tools.doctor.claim_changes import Rank
+
+    changes = [one for one in answer.changes if one.rank is not Rank.DROP] or answer.changes
+    holders = [one for one in changes if one.holder]
+    more = f" and {len(holders) - _MAX_NAMES:,} more" * (len(holders) > _MAX_NAMES)
+    shown = ", ".join(one.holder for one in holders[:_MAX_NAMES])
+    rows: list[tuple[str, bool]] = []
+    for change in changes:
+        if not change.holder:
+            rows.append((str(change), not change.classes))
+        elif len(holders) == 1:
+            rows.append((f"{change}{', as when that pod ends' * (' of pod ' in change.holder)}", False))
+        elif change is holders[0]:
+            end = ", as when its pod ends" * (" of pod " in shown)
+            rows.append((f"any one of these {len(holders):,} is released{end}: {shown}{more}", False))
+    for row, _ in rows[:_MAX_CHANGES]:
         yield "gets them if", row
     if (rest := len(rows) - _MAX_CHANGES) > 0:
         yield "...", f"{counted(rest, 'other change')} would help, too: --json has all"
+    if any(is_of_claim for _, is_of_claim in rows[:_MAX_CHANGES]):
+        for how in dict.fromkeys(_how_to_edit(one) for one in claims):
+            yield "how", how
+
+
+def _how_to_edit(claim: UnallocatedClaim) -> str:
+    """Return how a claim is changed, whose name says what it is made from."""
+    if claim.name.startswith(_OF_EXTENDED):
+        return "the limits of a pod cannot be edited: delete the pod, and create it anew with the change"
+    if _OF_TEMPLATE in claim.name:
+        both = "delete the template and the pods that wait, and create both anew with the change"
+        return f"the spec of a template cannot be edited: {both}"
+    return "the spec of a claim cannot be edited: delete the claim, and create it anew with the change"
 
 
 def _problem_pairs(
@@ -582,20 +627,20 @@ def _problem_pairs(
     if not isinstance(refused, NoAllocation):
         return
     yield "reason", str(refused)
+    for line in constraint_lines(claims, refused, trial.objects.devices):
+        yield "because", line
     yield from _but(best)
     if refused.is_error and not trial.lacks_library:
-        is_mended = any(one.rank is Rank.REPAIR for one in best.changes)
+        is_mended = any(one.rank in (Rank.REPAIR, Rank.VALUE) for one in best.changes)
         then = ", but alone this gives no device"
         yield from _expression_pairs(trial, claims, refused, is_mended=is_mended, then=then)
         yield from _known_classes(trial, claims)
     yield from _next_pairs(trial, claims, best)
-    for line in constraint_lines(claims, refused, trial.objects.devices):
-        yield "constraint", line
-    yield from _change_pairs(best)
+    yield from _change_pairs(best, claims)
     if all_devices:
         yield from _device_pairs(refused)
     else:
-        yield from _reason_pairs(refused, trial.holders)
+        yield from _reason_pairs(refused, trial.holders, claims)
 
 
 def _expression_pairs(
@@ -618,8 +663,7 @@ def _expression_pairs(
     ]
     known = [one for one in expressions if len(one.text) <= MAX_EXPRESSION]
     devices = {str(key): device for key, device in trial.objects.devices.items()}
-    for advice in expression_advice(str(refused), known, devices, is_mended=is_mended, then=then):
-        yield "advice", advice
+    yield from expression_advice(str(refused), known, devices, is_mended=is_mended, then=then)
 
 
 def _next_pairs(
@@ -635,15 +679,17 @@ def _next_pairs(
         if not missing and not refused.verdicts and not refused.unusable:
             missing = [f"no driver publishes a device for {best.node.name}{_published(trial)}"]
         for text in missing[:_MAX_NAMES]:
-            look = f"look whether the driver's pod runs on {best.node.name} (its DaemonSet may not select the node)"
-            yield "next", f"{text}: {look}, and at its log"
+            yield "because", text
+        if missing:
+            look = f"look whether the driver is installed, whether its pod runs on {best.node.name}, and at its log"
+            yield "do", f"{look}; compare the nodeSelector and affinity of its DaemonSet with the labels of the node"
     node = trial.refused(best)
     for claim in claims:
         for request in claim.alternatives:
             outside = node.outside_class(claim, request)
             if outside and not any(" names deviceClassName: " in str(one) for one in best.changes):
                 what = f"is as request {request.result_name} describes it, but class {request.device_class} does not"
-                yield "next", f"{outside[0].key} {what} select it: name a DeviceClass that does, or make one"
+                yield "do", f"{outside[0].key} {what} select it: name a DeviceClass that does, or make one"
         for request in claim.alternatives:
             yield from _whole_pairs(trial, request, refused)
     yield from _taint_pairs(trial, claims, refused)
@@ -680,10 +726,14 @@ def _whole_pairs(trial: "ClaimTrial", request: DeviceRequest, refused: NoAllocat
     for one in refused.verdicts if request.capacity else ():
         device = trial.objects.devices.get(one.device)
         if one.request == request.result_name and isinstance(one.reason, InUse) and device and not device.is_shared:
-            why = "it is published without allowMultipleAllocations, so that one claim has it as a whole"
-            todo = f"{one.device.driver} has to publish that, and Kubernetes before 1.36 drops it"
-            gate = "unless the feature gate DRAConsumableCapacity is on"
-            yield "next", f"request {request.result_name} asks for a part of {one.device}, but {why}: {todo} {gate}"
+            asks = f"request {request.result_name} asks for a part of {one.device}"
+            yield "because", f"{asks}, which is published without allowMultipleAllocations: one claim has it as a whole"
+            # An API server that drops the one field drops the other.
+            gate = f"{one.reason.held} has kept its capacity, so the API server knew the field when that was created"
+            if not trial.asks_for_capacity(one.reason.held.claim):
+                gate = "before 1.36 an API server drops the field unless the feature gate DRAConsumableCapacity is on"
+            todo = f"restart the pod of {one.device.driver}, so that it publishes anew"
+            yield "do", f"{todo}; if the field is still missing, it is the driver's version or its settings ({gate})"
             return
 
 
@@ -700,9 +750,12 @@ def _taint_pairs(
         more = f" and {len(devices) - 1:,} more" * (len(devices) > 1)
         todo = "delete that rule when its reason is gone"
         if who.startswith("its driver"):
-            todo = "look in the driver's log why, and repair it or use another device, before a claim tolerates this"
-            todo = "a claim with adminAccess, which only watches it, may tolerate this" if watches else todo
-        yield "next", f"{devices[0]}{more} has the taint {taint} from {who}: {todo}"
+            todo = f"{_LOOK}, or use another device, before a claim tolerates this"
+            todo = (
+                f"adminAccess ignores no taint; what only watches devices may tolerate it; {_LOOK}" if watches else todo
+            )
+        yield "because", f"{devices[0]}{more} has the taint {taint} from {who}"
+        yield "do", todo
 
 
 def _pool_pairs(trial: "ClaimTrial", answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
@@ -719,7 +772,7 @@ def _pool_pairs(trial: "ClaimTrial", answer: "ClaimAnswer") -> Iterator[tuple[st
         else:
             todo = f"{driver} has to publish pool {pool} without this contradiction: try another version of it"
         known = "" if pool.problem in str(answer.answer) else f" ({pool.problem})"
-        yield "next", f"{todo}{known}"
+        yield "do", f"{todo}{known}"
 
 
 def _over_committed_pairs(trial: "ClaimTrial", best: "ClaimAnswer") -> Iterator[tuple[str, str]]:
@@ -729,7 +782,7 @@ def _over_committed_pairs(trial: "ClaimTrial", best: "ClaimAnswer") -> Iterator[
             more = len(one.holders) - _MAX_NAMES
             by = ", ".join(one.holders[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
             which = "it" if len(one.holders) == 1 else "some of them"
-            yield "next", f"counter {one.counter} has {one.total}, and {one.used} are in use by {by}: release {which}"
+            yield "do", f"counter {one.counter} has {one.total}, and {one.used} are in use by {by}: release {which}"
 
 
 def _known_classes(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, str]]:
@@ -744,13 +797,22 @@ def _known_classes(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim]) -> I
         kin = {name.partition(".")[0]: name for name in known if name.partition(".")[2] == rest}
         near = [kin[one] for one in get_close_matches(first, kin, n=1)]
         shown = ", ".join(known[: 2 * _MAX_NAMES]) + ", ..." * (len(known) > 2 * _MAX_NAMES)
-        look = "most drivers install theirs, so look whether that of this class is installed, and not only a part of it"
-        there = f"there is no DeviceClass {missing[0]}, only {shown}: {look}"
-        yield "advice", f"write deviceClassName: {near[0]}" if near else there
+        if near:
+            yield "do", f"write deviceClassName: {near[0]}"
+            return
+        drivers = sorted({one.driver for one in trial.objects.slices})
+        there = f"there is no DeviceClass {missing[0]}, only {shown}"
+        if missing[0] not in drivers:
+            slices = f", only of {', '.join(drivers[: 2 * _MAX_NAMES])}" if drivers else ""
+            there += f"; and there are no ResourceSlices of a driver of this name{slices}"
+        yield "because", there
+        yield "do", "install the driver of this class, or switch on that part of it; most drivers install their classes"
 
 
 def _reason_pairs(
-    refused: NoAllocation, holders: "Callable[[DeviceVerdict], Sequence[str]]" = lambda _: ()
+    refused: NoAllocation,
+    holders: "Callable[[DeviceVerdict], Sequence[str]]" = lambda _: (),
+    wanted: Sequence[UnallocatedClaim] = (),
 ) -> Iterator[tuple[str, str]]:
     """Rows for the devices of each request by reason. Requests of which the same is said are named together."""
     from devicecore_tools.doctor.claim_report import reason_lines
@@ -759,20 +821,26 @@ def _reason_pairs(
     for one in refused.verdicts:
         of_request[one.claim, one.request].append(one)
     claims = {claim for claim, _ in of_request}
-    fits = "would fit, but not beside what else is wanted" if len(of_request) > 1 else "would fit, but too few do"
+    counts = {(claim.name, one.result_name): one.count for claim in wanted for one in claim.alternatives}
+    beside, too_few = "would fit, but not beside what else is wanted", "would fit, but too few do"
     alike: dict[tuple[ReasonLine, ...], list[str]] = defaultdict(list)
     for (claim, request), verdicts in of_request.items():
-        lines = reason_lines(verdicts, fits, holders)
+        is_enough = sum(one.reason is None for one in verdicts) >= counts.get((claim, request), 1)
+        lines = reason_lines(verdicts, beside if is_enough and len(of_request) > 1 else too_few, holders)
         lines = [line for line in lines if not any(line.text in text for text in refused.unusable)]
         alike[tuple(lines)].append(f"{claim}, request {request}" if len(claims) > 1 else f"request {request}")
-    for lines_of, names in list(alike.items())[:_MAX_REQUESTS]:
-        name = names[0] + f" and {counted(len(names) - 1, 'other')}" * (len(names) > 1)
-        for line in lines_of[:_MAX_REASONS]:
-            example = f" ({'such as ' * (line.count > 1)}{line.example})" if line.example else ""
-            yield name, f"{line}{example}"
-        if (more := len(lines_of) - _MAX_REASONS) > 0:
-            rest = sum(line.count for line in lines_of[_MAX_REASONS:])
-            yield "...", f"{counted(rest, 'device')} for {counted(more, 'other reason')}: --all-devices has each"
+    shown = list(alike.items())[:_MAX_REQUESTS]
+    # What a device is otherwise comes last, because nobody can change it.
+    for is_of_others in (False, True):
+        for lines_of, names in shown:
+            name = names[0] + f" and {counted(len(names) - 1, 'other')}" * (len(names) > 1)
+            for line in lines_of[:_MAX_REASONS]:
+                if line.is_of_others is is_of_others:
+                    example = f" ({'such as ' * (line.count > 1)}{line.example})" if line.example else ""
+                    yield name, f"{line}{example}"
+            if is_of_others and (more := len(lines_of) - _MAX_REASONS) > 0:
+                rest = sum(line.count for line in lines_of[_MAX_REASONS:])
+                yield "...", f"{counted(rest, 'device')} for {counted(more, 'other reason')}: --all-devices has each"
     if (more := len(alike) - _MAX_REQUESTS) > 0:
         yield "...", f"{counted(more, 'more request')}: --all-devices has each device"
 
@@ -787,17 +855,23 @@ def _device_pairs(refused: NoAllocation) -> Iterator[tuple[str, str]]:
         yield "...", f"{more:,} more"
 
 
-def _other_pairs(others: "Iterable[ClaimAnswer]") -> Iterator[tuple[str, str]]:
+def _other_pairs(others: "Sequence[ClaimAnswer]") -> Iterator[tuple[str, str]]:
     """Rows for nodes: those of one shape that say the same are one row."""
     from devicecore_tools.doctor.claim_report import shape_of, type_of
 
     groups: dict[tuple[bool, str, str], list[str]] = defaultdict(list)
+    count = len(others)
     for one in others:
         if isinstance(one.answer, DeviceAllocation):
             text = "could get its devices, but is missed" if one.answer.faults else "gets its devices"
             groups[False, type_of(one.node), text].append(one.node.name)
         else:
-            text = str(one.answer).replace(f"/{one.node.name}/", "/NODE/").replace(f"/{one.node.name}", "/NODE")
+            holders = dict.fromkeys(
+                str(verdict.reason.held) for verdict in one.answer.verdicts if isinstance(verdict.reason, InUse)
+            )
+            by = f" by {', '.join(holders)}" * (0 < len(holders) <= _MAX_NAMES and count <= _MAX_GROUPS)
+            text = f"{one.answer}{by and f'; in use{by}'}"
+            text = text.replace(f"/{one.node.name}/", "/NODE/").replace(f"/{one.node.name}", "/NODE")
             groups[True, shape_of(one.node, one.answer.verdicts), text].append(one.node.name)
     ordered = sorted(groups.items(), key=lambda group: (group[0][0], -len(group[1])))
     for (_, shape, text), names in ordered[:_MAX_GROUPS]:

@@ -32,14 +32,19 @@ MAX_EXPRESSION = 10 * 1024
 
 
 class Rank(IntEnum):
-    """In which order changes are shown: first a mistake that is mended, last what hides one."""
+    """In which order changes are shown: first a mistake that is mended, last what hides one.
+
+    What a request describes is dropped only if nothing else helps.
+    """
 
     REPAIR = 0
-    RELEASE = 1
-    VALUE = 2
-    LESS = 3
-    WITHOUT = 4
-    TOLERATE = 5
+    AMOUNT = 1
+    RELEASE = 2
+    VALUE = 3
+    LESS = 4
+    WITHOUT = 5
+    TOLERATE = 6
+    DROP = 7
 
 
 class Change(NamedTuple):
@@ -257,7 +262,10 @@ def _tolerating(claim: UnallocatedClaim, taint: Taint) -> Change:
     )
     # What watches devices may use those that are marked.
     rank = Rank.RELEASE if any(one.admin_access for one in claim.alternatives) else Rank.TOLERATE
-    return Change(f"claim {claim.name} tolerates the taint {taint}", [evolve(claim, requests=requests)], rank)
+    value = f', operator: Equal, value: "{taint.value}"' if taint.value else ", operator: Exists"
+    written = f"[{{key: {taint.key}{value}, effect: {taint.effect}}}]"
+    sentence = f"claim {claim.name} tolerates the taint {taint}: tolerations: {written} in its requests"
+    return Change(sentence, [evolve(claim, requests=requests)], rank)
 
 
 def _with_request(claim: UnallocatedClaim, request: DeviceRequest, changed: DeviceRequest) -> UnallocatedClaim:
@@ -280,7 +288,7 @@ def _less_of(request: DeviceRequest, free: Mapping[str, Quantity | None], fittin
     for name, amount in free.items():
         if amount is not None and amount.nanos > 0:
             capacity = {**(request.capacity or {}), name: amount}
-            yield f"asks for {amount} of {name}", evolve(request, capacity=capacity), Rank.LESS, "capacity"
+            yield f"asks for {amount} of {name}", evolve(request, capacity=capacity), Rank.AMOUNT, "capacity"
     if request.capacity:
         yield "asks for no capacity", evolve(request, capacity=None), Rank.WITHOUT, "capacity"
 
@@ -302,4 +310,4 @@ def _selectors_of(
         for edit, rank in edits:
             yield f"writes {edit}", evolve(request, selectors=(*before, edit.expression, *after)), rank, kind
         shown = " ".join((expression or "").split())
-        yield f"does not want {shown}", evolve(request, selectors=(*before, *after)), Rank.WITHOUT, kind
+        yield f"does not want {shown}", evolve(request, selectors=(*before, *after)), Rank.DROP, kind

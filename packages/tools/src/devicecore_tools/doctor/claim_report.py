@@ -25,7 +25,7 @@ from devicecore.domain.allocation.reasons import (
     TakenBefore,
 )
 from devicecore.domain.text import counted, foreign_text
-from devicecore_tools.doctor.expression_edits import optional, repaired, unlike_types
+from devicecore_tools.doctor.expression_edits import misplaced, optional, repaired, unlike_types
 
 _MAX_SHOWN = 3  # names in one line
 _MAX_ASKED = 20  # devices of which it is said who uses their counters
@@ -40,11 +40,13 @@ class ReasonLine:
         count: how many.
         text: the reason.
         example: one of them.
+        is_of_others: whether the devices are of other drivers or classes.
     """
 
     count: int
     text: str
     example: str = ""
+    is_of_others: bool = False
 
     def __str__(self) -> str:
         return f"{counted(self.count, 'device')}: {self.text}"
@@ -82,7 +84,8 @@ def reason_lines(
             text = f"not of {getattr(group[0].reason, 'source', 'the class')}"
         else:
             text = _text([one.reason for one in group], fits) + _held_by(group, holders)
-        lines.append(ReasonLine(len(group), text, str(group[0].device)))
+        is_of_others = kind == _FOREIGN or (bool(own) and _is_of_class(group[0].reason))
+        lines.append(ReasonLine(len(group), text, str(group[0].device), is_of_others))
     return lines
 
 
@@ -128,6 +131,15 @@ def _text(reasons: Sequence[Reason | None], fits: str) -> str:
         found = [value for one in reasons if isinstance(one, NotSelected) for value in one.values]
         values = f"{', but ' * bool(found)}{_values_shown(found)}"
         return f"{first.source} wants {shown}{values}{_without_quotes(first)}"
+    if isinstance(first, ConstraintBroken):
+        broken = [one for one in reasons if isinstance(one, ConstraintBroken)]
+        own = [one.device.attribute(first.constraint.attribute) for one in broken]
+        if len(own) > 1 and None not in own:
+            others = ", ".join(str(one.attribute(first.constraint.attribute)) for one in first.others)
+            rule = first.constraint.rule.value if first.constraint.rule else "constraint"
+            return (
+                f"breaks {rule} {first.constraint.attribute}: they have {_listed(map(str, own))}, the others {others}"
+            )
     if isinstance(first, CounterExhausted):
         short = Counter(one.counter for one in reasons if isinstance(one, CounterExhausted))
         free = f": needs {first.needed}, and {first.free} is free" if len(reasons) == 1 else ""
@@ -208,10 +220,13 @@ def _lacking(shortage: Shortage) -> str:
         alike = " or the like" if shortage.wanted > 1 else ""
         return f"{shortage.wanted} values of {name} with {needs}{alike} are wanted, and only {enough} have them"
     if len(shortage.roles) > 1:
+        if not set.intersection(*(set(have) for _, have in shortage.roles)):
+            parts = [f"{_shown(have)} for {request.result_name}" for request, have in shortage.roles]
+            return f"no {name} is common to all requests: {', '.join(parts)}"
         parts = [
             f"{have.get(nearest, 0)} of {request.count} for {request.result_name}" for request, have in shortage.roles
         ]
-        return f"no {name} has devices for all requests; {nearest} comes nearest: {', '.join(parts)}"
+        return f"no {name} has devices for all requests; none has more than {nearest}: {', '.join(parts)}"
     request, have = shortage.roles[0]
     numbers = sorted(Counter(have.values()).items(), reverse=True)
     spread = ", ".join(f"{number} on {counted(times, 'value')}" for number, times in numbers)
@@ -240,8 +255,8 @@ class Expression:
 
 def expression_advice(
     problem: str, expressions: Sequence[Expression], devices: Mapping[str, PoolDevice], *, is_mended: bool, then: str
-) -> Iterator[str]:
-    """Return what is wrong with an expression that a scheduler cannot evaluate, and what to write instead.
+) -> Iterator[tuple[str, str]]:
+    """Return rows for what is wrong with an expression that a scheduler cannot evaluate, and what to write instead.
 
     Args:
         problem: the error.
@@ -258,21 +273,29 @@ def expression_advice(
     if missing and device is not None:
         uses = [match for one in expressions for match in _DOMAIN.finditer(one.text) if missing[1] == match[3]]
         kind, domain = uses[0].groups()[:2] if uses else ("attributes", "DOMAIN")
-        yield f"device {device.key} has no {missing[1]} of domain {domain}{_has(device, kind, missing[1])}"
+        with_it = [one for one in all_of if (domain, missing[1]) in _names(one)]
+        there = f"; {_listed(str(one.key) for one in with_it)} {'has' if len(with_it) == 1 else 'have'} it"
+        has = there if with_it else _has(device, kind, missing[1])
+        yield "because", f"device {device.key} has no {missing[1]} of domain {domain}{has}"
+    yield from (("because", text) for one in expressions for text in misplaced(one.text, all_of))
     told = [] if missing or device is None else [text for one in expressions for text in unlike_types(one.text, device)]
-    yield from told
+    yield from (("do", text) for text in told)
     if is_mended:
         return
+    if missing and device is not None and any(one.owner.startswith("DeviceClass") for one in expressions):
+        why = f"because a DeviceClass reads {missing[1]}"
+        yield "do", f"have {device.key.driver} publish it for {device.key}, too, {why}"
     if edits:
-        yield from dict.fromkeys(f"{owner}: write {edit}" for owner, edit in edits)
+        yield from dict.fromkeys(("do", f"{owner}: write {edit}") for owner, edit in edits)
     elif missing:
         for one in expressions:
             if missing[1] in one.text and (edit := optional(one.text, all_of)) is not None:
-                yield f"{one.owner}: write {edit}: devices without {missing[1]} are only not selected then{then}"
+                then_ = f"devices without {missing[1]} are skipped then, with no error{then}"
+                yield "do", f"{one.owner}: write {edit}: {then_}"
     elif unknown := _UNDECLARED.search(problem):
-        yield from _advice_of_unknown(unknown[1], all_of)
+        yield from (("do", text) for text in _advice_of_unknown(unknown[1], all_of))
     elif not told and ("_==_" in problem or "no matching overload" in problem.lower()):
-        yield 'compare a value with one of its own type: quantity("1Gi"), semver("1.2.3"), "text", 1 or true'
+        yield "do", 'compare a value with one of its own type: quantity("1Gi"), semver("1.2.3"), "text", 1 or true'
 
 
 def _advice_of_unknown(name: str, devices: Sequence[PoolDevice]) -> Iterator[str]:

@@ -72,6 +72,9 @@ _MAX_DEVICES_TRIED = 1_000_000  # by all trials together
 _STEPS_OF_TRIAL = 20_000
 _STEPS_FOR_DEVICE = 3  # so that the search sees each device of a large node
 
+OF_TEMPLATE = "of ResourceClaimTemplate "
+"""How a claim is called that a template makes: by it, because nobody knows its name before there is a pod."""
+
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 """How the resource begins that each DeviceClass serves by its own name."""
 
@@ -415,6 +418,11 @@ class ClaimTrial:
         claim = self._objects.claims[name]
         return claim_of(claim) if claim["status"]["allocation"].data is None else None
 
+    def asks_for_capacity(self, claim: str) -> bool:
+        """Return whether a stored claim asks for capacity."""
+        known = self._objects.claims.get(claim)
+        return known is not None and any(one.capacity for one in claim_of(known).alternatives)
+
     @property
     def has_classes(self) -> bool:
         """Whether a DeviceClass is known, without which no claim can be decided."""
@@ -456,7 +464,8 @@ class ClaimTrial:
             if name is not None and key in self._objects.claims:
                 found += filter(None, [self._unallocated(key)])
             elif (template := self._objects.templates.get(f"{pod.namespace}/{entry.template}")) is not None:
-                found.append(evolve(template, name=f"{pod.namespace}/{entry.name}"))
+                name = f"{entry.name} {OF_TEMPLATE}{pod.namespace}/{entry.template}"
+                found.append(evolve(template, name=name))
             else:
                 kind, wanted = ("ResourceClaim", name) if name else ("ResourceClaimTemplate", entry.template)
                 places = ", and not ".join(self._sources) or "known"

@@ -15,6 +15,7 @@ from devicecore.domain.allocation import PoolDevice
 from devicecore.domain.allocation.model import Attribute
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
+from devicecore.domain.text import foreign_text
 
 _MAX_WHOLE = 200  # characters of an expression that is shown whole if several of its parts are replaced
 _MAX_VALUES = 5  # of one literal that are tried
@@ -103,6 +104,18 @@ def unlike_types(expression: str, device: PoolDevice) -> Iterator[str]:
                     f"{name} of device {device.key} is {one}, {_WORDS.get(one.kind, 'a value')}, and {match['right']} "
                     f"is {_WORDS[literal]}: compare it with a value of its own type, such as {example}"
                 )
+
+
+def misplaced(expression: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
+    """Return a sentence for each capacity that is looked for among attributes, and the other way round."""
+    for match in _PATH.finditer(expression):
+        name, kind = _unquoted(match["name"]), match["kind"]
+        own, other = ("an attribute", "a capacity")[:: 1 if kind == "attributes" else -1]
+        others = "capacity" if kind == "attributes" else "attributes"
+        has_own = any(identifier == name for one in devices for _, identifier in _names(one, kind))
+        if not has_own and any(identifier == name for one in devices for _, identifier in _names(one, others)):
+            values = ", ".join(dict.fromkeys(_values(name, devices)))
+            yield f"{name} is {other}, not {own}; devices have {foreign_text(values, _MAX_WHOLE)}"
 
 
 def wanted_drivers(expression: str) -> list[str]:
