@@ -349,7 +349,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "infer-0 is released",
-            "gets them if  request r of claim ml/train is for 3 devices in place of all\n  how  ",
+            "gets them if  request r of claim ml/train is for 3 devices in place of all: allocationMode: Exact",
         ],
     ),
     "the class of the driver is not installed": (
@@ -493,6 +493,21 @@ def test_claims_of_which_one_has_to_go_are_one_line_and_other_changes_are_tried_
     named = ", ".join(f"claim ml/other-{number} of pod infer-0" for number in range(3))
     assert lines[2] == f"  gets them if  any one of these 99 is released, as when its pod ends: {named} and 96 more"
     assert lines[3] == "  gets them if  request r of claim ml/train is for 1 device"
+
+
+def test_a_claim_of_many_requests_is_explained_on_one_screen(why: Callable[..., tuple[int, list[str]]]) -> None:
+    """What nobody can change is left out first. Each device has its row if all are asked for."""
+    taints = [{"key": f"example.com/{number}", "effect": "NoSchedule"} for number in range(3)]
+    gpus = [a_device(f"gpu-{number}", type="gpu", model="a") for number in range(2)]
+    marked = [{**a_device(f"bad-{one['key'][-1]}", type="gpu", model="a"), "taints": [one]} for one in taints]
+    wanted = [f"{number} == {number} && device.attributes['{GPU}'].model == 'a'" for number in range(4)]
+    claim = [a_claim(*(a_request(f"r{number}", "gpu", 6, one) for number, one in enumerate(wanted)))]
+    held = a_claim(a_request("r", "gpu"), held=[(GPU, "n1", "gpu-0")])
+    objects = [WHOLE, a_slice("n1", GPU, [*gpus, *marked, a_device("other", type="gpu", model="b")]), held]
+    _, lines = why(claim, objects)
+    assert len(lines) == 24
+    assert lines[-1].endswith("more rows: --all-devices has the reason against each device")
+    assert len(why(claim, objects, "--all-devices")[1]) > 24
 
 
 def test_a_new_node_of_the_same_type_without_slices_is_named(why: Callable[..., tuple[int, list[str]]]) -> None:

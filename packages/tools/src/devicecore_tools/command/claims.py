@@ -35,6 +35,7 @@ _MAX_REQUESTS = 4  # requests of which the reasons are shown
 _MAX_CHANGES = 4
 _MAX_GROUPS = 6  # rows for nodes without the best one
 _MAX_NAMES = 3
+_MAX_LINES = 24  # of what is printed of a claim: a small terminal has so many
 _OF_EXTENDED = "for extended resources of pod "
 """How the name of a claim begins that a scheduler makes for a pod."""
 
@@ -388,10 +389,15 @@ class _Report:
             click.echo(f"{self.title}: there is no node{f', but {self._with_plugins}' * bool(self.plugins)}")
         else:
             best, *others = self.answers
-            pairs = self._pairs(best, all_devices=all_devices)
-            print_pairs(self._headline(best), _with_hint(pairs, self._bare_sibling(best, others)))
+            pairs = list(_with_hint(self._pairs(best, all_devices=all_devices), self._bare_sibling(best, others)))
+            of_others = list(_other_pairs(others))
+            room = _MAX_LINES - 1 - len(of_others) - bool(others)
+            if len(pairs) > room and not all_devices:
+                more = counted(len(pairs) - room + 1, "more row")
+                pairs[room - 1 :] = [("...", f"{more}: --all-devices has the reason against each device")]
+            print_pairs(self._headline(best), pairs)
             if others:
-                print_pairs("The other nodes", _other_pairs(others))
+                print_pairs("The other nodes", of_others)
 
     @property
     def _with_plugins(self) -> str:
@@ -446,7 +452,8 @@ class _Report:
                 if isinstance(stopping.answer, NoAllocation):
                     yield from _expression_pairs(self.trial, self.claims, stopping.answer, is_mended=False)
                 away = "nodeSelector, nodeAffinity, or a taint of the node"
-                yield "do", f"until that is mended, keep the pod away from {stopping.node.name}: {away}"
+                if not best.faults:  # with which a scheduler may look at slices of other nodes, whatever it tries
+                    yield "do", f"until that is mended, keep the pod away from {stopping.node.name}: {away}"
             yield from pairs_of(best, _over_committed_pairs(self.trial, best))
             for one in self.trial.unpublished(best.answer)[:_MAX_NAMES]:
                 text = f"{one.device} is allocated to {one} and published no more: which counters it uses is not known"

@@ -25,6 +25,7 @@ from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.expression_edits import Edit, optional, repaired, with_other_values
 
+_PCIE_ROOT, _NUMA_NODE = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
 _MAX_ATTRIBUTES = 6  # that are tried for a constraint
 
 MAX_EXPRESSION = 10 * 1024
@@ -150,7 +151,11 @@ class Refused:
             about = f" for {', '.join(sorted(constraint.requests))}" if constraint.requests else ""
             for name in self._attributes_like(constraint):
                 others = tuple(evolve(one, attribute=name) if one is constraint else one for one in claim.constraints)
-                sentence = f"claim {claim.name} has {rule} {name} in place of {constraint.attribute}"
+                coarser = " (coarser: devices of one NUMA node may be on different PCIe roots)"
+                is_coarser = (name, constraint.attribute) == (_NUMA_NODE, _PCIE_ROOT)
+                sentence = (
+                    f"claim {claim.name} has {rule} {name} in place of {constraint.attribute}{coarser * is_coarser}"
+                )
                 yield Change(sentence, [evolve(claim, constraints=others)], Rank.REPAIR, f"{claim.name} {rule}{about}")
             sentence = f"claim {claim.name} has no {rule} {constraint.attribute}{about}"
             yield Change(sentence, [evolve(claim, constraints=rest)], Rank.WITHOUT)
@@ -284,7 +289,8 @@ def _less_of(request: DeviceRequest, free: Mapping[str, Quantity | None], fittin
     most = min(fitting, MAX_RESULTS) if request.wants_all else request.count - 1
     for fewer in range(most, 0, -1):
         changed = evolve(request, mode="ExactCount", count=fewer)
-        yield f"is for {counted(fewer, 'device')}{' in place of all' * request.wants_all}", changed, Rank.LESS, "count"
+        written = f" in place of all: allocationMode: ExactCount, count: {fewer}" * request.wants_all
+        yield f"is for {counted(fewer, 'device')}{written}", changed, Rank.LESS, "count"
     for name, amount in free.items():
         if amount is not None and amount.nanos > 0:
             capacity = {**(request.capacity or {}), name: amount}

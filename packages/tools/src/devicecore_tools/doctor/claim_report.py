@@ -83,7 +83,9 @@ def reason_lines(
         elif own and _is_of_class(group[0].reason):
             text = f"not of {getattr(group[0].reason, 'source', 'the class')}"
         else:
-            text = _text([one.reason for one in group], fits) + _held_by(group, holders)
+            text = _lacking_counters(group, holders) or (
+                _text([one.reason for one in group], fits) + _held_by(group, holders)
+            )
         is_of_others = kind == _FOREIGN or (bool(own) and _is_of_class(group[0].reason))
         lines.append(ReasonLine(len(group), text, str(group[0].device), is_of_others))
     return lines
@@ -109,6 +111,16 @@ def _kind(reason: Reason | None) -> str:
     if isinstance(reason, InUse | TakenBefore | CounterExhausted):
         return type(reason).__name__
     return str(reason)
+
+
+def _lacking_counters(group: Sequence[DeviceVerdict], holders: Callable[[DeviceVerdict], Sequence[str]]) -> str:
+    """Return which counter each of a few devices lacks, and who uses that. It is empty for one device or for many."""
+    parts = [
+        f"{one.device.device} lacks {one.reason.counter} (used by {_listed(holders(one)) or 'others'})"
+        for one in group
+        if isinstance(one.reason, CounterExhausted)
+    ]
+    return "; ".join(parts) if 1 < len(parts) <= _MAX_SHOWN else ""
 
 
 def _held_by(group: Sequence[DeviceVerdict], holders: Callable[[DeviceVerdict], Sequence[str]]) -> str:

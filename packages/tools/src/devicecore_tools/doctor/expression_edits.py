@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from difflib import SequenceMatcher, get_close_matches
+from operator import itemgetter
 
 from attrs import frozen
 
@@ -18,7 +19,8 @@ from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
 
 _MAX_WHOLE = 200  # characters of an expression that is shown whole if several of its parts are replaced
-_MAX_VALUES = 5  # of one literal that are tried
+_MAX_VALUES = 100  # of an attribute that are compared with a literal
+_MAX_EDITS = 12  # of an expression
 _TEXT = r"""(?:"[^"\\\n]*"|'[^'\\\n]*')"""
 _MAP = rf"(?:device\.(?:attributes|capacity)\[\s*{_TEXT}\s*\]|\b[A-Za-z_]\w*)"
 _NAME = rf"(?:\.\??\s*\w+|\[\??\s*{_TEXT}\s*\])"
@@ -78,18 +80,20 @@ def optional(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
     return _replaced(expression, found)
 
 
-def with_other_values(expression: str, devices: Sequence[PoolDevice]) -> Iterator[Edit]:
+def with_other_values(expression: str, devices: Sequence[PoolDevice]) -> list[Edit]:
     """Return an expression with values that devices have, one at a time, those that are most alike first."""
+    found: list[tuple[float, str, Edit]] = []
     for match in _VALUED.finditer(expression):
         literal = match["literal"]
-        known = dict.fromkeys(_values(_identifier(match["name"]), devices))
         text = _unquoted(literal)
-        for value in sorted(known, key=lambda one: (-_likeness(text, one), one))[:_MAX_VALUES]:
+        known = sorted(dict.fromkeys(_values(_identifier(match["name"]), devices)))[:_MAX_VALUES]
+        for value in known if literal not in ("true", "false") else ():
             after = f"{literal[0]}{value}{literal[0]}" if literal[0] in "\"'" else value
-            is_safe = not set(value) & set("\"'\\\n")
-            if value != text and is_safe and literal not in ("true", "false"):
+            if value != text and not set(value) & set("\"'\\\n"):
                 start, end = match.span("literal")
-                yield Edit(f"{expression[:start]}{after}{expression[end:]}", ((literal, after),))
+                edit = Edit(f"{expression[:start]}{after}{expression[end:]}", ((literal, after),))
+                found.append((-_likeness(text, value), value, edit))
+    return [edit for _, _, edit in sorted(found, key=itemgetter(0, 1))[:_MAX_EDITS]]
 
 
 def unlike_types(expression: str, device: PoolDevice) -> Iterator[str]:
