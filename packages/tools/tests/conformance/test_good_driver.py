@@ -172,6 +172,14 @@ def test_a_panic_is_blamed_on_its_check_although_the_driver_is_started_again() -
     assert [(one.during, one.output) for one in report.exits] == [("survives-a-refused-registration", habits.PANIC)]
 
 
+def test_a_panic_before_an_event_is_blamed_on_the_check_that_has_caused_it() -> None:
+    names = "replaces-stale-sockets", "prepares-the-same-after-a-restart"
+    report = run_on(habits.PanicsOverTwoDevices, checks_of(*names), None, QUICK)
+    assert [one.name for one in report.failures] == ["prepares-the-same-after-a-restart"]
+    assert "exited early with status 2: panic: assignment to entry in nil map" in report.failures[0].actual
+    assert {one.during for one in report.exits} == {"prepares-the-same-after-a-restart"}
+
+
 def test_a_check_that_does_not_apply_needs_no_time() -> None:
     names = "shares-its-claims-between-instances", "prepares-a-claim"
     report = run_on(None, checks_of(*names), None, evolve(QUICK, budget=0.0))

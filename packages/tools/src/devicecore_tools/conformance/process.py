@@ -8,7 +8,7 @@ import math
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NoReturn, TypeVar
 
@@ -38,6 +38,11 @@ _POLL_INTERVAL = 0.02  # seconds
 _EXIT_PAUSE = 0.3  # seconds from a failure to the exit that it causes, and from an exit to the next start
 _LOST_PAUSE = 5.0  # seconds from a lost connection to the exit of a process that has closed its socket, too
 _MAX_EXITS = 3  # during one wait
+
+
+def _kinds_of(crashes: Iterable[str]) -> set[str]:
+    """Return the sentences about crashes without names and numbers, which differ each time."""
+    return {_NAMES.sub("N", crash) for crash in crashes}
 
 
 class SubjectProcess(ABC):
@@ -92,20 +97,20 @@ class SubjectProcess(ABC):
         """Note the name of the check during which the process has ended."""
         self.exits = [one if one.during else evolve(one, during=check) for one in self.exits]
 
-    def require_no_crash(self, sentence: str, since: int) -> None:
+    def require_no_crash(self, check: str, sentence: str, since: int) -> None:
         """Check that the process has not crashed during a check, which has passed otherwise with this sentence.
 
         `since` is the number of exits before the check.
         """
-        crashes, _ = self._crashes_since(since)
+        crashes, _ = self._crashes_during(check, since)
         require(not crashes, f"{sentence}; but meanwhile it crashed: {some(crashes)}")
 
-    def with_exits(self, problem: Failure | Skip, since: int) -> Failure | Skip:
-        """Return the problem of a check with the exits after the first `since`, which may be the reason.
+    def with_exits(self, check: str, problem: Failure | Skip, since: int) -> Failure | Skip:
+        """Return the problem of a check with the exits during it after the first `since`, which may be the reason.
 
         A crash fails a check that cannot be made, unless an earlier check has reported such a crash.
         """
-        crashes, is_new = self._crashes_since(since)
+        crashes, is_new = self._crashes_during(check, since)
         if isinstance(problem, Abort | OutOfTime):
             return problem
         if isinstance(problem, Skip):
@@ -113,16 +118,24 @@ class SubjectProcess(ABC):
                 return problem
             text = f"{problem}; it crashed: {some(crashes)}"
             return Failure(text) if is_new else type(problem)(text)
-        ended = [text for text in self.exits_since(since) if text not in str(problem)]
+        ended = [text for text in map(str, self._exits_during(check, since)) if text not in str(problem)]
         return Failure(f"{problem}; {ended[-1]}") if ended else problem
 
-    def _crashes_since(self, number: int) -> tuple[list[str], bool]:
-        """Return a sentence for each crash after the first `number` exits, and whether one is of a new kind.
+    def excuse(self, since: int) -> None:
+        """Take the crashes after the first `since` exits for known: they are no reason to fail a check."""
+        self._told |= _kinds_of(str(one) for one in self.exits[since:] if one.is_crash)
+
+    def _exits_during(self, check: str, since: int) -> list[Exit]:
+        """Return the exits during a check after the first `since` ones."""
+        return [one for one in self.exits[since:] if one.during == check]
+
+    def _crashes_during(self, check: str, since: int) -> tuple[list[str], bool]:
+        """Return a sentence for each crash during a check, and whether one is of a new kind.
 
         The check that asks reports them, so their kinds are known from then on.
         """
-        crashes = list(dict.fromkeys(str(one) for one in self.exits[number:] if one.is_crash))
-        kinds = {_NAMES.sub("N", crash) for crash in crashes}
+        crashes = list(dict.fromkeys(str(one) for one in self._exits_during(check, since) if one.is_crash))
+        kinds = _kinds_of(crashes)
         is_new = not kinds <= self._told
         self._told |= kinds
         return crashes, is_new

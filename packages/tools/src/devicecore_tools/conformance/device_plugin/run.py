@@ -96,7 +96,7 @@ def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
     finally:
         plugin.process.blame(check.name)
     if problem is not None:
-        raise plugin.process.with_exits(problem, exits)
+        raise plugin.process.with_exits(check.name, problem, exits)
     return sentence  # also if it has crashed, because a plugin may end with its kubelet in whatever way
 
 

@@ -99,8 +99,8 @@ class _Guarded:
             driver.process.notice_exit()
             driver.process.blame(self.check.name)
         if problem is not None:
-            raise driver.process.with_exits(problem, exits)
-        driver.process.require_no_crash(sentence, exits)
+            raise driver.process.with_exits(self.check.name, problem, exits)
+        driver.process.require_no_crash(self.check.name, sentence, exits)
         return sentence
 
     def _look(self, driver: DriverUnderTest) -> str:

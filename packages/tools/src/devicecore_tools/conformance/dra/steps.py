@@ -63,6 +63,11 @@ class TwoParts:
         """Make the check: the event happens now, unless it has happened."""
         return driver.steps.finish(self)
 
+    @property
+    def check(self) -> str:
+        """The name of the check."""
+        return name_of(self.parts)
+
 
 @frozen(eq=False)
 class _Begun:
@@ -89,23 +94,32 @@ class Steps:
             return
         event.before(self.driver)
         for look in mine:
-            parts = look.parts(self.driver)
-            claims: list[Claim] = []
-            problem: Exception | None = None
-            with self.driver.claims.owning(claims):
-                try:
-                    next(parts)
-                except (Failure, Skip) as error:
-                    problem = error
-                except IMPOSSIBLE as error:
-                    problem = impossible(error)
-            self._begun[look] = _Begun(parts, claims, problem)
+            self._begun[look] = self._first_part(look)
         try:
             event.begin(self.driver)
         except Skip as skip:
             self._problems[event.name] = skip
         except OSError as error:  # such as a directory that the driver has deleted
             self._problems[event.name] = Skip(f"it could not be done that {event.name}: {error}")
+
+    def _first_part(self, look: TwoParts) -> _Begun:
+        """Run the first part of a check. A crash meanwhile is its problem, not that of the check that is made now."""
+        parts, process, exits = look.parts(self.driver), self.driver.process, len(self.driver.process.exits)
+        claims: list[Claim] = []
+        problem: Failure | Skip | None = None
+        with self.driver.claims.owning(claims):
+            try:
+                next(parts)
+            except (Failure, Skip) as error:
+                problem = error
+            except IMPOSSIBLE as error:
+                problem = impossible(error)
+        if problem is not None and process.is_leaving:
+            process.wait_for_exit()
+        if len(process.exits) > exits:
+            process.blame(look.check)
+            problem = None if problem is None else process.with_exits(look.check, problem, exits)
+        return _Begun(parts, claims, problem)
 
     def finish(self, look: TwoParts) -> str:
         """Run the second part of a check. Before it, run the first part and the event if they have not happened yet.
@@ -145,6 +159,11 @@ class Steps:
         raise AssertionError("a check in two parts yields once")
 
 
+def name_of(look: Callable[..., object]) -> str:
+    """Return the name of the check that a function makes."""
+    return look.__name__.replace("_", "-")
+
+
 class Moment(Enum):
     """When a check is made that needs no event."""
 
@@ -173,7 +192,7 @@ def check(
     """Return a decorator that makes a check of a function, as `model.check` does. Its module's name is the group."""
 
     def make(look: "Callable[[DriverUnderTest], str]") -> DriverCheck:
-        name = look.__name__.replace("_", "-")
+        name = name_of(look)
         group = look.__module__.rpartition(".")[2].replace("_", " ")
         done = look.__doc__ or name
         is_core = core or severity is Severity.MUST

@@ -255,6 +255,17 @@ class PanicsWhenItIsRefused(GoodDriver):
         return super().notify(status, context)
 
 
+class PanicsOverTwoDevices(GoodDriver):
+    """It crashes at each claim of two devices, and its supervisor starts it again."""
+
+    def results_of(self, allocation: Json) -> list[Json]:
+        results = super().results_of(allocation)
+        if len(results) > 1:
+            print(PANIC, flush=True)
+            os._exit(2)
+        return results
+
+
 class KnowsNoAdministrators(GoodDriver):
     """It refuses each claim of an administrator, and its slices change from time to time."""
 
