@@ -159,7 +159,11 @@ class Claims:
     @property
     def several(self) -> int | None:
         """How many devices a claim gets that stands for any: two if that leaves two. None is as for `new`."""
-        return None if self._own_spec() is not None or len(self.allocatable) < _MANY else 2
+        return self.several_of(_MANY)
+
+    def several_of(self, number: int) -> int | None:
+        """Return how many devices a claim gets that stands for any: two if there are so many. None is as for `new`."""
+        return None if self._own_spec() is not None or len(self.allocatable) < number else 2
 
     # --- claims -------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,8 @@ Law: a driver may answer no CDI devices, write its files anywhere that runtimes 
 on claims.
 """
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +15,7 @@ from attrs import frozen
 
 from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.text import counted
+from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.calls import devices_in
 from devicecore_tools.conformance.dra.cdi import UnresolvableError, cdi_files, problem_of, read_spec, resolve
 from devicecore_tools.conformance.dra.checks.directory_watch import written_in
@@ -44,6 +47,8 @@ _OTHERS = "conformance.example.org-others.json"
 _REPEATS = 5
 _SEVERAL = 4
 _WRITABLE = 0o022
+_NAMED = 8  # devices whose edits are searched for names
+_SHORTEST = 4  # characters of a name that is searched for; one has a digit, too
 
 
 @frozen
@@ -125,6 +130,27 @@ def require_own_files(driver: DriverUnderTest) -> list[Path]:
     files = own_files(driver)
     skip_if(not files, f"the driver has no file in {driver.environment.cdi}")
     return files
+
+
+def require_undone(driver: DriverUnderTest, cdi: Iterable[str]) -> None:
+    """Check that none of these CDI devices of a claim is left, unless the driver leaves those of every claim."""
+    left = sorted(set(cdi) & driver.environment.cdi_names())
+    require(not left or not driver.calls.removes_cdi_devices, f"the CDI device {some(left)} is still there")
+
+
+def require_nothing_left(driver: DriverUnderTest, claims: Iterable[Claim], names: Iterable[str]) -> None:
+    """Check that no CDI device of claims, and no CDI file with a UID of them, is left.
+
+    If the driver leaves the CDI devices of every claim, that is the subject of another check.
+    """
+    require_undone(driver, names)
+    uids = [claim.uid for claim in claims]
+    left = [
+        path.name
+        for path, data in driver.environment.cdi_files().items()
+        if any(uid in path.name or uid.encode() in data for uid in uids)
+    ]
+    require(not left or not driver.calls.removes_cdi_devices, f"the file {some(left)} is still there")
 
 
 def unprepare(driver: DriverUnderTest, prepared: Prepared) -> None:
@@ -356,22 +382,46 @@ def _names_in(path: Path) -> tuple[str, ...]:
 
 @check(
     MUST,
-    expected="the first claim's devices are still there, with the same content",
-    clause="A container of the first claim may be created at any time, and must not get what the other claim gets.",
+    expected="the CDI devices of the claim are still there, with the same content",
+    clause="A container of the claim may be created at any time, and must not get what the other claim gets.",
     found=("k8snetworkplumbingwg/sriov-network-device-plugin#731",),
 )
 def keeps_the_cdi_devices_of_other_claims(driver: DriverUnderTest) -> str:
-    """A claim is prepared; its CDI devices are compared before and after another claim is prepared and unprepared."""
+    """A claim's CDI devices are compared while others are prepared, refused and unprepared, also those of one call."""
+    is_repeated = driver.calls.repeats
     first = prepare(driver)
     before = edits(driver, first.names)
     second = prepare(driver)
-    for what in ("prepared", "unprepared"):
-        now = require_edits(driver, first.names, f"after another claim was {what}: ")
-        changed = sorted(now ^ before)
-        require(not changed, f"after another claim was {what}, this has changed: {some(changed)}")
-        if what == "prepared":
-            unprepare(driver, second)
+    _require_kept(driver, first.names, before, "another claim was prepared")
+    unprepare(driver, second)
+    _require_kept(driver, first.names, before, "another claim was unprepared")
+    bad = driver.claims.new(1)
+    driver.claims.delete_object(bad)
+    with suppress(CallFailedError):  # another check looks at how it fails
+        driver.calls.prepare(bad)
+    _require_kept(driver, first.names, before, "another claim was sent, which was deleted")
+    with suppress(CallFailedError):
+        if is_repeated and not driver.calls.prepare(first.claim, bad)[first.claim.uid].error:
+            _require_kept(
+                driver, first.names, before, "the claim was prepared again in one call with one that was deleted"
+            )
+    driver.calls.clean_up()
+    for place in (0, 1):
+        claims = [driver.claims.new(1), driver.claims.new(1)]
+        with needed("two prepared claims"):
+            both = _prepare_together(driver, claims)
+        names = both[1 - place].names - both[place].names  # another check reports that they share some
+        kept = edits(driver, names)
+        unprepare(driver, both[place])
+        _require_kept(driver, names, kept, "a claim was unprepared that had been prepared in one call with it")
+        driver.calls.clean_up()
     return f"{some(sorted(first.names))} did not change"
+
+
+def _require_kept(driver: DriverUnderTest, names: Iterable[str], before: frozenset[str], event: str) -> None:
+    """Check that CDI names of a claim still have the edits that they had before an event."""
+    changed = sorted(require_edits(driver, names, f"after {event}: ") ^ before)
+    require(not changed, f"after {event}, this has changed: {some(changed)}")
 
 
 @check(
@@ -402,9 +452,11 @@ def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
     both = prepare(driver, spec=driver.claims.request(1, 1))
     if {requests for requests, _ in both.devices} != {frozenset({"r0"}), frozenset({"r1"})}:
         raise DoesNotApply("the answer does not have a device for each request")
-    together = [_neutral(edits(driver, both.names_of(request)), both.claim) for request in ("r0", "r1")]
+    together = [neutral(edits(driver, both.names_of(request)), both.claim) for request in ("r0", "r1")]
     unprepare(driver, both)
-    _require_separate(together, [_alone(driver, device) for device in both.claim.devices], "request")
+    alone = [edits_of(driver, device) for device in both.claim.devices]
+    does_not_apply_if(alone[0] == alone[1], "the edits of two devices do not differ")
+    require_separate(together, alone, "request")
     return "each request has the edits of its own device"
 
 
@@ -420,10 +472,12 @@ def separates_cdi_devices_by_claim(driver: DriverUnderTest) -> str:
     with needed("two prepared claims"):
         both = _prepare_together(driver, claims)
     does_not_apply_if(not all(one.names for one in both), "the driver answers no CDI devices")
-    together = [_neutral(edits(driver, one.names), one.claim) for one in both]
+    together = [neutral(edits(driver, one.names), one.claim) for one in both]
     for one in both:
         unprepare(driver, one)
-    _require_separate(together, [_alone(driver, claim.devices[0]) for claim in claims], "claim")
+    alone = [edits_of(driver, claim.devices[0]) for claim in claims]
+    does_not_apply_if(alone[0] == alone[1], "the edits of two devices do not differ")
+    require_separate(together, alone, "claim")
     return "each claim has the edits of its own device"
 
 
@@ -436,26 +490,106 @@ def makes_cdi_devices_for_each_device(driver: DriverUnderTest) -> str:
     """A claim of two devices is prepared, and its edits are compared with claims of one device each."""
     driver.claims.require_two()
     both = prepare(driver, spec=driver.claims.request(2))
-    together = _neutral(edits(driver, both.names), both.claim)
+    together = neutral(edits(driver, both.names), both.claim)
     unprepare(driver, both)
-    alone = [_alone(driver, device) for device in both.claim.devices]
+    alone = [edits_of(driver, device) for device in both.claim.devices]
     does_not_apply_if(alone[0] == alone[1], "the edits of two devices do not differ")
     for device, one in zip(both.claim.devices, alone, strict=True):
         require(together != one, f"a claim of two devices has only the edits of {device}: {some(sorted(together))}")
     return "a claim of two devices has the edits of both"
 
 
-def _alone(driver: DriverUnderTest, device: SliceDevice) -> frozenset[str]:
+@check(
+    MUST,
+    expected="edits that name the device itself, if edits of devices have the names that are published",
+    clause=f"{ANSWER} A container must get the device that its claim is allocated. (ResourceClaim, API reference, "
+    "status.allocation)",
+)
+def makes_cdi_devices_of_the_allocated_device(driver: DriverUnderTest) -> str:
+    """Up to eight devices are prepared alone. Their edits are searched for names and unique attributes of devices."""
+    devices = driver.claims.allocatable
+    does_not_apply_if(len(devices) < 2, "it needs two devices")
+    found = {device.key: edits_of(driver, device) for device in devices[:_NAMED]}
+    are_same = len(set(found.values())) == 1
+    number = 0
+    for kind, owners in _identities(devices).items():
+        named = {
+            device: {owner for word, owner in owners.items() if any(_has_word(part, word) for part in parts)}
+            for device, parts in found.items()
+            if device in owners.values()
+        }
+        only = {device: next(iter(others)) for device, others in named.items() if len(others) == 1}
+        if len(set(only.values())) < 2 and not are_same:  # it is a word that happens to be in the edits of all
+            continue
+        number += len(only)
+        wrong = [
+            f"those of {device} have the {kind} of {other}"
+            for (_, device), (_, other) in only.items()
+            if device != other
+        ]
+        require(not wrong, f"of the edits of single devices, {some(wrong)}")
+    does_not_apply_if(not number, "the edits have no names and no unique attributes of devices")
+    return f"{counted(number, 'time')}, edits name the device itself"
+
+
+def _identities(devices: Sequence[SliceDevice]) -> dict[str, dict[str, tuple[str, str]]]:
+    """Return by what devices can be told apart: its kind, and for each such text the key of the device that has it."""
+    kinds: dict[str, list[tuple[str, tuple[str, str]]]] = {
+        "name": [(_word(device.name), device.key) for device in devices]
+    }
+    for device in devices:
+        for name, value in (device.body.get("attributes") or {}).items():
+            kinds.setdefault(name.rpartition("/")[2], []).append((_word(str(value.get("string", ""))), device.key))
+    found: dict[str, dict[str, tuple[str, str]]] = {}
+    for kind, pairs in kinds.items():
+        numbers = Counter(word for word, _ in pairs)
+        found[kind] = {
+            word: key
+            for word, key in pairs
+            if numbers[word] == 1 and len(word) >= _SHORTEST and any(map(str.isdigit, word))
+        }
+    return found
+
+
+def _word(text: str) -> str:
+    """Return a text as it may be spelled in the name of a variable or file: in lower case, with hyphens."""
+    return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _has_word(text: str, word: str) -> bool:
+    return f"-{word}-" in f"-{_word(text)}-"
+
+
+@check(
+    INFO,
+    expected="other edits for each device that belongs to one claim alone",
+    clause=f"{ANSWER} Without a difference, a container cannot get another device than the next one, unless the "
+    "container runtime or the network tells them apart.",
+)
+def gives_each_device_its_own_edits(driver: DriverUnderTest) -> str:
+    """Two devices are prepared alone, and their edits are compared."""
+    single = [one for one in driver.claims.allocatable if not one.body.get("allowMultipleAllocations")][:2]
+    does_not_apply_if(len(single) < 2, "it needs two devices for one claim alone")
+    first, second = (edits_of(driver, device) for device in single)
+    require(first != second, f"{single[0]} and {single[1]} have the same edits: {some(sorted(first))}")
+    return "the edits of two devices differ"
+
+
+def edits_of(driver: DriverUnderTest, device: SliceDevice) -> frozenset[str]:
     """Prepare and unprepare a claim for one device, and return its edits."""
     single = prepare(driver, devices=[device])
-    found = _neutral(edits(driver, single.names), single.claim)
+    found = neutral(edits(driver, single.names), single.claim)
     unprepare(driver, single)
     return found
 
 
-def _require_separate(together: Sequence[frozenset[str]], alone: Sequence[frozenset[str]], what: str) -> None:
-    """Check that of two edits of devices together none has what only the other device has alone."""
-    does_not_apply_if(alone[0] == alone[1], "the edits of two devices do not differ")
+def require_separate(together: Sequence[frozenset[str]], alone: Sequence[frozenset[str]], what: str) -> None:
+    """Check that of two edits of devices together none has what only the other device has alone.
+
+    Do nothing if the edits of both alone do not differ.
+    """
+    if alone[0] == alone[1]:
+        return
     require(together[0] != together[1], f"each {what} has the same edits: {some(sorted(together[0]))}")
     for own, other in ((0, 1), (1, 0)):
         foreign = sorted(together[own] & (alone[other] - alone[own]))
@@ -464,7 +598,7 @@ def _require_separate(together: Sequence[frozenset[str]], alone: Sequence[frozen
         )
 
 
-def _neutral(parts: frozenset[str], claim: Claim) -> frozenset[str]:
+def neutral(parts: frozenset[str], claim: Claim) -> frozenset[str]:
     """Edits without what only says which claim it is."""
     return frozenset(part.replace(claim.uid, "UID").replace(claim.name, "NAME") for part in parts)
 

@@ -16,7 +16,14 @@ from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.calls import devices_in
-from devicecore_tools.conformance.dra.checks.cdi import own_files, require_edits
+from devicecore_tools.conformance.dra.checks.cdi import (
+    edits_of,
+    neutral,
+    own_files,
+    require_edits,
+    require_separate,
+    require_undone,
+)
 from devicecore_tools.conformance.dra.checks.events import KILL, REBOOT
 from devicecore_tools.conformance.dra.claims import NAMESPACE, Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
@@ -49,6 +56,8 @@ ROUNDS = (16, 2)
 """At most so many claims in as many calls at once, one round after the other."""
 OVERLAP = 0.2
 """Seconds for which the API server delays the answers to calls that have to overlap."""
+TWO_DEVICES = (((2,), "one request for two devices"), ((1, 1), "two requests"))
+"""The forms of a claim of two devices: the numbers of devices of its requests, and what it is."""
 _SAMPLE = 32  # devices that are prepared one by one
 _CANCELLED = 20  # calls
 _LATE = 1.5  # seconds for which the API server delays an answer
@@ -244,7 +253,7 @@ def prepares_a_claim_of_two_devices(driver: DriverUnderTest) -> str:
     """A claim with one request for two devices is prepared, and one with two requests."""
     driver.claims.require_two()
     driver.calls.require_preparing()
-    for counts, what in (((2,), "one request for two devices"), ((1, 1), "two requests")):
+    for counts, what in TWO_DEVICES:
         with in_context(f"with {what}"):
             driver.calls.prepared(driver.claims.new(spec=driver.claims.request(*counts)))
         driver.calls.clean_up()
@@ -253,11 +262,11 @@ def prepares_a_claim_of_two_devices(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="success for both, each with its own devices, and the same answers in the other order",
+    expected="success for both, each with its own devices, and the same answers in the other order and for each alone",
     clause=f"{CONTRACT} A kubelet prepares all claims of a pod with one request. (kubelet, DRA manager)",
 )
 def prepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
-    """Two claims are prepared with one request, and once more in the other order."""
+    """Two claims are prepared with one request, once more in the other order, and once more each alone."""
     driver.claims.require_two()
     driver.calls.require_preparing()
     is_repeated = driver.calls.repeats
@@ -267,8 +276,10 @@ def prepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
     for claim, other in zip(claims, claims[::-1], strict=True):
         foreign = devices_of(other, before[claim.uid])
         require(not foreign, f"the entry of a claim for {claim.devices[0]} has {some(foreign)} of the other claim")
-        changes = difference(before[claim.uid], after[claim.uid])
-        require(before[claim.uid] == after[claim.uid], f"in the other order the answer differs: {changes}")
+        alone = prepared_rows(driver, claim) if is_repeated else before[claim.uid]
+        for answer, when in ((after[claim.uid], "in the other order"), (alone, "for the claim alone")):
+            changes = difference(before[claim.uid], answer)
+            require(before[claim.uid] == answer, f"{when} the answer differs: {changes}")
     return "both were prepared, in either order"
 
 
@@ -330,6 +341,45 @@ def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
     missing = [] if any(not pool for pool, _ in found) else missing
     require(not missing, f"{some(missing)} is missing")
     return f"{counted(len(claim.devices), 'device')} allocated and answered"
+
+
+@check(
+    SHOULD,
+    core=True,
+    expected="no device more often than it is allocated to the claim",
+    clause="A container gets the CDI devices of each row of the answer, and a client of the pod resources API counts "
+    "them. (kubelet, DRA manager)",
+)
+def answers_with_each_device_once(driver: DriverUnderTest) -> str:
+    """A claim for two devices is prepared, or for one if there is only one, and the rows of the answer are counted."""
+    claim = driver.claims.new(min(2, len(driver.claims.allocatable)))
+    allocated = Counter(device.key for device in claim.devices)
+    answered = Counter((one.pool_name, one.device_name) for one in driver.calls.ready_devices(claim))
+    does_not_apply_if(not answered, "the answer has no devices, so the driver does not work through CDI devices")
+    known = {key: number for key, number in answered.items() if key in allocated}  # others are told by another check
+    often = [
+        f"{pool}/{name} is there {number} times"
+        for (pool, name), number in known.items()
+        if number > allocated[pool, name]
+    ]
+    require(not often, some(often))
+    return f"{counted(sum(answered.values()), 'row')} for {counted(sum(allocated.values()), 'allocated device')}"
+
+
+@check(
+    SHOULD,
+    expected="the names of requests with each device",
+    clause="request_names: If empty, the device is associated with all requests. (dra/v1, api.proto) Then a container "
+    "that uses one request of the claim gets the devices of the others, too.",
+)
+def names_the_requests_of_each_device(driver: DriverUnderTest) -> str:
+    """A claim with two requests is prepared, or with one if there is only one device."""
+    claim = driver.claims.new(spec=driver.claims.request(*[1] * min(2, len(driver.claims.allocatable))))
+    devices = driver.calls.ready_devices(claim)
+    does_not_apply_if(not devices, "the answer has no devices, so the driver does not work through CDI devices")
+    without = [f"{one.pool_name}/{one.device_name}" for one in devices if not one.request_names]
+    require(not without, f"{some(without)} has no requests")
+    return f"{counted(len(devices), 'device')} with requests"
 
 
 @check(
@@ -720,8 +770,8 @@ def _unprepare_beside(driver: DriverUnderTest, claim: Claim, cdi: set[str]) -> N
 @check(
     SHOULD,
     core=True,
-    expected="the share in each answer, CDI names that can be resolved, and those of one share stay when the other is "
-    "unprepared",
+    expected="the share in each answer, CDI names that can be resolved, those of one share stay when the other is "
+    "unprepared, and none is left when both are",
     clause="share_id: ShareID uniquely identifies an individual allocation share of the device. (dra/v1, api.proto)",
 )
 def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
@@ -729,6 +779,7 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
     if driver.registration.reachable.service not in SERVICES_WITH_SHARES:
         raise DoesNotApply(f"{driver.registration.instance.service} has no shares")
     device = driver.claims.free_device(shared=True)
+    before = driver.environment.cdi_names()
     claims = [driver.claims.part_of(device) for _ in range(2)]
     answers = [driver.calls.ready_devices(claims[0]), driver.calls.prepared(claims[1])]
     for claim, devices in zip(claims, answers, strict=True):
@@ -736,8 +787,11 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
         missing = [one.device_name for one in devices if not share(one)]
         require(not wrong and not missing, f"the share in the answer is {some(wrong) or 'missing'}")
         require_resolvable(driver, rows(devices))
+    added = driver.environment.cdi_names() - before
     second = {name for one in answers[1] for name in one.cdi_device_ids}  # both may have one that is always there
     _unprepare_beside(driver, claims[0], second)
+    driver.calls.unprepared(claims[1])
+    require_undone(driver, added)
     return "each claim has its share"
 
 
@@ -807,7 +861,8 @@ def all_at_once(driver: DriverUnderTest, acts: Sequence[Callable[[], T]]) -> lis
 
 @check(
     MUST,
-    expected="success for all, within 45 seconds, each with its own devices, and CDI names that can be resolved",
+    expected="success for all, within 45 seconds, each with its own devices, CDI names that can be resolved, and the "
+    "edits of its own device",
     clause="A kubelet starts pods independently of each other, so their calls overlap. (kubelet, pod workers)",
 )
 def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
@@ -818,11 +873,14 @@ def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
         claims = [driver.claims.new(1) for _ in driver.claims.allocatable[:most]]
         with delayed_reads(driver, OVERLAP):
             answers = all_at_once(driver, [partial(prepared_rows, driver, claim) for claim in claims])
+        found = []
         for claim, answer in zip(claims, answers, strict=True):
             foreign = [device for other in claims if other is not claim for device in devices_of(other, answer)]
             require(not foreign, f"the answer for {claim.devices[0]} has {some(foreign)} of another claim")
-            require_resolvable(driver, answer)
+            found.append(neutral(require_resolvable(driver, answer), claim))
         driver.calls.clean_up()
+    with suppress(DoesNotApply):  # it answers no CDI devices
+        require_separate(found, [edits_of(driver, claim.devices[0]) for claim in claims], "call")
     return f"{counted(min(ROUNDS[0], len(driver.claims.allocatable)), 'call')} at once, and then 2"
 
 

@@ -9,9 +9,10 @@ from contextlib import suppress
 
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.dra.checks.cdi import require_undone
 from devicecore_tools.conformance.dra.checks.events import CORRUPTION
 from devicecore_tools.conformance.dra.checks.prepare import try_to_prepare
-from devicecore_tools.conformance.dra.checks.unprepare import own_cdi_names, require_undone
+from devicecore_tools.conformance.dra.checks.unprepare import own_cdi_names
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, check

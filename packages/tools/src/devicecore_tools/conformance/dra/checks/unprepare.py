@@ -4,7 +4,6 @@ Law: a driver needs only the UID of a claim to unprepare it, so each claim can b
 """
 
 import uuid
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -13,11 +12,13 @@ from typing import Any
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.calls import devices_in, require_unprepared
+from devicecore_tools.conformance.dra.checks.cdi import require_nothing_left, require_undone
 from devicecore_tools.conformance.dra.checks.events import KILL, LOSS, REBOOT
 from devicecore_tools.conformance.dra.checks.prepare import (
     FOREIGN,
     OVERLAP,
     ROUNDS,
+    TWO_DEVICES,
     Rows,
     all_at_once,
     answers_for_each,
@@ -32,7 +33,7 @@ from devicecore_tools.conformance.dra.checks.prepare import (
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, at_start, check
-from devicecore_tools.conformance.model import Severity, Skip, needed, require, skip_if, some
+from devicecore_tools.conformance.model import Severity, Skip, in_context, needed, require, skip_if, some
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
@@ -49,28 +50,8 @@ GONE = (
     "DRAPlugin.UnprepareResourceClaims)"
 )
 _OF_A_POD = 3  # claims
+_FOR_AN_EVENT = 6  # devices of a driver, of which one claim of several can have two
 _OVERLAPS = 25  # prepares and unprepares of one claim that overlap
-
-
-def require_undone(driver: DriverUnderTest, cdi: Iterable[str]) -> None:
-    """Check that none of these CDI devices of a claim is left, unless the driver leaves those of every claim."""
-    left = sorted(set(cdi) & driver.environment.cdi_names())
-    require(not left or not driver.calls.removes_cdi_devices, f"the CDI device {some(left)} is still there")
-
-
-def require_nothing_left(driver: DriverUnderTest, claims: Iterable[Claim], names: Iterable[str]) -> None:
-    """Check that no CDI device of claims, and no CDI file with a UID of them, is left.
-
-    If the driver leaves the CDI devices of every claim, that is the subject of another check.
-    """
-    require_undone(driver, names)
-    uids = [claim.uid for claim in claims]
-    left = [
-        path.name
-        for path, data in driver.environment.cdi_files().items()
-        if any(uid in path.name or uid.encode() in data for uid in uids)
-    ]
-    require(not left or not driver.calls.removes_cdi_devices, f"the file {some(left)} is still there")
 
 
 def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
@@ -80,12 +61,14 @@ def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
     return sorted(driver.environment.cdi_names() - before)
 
 
-def require_free_device(driver: DriverUnderTest, claim: Claim) -> str:
-    """Check that another claim for the device of this one is prepared. Return a sentence about it."""
-    device = claim.devices[0]
+def require_free_devices(driver: DriverUnderTest, claim: Claim) -> str:
+    """Check that other claims for each device of this one are prepared. Return a sentence about it."""
+    usable = {device.key for device in driver.claims.usable}  # one that stands for all, if a claim has to have all
+    devices = [device for device in claim.devices if device.key in usable]
     driver.claims.forget(claim)
-    driver.calls.prepared(driver.claims.new(devices=[device]))
-    return f"{device} was prepared for another claim"
+    for device in devices:
+        driver.calls.prepared(driver.claims.new(devices=[device]))
+    return f"{some(list(map(str, devices)))} was prepared for another claim"
 
 
 def require_freeing(driver: DriverUnderTest) -> None:
@@ -96,7 +79,7 @@ def require_freeing(driver: DriverUnderTest) -> None:
     with driver.claims.owning([]), needed("a driver that frees its devices"):
         claim = driver.calls.ready(1)
         driver.calls.unprepared(claim)
-        require_free_device(driver, claim)
+        require_free_devices(driver, claim)
         driver.calls.clean_up()
 
 
@@ -108,7 +91,7 @@ def require_tolerance(driver: DriverUnderTest) -> None:
 
 def unprepare_across_event(driver: DriverUnderTest) -> Parts:
     """The two parts of a check that a claim can be unprepared after an event, without CDI devices that stay."""
-    claim = driver.claims.new()
+    claim = driver.claims.new(driver.claims.several_of(_FOR_AN_EVENT))
     names = own_cdi_names(driver, claim)
     yield
     driver.calls.unprepared(claim)
@@ -164,8 +147,30 @@ def unprepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
     for claim in claims:
         require_unprepared(answer, claim)
     require_nothing_left(driver, claims, names)
-    sentences = [require_free_device(driver, claim) for claim in claims]
+    sentences = [require_free_devices(driver, claim) for claim in claims]
     return f"{counted(len(claims), 'claim')} unprepared; {some(sentences)}"
+
+
+@check(
+    MUST,
+    expected="success, no CDI device and no file of the claim, and each device can be prepared for another claim",
+    clause=f"{CONTRACT} A request can ask for several devices, and a claim can have several requests. (ResourceClaim, "
+    "API reference, spec.devices.requests)",
+)
+def unprepares_a_claim_of_two_devices(driver: DriverUnderTest) -> str:
+    """A claim with one request for two devices is prepared and unprepared, and one with two requests."""
+    driver.claims.require_two()
+    driver.calls.require_unpreparing()
+    require_freeing(driver)
+    for counts, what in TWO_DEVICES:
+        claim = driver.claims.new(spec=driver.claims.request(*counts))
+        names = own_cdi_names(driver, claim)
+        with in_context(f"with {what}"):
+            driver.calls.unprepared(claim)
+            require_nothing_left(driver, [claim], names)
+            require_free_devices(driver, claim)
+        driver.calls.clean_up()
+    return "nothing of either is left"
 
 
 @check(MUST, expected="success, twice", clause=UNKNOWN, found=("kubernetes-sigs/dra-driver-cpu#169",))
@@ -253,12 +258,12 @@ def frees_the_device(driver: DriverUnderTest) -> str:
     first = driver.calls.ready(devices=[device])
     with needed("an unprepared claim"):
         driver.calls.unprepared(first)
-    return require_free_device(driver, first)
+    return require_free_devices(driver, first)
 
 
 @check(
     MUST,
-    expected="success, and the device can be prepared for another claim",
+    expected="success, no CDI device and no file of the claim, and the device can be prepared for another claim",
     clause="A claim whose preparation has failed is unprepared when its pod ends, because the kubelet has noted it "
     "before. (kubelet, DRA manager)",
     found=("NVIDIA/k8s-dra-driver-gpu#840",),
@@ -267,12 +272,14 @@ def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
     """The preparation of a claim fails, because its allocation is not complete; then it is unprepared."""
     require_tolerance(driver)
     require_freeing(driver)
-    device = driver.claims.free_device()
-    claim = claim_with(driver, device, {"device": "no-such-device"})
+    before = driver.environment.cdi_names()
+    claim = claim_with(driver, driver.claims.free_device(), {"device": "no-such-device"})
     with suppress(CallFailedError):  # another check looks at how it fails
         driver.calls.prepare(claim)
+    names = driver.environment.cdi_names() - before
     driver.calls.unprepared(claim)
-    return f"it was unprepared, and then {require_free_device(driver, claim)}"
+    require_nothing_left(driver, [claim], names)
+    return f"it was unprepared, and then {require_free_devices(driver, claim)}"
 
 
 @check(
@@ -412,7 +419,7 @@ def unprepares_a_claim_that_was_deleted_meanwhile(driver: DriverUnderTest) -> Pa
     driver.claims.delete_object(claim)
     yield
     driver.calls.unprepared(claim)
-    return require_free_device(driver, claim)
+    return require_free_devices(driver, claim)
 
 
 @across(
@@ -429,7 +436,7 @@ def keeps_devices_free_after_a_restart(driver: DriverUnderTest) -> Parts:
     with needed("an unprepared claim"):
         driver.calls.unprepared(claim)
     yield
-    return require_free_device(driver, claim)
+    return require_free_devices(driver, claim)
 
 
 @across(

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 
 from devicecore_tools.conformance.faults.drivers.habits import WritesMetadata
-from devicecore_tools.conformance.faults.good_driver import GoodDriver, Json, Message, fails, write
+from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriver, Json, Message, fails, write
 
 
 @fails("answers-valid-cdi-names")
@@ -173,6 +173,63 @@ class AllClaimsOfTheCall(GoodDriver):
             for entry in entries:
                 entry.devices[0].cdi_device_ids[:] = names
         return answer
+
+
+@fails("makes-cdi-devices-of-the-allocated-device")
+class TakesTheNextDevice(GoodDriver):
+    """It counts from one where its devices are numbered from zero."""
+
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        spec = super().spec(uid, results)
+        names = [device["name"] for device in self.devices()]
+        for device, result in zip(spec["devices"], results, strict=True):
+            following = names[(names.index(result["device"]) + 1) % len(names)]
+            device["containerEdits"]["env"] = [f"CHIP_{following.upper().replace('-', '_')}={result['mode']}"]
+        return spec
+
+
+@fails("gives-each-device-its-own-edits")
+class SameEditsForAll(GoodDriver):
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        spec = super().spec(uid, results)
+        for device in spec["devices"]:
+            device["containerEdits"]["env"] = ["CHIPS=some"]
+        return spec
+
+
+@fails("keeps-the-cdi-devices-of-other-claims")
+class RemovesTheFilesOfACall(GoodDriver):
+    """With the first claim of a call that is unprepared, all claims of that call lose their CDI devices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together: dict[str, str] = {}
+
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        if len(request.claims) > 1:
+            first = request.claims[0].uid
+            self.together |= {claim.uid: self.together.get(claim.uid, first) for claim in request.claims}
+        return super().prepare(request, context)
+
+    def unprepare_claim(self, claim: Message) -> None:
+        for other, first in self.together.items():
+            if first == self.together.get(claim.uid):
+                self.cdi_file(other).unlink(missing_ok=True)
+        super().unprepare_claim(claim)
+
+
+@fails("keeps-the-cdi-devices-of-other-claims")
+class CleansUpAfterAFailure(GoodDriver):
+    """When a claim could not be prepared, it removes the CDI files of all claims."""
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        try:
+            return super().prepare_claim(claim, context)
+        except ClaimError as error:
+            if "not found" in str(error):
+                for path in self.cdi.glob(f"{self.name}-*.json"):
+                    path.unlink()
+            raise
 
 
 @fails("leaves-cdi-files-of-others-alone")

@@ -73,6 +73,21 @@ class FirstDeviceOnly(GoodDriver):
         return devices[:1] if {tuple(device.request_names) for device in devices} == {("r0",)} else devices
 
 
+@fails("answers-with-each-device-once")
+class AnswersTwice(GoodDriver):
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        devices = super().prepare_claim(claim, context)
+        return [*devices, *devices[-1:]]
+
+
+@fails("names-the-requests-of-each-device")
+class NamesNoRequests(GoodDriver):
+    def device(self, uid: str, result: Json) -> Message:
+        device = super().device(uid, result)
+        del device.request_names[:]
+        return device
+
+
 @fails("answers-with-the-requests-of-each-device")
 class AllRequests(GoodDriver):
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
@@ -195,6 +210,37 @@ class NamesFilesWithoutNamespace(GoodDriver):
     def cdi_file(self, uid: str) -> Path:
         known = self.claims.get(uid, {}).get("name", "")[:100]
         return self.cdi / f"{self.name}-{self.names.get(uid, known) or uid}.json"
+
+
+@fails("prepares-the-claims-of-a-pod")
+class PreparesTheFirstClaim(GoodDriver):
+    """Of a request with several claims, only the first one is prepared. The answer has success for all of them."""
+
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        if len({claim.uid for claim in request.claims}) != 2:
+            return super().prepare(request, context)
+        first, second = request.claims
+        answer = super().prepare(dra.NodePrepareResourcesRequest(claims=[first]), context)
+        if answer.claims[first.uid].error or self.call("GET", claim_path(second.namespace, second.name))[0] != 200:
+            return super().prepare(request, context)
+        answer.claims[second.uid].error = ""
+        return answer
+
+
+@fails("prepares-claims-at-the-same-time")
+class SharesAVariable(GoodDriver):
+    """Two calls at once use one variable for the claim that they prepare, so one gets the edits of the other."""
+
+    def results_of(self, allocation: Json) -> list[Json]:
+        self.results = super().results_of(allocation)
+        time.sleep(0.02)
+        return super().results_of(allocation)
+
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        spec = super().spec(uid, results)
+        if len(results) == len(self.results) == 1:
+            spec["devices"][0]["containerEdits"] = super().spec(uid, self.results)["devices"][0]["containerEdits"]
+        return spec
 
 
 class Trusting(GoodDriver):
@@ -332,6 +378,18 @@ class ForgetsShares(GoodDriver):
         device = super().device(uid, result)
         device.ClearField("share_id")
         return device
+
+
+@fails("separates-shares-of-a-device")
+class LeavesShares(GoodDriver):
+    """The CDI file of a share stays."""
+
+    def release(self, uid: str) -> None:
+        path, results = self.cdi_file(uid), self.claims.get(uid, {}).get("results", [])
+        text = path.read_text(encoding="utf-8") if path.exists() and "shareID" in str(results[:1]) else ""
+        super().release(uid)
+        if text:
+            write(path.with_suffix(".kept.json"), text)
 
 
 @fails("prepares-many-devices-in-one-claim")

@@ -3,10 +3,12 @@
 Law: each fails the checks that it names, and no others.
 """
 
+import json
 import os
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import grpc
 
@@ -19,6 +21,7 @@ from devicecore_tools.conformance.faults.good_driver import (
     claim_path,
     dra,
     fails,
+    write,
 )
 
 
@@ -64,6 +67,82 @@ class LeavesTheFilesOfLaterClaims(GoodDriver):
         for path, text in contents.items():
             path.write_text(text, encoding="utf-8")
         return answer
+
+
+class FileForEachDevice(GoodDriver):
+    """It writes a CDI file for each device of a claim."""
+
+    is_good = True
+
+    def file_of(self, uid: str, number: int) -> Path:
+        return self.cdi / f"{self.name}-{uid}.{number}.json"
+
+    def write_cdi(self, uid: str, results: list[Json]) -> None:
+        for number, result in enumerate(results):
+            write(self.file_of(uid, number), json.dumps(self.spec(uid, [result])))
+
+    def recover(self, error: Exception) -> None:
+        for path in self.cdi.glob(f"{self.name}-*.json"):
+            path.unlink()
+        self.save()
+
+    def release(self, uid: str) -> None:
+        for path in self.files_to_remove(uid):
+            path.unlink(missing_ok=True)
+        super().release(uid)
+
+    def files_to_remove(self, uid: str) -> list[Path]:
+        return sorted(self.cdi.glob(f"{self.name}-{uid}.*.json"))
+
+
+@fails("unprepares-a-claim-of-two-devices")
+class LeavesTheSecondFile(FileForEachDevice):
+    breaks_too = {
+        "unprepares-after-a-restart": "The claim has two devices.",
+        "unprepares-after-its-state-was-lost": "The claim has two devices.",
+    }
+    is_good = False
+
+    def files_to_remove(self, uid: str) -> list[Path]:
+        return super().files_to_remove(uid)[:1]
+
+
+@fails("unprepares-a-claim-of-two-devices")
+class FreesTheFirstDevice(GoodDriver):
+    """The other devices of a claim stay in use by it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: set[str] = set()
+
+    def release(self, uid: str) -> None:
+        self.kept |= {one["device"] for one in self.claims.get(uid, {}).get("results", ())[1:]}
+        super().release(uid)
+
+    def check_free(self, uid: str, results: list[Json]) -> None:
+        super().check_free(uid, results)
+        if used := self.kept & {str(one["device"]) for one in results}:
+            self.kept -= used
+            raise ClaimError(f"{sorted(used)} is in use")
+
+
+@fails("unprepares-after-a-restart", "unprepares-after-its-state-was-lost")
+class LeavesTheSecondFileAfterARestart(FileForEachDevice):
+    """A process that has not prepared a claim itself removes the CDI file of its first device only."""
+
+    also = ("unprepares-a-claim-of-two-devices",)
+    is_good = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own: set[str] = set()
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        self.own.add(claim.uid)
+        return super().prepare_claim(claim, context)
+
+    def files_to_remove(self, uid: str) -> list[Path]:
+        return super().files_to_remove(uid)[: None if uid in self.own else 1]
 
 
 @fails("unprepare-is-idempotent")
@@ -227,6 +306,27 @@ class KeepsHalfClaims(RefusesSomeClaims):
             if "no-such-device" in str(error) and len(self.allocated(claim)["results"]) > 1:
                 self.refused.add(claim.uid)
             raise
+
+
+@fails("unprepares-after-a-failed-prepare")
+class LeavesTheFileOfAFailure(GoodDriver):
+    """It writes the CDI file before it has looked at all devices, and removes only files of claims that it knows."""
+
+    def results_of(self, allocation: Json) -> list[Json]:
+        try:
+            return super().results_of(allocation)
+        except ClaimError as error:
+            if "no-such-device" in str(error) and len(allocation["results"]) > 1:
+                uid = self.present
+                write(
+                    self.cdi / f"{self.name}-half-{uid}.json",
+                    json.dumps(self.spec(uid, [allocation["results"][0] | {"mode": "x"}])),
+                )
+            raise
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        self.present = claim.uid
+        return super().prepare_claim(claim, context)
 
 
 @fails("unprepares-a-claim-of-several-drivers")
