@@ -25,6 +25,7 @@ SHORT = {
     "ends-its-stream-after-ten-seconds": evolve(QUICK, alone=11),
     "registers-each-five-seconds": evolve(QUICK, alone=11),
     "returns-without-devices": evolve(QUICK, timeout=2),
+    "returns-with-fewer-devices": evolve(QUICK, timeout=2),
     "returns-under-another-name": evolve(QUICK, returning=0.8, noticing=0.8),
     "odd-bytes": evolve(QUICK, returning=0.8),
     "never-returns": evolve(QUICK, returning=0.8),
@@ -85,6 +86,8 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("short-cdi-name", CALM),
     ("by-position", CALM),
     ("cdi-by-position", CALM),
+    ("gives-the-first", CALM),
+    ("one-container-path", CALM),
     ("shares-a-node", CALM),
     ("once-only", CALM),
     ("counts", CALM),
@@ -97,6 +100,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("prefers-at-will", CALM),
     ("no-pre-start", CALM),
     ("ignores-sigterm", CALM),
+    ("panics-at-sigterm", CALM),
     ("leaves-its-socket", CALM),
 ]
 # Faults and habits that show when the health of a device changes.
@@ -121,6 +125,8 @@ RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("chatters", ["keeps-its-stream-open", "sends-few-lists", "registers-once"]),
     ("numbers-anew", ["allocates-each-device", "gives-the-same-nodes-after-a-restart"]),
     ("new-ids", ["starts-where-it-was-killed", "keeps-its-ids"]),
+    ("returns-with-fewer-devices", ["returns-after-its-stream-is-cut", "keeps-its-ids"]),
+    ("deletes-other-sockets", ["starts-where-it-was-killed", "leaves-sockets-of-others-alone"]),
     ("never-returns", [EMPTIED]),
     ("watches-its-socket", ["returns-after-kubelet-sock-is-recreated"]),
     ("watches-files", ["returns-after-its-stream-is-cut"]),

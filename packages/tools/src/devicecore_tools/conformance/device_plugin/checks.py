@@ -4,10 +4,12 @@ Law: a check tests one thing. To add a check, write a function in its place belo
 """
 
 import re
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.dra.answers import is_cdi_name
@@ -34,7 +36,7 @@ from devicecore_tools.conformance.model import (
     skipping,
     some,
 )
-from devicecore_tools.conformance.processes import ProcessorUse, problem_of_command
+from devicecore_tools.conformance.processes import ProcessorUse, is_panic, problem_of_command
 from devicecore_tools.testing.process import PluginProcess
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -49,6 +51,7 @@ SLOW = 5.0  # seconds to notice a restart, for a plugin to which it is the same 
 TWICE = 0.5  # seconds in which some plugins register twice
 LATER = 2.0  # seconds by which a process that the plugin has started may end later than the plugin
 _RESTARTED = 8  # devices that are allocated again after a restart
+_OTHER_SOCKET = "conformance-other.sock"
 HEALTHS = ("Healthy", "Unhealthy")
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
@@ -479,6 +482,48 @@ def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
 
 
 @check(
+    MUST,
+    expected="every device node that only one device has alone, and another answer than for one of the devices",
+    clause=f"{ALLOCATE} A container that requests several devices needs all of them.",
+)
+def gives_the_nodes_of_each_device(plugin: PluginUnderTest) -> str:
+    """The answer for all devices is compared with those for single devices, and their device nodes are looked for."""
+    plugin.lists.two_devices()
+    each = {device: plugin.lists.alone(device) for device in plugin.lists.healthy}
+    does_not_apply_if(len({_key(one) for one in each.values()}) == 1, "all devices alone have the same answer")
+    together, again = (_allocate_or_skip(plugin, plugin.lists.healthy) for _ in range(2))
+    skip_if([_key(one) for one in together] != [_key(one) for one in again], "the answer changes from call to call")
+    skip_if(len(together) != 1, f"{counted(len(together), 'answer')} for one container")
+    same = [device for device, one in each.items() if _key(one) == _key(together[0])]
+    require(not same, f"the answer for {counted(len(each), 'device')} is that for {some(same)} alone")
+    owners = Counter(node for one in each.values() for node in _nodes(one))
+    missing = sorted(node for node, number in owners.items() if number == 1 and node not in _nodes(together[0]))
+    require(not missing, f"the answer for {counted(len(each), 'device')} has no {some(missing)}")
+    return f"{counted(len(owners), 'node')} of {counted(len(each), 'device')}"
+
+
+@check(
+    MUST,
+    expected="every path in the container stands for one path on the host",
+    clause="DeviceSpec.container_path: Path of the device within the container. Mount.container_path: Path of the "
+    "mount within the container (api.proto). Of two with one path, the container gets one.",
+)
+def gives_each_node_its_own_container_path(plugin: PluginUnderTest) -> str:
+    """The paths in the answer for all devices are compared."""
+    plugin.lists.two_devices()
+    hosts: dict[str, set[str]] = {}
+    for answer in _allocate_or_skip(plugin, plugin.lists.healthy)[:1]:
+        for node in answer.devices:
+            hosts.setdefault(node.container_path, set()).add(node.host_path)
+        for mount in answer.mounts:
+            hosts.setdefault(mount.container_path, set()).add(mount.host_path)
+    does_not_apply_if(not hosts, "the plugin gives no device nodes and no mounts")
+    several = [f"{path} stands for {some(sorted(found))}" for path, found in hosts.items() if len(found) > 1]
+    require(not several, some(several))
+    return counted(len(hosts), "path")
+
+
+@check(
     SHOULD,
     expected="every device has a node that no other device has; or, if devices are shared on purpose, none has",
     clause=f"{ALLOCATE} A kubelet gives each device to one container, so its node should be for that container alone.",
@@ -793,6 +838,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
     if attempts:  # otherwise it needs longer to notice a restart, and a new process is there sooner
         plugin.registration.wait_registered(number + refused[plugin.kubelet.resource], plugin.settings.noticing)
     plugin.seen.refused += len(plugin.process.exits) - exits  # a plugin may end because of that (api.proto)
+    plugin.process.excuse(exits)
     allowed = MAX_BURST + MAX_RATE * plugin.settings.refusing
     name = plugin.kubelet.attempt if attempts == 1 else plugin.kubelet.attempts
     other = f" for {foreign_text(resource)}" if len(refused) > 1 else ""
@@ -810,11 +856,57 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
 )
 def starts_where_it_was_killed(plugin: PluginUnderTest) -> str:
     """The plugin is killed and started again, more than a second after its last start. Its socket is left alone."""
+    return _start_again(plugin)
+
+
+def _start_again(plugin: PluginUnderTest) -> str:
+    """Kill and start the plugin. Return a sentence about its return. Raises Failure if it did not come back."""
     plugin.process.require_process()
     plugin.registration.streaming()
     number = len(plugin.kubelet.registrations)
-    plugin.process.kill_and_start()
-    return plugin.registration.see_it_return(number)
+    with _socket_of_others(plugin):
+        plugin.process.kill_and_start()
+        return plugin.registration.see_it_return(number)
+
+
+@contextmanager
+def _socket_of_others(plugin: PluginUnderTest) -> Iterator[None]:
+    """Have a socket of another plugin in the directory in this block, and note whether it is still there then."""
+    path = plugin.kubelet.directory / _OTHER_SOCKET
+    with socket.socket(socket.AF_UNIX) as listener:
+        was_made = not plugin.kubelet.is_watcher and _listens(listener, path)  # a watcher would take it for a plugin
+        try:
+            yield
+        finally:
+            if was_made:
+                plugin.seen.leaves_others = path.is_socket()
+                path.unlink(missing_ok=True)
+
+
+def _listens(listener: socket.socket, path: Path) -> bool:
+    """Make a socket. Return whether that was possible."""
+    with suppress(OSError):  # its path is too long, or the plugin has removed the directory
+        listener.bind(str(path))
+        listener.listen()
+        return True
+    return False
+
+
+@check(
+    MUST,
+    expected="the socket of another plugin is still there",
+    clause="The directory belongs to all plugins of the node. A kubelet connects to the socket of each of them. "
+    "(kubernetes.io, Device Plugins)",
+)
+def leaves_sockets_of_others_alone(plugin: PluginUnderTest) -> str:
+    """The plugin is killed and started again, with a socket of another plugin in the directory."""
+    does_not_apply_if(plugin.kubelet.is_watcher, "a kubelet would take the socket for a plugin (--registry)")
+    if plugin.seen.leaves_others is None:
+        with suppress(Failure):  # another check looks at how it comes back
+            _start_again(plugin)
+    skip_if(plugin.seen.leaves_others is None, "no socket of another plugin could be made in the directory")
+    require(plugin.seen.leaves_others, "it has deleted the socket of another plugin")
+    return "it is still there"
 
 
 @check(
@@ -842,6 +934,8 @@ def keeps_its_ids(plugin: PluginUnderTest) -> str:
         gone, new = sorted(before - now), sorted(now - before)
         # If only one of them is not empty, a device was plugged in or out, or the list was not complete yet.
         require(not (gone and new), f"in the list of registration {number}, {some(new)} was in place of {some(gone)}")
+    left, limit = sorted(plugin.registration.missing), counted(plugin.settings.timeout, "second")
+    require(not left, f"{some(left)} was not listed again within {limit} after the plugin had come back", late=True)
     return f"the same {counted(len(before), 'id')} after each of {counted(len(listed), 'registration')}"
 
 
@@ -1047,7 +1141,7 @@ ENDS = (
 )
 
 
-@check(SHOULD, expected="the process ends within --grace seconds, with any exit status", clause=ENDS)
+@check(SHOULD, expected="the process ends within --grace seconds, without a crash", clause=ENDS)
 def ends_on_sigterm(plugin: PluginUnderTest) -> str:
     """SIGTERM is sent while the stream of lists is open."""
     plugin.process.require_process()
@@ -1059,6 +1153,7 @@ def ends_on_sigterm(plugin: PluginUnderTest) -> str:
     status = process.status
     require(status is not None, f"it still runs after {counted(plugin.settings.grace, 'second')}", late=True)
     took = time.monotonic() - began
+    require(not is_panic(status, process.crash), f"it crashed: {process.crash}")
     plugin.process.wait(lambda: not process.descendants, LATER)
     require(
         not process.descendants,
@@ -1167,6 +1262,11 @@ def _nodes(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:
 
 def _hardware(answer: deviceplugin.ContainerAllocateResponse) -> tuple[frozenset[str], frozenset[str]]:
     return _nodes(answer), frozenset(one.name for one in answer.cdi_devices)
+
+
+def _key(answer: deviceplugin.ContainerAllocateResponse) -> bytes:
+    """Return the same bytes for answers that are equal."""
+    return answer.SerializeToString(deterministic=True)
 
 
 def _all_hardware(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:

@@ -42,6 +42,7 @@ class PluginObservations:
             and it is None if the command was not run.
         health_changes: the change of health that was seen. It is None if none was seen.
         refused: how often the process ended because the kubelet had refused it.
+        leaves_others: whether a start of the plugin has left the socket of another one. It is None if none was there.
     """
 
     absence: Absence | None = None
@@ -49,6 +50,7 @@ class PluginObservations:
     provocation: str | None = None
     health_changes: Mapping[str, str] | None = None
     refused: int = 0
+    leaves_others: bool | None = None
 
 
 class PluginUnderTest:

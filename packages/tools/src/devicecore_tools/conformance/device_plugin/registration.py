@@ -30,6 +30,8 @@ class PluginRegistration:
     settings: Settings
     lost_stream: str = ""
     """Why the stream of lists ended of a plugin that was started again. The text is empty if it has come back."""
+    missing: frozenset[str] = frozenset()
+    """Devices that were listed before, and not again when the plugin had come back."""
     _lost: str = ""  # what such a plugin did
     _waited_for: PluginConnection | None = None
     _waited_for_first: bool = False
@@ -223,7 +225,21 @@ class PluginRegistration:
                 f"it was back after {took:.1f} seconds, but {seconds} later: {self._last_try(number, began)}"
             )
         self._slowest_return = max(self._slowest_return, took)
+        self._note_missing(number)
         return f"it was back after {took:.1f} seconds{restarted}"
+
+    def _note_missing(self, number: int) -> None:
+        """Note which devices of the lists before the last return are not listed again in time. It waits once."""
+        former = next((one.connection for one in self.kubelet.registrations[:number][::-1] if _has_list(one)), None)
+        before = _ids_of(former)
+
+        def missing() -> frozenset[str]:
+            now = _ids_of(self.kubelet.connection)
+            return before - now if now < before else frozenset()  # other ids are the subject of another check
+
+        if not self.missing:
+            self.process.wait(lambda: not missing(), self.settings.timeout)
+            self.missing = missing()
 
     def _last_try(self, number: int, since: float) -> str:
         """Return what the plugin has done after the first `number` registrations, and since a time."""
@@ -254,3 +270,13 @@ class PluginRegistration:
         """Wait until the stream of lists has been open long enough to be believed to stay open."""
         left = connection.opened + self.settings.alone - time.monotonic()
         self.process.wait(lambda: connection.ended, max(left, 0.0))
+
+
+def _has_list(registration: Registration) -> bool:
+    return bool(registration.connection and registration.connection.list_count)
+
+
+def _ids_of(connection: PluginConnection | None) -> frozenset[str]:
+    """Return the ids in the last list of a connection. There are none if it has no list."""
+    listed = connection.last_list.devices if connection and connection.list_count else ()
+    return frozenset(device.ID for device in listed)

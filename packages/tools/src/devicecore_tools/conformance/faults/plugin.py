@@ -134,7 +134,8 @@ class Plugin:
                 if (now != sent or FAULT == "chatters") and FAULT != "silent":
                     sent = now
                     is_empty = FAULT == "returns-without-devices" and self.streams > 1
-                    yield api.ListAndWatchResponse(devices=() if is_empty else devices())
+                    is_short = FAULT == "returns-with-fewer-devices" and self.streams > 1
+                    yield api.ListAndWatchResponse(devices=() if is_empty else devices()[is_short:])
         finally:  # gRPC does not always resume a generator
             self.dropped = not over.is_set()
 
@@ -185,6 +186,8 @@ class Plugin:
                 nodes = [str(place) for place in range(len(ids))]
             case "counts":
                 nodes = [str(next(numbers)) for _ in ids]
+            case "gives-the-first":
+                nodes = nodes[:1]
             case "shares-a-node":
                 nodes = ["0" if node == "1" else node for node in nodes]
             case _:
@@ -199,7 +202,7 @@ class Plugin:
         return api.ContainerAllocateResponse(
             envs={"CHIPS": ",".join(ids)},
             devices=[
-                api.DeviceSpec(host_path=path, container_path=f"/{path.lstrip('/')}", permissions=mode)
+                api.DeviceSpec(host_path=path, container_path=inside(path), permissions=mode)
                 for path in ([] if FAULT == "cdi-by-position" else paths)
             ],
             cdi_devices=[
@@ -265,6 +268,11 @@ class Plugin:
         server.add_insecure_port(f"unix:{self.socket}")
         server.start()
         return server
+
+
+def inside(path: str) -> str:
+    """Return where a node is in a container."""
+    return "/dev/chip" if FAULT == "one-container-path" and path[-1].isdigit() else f"/{path.lstrip('/')}"
 
 
 def register() -> grpc.StatusCode:
@@ -377,6 +385,10 @@ def wait_to_be_found(plugin: Plugin) -> None:
 def end(*_: object) -> None:
     if FAULT == "leaves-its-socket":
         os._exit(0)
+    if FAULT == "panics-at-sigterm":
+        print("panic: close of closed channel\n\ngoroutine 1 [running]:", flush=True)
+        SOCKET.unlink()
+        os._exit(2)
     if FAULT != "ignores-sigterm":
         over.set()
 
@@ -386,6 +398,10 @@ if __name__ == "__main__":
         time.sleep(3.0)
     if FAULT in {"finds-its-socket", "start-second"} and SOCKET.exists():
         sys.exit("bind: address already in use")
+    if FAULT == "deletes-other-sockets":
+        for path in DIRECTORY.glob("*.sock"):
+            if path != KUBELET:
+                path.unlink()
     signal.signal(signal.SIGTERM, end)
     print(f"chips on {SOCKET}, fault: {FAULT or 'none'}", flush=True)
     # In a thread, because the handler of a signal would wait for ever for a lock that the main thread holds itself.
