@@ -180,6 +180,12 @@ def test_a_panic_before_an_event_is_blamed_on_the_check_that_has_caused_it() -> 
     assert {one.during for one in report.exits} == {"prepares-the-same-after-a-restart"}
 
 
+def test_fresh_directories_keep_the_file_of_another_vendor() -> None:
+    names = "leaves-cdi-files-of-others-alone", "unprepares-after-a-restart"
+    report = run_on(habits.PanicsOverTwoDevices, checks_of(*names), None, QUICK)
+    assert not report.result(names[0]).failed
+
+
 def test_a_check_that_does_not_apply_needs_no_time() -> None:
     names = "shares-its-claims-between-instances", "prepares-a-claim"
     report = run_on(None, checks_of(*names), None, evolve(QUICK, budget=0.0))

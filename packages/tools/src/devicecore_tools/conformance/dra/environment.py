@@ -107,9 +107,17 @@ class Environment:
         (self.plugins / self._settings.data).mkdir(mode=0o755, parents=True, exist_ok=True)
 
     @property
-    def cdi_before(self) -> frozenset[str]:
-        """The names of the CDI files that were there before the run."""
+    def others_cdi(self) -> frozenset[str]:
+        """The names of the CDI files that are not of the driver: those from before the run, and what checks made."""
         return self._kept.get(self.cdi, frozenset())
+
+    def plant_cdi(self, name: str, text: str) -> Path:
+        """Write a CDI file as of another vendor, which stays when the directories are emptied. Return its path."""
+        self._kept[self.cdi] = self.others_cdi | {name}
+        path = self.cdi / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
 
     def _add(self, one: Mapping[str, Any]) -> None:
         """Create an object of the user. What says more about the run's own Node is added to that."""

@@ -226,7 +226,7 @@ class CleansUpAfterAFailure(GoodDriver):
         try:
             return super().prepare_claim(claim, context)
         except ClaimError as error:
-            if "not found" in str(error):
+            if "no-such-device" in str(error):
                 for path in self.cdi.glob(f"{self.name}-*.json"):
                     path.unlink()
             raise

@@ -97,10 +97,7 @@ class FileForEachDevice(GoodDriver):
 
 @fails("unprepares-a-claim-of-two-devices")
 class LeavesTheSecondFile(FileForEachDevice):
-    breaks_too = {
-        "unprepares-after-a-restart": "The claim has two devices.",
-        "unprepares-after-its-state-was-lost": "The claim has two devices.",
-    }
+    also = ("unprepares-after-a-restart",)
     is_good = False
 
     def files_to_remove(self, uid: str) -> list[Path]:
