@@ -201,8 +201,8 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [a_class("channel", "device.driver == 'compute-domain.nvidia.com'"), a_slice("n2", GPU, GPUS)],
         1,
         [
-            "class channel wants devices of driver compute-domain.nvidia.com, which has no ResourceSlice for n1 or any",
-            "other node; there are only slices of gpu.nvidia.com\n",
+            "class channel wants devices of driver compute-domain.nvidia.com, which has no ResourceSlice for n1; there",
+            "are no slices of it at all, only of gpu.nvidia.com\n",
             "do       look whether the driver is installed, whether its pod runs on n1, and at its log; compare the",
         ],
     ),
@@ -215,6 +215,18 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         ],
         1,
         ["which has no ResourceSlice for n1, only for n2\n  do         look whether the driver is installed"],
+    ),
+    "the driver has published a slice without devices": (
+        a_claim(a_request("r", "gpu")),
+        [WHOLE, a_slice("n1", GPU, [])],
+        1,
+        ["because  the slices for n1, of gpu.nvidia.com, have no device\n  do       look whether the driver"],
+    ),
+    "no driver publishes anything, and the class names none": (
+        a_claim(a_request("r", "any")),
+        [a_class("any", "!(device.driver == 'x.example.com')")],
+        1,
+        ["because  no driver has a ResourceSlice for n1\n  do       look whether the driver is installed"],
     ),
     "an autoscaler's empty node says that its pool has no slice": (
         a_claim(a_request("r", "gpu")),
@@ -325,7 +337,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         ],
         1,
         [
-            "gpu-0 and 1 more has the taint example.com/off:NoExecute from DeviceTaintRule repair\n",
+            "gpu-0 and 1 more have the taint example.com/off:NoExecute from DeviceTaintRule repair\n",
             "do            delete that rule when its reason is gone\n",
             "tolerations: [{key: example.com/off, operator: Exists, effect: NoExecute}]",
         ],
@@ -538,7 +550,7 @@ def test_extended_resources_that_a_class_serves_are_tried(why: Callable[..., tup
     status, lines = why([wanted], [SERVING, a_slice("n1", GPU, GPUS), held])
     assert (status, lines[2]) == (
         1,
-        "  gets them if            claim ml/other of pod infer-0 is released, as when that pod ends",
+        "  gets them if            claim ml/other of pod infer-0 is released, as when its pod ends",
     )
 
 
@@ -625,6 +637,19 @@ def test_templates_and_what_names_them_are_explained(
     named = {**holder, "metadata": {"name": "train", "namespace": "ml"}}
     status, lines = why([TEMPLATE, named], [WHOLE, a_slice("n1", GPU, GPUS)])
     assert (status, lines[0]) == (0, f"{title} on n1: gets its devices")
+
+
+def test_a_claim_that_was_made_from_a_template_is_changed_there(why: Callable[..., tuple[int, list[str]]]) -> None:
+    claim = a_claim(a_request("r", "gpu", 3))
+    claim["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "gpus"}
+    how = "  how           the spec of a template cannot be edited: delete the template and the pods that wait"
+    _, lines = why([claim], [WHOLE, a_slice("n1", GPU, GPUS)])
+    assert lines[0] == "claim ml/train of a ResourceClaimTemplate on n1: gets no devices"
+    assert lines[3].startswith(how)
+    status = {"resourceClaimStatuses": [{"name": "gpus", "resourceClaimName": "train"}]}
+    _, lines = why([{**POD, "status": status}], [WHOLE, a_slice("n1", GPU, GPUS), claim])
+    assert "claim ml/train of ResourceClaimTemplate ml/tmpl, request r: 2 of 3 devices fit" in lines[1]
+    assert lines[3].startswith(how)
 
 
 def test_objects_of_v1beta1_are_read_as_those_of_v1(why: Callable[..., tuple[int, list[str]]]) -> None:

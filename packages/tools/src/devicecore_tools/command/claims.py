@@ -24,6 +24,7 @@ from devicecore_tools.command.collector import without_collector
 from devicecore_tools.command.output import print_json, print_pairs
 
 if TYPE_CHECKING:
+    from devicecore.domain.allocation import TargetNode
     from devicecore.domain.allocation.reasons import DeviceVerdict
     from devicecore_tools.doctor.claim_report import ReasonLine
     from devicecore_tools.doctor.claim_trial import AllocatedClaim, ClaimAnswer, ClaimTrial, Outcome
@@ -38,6 +39,9 @@ _MAX_NAMES = 3
 _MAX_LINES = 24  # of what is printed of a claim: a small terminal has so many
 _OF_EXTENDED = "for extended resources of pod "
 """How the name of a claim begins that a scheduler makes for a pod."""
+
+_MADE_FOR = "resource.kubernetes.io/pod-claim-name"
+"""The annotation of a claim that is made from a template."""
 
 _OF_TEMPLATE = "of ResourceClaimTemplate "
 
@@ -273,7 +277,10 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
     for one in wanted.claims:
         is_template = one["kind"].data == "ResourceClaimTemplate"
         claim = template_of(one) if is_template else claim_of(one)
-        claim = evolve(claim, name=f"{_OF_TEMPLATE}{claim.name}") if is_template else claim
+        if is_template:
+            claim = evolve(claim, name=f"{_OF_TEMPLATE}{claim.name}")
+        elif one["metadata"]["annotations"][_MADE_FOR].text(""):
+            claim = evolve(claim, name=f"{claim.name} of a ResourceClaimTemplate")
         if (allocated := allocated_claim(one, ()) or trial.allocated(one)) is not None:
             reports.append(_Allocated(allocated))
         else:
@@ -600,7 +607,9 @@ def _change_pairs(answer: "ClaimAnswer", claims: Sequence[UnallocatedClaim] = ()
         if not change.holder:
             rows.append((str(change), not change.classes))
         elif len(holders) == 1:
-            rows.append((f"{change}{', as when that pod ends' * (' of pod ' in change.holder)}", False))
+            pods = change.holder.partition(" of pod ")[2]
+            end = ", as when its pods end" if ", " in pods else ", as when its pod ends" * bool(pods)
+            rows.append((f"{change}{end}", False))
         elif change is holders[0]:
             end = ", as when its pod ends" * (" of pod " in shown)
             rows.append((f"any one of these {len(holders):,} is released{end}: {shown}{more}", False))
@@ -617,7 +626,7 @@ def _how_to_edit(claim: UnallocatedClaim) -> str:
     """Return how a claim is changed, whose name says what it is made from."""
     if claim.name.startswith(_OF_EXTENDED):
         return "the limits of a pod cannot be edited: delete the pod, and create it anew with the change"
-    if _OF_TEMPLATE in claim.name:
+    if "ResourceClaimTemplate" in claim.name:  # which the name of an object cannot have
         both = "delete the template and the pods that wait, and create both anew with the change"
         return f"the spec of a template cannot be edited: {both}"
     return "the spec of a claim cannot be edited: delete the claim, and create it anew with the change"
@@ -684,7 +693,7 @@ def _next_pairs(
     if not refused.is_error:
         missing = list(dict.fromkeys(_missing_drivers(trial, claims, best)))
         if not missing and not refused.verdicts and not refused.unusable:
-            missing = [f"no driver publishes a device for {best.node.name}{_published(trial)}"]
+            missing = [_nothing_published(trial, best.node)]
         for text in missing[:_MAX_NAMES]:
             yield "because", text
         if missing:
@@ -713,19 +722,32 @@ def _missing_drivers(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], be
         expressions = [*(known.selectors if known else ()), *request.selectors]
         wanted = [driver for one in expressions if one for driver in wanted_drivers(one)]
         if wanted and here.isdisjoint(wanted):
-            driver = foreign_text(wanted[0])
-            by = f"class {request.device_class}" if known and driver in str(known.selectors) else "the claim"
-            nodes = trial.nodes_of(wanted)
-            more = f" and {len(nodes) - _MAX_NAMES:,} more" * (len(nodes) > _MAX_NAMES)
-            there = f", only for {', '.join(nodes[:_MAX_NAMES])}{more}" if nodes else _published(trial)
-            yield f"{by} wants devices of driver {driver}, which has no ResourceSlice for {best.node.name}{there}"
+            drivers = foreign_text(" or ".join(wanted[:_MAX_NAMES]))
+            by = f"class {request.device_class}" if known and wanted[0] in str(known.selectors) else "the claim"
+            nodes, others = trial.nodes_of(wanted), _drivers(trial)
+            if nodes:
+                there = f", only for {', '.join(nodes[:_MAX_NAMES])}"
+                there += f" and {len(nodes) - _MAX_NAMES:,} more" * (len(nodes) > _MAX_NAMES)
+            elif any(one.driver in wanted for one in trial.objects.slices):
+                there = ", only for nodes that are not known"
+            else:
+                there = f"; there are no slices of it at all{others and f', only of {others}'}"
+            yield f"{by} wants devices of driver {drivers}, which has no ResourceSlice for {best.node.name}{there}"
 
 
-def _published(trial: "ClaimTrial") -> str:
-    """Return what others publish."""
+def _nothing_published(trial: "ClaimTrial", node: "TargetNode") -> str:
+    """Return what drivers publish if a node has no device."""
+    if pools := trial.pools(node):
+        drivers = ", ".join(dict.fromkeys(one.key[0] for one in pools))
+        return f"the slices for {node.name}, of {drivers}, have no device"
+    others = _drivers(trial)
+    return f"no driver has a ResourceSlice for {node.name}{others and f'; there are slices of {others}'}"
+
+
+def _drivers(trial: "ClaimTrial") -> str:
+    """Return the drivers that publish something."""
     drivers = sorted({one.driver for one in trial.objects.slices})
-    shown = ", ".join(drivers[: 2 * _MAX_NAMES]) + ", ..." * (len(drivers) > 2 * _MAX_NAMES)
-    return f" or any other node; there are only slices of {shown}" if drivers else " or any other node"
+    return ", ".join(drivers[: 2 * _MAX_NAMES]) + ", ..." * (len(drivers) > 2 * _MAX_NAMES)
 
 
 def _whole_pairs(trial: "ClaimTrial", request: DeviceRequest, refused: NoAllocation) -> Iterator[tuple[str, str]]:
@@ -761,7 +783,7 @@ def _taint_pairs(
             todo = (
                 f"adminAccess ignores no taint; what only watches devices may tolerate it; {_LOOK}" if watches else todo
             )
-        yield "because", f"{devices[0]}{more} has the taint {taint} from {who}"
+        yield "because", f"{devices[0]}{more} {'have' if more else 'has'} the taint {taint} from {who}"
         yield "do", todo
 
 

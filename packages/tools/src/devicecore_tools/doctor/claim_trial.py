@@ -462,7 +462,8 @@ class ClaimTrial:
             name = entry.claim or pod.generated_claims.get(entry.name)
             key = f"{pod.namespace}/{name}"
             if name is not None and key in self._objects.claims:
-                found += filter(None, [self._unallocated(key)])
+                made = f"{key} {OF_TEMPLATE}{pod.namespace}/{entry.template}" if entry.template else key
+                found += [evolve(one, name=made) for one in [self._unallocated(key)] if one is not None]
             elif (template := self._objects.templates.get(f"{pod.namespace}/{entry.template}")) is not None:
                 name = f"{entry.name} {OF_TEMPLATE}{pod.namespace}/{entry.template}"
                 found.append(evolve(template, name=name))

@@ -123,8 +123,12 @@ def misplaced(expression: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
 
 
 def wanted_drivers(expression: str) -> list[str]:
-    """Return the drivers with which an expression compares that of a device."""
-    return [_unquoted(one) for one in re.findall(rf"\bdevice\.driver\s*==\s*({_TEXT})", expression)]
+    """Return the drivers that an expression wants a device to have. They are not known if it negates something."""
+    return (
+        []
+        if re.search("!(?!=)", expression)
+        else [_unquoted(one) for one in re.findall(rf"\bdevice\.driver\s*==\s*({_TEXT})", expression)]
+    )
 
 
 def _replaced(expression: str, found: Sequence[tuple[int, str, str]]) -> Edit | None:
