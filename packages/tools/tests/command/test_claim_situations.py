@@ -100,7 +100,8 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "device gpu.nvidia.com/n1/gpu-0 has no profile",
-            "gpu-0-mig-3g-0 is as request r describes it, but class gpu does not select it: name a DeviceClass that",
+            "  do            name a DeviceClass that selects gpu.nvidia.com/n1/gpu-0-mig-3g-0, or make one: it is as",
+            "have it\n  do            request r: write device.attributes",
             "but alone this gives no device",
         ],
     ),

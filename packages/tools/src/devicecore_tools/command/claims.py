@@ -646,6 +646,7 @@ def _problem_pairs(
     for line in constraint_lines(claims, refused, trial.objects.devices):
         yield "because", line
     yield from _but(best)
+    yield from _outside_pairs(trial, claims, best)
     if refused.is_error and not trial.lacks_library:
         is_mended = any(one.rank in (Rank.REPAIR, Rank.VALUE) for one in best.changes)
         then = ", but alone this gives no device"
@@ -657,6 +658,21 @@ def _problem_pairs(
         yield from _device_pairs(refused)
     else:
         yield from _reason_pairs(refused, trial.holders, claims)
+
+
+def _outside_pairs(
+    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer"
+) -> Iterator[tuple[str, str]]:
+    """Say which devices a request describes that its class does not select, if no other class that is known does."""
+    if any(" names deviceClassName: " in str(one) for one in best.changes):
+        return
+    node = trial.refused(best)
+    for claim in claims:
+        for request in claim.alternatives:
+            for device in node.outside_class(claim, request)[:1]:
+                todo = f"name a DeviceClass that selects {device.key}, or make one"
+                what = f"it is as request {request.result_name} describes it, but class {request.device_class}"
+                yield "do", f"{todo}: {what} does not select it"
 
 
 def _expression_pairs(
@@ -699,13 +715,7 @@ def _next_pairs(
         if missing:
             look = f"look whether the driver is installed, whether its pod runs on {best.node.name}, and at its log"
             yield "do", f"{look}; compare the nodeSelector and affinity of its DaemonSet with the labels of the node"
-    node = trial.refused(best)
     for claim in claims:
-        for request in claim.alternatives:
-            outside = node.outside_class(claim, request)
-            if outside and not any(" names deviceClassName: " in str(one) for one in best.changes):
-                what = f"is as request {request.result_name} describes it, but class {request.device_class} does not"
-                yield "do", f"{outside[0].key} {what} select it: name a DeviceClass that does, or make one"
         for request in claim.alternatives:
             yield from _whole_pairs(trial, request, refused)
     yield from _taint_pairs(trial, claims, refused)

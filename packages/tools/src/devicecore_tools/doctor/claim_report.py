@@ -294,7 +294,11 @@ def expression_advice(
     yield from (("do", text) for text in told)
     if is_mended:
         return
-    if missing and device is not None and any(one.owner.startswith("DeviceClass") for one in expressions):
+    if (
+        missing
+        and device is not None
+        and any(one.owner.startswith("DeviceClass") and missing[1] in one.text for one in expressions)
+    ):
         why = f"because a DeviceClass reads {missing[1]}"
         yield "do", f"have {device.key.driver} publish it for {device.key}, too, {why}"
     if edits:

@@ -124,11 +124,8 @@ def misplaced(expression: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
 
 def wanted_drivers(expression: str) -> list[str]:
     """Return the drivers that an expression wants a device to have. They are not known if it negates something."""
-    return (
-        []
-        if re.search("!(?!=)", expression)
-        else [_unquoted(one) for one in re.findall(rf"\bdevice\.driver\s*==\s*({_TEXT})", expression)]
-    )
+    found = re.findall(rf"\bdevice\.driver\s*==\s*({_TEXT})", expression)
+    return [] if re.search("!(?!=)", expression) else list(map(_unquoted, found))
 
 
 def _replaced(expression: str, found: Sequence[tuple[int, str, str]]) -> Edit | None:
