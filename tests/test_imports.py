@@ -94,7 +94,7 @@ LAYERS = {
     "devicecore_tools.testing": Layer(TESTING | names(".testing"), names("grpc .adapters")),
     "devicecore_tools.testing.allocation_cases": Layer(TESTING | names("hypothesis .system"), names("grpc .adapters")),
     "devicecore_tools.testing.dra_kubelet": Layer(DRA_TESTING | names(".testing"), names(".adapters")),
-    "devicecore_tools.testing.api_server": Layer(TESTING | names("jsonpatch jsonpointer"), names("yaml")),
+    "devicecore_tools.testing.api_server": Layer(TESTING, names("yaml")),
     "devicecore_tools.testing.wire": Layer(PURE | names("google .wire")),
     "devicecore_tools.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc .adapters")),
     "devicecore_tools.conformance": Layer(

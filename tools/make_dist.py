@@ -21,7 +21,7 @@ DIST = ROOT / "dist"
 WHEELS = ("--only-binary", ":all:")
 
 _NO_TOOLS = """
-tools = {"devicecore_tools", "click", "jsonpatch", "rich", "yaml"}
+tools = {"devicecore_tools", "click", "rich", "yaml"}
 loaded = [name for name in sys.modules if name.split(".")[0] in tools]
 assert not loaded, loaded
 """

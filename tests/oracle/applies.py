@@ -250,7 +250,7 @@ def _step(random: Random, bodies: tuple[Author, Author | None]) -> Json:
 def judge(case: Json, oracle: Oracle) -> Verdict:
     """Compare the object and the owners of its fields after each write, or the refusal.
 
-    D27: who owns a field that is empty, because Go writes some empty fields that are not sent, and leaves others out.
+    D26: who owns a field that is empty, because Go writes some empty fields that are not sent, and leaves others out.
     """
     kind = {"apiVersion": case["apiVersion"], "kind": case["of"]}
     ours, theirs = dict[str, Json](), None
@@ -283,7 +283,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
                 and differ_in_empty_fields(ours, sent, mine, owners_after, found)
             )
             return Verdict(
-                "D27" if is_empty else None, [f"step {number}: {json.dumps({**asked, 'object': sent})}", *lines]
+                "D26" if is_empty else None, [f"step {number}: {json.dumps({**asked, 'object': sent})}", *lines]
             )
         if found["ok"]:
             ours, owners, theirs = mine, owners_after, found["object"]

@@ -16,16 +16,12 @@ _REFUSED = 400
 
 @frozen
 class Answered:
-    """A request, one difference of its answers, and both answers.
-
-    `is_disturbed` is whether objects of the kind were removed since the last list, because earlier answers differed.
-    """
+    """A request, one difference of its answers, and both answers."""
 
     asked: Asked
     difference: Difference
     ours: Json
     real: Json
-    is_disturbed: bool = False
 
 
 def _path(pattern: str) -> Callable[[Answered], bool]:
@@ -49,7 +45,7 @@ _DEFAULTS: dict[str, tuple[Json, ...]] = {
     "securityContext": ({},),
 }
 _OWNED_DEFAULTS = _path(
-    r"metadata\.managedFields\[\]\.fieldsV1\.f:spec\.(f:containers\.k:\{\"name\":\"main\"\}\."
+    r"metadata\.managedFields\.[^.]+\.fieldsV1\.f:spec\.(f:containers\.k:\{\"name\":\"main\"\}\."
     r"f:(imagePullPolicy|terminationMessagePath|terminationMessagePolicy)|f:enableServiceLinks|f:securityContext)"
 )
 
@@ -75,23 +71,22 @@ def _is_refused_by_both(one: Answered) -> bool:
     return bool(one.ours["code"] == one.real["code"] >= _REFUSED)
 
 
-def _is_no_detail(one: Answered) -> bool:
-    found = one.difference
-    return _is_refused_by_both(one) and found.is_only_real and found.path == "answer.details" and found.real == {}
-
-
 def _says(ours: str, real: str) -> Callable[[Answered], bool]:
     """Return whether both servers refuse, and the difference is this one of their messages."""
     first, second = re.compile(ours, re.DOTALL), re.compile(real, re.DOTALL)
 
     def recognises(one: Answered) -> bool:
         found = one.difference
-        is_message = _is_refused_by_both(one) and found.path == "answer.message"
+        is_message = _is_refused_by_both(one) and found.path in ("answer.message", "answer.details.causes[].message")
         return is_message and bool(first.match(found.ours) and second.match(found.real))
 
     return recognises
 
 
+_WRONG_TYPE = (
+    r"( \"\" is invalid: patch: Invalid value: |Invalid value: |"
+    r"\w+ in version \"\w+\" cannot be handled as a \w+: ).*(json: cannot unmarshal |cannot restore map from )"
+)
 _NO_JSON = _says(
     r"couldn't get version/kind; json parse error: |the object provided is unrecognized: expected a JSON object",
     r"the object provided is unrecognized \(must be of type \w+\): couldn't get version/kind; json parse error: |"
@@ -107,58 +102,49 @@ def _has_other_order(one: Answered) -> bool:
     return first == second
 
 
+_IS_OWNER_OF_NONE = _path(r"metadata\.managedFields\.[^.]+\.fieldsV1(\.f:\w+)?\.f:none")
+_IS_OWNER = _path(r"metadata\.managedFields\.[^.]+(\.fieldsV1)?(\.f:\w+)?")
+_IS_NONE = _path(r"((spec|data)\.)?none|spec|data")
+_IS_GENERATION = _path(r"metadata\.generation")
+
+
 def _is_dropped(one: Answered) -> bool:
-    """Whether a field that Kubernetes does not know is there, or a manager owns it."""
-    path, real = one.difference.path, one.real
-    if real["code"] == _REFUSED and "strict decoding error: unknown field" in real["answer"]["message"]:
-        return True
-    is_there = _path(r"(spec\.|data\.)?none|spec|metadata\.(generation|managedFields\[.*)")
-    return (
-        '"none": 1' in str(one.asked)
-        and is_there(one)
-        and (one.difference.ours in ({"none": 1}, 1) or "metadata" in path)
-    )
+    """Whether the field `none`, which Kubernetes does not know, is there, or a manager owns it."""
+    found, real = one.difference, one.real
+    if '"none": 1' not in str(one.asked):
+        return False
+    if "Strict" in one.asked.query.values() and real["code"] == _REFUSED:
+        return "strict decoding error: unknown field" in real["answer"]["message"] and one.ours["code"] != _REFUSED
+    is_part = found.is_only_ours and (_IS_NONE(one) or _IS_OWNER_OF_NONE(one) or _IS_OWNER(one))
+    is_change = _IS_GENERATION(one) and found.ours == found.real + 1
+    return is_change or (is_part and set(_leaves(found.ours, found.path.rpartition(".")[2])) <= {"none", "f:none"})
 
 
-def _is_refused(ours: int, real: int, word: str) -> Callable[[Answered], bool]:
-    """Return whether the servers answer with these codes, and a body has a word."""
-    return lambda one: (one.ours["code"], one.real["code"]) == (ours, real) and word in str(one.asked)
+def _leaves(value: Json, name: str) -> list[str]:
+    """Return the names of the fields of a value, or of the fields that a manager owns, that have no others in them."""
+    if isinstance(value, dict) and "fieldsV1" in value:
+        value = value["fieldsV1"]
+    below = {key: one for key, one in value.items() if key != "."} if isinstance(value, dict) else {}
+    return [leaf for key, one in below.items() for leaf in _leaves(one, key)] if below else [name]
 
-
-_IN_MANAGED = _path(r"metadata\.managedFields\[.*")
-_IN_LABELS = _path(r"metadata\.(labels|managedFields\[.*)")
-_OF_A_PAGE = _path(r"metadata\.(continue|remainingItemCount)|items\[[^\]]*\]")
-_OF_THE_NEXT_PAGE = _path(r"items\[.*")
 
 CAUSES: dict[str, Callable[[Answered], object]] = {
     "defaults": _is_default,
     "empty status": _is_empty_status,
     "null times": _is_null_time,
-    "no details": _is_no_detail,
-    "no owners": lambda one: (
-        one.difference.is_only_ours and one.difference.ours == [] and _path(r"metadata\.managedFields")(one)
-    ),
     "no JSON": _NO_JSON,
     "another kind": _says(
         r"the (kind|apiVersion) in the data \(\S+\) does not match the expected ",
         r"\w+ in version \"\S+\" cannot be handled as a \w+: no kind \"\w+\" is registered for version ",
     ),
     "JSON patch": _says(
-        "the server rejected our request: ", "the server rejected our request due to an error in our request$"
+        "the server rejected our request: |error decoding patch: json: cannot unmarshal ",
+        "the server rejected our request due to an error in our request$|error decoding patch: json: cannot unmarshal ",
     ),
     "media type": _says("the body of the request was in an unknown format", "415: Unsupported Media Type$"),
     "order of conflicts": _has_other_order,
-    "time of owners": lambda one: one.difference.is_only_ours and _path(r"metadata\.managedFields\[.*\]\.time")(one),
-    "last answer": lambda one: "deletionTimestamp" in str(one.real) and _IN_MANAGED(one),
-    "quantities": _is_refused(404, _REFUSED, '"acme.io/gpu": "x"'),
-    "`limit`": lambda one: (
-        ("limit" in one.asked.query and _OF_A_PAGE(one)) or ("continue" in one.asked.query and _OF_THE_NEXT_PAGE(one))
-    ),
     "unknown fields": _is_dropped,
-    "`$patch: replace`": lambda one: '"$patch": "replace"' in str(one.asked) and _IN_LABELS(one),
-    "copy of nothing": _is_refused(422, 200, '"op": "copy"'),
-    "wrong types": _is_refused(_REFUSED, 422, '"labels": 5'),
-    "watches": lambda one: one.is_disturbed and "watch" in one.asked.query,
+    "wrong types": _says(_WRONG_TYPE, _WRONG_TYPE),
 }
 """What each row of the page recognises."""
 

@@ -4,6 +4,7 @@ Law: after `Program.stop` no process of the program is left, and its output can 
 """
 
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -22,6 +23,7 @@ from tools.make_peers import default_version, program
 T = TypeVar("T")
 
 _GRACE = 10.0  # seconds to end after SIGTERM
+_PORTS = range(15_000, 30_000)
 _LOOK_AGAIN = 0.1  # seconds between two looks at something that sends no event
 
 
@@ -65,10 +67,16 @@ class Programs:
 
 
 def free_port() -> int:
-    """Return a port of the loopback address that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port of the loopback address that nobody uses now.
+
+    It is none of those that the kernel gives to clients and to servers that do not choose, because one of these could
+    have it before the program that it is for has started.
+    """
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_for(expected: str, look: Callable[[], T | None], timeout: float = 60.0) -> T:

@@ -131,6 +131,8 @@ class _Requests:
                 {"annotations": {"example.com/note": str(random.randrange(3))}},
                 {"labels": {"x": "1"}, "annotations": {"n": "m"}},
                 {"finalizers": ["example.com/keep"]},
+                {"finalizers": ["example.com/keep"]},
+                {"finalizers": None},
                 {"finalizers": None},
                 {"labels": {"not a label": "1"}},
             )
@@ -204,7 +206,10 @@ class _Requests:
         body = self.random.choice(
             (
                 {"metadata": self._meta()},
-                {"metadata": {"labels": {"$patch": "replace", "z": "9"}}},
+                {"metadata": {"labels": {"$patch": self.random.choice(("replace", "delete", "none")), "z": "9"}}},
+                {"metadata": {"labels": {"x": None, "z": "1"}, "$retainKeys": ["labels", "name"]}},
+                {"metadata": {"finalizers": ["b.com/b"], "$setElementOrder/finalizers": ["b.com/b", "a.com/a"]}},
+                {"metadata": {"labels": 5}},
                 {"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/keep"]}},
                 {"spec": {"taints": taints}} if kind == "Node" else {"metadata": self._meta()},
                 {"spec": {"taints": [{"$patch": "delete", "key": "t", "effect": "NoSchedule"}]}}
@@ -228,7 +233,16 @@ class _Requests:
                 [{"op": "replace", "path": "/metadata/annotations", "value": {"n": "1"}}],
                 [{"op": "add", "path": "/metadata/finalizers/-", "value": "example.com/more"}],
                 [{"op": "copy", "from": "/metadata/labels/x", "path": "/metadata/labels/y"}],
+                [{"op": "copy", "from": "/metadata/labels/none", "path": "/metadata/labels/y"}],
+                [{"op": "copy", "from": "/metadata/none", "path": "/metadata/annotations"}],
+                [{"op": "replace", "path": "/metadata/labels/y", "value": None}],
+                [{"op": "add", "path": "/metadata/labels", "value": {"x": None}}],
+                [{"op": "test", "path": "/metadata/none"}, {"op": "replace", "path": "/metadata/labels", "value": 5}],
+                [{"op": "remove", "path": "/metadata/finalizers/-1"}],
                 [{"op": "move", "from": "/metadata/labels/y", "path": "/metadata/labels/z"}],
+                [{"path": "/metadata/labels"}],
+                [{"op": "test", "path": 5}],
+                [5],
                 [{"op": "none", "path": "/metadata/labels"}],
                 {"op": "add", "path": "/metadata/labels", "value": {}},
             )
@@ -252,7 +266,12 @@ class _Requests:
         sizes = {part: {"acme.io/gpu": str(random.randrange(4))} for part in ("capacity", "allocatable")}
         reserved = [{"resource": "pods", "name": "p", "uid": "00000000-0000-4000-8000-000000000001"}]
         bodies: dict[str, tuple[Json, ...]] = {
-            "Node": ({"conditions": [condition]}, sizes, {"capacity": {"acme.io/gpu": "x"}}, {"addresses": None}),
+            "Node": (
+                {"conditions": [condition]},
+                sizes,
+                {"capacity": {"acme.io/gpu": random.choice(("x", "1k", "0.5", 3, None))}},
+                {"addresses": None},
+            ),
             "Pod": (
                 {"conditions": [condition]},
                 {"phase": "Running"},
@@ -299,6 +318,9 @@ class _Requests:
                 Asked("POST", path(kind), {**body, "metadata": {}}),
                 Asked("POST", path(kind), {**body, "metadata": {"generateName": "g-"}}, query={"dryRun": "All"}),
                 Asked("POST", path(kind), {**body, "none": 1}, query={"fieldValidation": "Strict"}),
+                Asked("POST", path(kind), {**body, "metadata": {"name": name, "labels": 5}}),
+                Asked("POST", path(kind), {**body, "metadata": {"name": name, "labels": {"x": None}}}),
+                Asked("PUT", path(kind, name), {**body, "metadata": {"name": name, "annotations": None}}),
                 Asked("POST", path(kind), b"{"),
                 Asked("POST", path(kind), [body]),
                 Asked("POST", path(kind, namespace="none"), body),

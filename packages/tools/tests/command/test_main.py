@@ -104,7 +104,6 @@ def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: st
         (["click"], "", ["--help"]),
         (["rich"], "", ["demo"]),
         (["rich"], "", ["demo", "--json"]),
-        (["jsonpatch"], "", ["conformance", "driver", "--", "true"]),
         (
             ["httpcore2", "httpx2"],
             "[kubernetes]",

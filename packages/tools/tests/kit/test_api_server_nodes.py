@@ -206,7 +206,13 @@ CONDITIONS = [{"type": "A", "status": "1"}, {"type": "X", "status": "2"}, {"type
         pytest.param({"a": None, "b": {"c": None, "d": 1}}, {"conditions": CONDITIONS, "b": {"d": 1}}, id="nulls"),
         pytest.param(
             {"conditions": [{"type": kind, "status": new, "reason": None} for kind, new in (("B", "4"), ("C", "5"))]},
-            {"conditions": [*CONDITIONS[:2], {"type": "B", "status": "4"}, {"type": "C", "status": "5"}]},
+            {
+                "conditions": [
+                    *CONDITIONS[:2],
+                    {"type": "B", "status": "4"},
+                    {"type": "C", "status": "5", "reason": None},
+                ]
+            },
             id="items are merged by their key, in the order of the patch",
         ),
         pytest.param(
@@ -249,6 +255,13 @@ CONDITIONS = [{"type": "A", "status": "1"}, {"type": "X", "status": "2"}, {"type
         pytest.param({"$patch": "replace", "k": 1}, {"k": 1}, id="a map is replaced"),
         pytest.param({"$retainKeys": ["k"], "k": 1}, {"k": 1}, id="other keys are dropped"),
         pytest.param({"b": {"$patch": "delete"}}, {"conditions": CONDITIONS, "b": {}}, id="a map is emptied"),
+        pytest.param({"c": {"$patch": "replace", "k": 1}}, {"conditions": CONDITIONS}, id="nothing is not replaced"),
+        pytest.param(
+            {"c": {"d": {"$patch": "delete"}, "e": [{"$patch": "delete", "k": 1}, 2]}},
+            {"conditions": CONDITIONS, "c": {"e": [2]}},
+            id="what is new has no directives",
+        ),
+        pytest.param({"taints": [{"key": "k"}]}, {"conditions": CONDITIONS, "taints": [{"key": "k"}]}, id="a new list"),
     ],
 )
 def test_a_strategic_merge_obeys_its_directives(change: Json, expected: Json) -> None:
@@ -263,7 +276,10 @@ def test_a_strategic_merge_obeys_its_directives(change: Json, expected: Json) ->
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"$patch": "explode"}, "Unknown patch type"),
+        ({"$patch": "explode"}, "unknown patch type"),
+        ({"conditions": [{"type": "A", "$patch": "merge"}]}, "unknown patch type: merge in map: map"),
+        ({"$retainKeys": ["k"], "conditions": []}, "Invalid patch format of retainKeys"),
+        ({"$setElementOrder/env": [], "env": []}, "no elements in any of the given slices"),
         ({"conditions": [{"status": "1"}]}, "does not contain declared merge key: type"),
         ({"$setElementOrder/conditions": [{"type": "A"}], "conditions": [{"type": "C"}]}, "doesn't match $setElement"),
     ],

@@ -19,7 +19,6 @@ _NO_THREAD = "can't start new thread"
 _EXTRAS = {  # the extra that installs a library, by the name under which it is imported; without one all is installed
     "click": "",
     "grpc": "",  # it is missing in devicecore.pyz only
-    "jsonpatch": "",
     "rich": "",
     "yaml": "",
     "httpcore2": "[kubernetes]",

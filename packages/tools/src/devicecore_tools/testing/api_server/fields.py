@@ -277,15 +277,25 @@ def managed_fields(
 ) -> list[Json]:
     """Return `metadata.managedFields`, which was `earlier` for the owners `before`.
 
-    The entry of the `writer`, and one that is new, gets the time `now`.
+    The entry of the `writer`, and one that is new, gets the time `now`. But that of an apply that changed nothing has
+    no time, if it is new: then there is no writer.
     """
     entries = {_owner(entry): entry for entry in earlier}
+
+    def time_of(owner: Owner) -> Json:
+        is_new = owner not in entries and not (writer is None and owner[1] == "Apply")
+        return (
+            {"time": now}
+            if is_new or owner == writer
+            else {name: text for name, text in entries.get(owner, {}).items() if name == "time"}
+        )
+
     return [
         {
             "manager": owner[0],
             "operation": owner[1],
             "apiVersion": api_version,
-            "time": now if owner == writer else entries.get(owner, {}).get("time", now),
+            **time_of(owner),
             "fieldsType": "FieldsV1",
             "fieldsV1": entries[owner]["fieldsV1"] if before.get(owner) == paths else _nested(paths),
             **({"subresource": owner[2]} if owner[2] else {}),

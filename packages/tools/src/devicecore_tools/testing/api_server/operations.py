@@ -16,11 +16,12 @@ from devicecore.domain.text import foreign_text
 from devicecore_tools.testing.api_server import status
 from devicecore_tools.testing.api_server.causes import mapping_of
 from devicecore_tools.testing.api_server.faults import Request
+from devicecore_tools.testing.api_server.json_patches import json_patched
 from devicecore_tools.testing.api_server.kinds import Kind, Kinds
 from devicecore_tools.testing.api_server.list_options import check_list, number
-from devicecore_tools.testing.api_server.patching import json_patched, merged, strategically_merged
+from devicecore_tools.testing.api_server.patching import merged, strategically_merged
 from devicecore_tools.testing.api_server.selectors import Selector, field_selector, label_selector
-from devicecore_tools.testing.api_server.status import ApiError, Json
+from devicecore_tools.testing.api_server.status import NOTHING, ApiError, Json
 from devicecore_tools.testing.api_server.store import ObjectPlace, ObjectStore
 from devicecore_tools.testing.api_server.versions import as_kept, as_served
 
@@ -101,7 +102,8 @@ def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int
     operations = _ACTIONS.get(target.subresource, _ON_ONE) if target.name is not None else _ON_MANY
     is_spread = target.kind.namespaced and target.namespace is None and request.verb != "list"
     if request.verb not in operations or is_spread:
-        raise ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        message = "the server does not allow this method on the requested resource"
+        raise ApiError(405, "MethodNotAllowed", message, about=NOTHING)
     options = mapping_of(request.body) if request.verb.startswith("delete") else {}
     dry = options.get("dryRun") or ([request.query["dryRun"]] if request.query.get("dryRun") else [])
     if dry not in ([], ["All"]):
@@ -133,8 +135,9 @@ def _create(store: ObjectStore, request: Request, target: Target) -> Json:
 
 def _delete_collection(store: ObjectStore, request: Request, target: Target) -> Json:
     with store.transaction():
+        version = store.version  # of the list of what is to be deleted
         deleted = store.delete_collection(target.kind, target.namespace, selector_of(target, request.query))
-        return _listed(deleted, store.version, target)
+        return _listed(deleted, version, target)
 
 
 def _get(store: ObjectStore, _: Request, target: Target) -> Json:
@@ -200,7 +203,7 @@ def _patch(store: ObjectStore, request: Request, target: Target) -> Json:
             "the body of the request was in an unknown format - accepted media types include: "
             f"{', '.join((*changes, _APPLY))}"
         )
-        raise ApiError(415, "UnsupportedMediaType", message)
+        raise ApiError(415, "UnsupportedMediaType", message, about=NOTHING)
 
     def change(before: Json) -> Json:
         """Make the change in the version of the path."""

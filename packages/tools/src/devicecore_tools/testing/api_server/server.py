@@ -227,7 +227,9 @@ class LocalApiServer(Runs):
             change(after)
             if place.kind.has_status and after.get("status") != before.get("status"):
                 written = self.store.update(place, after, in_status=True, manager=manager)
-                after["metadata"] |= {name: written["metadata"][name] for name in ("resourceVersion", "managedFields")}
+                managed = written["metadata"].get("managedFields", [])
+                version = written["metadata"]["resourceVersion"]
+                after["metadata"] |= {"managedFields": managed, "resourceVersion": version}
             return self.store.update(place, after, in_status=False, manager=manager)
 
     def bind(self, pod: str, node: str, namespace: str = "default") -> None:

@@ -22,7 +22,11 @@ _NAMES: Mapping[type, str] = {
 
 
 def tidy(kind: str, value: Json, api_version: str = "") -> Json:
-    """Return a copy of an object without empty lists and empty maps, which the messages of the API leave out."""
+    """Return a copy of an object as the messages of the API have it.
+
+    They leave out empty lists, empty maps and nulls. A null in a map of texts is the empty text, and one
+    in a map of quantities is 0.
+    """
     from devicecore_tools.testing.wire.api_conversion import field_types  # loading protobuf takes time
 
     tidied: Json = _tidied(value, field_types(api_version, kind))
@@ -35,9 +39,13 @@ def _tidied(value: Any, shape: Shape) -> Any:  # noqa: ANN401 - JSON
     if not isinstance(value, dict) or not isinstance(shape, Mapping):
         return copied(value)
     shapes = {name: shape.get(name, shape.get("*")) for name in value}
+    others = shape.get("*", dict)
+    null = "" if others is str else "0" if others is None else None  # the value of a quantity has any shape
+    given = {name: null if below is None else below for name, below in value.items()}
     return {
         name: _tidied(below, shapes[name])
-        for name, below in value.items()
+        for name, below in given.items()
+        if below is not None
         if not (below == [] and isinstance(shapes[name], list)) and not (below == {} and "*" in (shapes[name] or ()))
     }
 

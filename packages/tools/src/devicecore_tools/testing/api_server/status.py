@@ -27,6 +27,10 @@ def copied(value: T) -> T:
     return result  # type: ignore[no-any-return]  # it has the type of the value
 
 
+NOTHING = ("", "")
+"""What a request was about of which kube-apiserver says nothing in the details of its refusal."""
+
+
 @frozen
 class Cause:
     """One thing that is wrong with an object. `kind` is the prefix of the sentence, such as `Invalid value: -1`."""
@@ -73,7 +77,7 @@ class ApiError(DeviceCoreError):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
+            **({"reason": self.reason} if self.reason else {}),
             "code": self.code,
         }
         details: Json = {}
@@ -88,7 +92,7 @@ class ApiError(DeviceCoreError):
                 else {"reason": cause.kind, "message": cause.detail}
                 for cause in self.causes
             ]
-        return {**status, "details": details} if details else status
+        return {**status, "details": details} if details or self.about is not None else status
 
 
 @frozen
@@ -114,7 +118,7 @@ def unknown_group() -> ApiError:
 
 def unknown_path() -> ApiError:
     """The server has nothing at this path of a group that it has."""
-    return ApiError(404, "NotFound", "the server could not find the requested resource")
+    return ApiError(404, "NotFound", "the server could not find the requested resource", about=NOTHING)
 
 
 def already_exists(resource: str, name: str, *, is_ending: bool = False) -> ApiError:

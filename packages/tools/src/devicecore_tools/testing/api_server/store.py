@@ -19,10 +19,11 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
+from devicecore.domain.text import foreign_text
 from devicecore_tools.testing.api_server import claim_rules, fields, pod_rules, status
 from devicecore_tools.testing.api_server.causes import Field, label_causes, mapping_of, objects_in
 from devicecore_tools.testing.api_server.kinds import DEFINITION, NAMESPACE, Kind, Kinds
@@ -35,6 +36,7 @@ _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
 """How much of `generateName` is in a name, which then has 63 characters."""
 _EXPONENT = re.compile(r"[eE][+-]?\d")  # of a quantity, which keeps it
+_SECTIONS = ("capacity", "allocatable")  # of a Node's status, with quantities
 _TYPE = ("apiVersion", "kind")
 _SERVER_FIELDS = ("uid", "creationTimestamp", "selfLink", "generation", "managedFields", "deletionTimestamp")
 _NOT_OWNED = (*_SERVER_FIELDS, "name", "namespace", "resourceVersion", "deletionGracePeriodSeconds")
@@ -205,7 +207,7 @@ class ObjectStore:
 
         Raises ApiError if it exists, or breaks the rules of its kind.
         """
-        _refuse_wrong_types(kind, body)
+        _refuse_wrong_types(kind, body, {})
         value = {**_tidied(kind, body), "apiVersion": kind.api_version, "kind": kind.kind}
         metadata = value["metadata"] = dict(value.get("metadata") or {})
         if metadata.get("resourceVersion"):
@@ -264,10 +266,11 @@ class ObjectStore:
 
         Raises ApiError if it does not exist, is another one or a newer one, or breaks the rules of its kind.
         """
-        _refuse_wrong_types(place.kind, body)
-        sent = body.get("metadata") or {}
-        _check_name(place, sent)
         with self._changed:
+            known = self._objects[place.kind.resource].get(place.key)
+            _refuse_wrong_types(place.kind, body, {} if known is None else known.value)
+            sent = body.get("metadata") or {}
+            _check_name(place, sent)
             stored = self._stored(place)
             before = stored.value
             if place.kind.needs_version and not sent.get("resourceVersion"):
@@ -280,7 +283,7 @@ class ObjectStore:
             old, new = (fields.keyed(_owned(value)) for value in (before, after))
             owners = stored.owners
             named = sent.get("managedFields")
-            if isinstance(named, list) and named != before["metadata"]["managedFields"]:
+            if isinstance(named, list) and named != before["metadata"].get("managedFields", []):
                 with suppress(ValueError, RecursionError):  # kube-apiserver ignores them, too
                     owners = fields.owners_of(named)
             return self._replace(place, after, fields.updated(old, new, owners, me), writer=me)
@@ -293,6 +296,9 @@ class ObjectStore:
         with self._changed:
             before = self._stored(place).value
             changed = change(copied(before))
+            for problem in _undecodable(place.kind, changed, before):
+                shown = foreign_text(json.dumps(json.dumps(changed)), 100)
+                raise status.invalid("", "", [Cause("patch", f"Invalid value: {shown}", problem)])
             uid = Field("", changed)["metadata"]["uid"]
             if uid.value:  # the UID of a patch is a change, and no precondition
                 uid.unchanged(before["metadata"]["uid"])
@@ -309,9 +315,11 @@ class ObjectStore:
             raise status.bad_request("the object applied is not the one of the request")
         if "managedFields" in metadata:
             raise status.bad_request("metadata.managedFields must be nil")
-        _refuse_wrong_types(kind, body)
         with self._changed:
-            if place.key not in self._objects[kind.resource] and not in_status:
+            if in_status:
+                self._stored(place)
+            _refuse_wrong_types(kind, body, {})
+            if place.key not in self._objects[kind.resource]:
                 sent = {**body, "metadata": {**metadata, "name": name}}
                 return self.create(kind, namespace, sent, manager=manager, operation="Apply")
             stored = self._stored(place)
@@ -329,7 +337,7 @@ class ObjectStore:
             after = _tidied(kind, fields.unkeyed(applied))
             kept = {key: value for key, value in before["metadata"].items() if key in _NOT_OWNED}
             after |= {"metadata": {**kept, **after.get("metadata", {})}, **{key: before[key] for key in _TYPE}}
-            return self._replace(place, after, owners, writer=me)
+            return self._replace(place, after, owners, writer=None if applied == old else me)
 
     def bind(self, place: ObjectPlace, binding: Json) -> None:
         """Bind a pod to a node.
@@ -419,13 +427,13 @@ class ObjectStore:
         if kind.namespaced:
             self._stored(ObjectPlace(NAMESPACE, "", namespace))
 
-    def _replace(self, place: ObjectPlace, after: Json, owners: fields.Owners, *, writer: fields.Owner) -> Json:
+    def _replace(self, place: ObjectPlace, after: Json, owners: fields.Owners, *, writer: fields.Owner | None) -> Json:
         kind, stored = place.kind, self._stored(place)
         before = stored.value
         _write_quantities(before, after)
         self._apply_defaults(kind, after)
         _drop_stale_device_statuses(before, after)
-        causes = [*label_causes(after), *kind.causes(after, before)]
+        causes = [*label_causes(after), *_finalizer_causes(before, after), *kind.causes(after, before)]
         if after.get("status") != before.get("status"):
             causes += kind.status_causes(after, before)
         _refuse_if(kind, place.name, causes)
@@ -433,8 +441,9 @@ class ObjectStore:
             after["metadata"]["generation"] = before["metadata"]["generation"] + 1
         pending = after["metadata"].get("finalizers") or after["metadata"].get("deletionGracePeriodSeconds")
         if "deletionTimestamp" in after["metadata"] and not pending:
-            self._objects[kind.resource][place.key] = evolve(stored, value=after)
-            return self._remove(place)
+            last, _ = self._with_managed_fields(place, after, owners, writer)
+            self._remove(place)  # the watches are shown what it was, and the client what it would be
+            return last
         return self._write(place, after, owners, writer=writer)
 
     def _write(
@@ -442,14 +451,8 @@ class ObjectStore:
     ) -> Json:
         kind, stored = place.kind, self._objects[place.kind.resource].get(place.key)
         before = None if stored is None else stored.value
-        value = {**value, "metadata": dict(value["metadata"])}
-        earlier = [] if before is None else before["metadata"]["managedFields"]
-        is_same = before is not None and _without_version(before) == _without_version(value)
-        now = self._timestamp()
-        known, author = {} if stored is None else stored.owners, None if is_same else writer
-        managed = fields.managed_fields(owners, kind.api_version, known, earlier, now=now, writer=author)
-        value["metadata"]["managedFields"] = managed
-        if before is not None and is_same and managed == earlier:
+        value, is_same = self._with_managed_fields(place, value, owners, writer)
+        if before is not None and is_same:
             return copied(before)
         added = weight(value)
         more = added - (0 if stored is None else stored.weight)
@@ -464,6 +467,21 @@ class ObjectStore:
             self._kinds.define(value)
         self._note(Event(self._version, kind, before, value, added))
         return copied(value)
+
+    def _with_managed_fields(
+        self, place: ObjectPlace, value: Json, owners: fields.Owners, writer: fields.Owner | None
+    ) -> tuple[Json, bool]:
+        """Return an object that is written with its `managedFields`, and whether it is the same as before."""
+        stored = self._objects[place.kind.resource].get(place.key)
+        earlier = [] if stored is None else stored.value["metadata"].get("managedFields", [])
+        known = {} if stored is None else stored.owners
+        managed = fields.managed_fields(
+            owners, place.kind.api_version, known, earlier, now=self._timestamp(), writer=writer
+        )
+        metadata = {name: part for name, part in value["metadata"].items() if name != "managedFields"}
+        metadata |= {"managedFields": managed} if managed else {}
+        is_same = stored is not None and _without_version(stored.value) == _without_version(value)
+        return {**value, "metadata": metadata}, is_same and _without_times(managed) == _without_times(earlier)
 
     def _remove(self, place: ObjectPlace) -> Json:
         gone = self._objects[place.kind.resource].pop(place.key)
@@ -516,18 +534,26 @@ class ObjectStore:
         return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def _quantities(before: Json, after: Json) -> Iterator[tuple[Json, str, str]]:
+    """Yield each quantity in the status of a Node that is not as it was before, with its map and its name."""
+    for section in _SECTIONS:
+        old, new = (mapping_of(mapping_of(of.get("status")).get(section)) for of in (before, after))
+        yield from [(new, name, str(value)) for name, value in new.items() if name not in old or value != old[name]]
+
+
 def _write_quantities(before: Json, after: Json) -> None:
-    """Write the quantities of a Node's status in place as Kubernetes does, but not those that stay as they were."""
-    for section in ("capacity", "allocatable"):
-        old, new = ((of.get("status") or {}).get(section) or {} for of in (before, after))
-        for name, value in new.items() if isinstance(new, dict) else ():
-            if name not in old or value != old[name]:
-                try:
-                    written = str(Quantity.parse(str(value)))
-                    new[name] = value if _EXPONENT.search(str(value)) else written
-                except InvalidQuantityError as error:
-                    message = f"quantities must match the regular expression: {name}: {value!r}"
-                    raise status.bad_request(message) from error
+    """Write the quantities of a Node's status in place as Kubernetes does."""
+    for section, name, text in _quantities(before, after):
+        if not _EXPONENT.search(text):
+            section[name] = str(Quantity.parse(text))
+
+
+def _wrong_quantities(after: Json, before: Json) -> Iterator[str]:
+    for section, name, text in _quantities(before, after):
+        try:
+            Quantity.parse("0" if section[name] is None else text)
+        except InvalidQuantityError:
+            yield "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
 def _refuse_if(kind: Kind, name: str, causes: list[Cause]) -> None:
@@ -535,13 +561,30 @@ def _refuse_if(kind: Kind, name: str, causes: list[Cause]) -> None:
         raise status.invalid(kind.qualified, name, causes)
 
 
+def _finalizer_causes(before: Json, after: Json) -> Iterator[Cause]:
+    """An object that is being deleted gets no new finalizers."""
+    old, new = (objects["metadata"].get("finalizers") or [] for objects in (before, after))
+    if "deletionTimestamp" in before["metadata"] and (more := sorted({*new} - {*old})):
+        shown = f"[]string{{{', '.join(json.dumps(one) for one in more)}}}"
+        detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {shown}"
+        yield Cause("metadata.finalizers", "Forbidden", detail)
+
+
 def _tidied(kind: Kind, body: Json) -> Json:
     return copied(body) if kind.is_custom else tidy(kind.kind, body, kind.api_version)
 
 
-def _refuse_wrong_types(kind: Kind, body: Json) -> None:
+def _refuse_wrong_types(kind: Kind, body: Json, before: Json) -> None:
+    for problem in _undecodable(kind, body, before):
+        text = f'{kind.kind} in version "{kind.api_version.rpartition("/")[2]}" cannot be handled as a {kind.kind}'
+        raise status.bad_request(f"{text}: {problem}")
+
+
+def _undecodable(kind: Kind, body: Json, before: Json) -> Iterator[str]:
+    """Say what of an object cannot be read into the Go type of its kind. `before` is the object that it replaces."""
     for problem in wrong_types("" if kind.is_custom else kind.kind, body, kind.api_version):
-        raise status.bad_request(f"{kind.kind} cannot be handled as a {kind.kind}: json: {problem}")
+        yield f"json: {problem}"
+    yield from _wrong_quantities(body, before)
 
 
 def _precondition(what: str, expected: str, actual: str) -> str:
@@ -626,6 +669,10 @@ def _without_version(value: Json) -> Json:
         name: part for name, part in value["metadata"].items() if name not in ("resourceVersion", "managedFields")
     }
     return {**value, "metadata": metadata}
+
+
+def _without_times(entries: list[Json]) -> list[Json]:
+    return [{name: part for name, part in entry.items() if name != "time"} for entry in entries]
 
 
 def _requests(kind: Kind, value: Json) -> list[Json]:
