@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devicecore_tools.command.claims import pairs_of
+from devicecore_tools.command.claim_rows import pairs_of
 from devicecore_tools.command.main import main
 from devicecore_tools.command.question import look_up_at_server
 from devicecore_tools.doctor.claim_trial import ClaimAnswer

@@ -16,7 +16,8 @@ from devicecore.domain.admission import Admitted
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
-from devicecore_tools.command.claims import answer_of_node, document_of, pairs_of
+from devicecore_tools.command.claim_rows import document_of, pairs_of
+from devicecore_tools.command.claims import answer_of_node
 from devicecore_tools.command.node_sources import given_pods, node_sources
 from devicecore_tools.command.options import PLACE, json_option, missing_file, path_option
 from devicecore_tools.command.output import complain, print_json, print_pairs

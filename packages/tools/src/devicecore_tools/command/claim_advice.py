@@ -1,0 +1,202 @@
+"""What to do about claims that get no devices, as rows: facts with the name `because`, and advice with the name `do`.
+
+Law: a row says only what the objects that were read prove.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+
+from devicecore.domain.allocation import NoAllocation, TargetNode, UnallocatedClaim
+from devicecore.domain.allocation.faults import KubernetesFault
+from devicecore.domain.allocation.model import DeviceRequest
+from devicecore.domain.allocation.reasons import InUse, NotTolerated
+from devicecore.domain.text import foreign_text
+from devicecore_tools.doctor.claim_changes import MAX_EXPRESSION
+from devicecore_tools.doctor.claim_report import Expression, expression_advice
+from devicecore_tools.doctor.claim_trial import ClaimAnswer, ClaimTrial
+from devicecore_tools.doctor.expression_edits import wanted_drivers
+
+_LOOK = "look in the driver's log why the device is marked, and have it repaired"
+_MAX_NAMES = 3
+
+
+def outside_pairs(
+    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer"
+) -> Iterator[tuple[str, str]]:
+    """Say which devices a request describes that its class does not select, if no other class that is known does."""
+    if any(" names deviceClassName: " in str(one) for one in best.changes):
+        return
+    node = trial.refused(best)
+    for claim in claims:
+        for request in claim.alternatives:
+            for device in node.outside_class(claim, request)[:1]:
+                todo = f"name a DeviceClass that selects {device.key}, or make one"
+                what = f"it is as request {request.result_name} describes it, but class {request.device_class}"
+                yield "do", f"{todo}: {what} does not select it"
+
+
+def expression_pairs(
+    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], refused: NoAllocation, *, is_mended: bool, then: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Say what is wrong with the expression that an error names, and what to write."""
+    requests = [request for one in claims for request in one.alternatives]
+    named = {one.device_class for one in requests}
+    expressions = [
+        *(Expression(f"request {one.result_name}", text or "") for one in requests for text in one.selectors),
+        *(
+            Expression(f"DeviceClass {one.name}", text or "")
+            for one in trial.objects.classes
+            if one.name in named
+            for text in one.selectors
+        ),
+    ]
+    known = [one for one in expressions if len(one.text) <= MAX_EXPRESSION]
+    devices = {str(key): device for key, device in trial.objects.devices.items()}
+    yield from expression_advice(str(refused), known, devices, is_mended=is_mended, then=then)
+
+
+def next_pairs(
+    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer"
+) -> Iterator[tuple[str, str]]:
+    """Say what to look at if pools are not usable, a driver is missing, or devices are marked."""
+    refused = best.answer
+    if not isinstance(refused, NoAllocation):
+        return
+    yield from pool_pairs(trial, best)
+    if not refused.is_error:
+        missing = list(dict.fromkeys(_missing_drivers(trial, claims, best)))
+        if not missing and not refused.verdicts and not refused.unusable:
+            missing = [_nothing_published(trial, best.node)]
+        for text in missing[:_MAX_NAMES]:
+            yield "because", text
+        if missing:
+            look = f"look whether the driver is installed, whether its pod runs on {best.node.name}, and at its log"
+            yield "do", f"{look}; compare the nodeSelector and affinity of its DaemonSet with the labels of the node"
+    for claim in claims:
+        for request in claim.alternatives:
+            yield from _whole_pairs(trial, request, refused)
+    yield from _taint_pairs(trial, claims, refused)
+
+
+def _missing_drivers(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer") -> Iterator[str]:
+    """Return a sentence for each request that wants a driver which publishes nothing for a node."""
+    classes = {one.name: one for one in trial.objects.classes}
+    here = {pool.key[0] for pool in trial.pools(best.node)}
+    for request in (one for claim in claims for one in claim.alternatives):
+        known = classes.get(request.device_class)
+        expressions = [*(known.selectors if known else ()), *request.selectors]
+        wanted = [driver for one in expressions if one for driver in wanted_drivers(one)]
+        if wanted and here.isdisjoint(wanted):
+            drivers = foreign_text(" or ".join(wanted[:_MAX_NAMES]))
+            by = f"class {request.device_class}" if known and wanted[0] in str(known.selectors) else "the claim"
+            nodes, others = trial.nodes_of(wanted), _drivers(trial)
+            if nodes:
+                there = f", only for {', '.join(nodes[:_MAX_NAMES])}"
+                there += f" and {len(nodes) - _MAX_NAMES:,} more" * (len(nodes) > _MAX_NAMES)
+            elif any(one.driver in wanted for one in trial.objects.slices):
+                there = ", only for nodes that are not known"
+            else:
+                there = f"; there are no slices of it at all{others and f', only of {others}'}"
+            yield f"{by} wants devices of driver {drivers}, which has no ResourceSlice for {best.node.name}{there}"
+
+
+def _nothing_published(trial: "ClaimTrial", node: "TargetNode") -> str:
+    """Return what drivers publish if a node has no device."""
+    if pools := trial.pools(node):
+        drivers = ", ".join(dict.fromkeys(one.key[0] for one in pools))
+        return f"the slices for {node.name}, of {drivers}, have no device"
+    others = _drivers(trial)
+    return f"no driver has a ResourceSlice for {node.name}{others and f'; there are slices of {others}'}"
+
+
+def _drivers(trial: "ClaimTrial") -> str:
+    """Return the drivers that publish something."""
+    drivers = sorted({one.driver for one in trial.objects.slices})
+    return ", ".join(drivers[: 2 * _MAX_NAMES]) + ", ..." * (len(drivers) > 2 * _MAX_NAMES)
+
+
+def _whole_pairs(trial: "ClaimTrial", request: DeviceRequest, refused: NoAllocation) -> Iterator[tuple[str, str]]:
+    """Say of a device of which a part is wanted that it is given as a whole."""
+    for one in refused.verdicts if request.capacity else ():
+        device = trial.objects.devices.get(one.device)
+        if one.request == request.result_name and isinstance(one.reason, InUse) and device and not device.is_shared:
+            asks = f"request {request.result_name} asks for a part of {one.device}"
+            yield "because", f"{asks}, which is published without allowMultipleAllocations: one claim has it as a whole"
+            # An API server that drops the one field drops the other.
+            gate = f"{one.reason.held} has kept its capacity, so the API server knew the field when that was created"
+            if not trial.asks_for_capacity(one.reason.held.claim):
+                gate = "before 1.36 an API server drops the field unless the feature gate DRAConsumableCapacity is on"
+            todo = f"restart the pod of {one.device.driver}, so that it publishes anew"
+            yield "do", f"{todo}; if the field is still missing, it is the driver's version or its settings ({gate})"
+            return
+
+
+def _taint_pairs(
+    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], refused: NoAllocation
+) -> Iterator[tuple[str, str]]:
+    """Say who has marked devices. To tolerate a mark is right only for what may run on a device so marked."""
+    watches = any(one.admin_access for claim in claims for one in claim.alternatives)
+    marked: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for one in refused.verdicts:
+        if isinstance(one.reason, NotTolerated):
+            marked[trial.marked_by(one.device, one.reason.taint), str(one.reason.taint)].append(str(one.device))
+    for (who, taint), devices in list(marked.items())[:_MAX_NAMES]:
+        more = f" and {len(devices) - 1:,} more" * (len(devices) > 1)
+        todo = "delete that rule when its reason is gone"
+        if who.startswith("its driver"):
+            todo = f"{_LOOK}, or use another device, before a claim tolerates this"
+            todo = (
+                f"adminAccess ignores no taint; what only watches devices may tolerate it; {_LOOK}" if watches else todo
+            )
+        yield "because", f"{devices[0]}{more} {'have' if more else 'has'} the taint {taint} from {who}"
+        yield "do", todo
+
+
+def pool_pairs(trial: "ClaimTrial", answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
+    """Say what has to be done about the pools of a node that cannot be used."""
+    for pool in [one for one in trial.pools(answer.node) if one.problem][:_MAX_NAMES]:
+        driver = pool.key[0]
+        if pool.has_surplus:
+            count = "spec.pool.resourceSliceCount has to be the number of slices"
+            todo = f"{count}: mend what publishes pool {pool}, {driver} or an autoscaler"
+        elif pool.is_incomplete:
+            todo = f"{driver} has to publish all slices of pool {pool}: look at its pod and log"
+        elif pool.is_obsolete:
+            todo = f"{driver} has to publish pool {pool} anew for {answer.node.name}: look at its pod and log"
+        else:
+            todo = f"{driver} has to publish pool {pool} without this contradiction: try another version of it"
+        known = "" if pool.problem in str(answer.answer) else f" ({pool.problem})"
+        yield "do", f"{todo}{known}"
+
+
+def over_committed_pairs(trial: "ClaimTrial", best: "ClaimAnswer") -> Iterator[tuple[str, str]]:
+    """Say who has to release what if counters are over-committed, and a scheduler stops there."""
+    if any(KubernetesFault.OVER_COMMITTED.value in " + ".join(faults) for faults in best.faults.values()):
+        for one in list(trial.over_committed(best.node))[:_MAX_NAMES]:
+            more = len(one.holders) - _MAX_NAMES
+            by = ", ".join(one.holders[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+            which = "it" if len(one.holders) == 1 else "some of them"
+            yield "do", f"counter {one.counter} has {one.total}, and {one.used} are in use by {by}: release {which}"
+
+
+def known_classes(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, str]]:
+    """Name the classes that there are if a request names another."""
+    known = sorted(one.name for one in trial.objects.classes)
+    missing = sorted({one.device_class for claim in claims for one in claim.alternatives} - {*known, ""})
+    if missing and known:
+        # Classes of one driver differ in their first part only: `mig.nvidia.com` is no misspelt `gpu.nvidia.com`.
+        first, _, rest = missing[0].partition(".")
+        kin = {name.partition(".")[0]: name for name in known if name.partition(".")[2] == rest}
+        near = [kin[one] for one in get_close_matches(first, kin, n=1)]
+        shown = ", ".join(known[: 2 * _MAX_NAMES]) + ", ..." * (len(known) > 2 * _MAX_NAMES)
+        if near:
+            yield "do", f"write deviceClassName: {near[0]}"
+            return
+        drivers = sorted({one.driver for one in trial.objects.slices})
+        there = f"there is no DeviceClass {missing[0]}, only {shown}"
+        if missing[0] not in drivers:
+            slices = f", only of {', '.join(drivers[: 2 * _MAX_NAMES])}" if drivers else ""
+            there += f"; and there are no ResourceSlices of a driver of this name{slices}"
+        yield "because", there
+        yield "do", "install the driver of this class, or switch on that part of it; most drivers install their classes"
