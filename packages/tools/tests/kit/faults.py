@@ -117,6 +117,7 @@ HEALTH_FAULTS: list[tuple[str, list[str]]] = [
 RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("ends-its-stream-after-ten-seconds", ["keeps-its-stream-open"]),
     ("registers-each-five-seconds", ["registers-once"]),
+    ("registers-after-a-return", [EMPTIED, "registers-once", "registers-once-after-a-kubelet-restart"]),
     ("returns-without-devices", RETURNS),
     ("returns-under-another-name", RETURNS),
     ("short-stream", ["serves-before-it-registers", "keeps-its-stream-open"]),

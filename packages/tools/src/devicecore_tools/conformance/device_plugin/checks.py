@@ -51,6 +51,7 @@ SLOW = 5.0  # seconds to notice a restart, for a plugin to which it is the same 
 TWICE = 0.5  # seconds in which some plugins register twice
 LATER = 2.0  # seconds by which a process that the plugin has started may end later than the plugin
 _RESTARTED = 8  # devices that are allocated again after a restart
+_ALONE_AGAIN = 5.0  # seconds
 _OTHER_SOCKET = "conformance-other.sock"
 HEALTHS = ("Healthy", "Unhealthy")
 
@@ -984,6 +985,26 @@ def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
     return actual
 
 
+@check(
+    SHOULD,
+    expected=f"at most one registration later than {TWICE:g} seconds after the first",
+    clause=f"{RESTARTS} If the stream of lists is open, a kubelet of 1.37 refuses the same socket, and one of 1.36 "
+    "takes all devices for unhealthy when that stream ends.",
+)
+def registers_once_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
+    """The plugin is left alone for five seconds after its last return. Further registrations are counted."""
+    connection = plugin.registration.streaming()
+    first = next((one for one in plugin.kubelet.registrations if one.connection is connection), None)
+    skip_if(first is None or first is plugin.kubelet.registrations[0], "the plugin has had no reason to return")
+    assert first is not None, "otherwise the check was skipped"  # noqa: S101 - for mypy
+    plugin.process.pause(first.at + min(plugin.settings.alone, _ALONE_AGAIN) - time.monotonic())
+    skip_if(bool(connection.ended), "the stream of lists has ended")
+    later = sum(one.at > first.at + TWICE for one in plugin.kubelet.registrations)
+    text = f"{later} more in {time.monotonic() - first.at:.1f} seconds"
+    require(later < 2, text)
+    return text
+
+
 # --- health -----------------------------------------------------------------------------------------------------------
 
 CHANGED = "a new list in which a device has another health or has gone; a new device does not count"
@@ -1173,6 +1194,7 @@ def removes_its_socket(plugin: PluginUnderTest) -> str:
     process = plugin.process.require_process()
     if process.status is None:
         raise Skip("the plugin has not ended")
+    skip_if(is_panic(process.status, process.crash), "it has crashed at its end")
     left = plugin.process.own_sockets()
     require(not left, f"left behind: {', '.join(left)}")
     return "nothing is left behind"

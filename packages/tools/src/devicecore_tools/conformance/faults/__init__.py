@@ -143,6 +143,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "odd-bytes": "keeps-its-stream-open returns-after-the-directory-is-emptied",
     "registers-again": "registers-once",
     "registers-each-five-seconds": "registers-once",
+    "registers-after-a-return": "registers-once-after-a-kubelet-restart",
     "chatters": "sends-few-lists",
     "new-ids": "keeps-its-ids",
     "returns-with-fewer-devices": "keeps-its-ids",

@@ -342,6 +342,8 @@ def watch(plugin: Plugin) -> None:  # noqa: C901 - every fault is a branch
         gone = server is not None and identity(SOCKET) is None
         anew = kubelet != registered_with and not (FAULT == "watches-its-socket" and registered_with and not gone)
         anew = anew or (FAULT == "registers-each-five-seconds" and time.monotonic() > registered_at + 5)
+        is_back = FAULT == "registers-after-a-return" and plugin.streams > 1
+        anew = anew or (is_back and time.monotonic() > registered_at + 0.7)
         if registered_with and kubelet != registered_with and waits_before_return():
             continue
         if kubelet and FAULT != "never-registers" and (dropped or gone or anew) and time.monotonic() >= retry_at:
