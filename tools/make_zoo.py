@@ -113,6 +113,8 @@ SUBJECTS = (
 SOURCE: Mapping[tuple[str, str], str] = {
     ("Kubernetes' sample", "returns-after-its-stream-is-cut"): "ListAndWatch of stub.go waits for updates and its own "
     "stop, never for the end of the stream; it registers anew only when kubelet.sock is made",
+    ("Kubernetes' test", "notices-a-wipe-right-after-an-update"): "a comment at DefaultMutationCacheTTL says so: a "
+    "slice that was deleted unseen stays in the cache of resourceslice for a minute",
     ("Kubernetes' test", "unprepares-after-a-restart"): "nodeUnprepareResource looks the claim up in a map in memory, "
     "which is empty after a start, and answers success without removing the CDI file",
     ("Kubernetes' test", "unprepares-after-its-state-was-lost"): "the same map in memory",
@@ -137,6 +139,10 @@ SOURCE: Mapping[tuple[str, str], str] = {
         "refuses-a-claim-that-is-not-allocated",
     ): "prepare_hardware reads no claim, and uses device 0 each time",
     ("pydra, tpu", "refuses-an-unknown-device"): "prepare_hardware reads no claim, and uses device 0 each time",
+    (
+        "pydra, tpu",
+        "separates-good-claims-from-bad-ones",
+    ): "prepare_hardware reads no claim, and uses device 0 each time",
     ("pydra, tpu", "names-existing-paths-in-cdi-files"): "the paths are constants, and this machine has no TPU",
     ("pydra, network", "restores-cdi-devices-after-a-reboot"): "prepare_hardware falls back to devices[0], a dict, and "
     "puts it into the name of the CDI device",
@@ -148,6 +154,7 @@ SOURCE: Mapping[tuple[str, str], str] = {
     ("pydra, network", "refuses-an-unknown-device"): "prepare_hardware compares the device with no list",
     ("pydra, network", "answers-with-all-allocated-devices"): "the loop over the results breaks at the first one",
     ("pydra, network", "makes-cdi-devices-for-each-device"): "the loop over the results breaks at the first one",
+    ("pydra", "names-the-requests-of-each-device"): "NodePrepareResources makes each Device without request_names",
     ("pydra", "refuses-a-device-in-use"): "prepare_hardware keeps no record of what is prepared",
     ("pydra", "separates-good-claims-from-bad-ones"): "an error of the API server is logged, and a device is prepared",
     ("pydra", "refuses-senseless-names"): "the UID is used as it is in the name of the CDI file",
