@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint mypy types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos mutants zoo peers oracle recordings clean FORCE
+.PHONY: help test quick lint mypy types imports unit coverage laws faults found cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos mutants zoo peers oracle recordings clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -90,7 +90,10 @@ laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not
 	  tests/property $(SHARED_TESTS)
 
 faults: $(VENV)/.dev ## the faulty plugins and drivers of all conformance checks, not only of the default run's: some minutes
-	@FAULTS=1 $(BIN)/pytest --quiet --numprocesses=3 packages/tools/tests/conformance packages/tools/tests/kit/test_conformance.py packages/tools/tests/kit/test_conformance_health.py
+	@FAULTS=1 $(BIN)/pytest --quiet --numprocesses=3 packages/tools/tests/conformance packages/tools/tests/kit/test_conformance.py packages/tools/tests/kit/test_conformance_health.py packages/tools/tests/kit/test_conformance_restarts.py
+
+found: $(VENV)/.dev ## write docs/maintain/found-faults.md: all planted faults under `devicecore conformance`, by default and --full: an hour
+	@$(BIN)/python -m tools.find_faults
 
 cross: $(VENV)/.dev ## all conformance checks on each of the faulty DRA drivers: about an hour
 	@STORM=1 $(BIN)/pytest --quiet packages/tools/tests/conformance

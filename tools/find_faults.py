@@ -1,0 +1,132 @@
+"""Write docs/maintain/found-faults.md: which planted faults the conformance checks find, and by which name.
+
+`make found` runs every program of `devicecore conformance faults` under `devicecore conformance`, as a user would: with
+the checks of a default run, and those with a check that is made only with `--full` once more with all. No test compares
+the page, because that takes many minutes.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from devicecore_tools.conformance import Severity
+from devicecore_tools.conformance.device_plugin import CHECKS
+from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
+from devicecore_tools.conformance.faults import DRIVER_KIND, PLUGIN_KIND, Planted, driver_at, planted
+
+PAGE = Path(__file__).parent.parent / "docs" / "maintain" / "found-faults.md"
+AT_ONCE = 6  # programs; most of a run is waiting
+DEFAULT, FULL = "default", "--full"
+COMMANDS = {PLUGIN_KIND: "plugin", DRIVER_KIND: "driver"}
+SEVERITIES = {
+    kind: {check.name: check.severity for check in checks}
+    for kind, checks in ((PLUGIN_KIND, CHECKS), (DRIVER_KIND, DRA_CHECKS))
+}
+IN_FULL = {check.name for check in DRA_CHECKS if not check.is_core}
+
+INTRODUCTION = """\
+# Which planted faults are found
+
+For maintainers of the conformance checks. `make found` writes this page: it runs each program of
+`devicecore conformance faults` under `devicecore conformance`, with the limits of time that users have. Those with a
+check that is not made by default are run with `--full`, too. A fault is found if each check that it names fails. Checks
+that cannot pass beside it, which the fault names with a reason, do not count as others.
+"""
+
+
+class Finding(NamedTuple):
+    """What a run has found in a program.
+
+    Attributes:
+        fault: the program.
+        run: which checks were made.
+        missed: the checks that it names and that did not fail.
+        others: the other checks that failed.
+        undecided: the checks that were not decided.
+        seconds: the duration.
+    """
+
+    fault: Planted
+    run: str
+    missed: tuple[str, ...]
+    others: tuple[str, ...]
+    undecided: tuple[str, ...]
+    seconds: float
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the page. The argument is the number of programs that run at once."""
+    at_once = int(arguments[0]) if arguments else AT_ONCE
+    findings: list[Finding] = []
+    for run in (DEFAULT, FULL):
+        mine = [one for one in planted() if run == DEFAULT or IN_FULL.intersection(one.checks)]
+        with ThreadPoolExecutor(at_once) as pool:
+            for found in pool.map(lambda fault, run=run: find(fault, run), mine):
+                findings.append(found)
+                print(f"{run:<7}  {found.seconds:5.0f} s  {found.fault.name:<40}  {said(found)}", flush=True)
+        PAGE.write_text("\n".join([INTRODUCTION, *page(findings)]), encoding="utf-8")
+    return 0
+
+
+def find(fault: Planted, run: str) -> Finding:
+    """Run the checks on a program."""
+    words = [sys.executable, "-m", "devicecore_tools", "conformance"]
+    check = [*words, COMMANDS[fault.kind], "--json", *([FULL] if run == FULL else []), *fault.options]
+    ran = subprocess.run([*check, "--", *fault.program()], check=False, stdout=subprocess.PIPE)
+    report = json.loads(ran.stdout)
+    failed = {one["name"] for one in report["checks"] if one["verdict"] == "failed"}
+    undecided = tuple(one["name"] for one in report["checks"] if one["verdict"] == "undecided")
+    wanted = set(wanted_in(fault, run))
+    excused = set(driver_at(fault.place).breaks_too) if fault.kind == DRIVER_KIND else set()
+    others = failed - set(fault.checks) - excused
+    return Finding(fault, run, tuple(sorted(wanted - failed)), tuple(sorted(others)), undecided, report["seconds"])
+
+
+def wanted_in(fault: Planted, run: str) -> list[str]:
+    """Return the checks that a fault names and that this run makes."""
+    return [name for name in fault.checks if run == FULL or name not in IN_FULL]
+
+
+def said(found: Finding) -> str:
+    """Return what a run has not found, or found too much, in a few words."""
+    parts = [f"not found by {', '.join(found.missed)}"] if found.missed else []
+    parts += [f"also {', '.join(found.others)}"] if found.others else []
+    parts += [f"not decided: {', '.join(found.undecided)}"] if found.undecided else []
+    return "; ".join(parts) or "as it should be"
+
+
+def page(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield the lines of the results."""
+    yield "| programs | checks | number | all named checks failed | and no others | longest run |"
+    yield "|---|---|---|---|---|---|"
+    for kind in COMMANDS:
+        for run in (DEFAULT, FULL):
+            mine = [one for one in findings if one.fault.kind == kind and one.run == run]
+            with_must = [one for one in mine if _severities(one) & {Severity.MUST}]
+            others = [one for one in mine if _severities(one) and one not in with_must]
+            good = [one for one in mine if not one.fault.checks]
+            for some, what in ((with_must, "with a must"), (others, "without a must"), (good, "with an unusual habit")):
+                if some:
+                    found = [one for one in some if not one.missed]
+                    alone = sum(not one.others for one in found)
+                    longest = max(one.seconds for one in some)
+                    numbers = f"{len(some)} | {len(found)} | {alone} | {longest:.0f} s"
+                    yield f"| {kind}s {what} | {run} | {numbers} |"
+    odd = [one for one in findings if one.missed or one.others]
+    if odd:
+        yield "\nThese were not found by exactly the checks that they name:\n"
+        yield "| program | checks | what |\n|---|---|---|"
+        yield from (f"| `{one.fault.name}` | {one.run} | {said(one)} |" for one in odd)
+    yield ""
+
+
+def _severities(found: Finding) -> set[Severity]:
+    return {SEVERITIES[found.fault.kind][name] for name in wanted_in(found.fault, found.run)}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
