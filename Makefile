@@ -92,7 +92,7 @@ laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not
 faults: $(VENV)/.dev ## the faulty plugins and drivers of all conformance checks, not only of the default run's: some minutes
 	@FAULTS=1 $(BIN)/pytest --quiet --numprocesses=3 packages/tools/tests/conformance packages/tools/tests/kit/test_conformance.py packages/tools/tests/kit/test_conformance_health.py packages/tools/tests/kit/test_conformance_restarts.py
 
-found: $(VENV)/.dev ## write docs/maintain/found-faults.md: all planted faults under `devicecore conformance`, by default and --full: an hour
+found: $(VENV)/.dev ## write docs/maintain/found-faults.md: all planted faults under `devicecore conformance`: half an hour
 	@$(BIN)/python -m tools.find_faults
 
 cross: $(VENV)/.dev ## all conformance checks on each of the faulty DRA drivers: about an hour
