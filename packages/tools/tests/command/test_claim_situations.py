@@ -427,6 +427,24 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             "request r/two    1 device: would fit, but too few do (gpu.nvidia.com/n1/mig-1)",
         ],
     ),
+    "no device has what the expression reads, and what a constraint lacks is not known": (
+        a_claim(
+            a_request("r", "gpu", 2, f"device.attributes['{GPU}'].rank == 1"),
+            constraints=[{"distinctAttribute": "resource.kubernetes.io/numaNode"}],
+        ),
+        [WHOLE, a_slice("n1", GPU, GPUS)],
+        1,
+        [
+            'NOT_FOUND: Key not found in map : "rank"\n  because  device gpu.nvidia.com/n1/gpu-0 has no rank of domain',
+            "do       write a name that devices have, because no device has rank of domain gpu.nvidia.com",
+        ],
+    ),
+    "a domain that a name is bound to is not told": (
+        a_claim(a_request("r", "gpu", 1, f"cel.bind(a, device.attributes['{GPU}'], a.rank == 1)")),
+        [WHOLE, a_slice("n1", GPU, GPUS)],
+        1,
+        ["device gpu.nvidia.com/n1/gpu-0 has no rank, which the expression reads; it has"],
+    ),
     "a text is compared with a number": (
         a_claim(a_request("r", "gpu", expression=f"device.attributes['{GPU}'].type > 1")),
         [WHOLE, a_slice("n1", GPU, GPUS)],

@@ -160,6 +160,9 @@ def test_a_claim_may_stand_in_a_file_with_other_documents(place: Path, capsys: C
         (place / f"{name}.yaml").write_text("---\n".join(documents))
     assert run(place, "why", "all.yaml", "--node-name", "node-1") == 0
     assert "claim ml/train on node-1: gets its devices" in capsys.readouterr().out
+    (place / "plain.yaml").write_text("\n---\n".join(map(json.dumps, (written_slices, claim("train", 1)))))
+    assert run(place, "why", "plain.yaml", "--node-name", "node-1") == 0
+    assert "claim ml/train on node-1: gets its devices" in capsys.readouterr().out
     assert run(place, "why", "two.yaml", "--node-name", "node-1") == 0
     both = capsys.readouterr().out
     assert "claim ml/train on node-1: gets its devices" in both

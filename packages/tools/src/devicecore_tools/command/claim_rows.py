@@ -114,7 +114,8 @@ def problem_pairs(
     if not isinstance(refused, NoAllocation):
         return
     yield "reason", str(refused)
-    for line in constraint_lines(claims, refused, trial.objects.devices):
+    # An error says nothing of devices, so that nothing is known of what constraints lack.
+    for line in constraint_lines(claims, refused, trial.objects.devices) if refused.verdicts else ():
         yield "because", line
     yield from _but(best)
     yield from outside_pairs(trial, claims, best)

@@ -280,38 +280,60 @@ def expression_advice(
     on = _ON_DEVICE.search(problem)
     device = devices.get(on[1]) if on else None
     all_of = list(devices.values())
-    edits = [(one.owner, edit) for one in expressions if (edit := repaired(one.text, all_of)) is not None]
     missing = _NO_KEY.search(problem)
     if missing and device is not None:
-        uses = [match for one in expressions for match in _DOMAIN.finditer(one.text) if missing[1] == match[3]]
-        kind, domain = uses[0].groups()[:2] if uses else ("attributes", "DOMAIN")
-        with_it = [one for one in all_of if (domain, missing[1]) in _names(one)]
-        there = f"; {_listed(str(one.key) for one in with_it)} {'has' if len(with_it) == 1 else 'have'} it"
-        has = there if with_it else _has(device, kind, missing[1])
-        yield "because", f"device {device.key} has no {missing[1]} of domain {domain}{has}"
+        yield from _about_missing(missing[1], device, expressions, all_of, is_mended=is_mended, then=then)
+        return
     yield from (("because", text) for one in expressions for text in misplaced(one.text, all_of))
-    told = [] if missing or device is None else [text for one in expressions for text in unlike_types(one.text, device)]
+    told = [] if device is None else [text for one in expressions for text in unlike_types(one.text, device)]
     yield from (("do", text) for text in told)
     if is_mended:
         return
-    if (
-        missing
-        and device is not None
-        and any(one.owner.startswith("DeviceClass") and missing[1] in one.text for one in expressions)
-    ):
-        why = f"because a DeviceClass reads {missing[1]}"
-        yield "do", f"have {device.key.driver} publish it for {device.key}, too, {why}"
+    edits = [(one.owner, edit) for one in expressions if (edit := repaired(one.text, all_of)) is not None]
     if edits:
         yield from dict.fromkeys(("do", f"{owner}: write {edit}") for owner, edit in edits)
-    elif missing:
-        for one in expressions:
-            if missing[1] in one.text and (edit := optional(one.text, all_of)) is not None:
-                then_ = f"devices without {missing[1]} are skipped then, with no error{then}"
-                yield "do", f"{one.owner}: write {edit}: {then_}"
     elif unknown := _UNDECLARED.search(problem):
         yield from (("do", text) for text in _advice_of_unknown(unknown[1], all_of))
     elif not told and ("_==_" in problem or "no matching overload" in problem.lower()):
         yield "do", 'compare a value with one of its own type: quantity("1Gi"), semver("1.2.3"), "text", 1 or true'
+
+
+def _about_missing(
+    name: str,
+    device: PoolDevice,
+    expressions: Sequence[Expression],
+    devices: Sequence[PoolDevice],
+    *,
+    is_mended: bool,
+    then: str,
+) -> Iterator[tuple[str, str]]:
+    """Return rows about a name that an expression reads and a device has not, as `expression_advice` does."""
+    uses = [match for one in expressions for match in _DOMAIN.finditer(one.text) if name == match[3]]
+    kind, domain = uses[0].groups()[:2] if uses else ("attributes", "")
+    of = f"{name} of domain {domain}" if domain else f"{name}, which the expression reads"
+    with_it = [one for one in devices if any(_is_meant(domain, name, found) for found in _names(one))]
+    there = f"; {_listed(str(one.key) for one in with_it)} {'has' if len(with_it) == 1 else 'have'} it"
+    yield "because", f"device {device.key} has no {of}{there if with_it else _has(device, kind, name)}"
+    yield from (("because", text) for one in expressions for text in misplaced(one.text, devices))
+    if is_mended:
+        return
+    if edits := [(one.owner, edit) for one in expressions if (edit := repaired(one.text, devices)) is not None]:
+        yield from dict.fromkeys(("do", f"{owner}: write {edit}") for owner, edit in edits)
+        return
+    if not with_it:
+        yield "do", f"write a name that devices have, because no device has {of}"
+        return
+    if any(one.owner.startswith("DeviceClass") and name in one.text for one in expressions):
+        yield "do", f"have {device.key.driver} publish it for {device.key}, too, because a DeviceClass reads {name}"
+    for one in expressions:
+        if name in one.text and (edit := optional(one.text, devices)) is not None:
+            skipped = f"devices without {name} are skipped then, with no error{then}"
+            yield "do", f"{one.owner}: write {edit}: {skipped}"
+
+
+def _is_meant(domain: str, name: str, found: tuple[str, str]) -> bool:
+    """Return whether a domain and a name are those that an expression reads; a domain that is not known is any."""
+    return found[1] == name and domain in ("", found[0])
 
 
 def _advice_of_unknown(name: str, devices: Sequence[PoolDevice]) -> Iterator[str]:

@@ -74,7 +74,8 @@ def parse_documents(data: bytes, file: str) -> list[Value]:
     """Return the documents in `data`. Raises DocumentError if it cannot be used."""
     whole = Value(None, file)
     data = as_utf8(data).strip()
-    values = [_json(data, whole)] if data.startswith(b"{") else _yaml(data, whole)
+    is_json = data.startswith(b"{") and b"\n---" not in data  # which several documents of YAML have, whatever these are
+    values = [_json(data, whole)] if is_json else _yaml(data, whole)
     for value in values:
         if not isinstance(value.data, dict):
             whole.refuse(f"expected an object, got {described(value.data)}")
