@@ -28,12 +28,16 @@ Json = Any  # recorded data, whose shape the replay itself checks
 
 
 class RecordedPlugin(DevicePlugin):
-    """The plugin of the recordings: prefers the lexicographically smallest ids, those that must be in it first."""
+    """The plugin of the recordings: prefers the lexicographically smallest ids, those that must be in it first.
+
+    `prefers` is `largest` for the largest ones, and `largest and more` if it also names what nobody asked for.
+    """
 
     options = PluginOptions(get_preferred_allocation_available=True)
 
-    def __init__(self, resource: str, devices: Sequence[Device]) -> None:
+    def __init__(self, resource: str, devices: Sequence[Device], prefers: str = "") -> None:
         self.resource = resource_name(resource)
+        self.prefers = prefers
         self.listed = tuple(devices)
 
     def devices(self) -> Sequence[Device]:
@@ -45,8 +49,9 @@ class RecordedPlugin(DevicePlugin):
     def get_preferred_allocation(
         self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
     ) -> Sequence[DeviceId]:
-        others = [device for device in sorted(available) if device not in must_include]
-        return (*must_include, *others)[:size]
+        others = [device for device in sorted(available, reverse=bool(self.prefers)) if device not in must_include]
+        chosen = (*must_include, *others)[:size]
+        return (DeviceId("other"), *chosen, *chosen) if self.prefers == "largest and more" else chosen
 
 
 class Replay:
@@ -79,7 +84,9 @@ class Replay:
         return answer
 
     def connect(self, step: Json) -> Json:
-        plugin = RecordedPlugin(step["resource"], [device(listed) for listed in step["devices"]])
+        plugin = RecordedPlugin(
+            step["resource"], [device(listed) for listed in step["devices"]], step.get("prefers", "")
+        )
         self.connections[step["resource"]] = self.transport.connect(plugin)
         return {"ok": True}
 
@@ -98,8 +105,10 @@ class Replay:
         self.now += step["seconds"]
         return {}
 
-    def restart(self, _: Json) -> Json:
+    def restart(self, step: Json) -> Json:
         self.manager.stop()
+        if "checkpoint" in step:
+            self.store.blob = step["checkpoint"].encode()
         self.connections.clear()
         self._start()
         return {"checkpoint": self.checkpoint()}

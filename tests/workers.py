@@ -1,7 +1,7 @@
 """Runs the tests in several processes, which are forks of one that has imported and collected them: `-n 6`.
 
 Law: Each test runs once. The tests of a file run in one process, one after the other. A test with the mark
-`apart` runs in any process, as if it was alone in its file.
+`apart` runs in any process, as if it were the only one of its file.
 
 pytest-xdist starts its workers anew, and each of them imports and collects all tests: six seconds of computing for each
 worker, and 24 where Python has not compiled the tests yet.
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 _FORKS = get_context("fork")
-_NUMBER = 4  # bytes of the number of a file in the pipe
+_NUMBER = 4  # bytes of the number of a unit in the pipe
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,19 +47,19 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Run all tests in processes, or leave it to pytest if none are asked for."""
     if not session.config.option.workers or session.config.option.collectonly or session.testsfailed:
         return None
-    files = [list(tests) for _, tests in groupby(session.items, _unit)]
+    units = [list(tests) for _, tests in groupby(session.items, _unit)]
     queue, numbers = os.pipe()
-    os.write(numbers, b"".join(number.to_bytes(_NUMBER) for number in range(len(files))))
+    os.write(numbers, b"".join(number.to_bytes(_NUMBER) for number in range(len(units))))
     os.close(numbers)
     factory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001 - each worker needs a directory in one that pytest removes
     directory = factory.getbasetemp()
     results: dict[Connection, Any] = {}
     try:
-        for number in range(min(session.config.option.workers, len(files))):
+        for number in range(min(session.config.option.workers, len(units))):
             factory._basetemp = directory / f"worker{number}"  # noqa: SLF001 - as above
             factory.getbasetemp().mkdir()
             result, reports = _FORKS.Pipe(duplex=False)
-            results[result] = _FORKS.Process(target=_work, args=(session, files, queue, reports))
+            results[result] = _FORKS.Process(target=_work, args=(session, units, queue, reports))
             results[result].start()
             reports.close()
         _report(session, dict(results))
@@ -115,8 +115,8 @@ class _Reports:
         self._results.send(hook.pytest_report_to_serializable(config=self._config, report=report))
 
 
-def _work(session: pytest.Session, files: Sequence[Sequence[pytest.Item]], queue: int, results: Connection) -> None:
-    """Run the tests of one file after the other, until none is left."""
+def _work(session: pytest.Session, units: Sequence[Sequence[pytest.Item]], queue: int, results: Connection) -> None:
+    """Run the tests of one unit after the other, until none is left."""
     plugins = session.config.pluginmanager
     for name in ("terminalreporter", "lfplugin", "nfplugin", "stepwiseplugin"):  # they belong to the first process
         plugins.unregister(name=name)
@@ -125,7 +125,7 @@ def _work(session: pytest.Session, files: Sequence[Sequence[pytest.Item]], queue
     assert capture is not None
     capture.stop_global_capturing()  # the file into which the first process captures
     capture.start_global_capturing()
-    tests = _tests(files, queue)
+    tests = _tests(units, queue)
     test = next(tests, None)
     while test is not None and not session.shouldfail:
         following = next(tests, None)  # pytest ends fixtures that this one does not need
@@ -138,7 +138,7 @@ def _work(session: pytest.Session, files: Sequence[Sequence[pytest.Item]], queue
     results.send(None)
 
 
-def _tests(files: Sequence[Sequence[pytest.Item]], queue: int) -> Iterator[pytest.Item]:
-    """Yield the tests of the next file that no other worker has taken."""
+def _tests(units: Sequence[Sequence[pytest.Item]], queue: int) -> Iterator[pytest.Item]:
+    """Yield the tests of the next unit that no other worker has taken."""
     while number := os.read(queue, _NUMBER):
-        yield from files[int.from_bytes(number)]
+        yield from units[int.from_bytes(number)]

@@ -24,8 +24,8 @@ import (
 	schedulerframework "k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// A plugin prefers the smallest ids, those that must be in it first. It is called without a socket.
-type plugin struct{ resource, socket string }
+// A plugin prefers the smallest ids, or the largest, those that must be in it first. It is called without a socket.
+type plugin struct{ resource, socket, prefers string }
 
 func (p plugin) API() pluginapi.DevicePluginClient { return p }
 func (p plugin) Resource() string                  { return p.resource }
@@ -39,16 +39,23 @@ func (plugin) ListAndWatch(context.Context, *pluginapi.Empty, ...grpc.CallOption
 	return nil, fmt.Errorf("lists are reported by the steps of a history")
 }
 
-func (plugin) GetPreferredAllocation(_ context.Context, in *pluginapi.PreferredAllocationRequest, _ ...grpc.CallOption) (*pluginapi.PreferredAllocationResponse, error) {
+func (p plugin) GetPreferredAllocation(_ context.Context, in *pluginapi.PreferredAllocationRequest, _ ...grpc.CallOption) (*pluginapi.PreferredAllocationResponse, error) {
 	answer := &pluginapi.PreferredAllocationResponse{}
 	for _, request := range in.ContainerRequests {
 		ids := slices.Sorted(slices.Values(request.MustIncludeDeviceIDs))
-		for _, id := range slices.Sorted(slices.Values(request.AvailableDeviceIDs)) {
+		others := slices.Sorted(slices.Values(request.AvailableDeviceIDs))
+		if p.prefers != "" {
+			slices.Reverse(others)
+		}
+		for _, id := range others {
 			if !slices.Contains(ids, id) {
 				ids = append(ids, id)
 			}
 		}
 		ids = ids[:min(len(ids), int(request.AllocationSize))]
+		if p.prefers == "largest and more" { // what is not asked for, and everything twice
+			ids = append(append([]string{"other"}, ids...), ids...)
+		}
 		answer.ContainerResponses = append(answer.ContainerResponses, &pluginapi.ContainerPreferredAllocationResponse{DeviceIDs: ids})
 	}
 	return answer, nil
@@ -107,6 +114,7 @@ func (p jsonPod) pod() *v1.Pod {
 type step struct {
 	Op          string
 	Resource    string
+	Prefers     string
 	Devices     []jsonDevice
 	Seconds     float64
 	Pod         jsonPod
@@ -115,6 +123,7 @@ type step struct {
 	UID         string
 	PodUID      string `json:"pod_uid"`
 	Allocatable map[string]int64
+	Checkpoint  *string // that a restarted kubelet finds
 }
 
 type deviceHistory struct {
@@ -191,7 +200,7 @@ func (n *deviceNode) play(ctx context.Context, one step) (any, error) {
 	switch one.Op {
 	case "connect":
 		n.sockets++
-		connected := plugin{one.Resource, fmt.Sprintf("%s/%d.sock", n.directory, n.sockets)}
+		connected := plugin{one.Resource, fmt.Sprintf("%s/%d.sock", n.directory, n.sockets), one.Prefers}
 		if err := n.manager.PluginConnected(ctx, one.Resource, connected); err != nil {
 			return map[string]any{"ok": false, "error": err.Error()}, nil
 		}
@@ -209,6 +218,11 @@ func (n *deviceNode) play(ctx context.Context, one step) (any, error) {
 		n.manager.Age(time.Duration(one.Seconds * float64(time.Second)))
 		return map[string]any{}, nil
 	case "restart":
+		if one.Checkpoint != nil {
+			if err := os.WriteFile(filepath.Join(n.directory, "kubelet_internal_checkpoint"), []byte(*one.Checkpoint), 0o600); err != nil {
+				return nil, err
+			}
+		}
 		if err := n.start(); err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from random import Random
 
+from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
 from devicecore.domain.model import NumaNode
 from devicecore.domain.topology import Policy, Scope, Topology
 from tests.histories import Replay
@@ -12,6 +13,13 @@ from tests.oracle.asking import AGREED, Json, Oracle, Verdict, differences
 NAMES = ("gpu", "nic", "fpga", "qat")
 RESOURCES = tuple(f"{letter}.example.com/{name}" for letter, name in zip("abcd", NAMES, strict=True))
 UNKNOWN = "z.example.com/unknown"
+RUNNING: Json = {
+    **dict.fromkeys(("uid", "name"), "pod-000"),
+    "namespace": "default",
+    "initContainers": [],
+    "containers": [{"name": "main", "limits": {}}],
+}
+"""A pod that asks for nothing, so that it always runs."""
 OPS = (
     *("allocate",) * 8,
     *("list_and_watch",) * 4,
@@ -35,7 +43,8 @@ class _Author:
         self.count = 0
 
     def history(self) -> Json:
-        steps = [self.connect() for _ in range(self.random.randint(1, 3))]
+        steps = [self._with_affinity({"op": "allocate", "pod": RUNNING})]
+        steps += [self.connect() for _ in range(self.random.randint(1, 3))]
         while len(steps) < 6 + self.random.randint(0, 24):
             if step := getattr(self, self.random.choice(OPS))():
                 steps.append(step)
@@ -52,7 +61,9 @@ class _Author:
         resource = self.random.choice(free)
         devices = self._devices(resource, self.random.randint(0, 8))
         self.connected[resource] = devices
-        return {"op": "connect", "resource": resource, "devices": devices}
+        step = {"op": "connect", "resource": resource, "devices": devices}
+        prefers = self.random.choice(("", "", "", "largest", "largest and more"))
+        return {**step, "prefers": prefers} if prefers else step
 
     def list_and_watch(self) -> Json:
         if not self.connected:
@@ -91,7 +102,27 @@ class _Author:
 
     def restart(self) -> Json:
         self.connected.clear()
-        return {"op": "restart"}
+        if self.random.random() < 0.7:
+            return {"op": "restart"}
+        return {"op": "restart", "checkpoint": encode(self._checkpoint()).decode()}
+
+    def _checkpoint(self) -> CheckpointData:
+        """Return what a restarted kubelet may find: not what it has left, but other devices of a pod that runs."""
+        entries = dict[tuple[str, str], PodDevicesEntry]()
+        resources = (*RESOURCES, *RESOURCES, UNKNOWN)
+        for _ in range(self.random.randint(0, 4)):
+            resource, container = self.random.choice(resources), self.random.choice(("main", "init", "helper"))
+            ids = [f"{resource.partition('/')[2]}-{number:02}" for number in self.random.sample(range(10), 3)]
+            nodes = self.random.sample([-1, *self.nodes, 9], self.random.randint(1, 2))
+            devices = {node: tuple(ids[: self.random.randint(1, 3)]) for node in nodes}
+            answer = self.random.choice((b"", b"", b"", b"\xff"))
+            entry = PodDevicesEntry(RUNNING["uid"], container, resource, devices, alloc_resp=answer)
+            entries[entry.container_name, resource] = entry
+        registered = {
+            name: tuple(f"{name.partition('/')[2]}-{number:02}" for number in range(self.random.randint(0, 5)))
+            for name in self.random.sample(resources[len(RESOURCES) :], self.random.randint(0, 3))
+        }
+        return CheckpointData(tuple(entries.values()), registered)
 
     def advance_clock(self) -> Json:
         return {"op": "advance_clock", "seconds": self.random.choice((7, 67, 290, 311, 1009))}  # never 300, the limit
@@ -99,8 +130,13 @@ class _Author:
     def _new_pod(self) -> Json:
         self.count += 1
         uid = f"pod-{self.count:03}"
-        containers = [self._container(name) for name in self.random.choice((["main"], ["main"], ["main", "helper"]))]
-        first = [self._container(name) for name in self.random.choice(([], [], [], ["init"], ["init", "init-2"]))]
+        containers = [
+            self._container(name) for name in self.random.choice((["main"], ["main"], [*"abc"], ["main", "helper"]))
+        ]
+        first = [
+            self._container(name)
+            for name in self.random.choice(([], [], [], ["init"], ["init", "init-2"], ["init", "init-2", "init-3"]))
+        ]
         for one in first:
             if self.random.random() < 0.3:
                 one["restartPolicy"] = "Always"

@@ -1,5 +1,6 @@
 """Known differences between the API server for tests and a real one, by the rows of docs/dra-fixtures.md."""
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -72,20 +73,37 @@ def _is_refused_by_both(one: Answered) -> bool:
 
 
 def _says(ours: str, real: str) -> Callable[[Answered], bool]:
-    """Return whether both servers refuse, and the difference is this one of their messages."""
+    """Return whether both servers refuse, and the difference is this one of their messages.
+
+    What both patterns name has to be the same in both messages.
+    """
     first, second = re.compile(ours, re.DOTALL), re.compile(real, re.DOTALL)
 
     def recognises(one: Answered) -> bool:
         found = one.difference
         is_message = _is_refused_by_both(one) and found.path in ("answer.message", "answer.details.causes[].message")
-        return is_message and bool(first.match(found.ours) and second.match(found.real))
+        mine, theirs = (first.match(found.ours), second.match(found.real)) if is_message else (None, None)
+        if mine is None or theirs is None:
+            return False
+        named = {name: text for name, text in theirs.groupdict().items() if text is not None}
+        return {name: mine[name] for name in named} == named
 
     return recognises
 
 
-_WRONG_TYPE = (
-    r"( \"\" is invalid: patch: Invalid value: |Invalid value: |"
-    r"\w+ in version \"\w+\" cannot be handled as a \w+: ).*(json: cannot unmarshal |cannot restore map from )"
+_HOW = (
+    r"(?P<how> \"\" is invalid: patch: Invalid value|Invalid value|"
+    r"\w+ in version \"\w+\" cannot be handled as a \w+): .*"
+)
+_WRONG_TYPE = _says(
+    _HOW + r"json: cannot unmarshal (?P<type>\w+) into field (?P<field>[\w.]+): ",
+    _HOW
+    + r"(json: cannot unmarshal (?P<type>\w+) into Go struct field \w+\.(?P<field>[\w.]+) of type |"
+    + r"cannot restore map from int64)",
+)
+_PATCH = _says(
+    "(?P<how>the server rejected our request|error decoding patch: json: cannot unmarshal)[: ]",
+    "(?P<how>the server rejected our request|error decoding patch: json: cannot unmarshal) ",
 )
 _NO_JSON = _says(
     r"couldn't get version/kind; json parse error: |the object provided is unrecognized: expected a JSON object",
@@ -98,8 +116,11 @@ def _has_other_order(one: Answered) -> bool:
     """Whether both name the same conflicts. Go walks the managers in any order."""
     if not (_is_refused_by_both(one) and one.difference.path.startswith("answer.details.causes[")):
         return False
-    first, second = (sorted(map(str, answer["answer"]["details"]["causes"])) for answer in (one.ours, one.real))
-    return first == second
+    both = [
+        [json.dumps(cause, sort_keys=True) for cause in answer["answer"]["details"]["causes"]]
+        for answer in (one.ours, one.real)
+    ]
+    return sorted(both[0]) == sorted(both[1])
 
 
 _IS_OWNER_OF_NONE = _path(r"metadata\.managedFields\.[^.]+\.fieldsV1(\.f:\w+)?\.f:none")
@@ -137,14 +158,11 @@ CAUSES: dict[str, Callable[[Answered], object]] = {
         r"the (kind|apiVersion) in the data \(\S+\) does not match the expected ",
         r"\w+ in version \"\S+\" cannot be handled as a \w+: no kind \"\w+\" is registered for version ",
     ),
-    "JSON patch": _says(
-        "the server rejected our request: |error decoding patch: json: cannot unmarshal ",
-        "the server rejected our request due to an error in our request$|error decoding patch: json: cannot unmarshal ",
-    ),
+    "JSON patch": _PATCH,
     "media type": _says("the body of the request was in an unknown format", "415: Unsupported Media Type$"),
     "order of conflicts": _has_other_order,
     "unknown fields": _is_dropped,
-    "wrong types": _says(_WRONG_TYPE, _WRONG_TYPE),
+    "wrong types": _WRONG_TYPE,
 }
 """What each row of the page recognises."""
 

@@ -1,8 +1,7 @@
 """Requests from a seed, the same for any API server.
 
 What only a server knows is a word that begins with `$`: `$version` is the version of the object of the request as the
-server has shown it last, `$first` as it has shown it first, `$uid` its UID, `$continue` the token of the last list, and
-`$mark` the version of the last list.
+server has shown it last, `$first` as it has shown it first, `$uid` its UID, and `$mark` the version of the last list.
 """
 
 import json
@@ -163,7 +162,7 @@ class _Requests:
                 {},
                 {"limit": "1"},
                 {"limit": "2"},
-                {"limit": "1", "continue": "$continue"},
+                {"limit": "1", "labelSelector": "x"},
                 {"labelSelector": "x=1"},
                 {"labelSelector": "x in (1,2),!y"},
                 {"labelSelector": "x=1,"},

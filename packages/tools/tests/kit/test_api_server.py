@@ -421,10 +421,14 @@ def test_what_nobody_owns_has_no_managed_fields(server: LocalApiServer) -> None:
     assert "managedFields" not in ask(server, "POST", NODES, {"metadata": {"name": "n"}}).body["metadata"]
 
 
-def test_a_deleted_collection_has_the_version_of_its_list(server: LocalApiServer) -> None:
-    ask(server, "POST", SLICES, a_slice())
+def test_a_deleted_collection_is_answered_as_it_was(server: LocalApiServer) -> None:
+    body = a_slice()
+    body["metadata"]["finalizers"] = ["a.com/a"]
+    ask(server, "POST", SLICES, body)
     before = server.store.version
-    assert ask(server, "DELETE", SLICES).body["metadata"]["resourceVersion"] == str(before)
+    answer = ask(server, "DELETE", SLICES).body
+    assert answer["metadata"]["resourceVersion"] == str(before)
+    assert "deletionTimestamp" not in answer["items"][0]["metadata"]
 
 
 def test_null_in_the_string_data_of_a_secret_is_an_empty_text(server: LocalApiServer) -> None:

@@ -48,7 +48,7 @@ def strategically_merged(document: Json, change: Json) -> Json:
 
     Raises ApiError if the patch breaks the rules of its directives.
     """
-    if _is_directive(change):
+    if _has_directive(change):
         return _replaced(change)
     retained = change.get(_RETAIN, [*document, *change])
     if not isinstance(retained, list) or any(
@@ -93,10 +93,10 @@ def _merged(name: str, before: Any, value: Any) -> Any:  # noqa: ANN401 - JSON
         return strategically_merged(before, value)
     if isinstance(value, list) and isinstance(before, list):
         return _merged_list(name, before, value) if name in MERGE_KEYS or name in SETS else value
-    return None if _is_directive(value) else _added(value)
+    return None if _has_directive(value) else _added(value)
 
 
-def _is_directive(value: Any) -> bool:  # noqa: ANN401 - JSON
+def _has_directive(value: Any) -> bool:  # noqa: ANN401 - JSON
     """Whether a part of a patch says what to do with what is there. If nothing is there, it says nothing."""
     return isinstance(value, dict) and _DIRECTIVE in value
 
@@ -104,7 +104,9 @@ def _is_directive(value: Any) -> bool:  # noqa: ANN401 - JSON
 def _replaced(change: Json) -> Json:
     """Return the map that a patch with a directive puts in the place of another."""
     _refuse_unknown(change)
-    return {name: value for name, value in change.items() if name != _DIRECTIVE and change[_DIRECTIVE] == "replace"}
+    if change[_DIRECTIVE] == "delete":
+        return {}
+    return {name: value for name, value in change.items() if name != _DIRECTIVE}
 
 
 def _refuse_unknown(change: Json) -> None:
@@ -121,9 +123,9 @@ def _unfit(message: str) -> ApiError:
 def _added(value: Any) -> Any:  # noqa: ANN401 - JSON
     """A value that is new, without directives and without nulls."""
     if isinstance(value, list):
-        return [_added(one) for one in value if not _is_directive(one)]
+        return [_added(one) for one in value if not _has_directive(one)]
     if isinstance(value, dict):
-        kept = {name: one for name, one in value.items() if one is not None and not _is_directive(one)}
+        kept = {name: one for name, one in value.items() if one is not None and not _has_directive(one)}
         return {name: _added(one) for name, one in kept.items() if not name.startswith("$")}
     return value
 
@@ -142,7 +144,7 @@ def _merged_list(name: str, before: list[Any], items: list[Any]) -> list[Any]:
     key = partial(_identity, name)
     new, directives = list[Any](), list[Json]()
     for item in items:
-        (directives if _is_directive(item) else new).append(item)
+        (directives if _has_directive(item) else new).append(item)
     for one in directives:
         _refuse_unknown(one)
     deleted = [key(one) for one in directives if one[_DIRECTIVE] == "delete"]
@@ -160,7 +162,7 @@ def _merged_list(name: str, before: list[Any], items: list[Any]) -> list[Any]:
 
 def _named(name: str, items: list[Any]) -> list[object]:
     """The keys of the items of a patch that are no directives."""
-    return [_identity(name, item) for item in items if not _is_directive(item)]
+    return [_identity(name, item) for item in items if not _has_directive(item)]
 
 
 def _ordered(name: str, merged: list[Any], wanted: list[object], before: list[Any]) -> list[Any]:

@@ -15,7 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from itertools import takewhile
+from itertools import chain, takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -238,7 +238,7 @@ class ObjectStore:
                 metadata["name"],
                 [*label_causes(value), *kind.causes(value, None), *self._admin_access_causes(kind, namespace, value)],
             )
-            _write_quantities({}, value)
+            _write_quantities(value, {})
             if place.key in self._objects[kind.resource]:
                 is_ending = "deletionTimestamp" in self._stored(place).value["metadata"]
                 raise status.already_exists(kind.resource, place.name, is_ending=is_ending)
@@ -267,7 +267,7 @@ class ObjectStore:
         Raises ApiError if it does not exist, is another one or a newer one, or breaks the rules of its kind.
         """
         with self._changed:
-            known = self._objects[place.kind.resource].get(place.key)
+            known = self._objects[place.kind.resource].get(place.key)  # kube-apiserver reads a body before it looks
             _refuse_wrong_types(place.kind, body, {} if known is None else known.value)
             sent = body.get("metadata") or {}
             _check_name(place, sent)
@@ -296,7 +296,7 @@ class ObjectStore:
         with self._changed:
             before = self._stored(place).value
             changed = change(copied(before))
-            for problem in _undecodable(place.kind, changed, before):
+            if problem := _undecodable(place.kind, changed, before):
                 shown = foreign_text(json.dumps(json.dumps(changed)), 100)
                 raise status.invalid("", "", [Cause("patch", f"Invalid value: {shown}", problem)])
             uid = Field("", changed)["metadata"]["uid"]
@@ -326,7 +326,7 @@ class ObjectStore:
             before = stored.value
             _check_preconditions(kind, before, metadata)
             sent = copied(_owned(body))
-            _write_quantities(before, sent)
+            _write_quantities(sent, before)
             if kind.has_status:
                 sent = {name: part for name, part in sent.items() if (name == "status") is in_status}
             old, me = fields.keyed(_owned(before)), (manager, "Apply", "status" if in_status else "")
@@ -382,8 +382,9 @@ class ObjectStore:
         """Delete every object that matches. Return what they were. None is success."""
         with self._changed:
             found, _ = self.select(kind, namespace, selector)
-            named = [value["metadata"] for value in found]
-            return [self.delete(ObjectPlace(kind, one.get("namespace", ""), one["name"])) for one in named]
+            for one in [value["metadata"] for value in found]:
+                self.delete(ObjectPlace(kind, one.get("namespace", ""), one["name"]))
+            return copied(found)
 
     # --- the parts of a write -----------------------------------------------------------------------------------------
 
@@ -430,10 +431,10 @@ class ObjectStore:
     def _replace(self, place: ObjectPlace, after: Json, owners: fields.Owners, *, writer: fields.Owner | None) -> Json:
         kind, stored = place.kind, self._stored(place)
         before = stored.value
-        _write_quantities(before, after)
+        _write_quantities(after, before)
         self._apply_defaults(kind, after)
         _drop_stale_device_statuses(before, after)
-        causes = [*label_causes(after), *_finalizer_causes(before, after), *kind.causes(after, before)]
+        causes = [*label_causes(after), *_finalizer_causes(after, before), *kind.causes(after, before)]
         if after.get("status") != before.get("status"):
             causes += kind.status_causes(after, before)
         _refuse_if(kind, place.name, causes)
@@ -534,22 +535,22 @@ class ObjectStore:
         return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _quantities(before: Json, after: Json) -> Iterator[tuple[Json, str, str]]:
+def _quantities(after: Json, before: Json) -> Iterator[tuple[Json, str, str]]:
     """Yield each quantity in the status of a Node that is not as it was before, with its map and its name."""
     for section in _SECTIONS:
         old, new = (mapping_of(mapping_of(of.get("status")).get(section)) for of in (before, after))
         yield from [(new, name, str(value)) for name, value in new.items() if name not in old or value != old[name]]
 
 
-def _write_quantities(before: Json, after: Json) -> None:
+def _write_quantities(after: Json, before: Json) -> None:
     """Write the quantities of a Node's status in place as Kubernetes does."""
-    for section, name, text in _quantities(before, after):
+    for section, name, text in _quantities(after, before):
         if not _EXPONENT.search(text):
             section[name] = str(Quantity.parse(text))
 
 
 def _wrong_quantities(after: Json, before: Json) -> Iterator[str]:
-    for section, name, text in _quantities(before, after):
+    for section, name, text in _quantities(after, before):
         try:
             Quantity.parse("0" if section[name] is None else text)
         except InvalidQuantityError:
@@ -561,7 +562,7 @@ def _refuse_if(kind: Kind, name: str, causes: list[Cause]) -> None:
         raise status.invalid(kind.qualified, name, causes)
 
 
-def _finalizer_causes(before: Json, after: Json) -> Iterator[Cause]:
+def _finalizer_causes(after: Json, before: Json) -> Iterator[Cause]:
     """An object that is being deleted gets no new finalizers."""
     old, new = (objects["metadata"].get("finalizers") or [] for objects in (before, after))
     if "deletionTimestamp" in before["metadata"] and (more := sorted({*new} - {*old})):
@@ -575,16 +576,17 @@ def _tidied(kind: Kind, body: Json) -> Json:
 
 
 def _refuse_wrong_types(kind: Kind, body: Json, before: Json) -> None:
-    for problem in _undecodable(kind, body, before):
+    if problem := _undecodable(kind, body, before):
         text = f'{kind.kind} in version "{kind.api_version.rpartition("/")[2]}" cannot be handled as a {kind.kind}'
         raise status.bad_request(f"{text}: {problem}")
 
 
-def _undecodable(kind: Kind, body: Json, before: Json) -> Iterator[str]:
-    """Say what of an object cannot be read into the Go type of its kind. `before` is the object that it replaces."""
-    for problem in wrong_types("" if kind.is_custom else kind.kind, body, kind.api_version):
-        yield f"json: {problem}"
-    yield from _wrong_quantities(body, before)
+def _undecodable(kind: Kind, after: Json, before: Json) -> str:
+    """Say what of an object cannot be read into the Go type of its kind. The text is empty if nothing is wrong."""
+    wrong = (
+        f"json: {problem}" for problem in wrong_types("" if kind.is_custom else kind.kind, after, kind.api_version)
+    )
+    return next(chain(wrong, _wrong_quantities(after, before)), "")
 
 
 def _precondition(what: str, expected: str, actual: str) -> str:
