@@ -671,6 +671,43 @@ def test_a_claim_that_was_made_from_a_template_is_changed_there(why: Callable[..
     assert lines[3].startswith(how)
 
 
+def test_a_claim_that_is_being_deleted_gets_nothing(why: Callable[..., tuple[int, list[str]]]) -> None:
+    claim = a_claim(a_request("r", "gpu"))
+    claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    said = "  reason  ResourceClaim ml/train is being deleted"
+    status, lines = why([claim], [WHOLE, a_slice("n1", GPU, GPUS)])
+    assert (status, lines) == (1, ["claim ml/train on n1: gets no devices", said])
+    spec = {**POD_SPEC, "resourceClaims": [{"name": "gpus", "resourceClaimName": "train"}]}
+    status, lines = why([{**POD, "spec": spec}], [WHOLE, a_slice("n1", GPU, GPUS), claim])
+    assert (status, lines) == (1, ["pod ml/train on n1: gets no devices", said])
+    claim["status"] = a_claim(a_request("r", "gpu"), held=[(GPU, "n1", "gpu-0")])["status"]
+    status, lines = why([{**POD, "spec": spec}], [WHOLE, a_slice("n1", GPU, GPUS), claim])
+    assert (status, lines) == (1, ["pod ml/train on n1: gets no devices", said])
+
+
+def test_a_pod_gets_devices_only_where_its_other_claim_has_them(why: Callable[..., tuple[int, list[str]]]) -> None:
+    held = a_claim(a_request("r", "gpu"), held=[(GPU, "n1", "gpu-0")])
+    selector = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    held["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [selector]}
+    claims = [{"name": one, "resourceClaimName": one} for one in ("train", "other")]
+    pod = {**POD, "spec": {**POD_SPEC, "resourceClaims": claims}}
+    slices = [a_slice("n1", GPU, GPUS[:1]), a_slice("n2", GPU, GPUS)]
+    status, lines = why([pod], [WHOLE, *slices, held, a_claim(a_request("r", "gpu"))])
+    assert (status, lines[0]) == (1, "pod ml/train on n1, the nearest of 2 nodes: gets no devices")
+    assert lines[-1] == "  n2  ResourceClaim ml/other is allocated, and its devices cannot be used on this node"
+    slices[0] = a_slice("n1", GPU, GPUS)
+    status, lines = why([pod], [WHOLE, *slices, held, a_claim(a_request("r", "gpu"))])
+    assert (status, lines[0]) == (0, "pod ml/train on n1: gets its devices")
+
+
+def test_an_error_on_each_node_does_not_say_that_one_has_devices(why: Callable[..., tuple[int, list[str]]]) -> None:
+    claim = a_claim(a_request("r", "gpux", 1, f"device.capacity['{GPU}'].memory >= quantity('1Gi')"))
+    gpu = {**GPUS[0], "capacity": {"memory": {"value": "80Gi"}}}
+    status, lines = why([claim], [WHOLE, *(a_slice(node, GPU, [gpu]) for node in ("n1", "n2"))])
+    assert (status, lines[0]) == (1, "claim ml/train on n1, the nearest of 2 nodes: gets no devices")
+    assert lines[2:4] == ["  do      write deviceClassName: gpu", "The other nodes"]
+
+
 def test_objects_of_v1beta1_are_read_as_those_of_v1(why: Callable[..., tuple[int, list[str]]]) -> None:
     """A device has its attributes below `basic`, and a request has what is below `exactly` in v1."""
     old = a_slice("n1", GPU, [{"name": one["name"], "basic": {"attributes": one["attributes"]}} for one in GPUS])

@@ -73,7 +73,7 @@ class ClaimReport:
     @property
     def outcome(self) -> Outcome:
         """What a scheduler does with them, by the node that says most."""
-        if not self.claims:
+        if self._is_allocated:
             return Outcome.FITS
         if self.plugins and not (self.answers and self.answers[0].fits):
             return Outcome.UNKNOWN
@@ -85,8 +85,15 @@ class ClaimReport:
         return Outcome.MISSED if outcome is Outcome.FITS and self._stopping is not None else outcome
 
     @property
+    def _is_allocated(self) -> bool:
+        """Whether all claims are allocated, and the pod may use them on a node."""
+        return not self.claims and (not self.answers or self.answers[0].fits)
+
+    @property
     def _stopping(self) -> ClaimAnswer | None:
-        """The first node whose error makes a scheduler try no other node."""
+        """The first node whose error makes a scheduler try no other node, although the best one has the devices."""
+        if not (self.answers and self.answers[0].fits):
+            return None
         return next((one for one in self.answers[1:] if getattr(one.answer, "stops_pod", False)), None)
 
     @property
@@ -103,7 +110,7 @@ class ClaimReport:
 
     def show(self, *, all_devices: bool) -> None:
         """Print the report: what is said of the best node, and the others by what they have in common."""
-        if not self.claims:
+        if self._is_allocated:
             click.echo(f"{self.title}: each claim is allocated already")
             for one in self.allocated:
                 AllocatedReport(one).show(all_devices=all_devices)

@@ -18,6 +18,9 @@ from devicecore_tools.doctor.claim_trial import ClaimAnswer, ClaimTrial
 OF_EXTENDED = "for extended resources of pod "
 """How the name of a claim begins that a scheduler makes for a pod."""
 
+_OF_EXPRESSION = "selector #"
+"""What is in an error of an expression."""
+
 _MAX_DEVICES = 2_000  # rows with --all-devices
 _MAX_REASONS = 5  # rows for a request
 _MAX_REQUESTS = 4  # requests of which the reasons are shown
@@ -119,11 +122,11 @@ def problem_pairs(
         yield "because", line
     yield from _but(best)
     yield from outside_pairs(trial, claims, best)
-    if refused.is_error and not trial.lacks_library:
+    if refused.is_error and not trial.lacks_library and _OF_EXPRESSION in str(refused):
         is_mended = any(one.rank in (Rank.REPAIR, Rank.VALUE) for one in best.changes)
         then = ", but alone this gives no device"
         yield from expression_pairs(trial, claims, refused, is_mended=is_mended, then=then)
-        yield from known_classes(trial, claims)
+    yield from known_classes(trial, claims)
     yield from next_pairs(trial, claims, best)
     yield from _change_pairs(best, claims)
     if all_devices:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
-from devicecore.domain.allocation import NoAllocation, Release, UnallocatedClaim, claim_of
+from devicecore.domain.allocation import Release, UnallocatedClaim, claim_of
 from devicecore.domain.capacity import pod_request
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
@@ -255,6 +255,7 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
     for one in wanted.claims:
         is_template = one["kind"].data == "ResourceClaimTemplate"
         claim = template_of(one) if is_template else claim_of(one)
+        names = [] if is_template else [claim.name]
         if is_template:
             claim = evolve(claim, name=f"{OF_TEMPLATE}{claim.name}")
         elif one["metadata"]["annotations"][_MADE_FOR].text(""):
@@ -262,7 +263,8 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
         if (allocated := allocated_claim(one, ()) or trial.allocated(one)) is not None:
             reports.append(AllocatedReport(allocated))
         else:
-            reports.append(_report(trial, f"claim {claim.name}", [claim], node, kubeconfig))
+            answers = _answers(trial, [claim], node, kubeconfig, names=names)
+            reports.append(ClaimReport(f"claim {claim.name}", trial, [claim], answers))
     return print_reports(reports, as_json=as_json, all_devices=all_devices)
 
 
@@ -289,19 +291,12 @@ def _report_of_pod(
     if (extended := trial.extended_claim(pod, served)) is not None:
         claims = [*claims, evolve(extended, name=f"{OF_EXTENDED}{pod.namespace}/{pod.name}")]
     elif not pod.claims:
-        names = ", ".join(resources)
-        raise ValueError(f"{title} has no claim, and no DeviceClass serves {names}; for plugins, run: devicecore fits")
+        asked = ", ".join(resources)
+        raise ValueError(f"{title} has no claim, and no DeviceClass serves {asked}; for plugins, run: devicecore fits")
     plugins = trial.nodes_with_plugins(served)
-    answers = _answers(trial, claims, node, kubeconfig, plugins) if claims else ()
+    names = trial.claims_named_by(pod)
+    answers = _answers(trial, claims, node, kubeconfig, plugins, names=names, pod=pod.name)
     return ClaimReport(title, trial, claims, answers, trial.allocated_claims(pod), plugins)
-
-
-def _report(
-    trial: "ClaimTrial", title: str, claims: Sequence[UnallocatedClaim], node: str | None, kubeconfig: str | None
-) -> "ClaimReport":
-    from devicecore_tools.command.claim_reports import ClaimReport
-
-    return ClaimReport(title, trial, claims, _answers(trial, claims, node, kubeconfig) if claims else ())
 
 
 def _answers(
@@ -310,10 +305,13 @@ def _answers(
     node: str | None,
     kubeconfig: str | None = None,
     plugins: Sequence[str] = (),
+    *,
+    names: Sequence[str] = (),
+    pod: str = "",
 ) -> "Sequence[ClaimAnswer]":
     if claims and not trial.has_classes:
         raise ValueError(_NO_CLASSES if kubeconfig is None else _NO_CLASSES_THERE.format(kubeconfig))
-    return trial.answers(claims, node, frozenset(plugins))
+    return trial.answers(claims, node, frozenset(plugins), names=names, pod=pod)
 
 
 def _text(option: object) -> str | None:
@@ -327,14 +325,9 @@ def answer_of_node(pod: Pod, node: str, slices: str | None, claims: str | None) 
     """
     if not pod.claims or not (slices or claims):
         return None
-    from devicecore_tools.doctor.claim_trial import ClaimAnswer
-    from devicecore_tools.doctor.trial import claim_names
-
     trial = _claim_trial((slices, claims), None)
     wanted = trial.unallocated_claims(pod)
     target = trial.node(node)
     if target is None:
         raise ValueError(f"no slice and no Node is of {node}; give a description of the node that has its name")
-    if problem := trial.unusable(claim_names(pod), target, pod.name):
-        return ClaimAnswer(target, NoAllocation(problem))
-    return _answers(trial, wanted, target.name)[0]
+    return _answers(trial, wanted, target.name, names=trial.claims_named_by(pod), pod=pod.name)[0]

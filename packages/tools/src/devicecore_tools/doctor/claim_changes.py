@@ -109,7 +109,9 @@ class Refused:
 
     def outside_class(self, claim: UnallocatedClaim, request: DeviceRequest) -> list[PoolDevice]:
         """Return the devices that are as a request describes them, but not of its class, if none of its class is so."""
-        if not request.selectors or any(self._describes(request, one) for one in self._devices_of(claim, request)):
+        if not request.selectors or request.device_class not in self.classes:
+            return []
+        if any(self._describes(request, one) for one in self._devices_of(claim, request)):
             return []
         return [one for one in self._devices_of(claim, request, of_class=False) if self._describes(request, one)]
 

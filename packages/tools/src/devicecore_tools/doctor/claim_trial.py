@@ -474,10 +474,14 @@ class ClaimTrial:
                 raise ValueError(message)
         return found
 
+    def claims_named_by(self, pod: Pod) -> list[str]:
+        """Return the known claims that a pod needs, `namespace/name`."""
+        keys = [f"{pod.namespace}/{one.claim or pod.generated_claims.get(one.name)}" for one in pod.claims]
+        return [key for key in keys if key in self._objects.claims]
+
     def allocated_claims(self, pod: Pod) -> list[AllocatedClaim]:
         """Return what the claims of a pod have that are allocated."""
-        keys = [f"{pod.namespace}/{one.claim or pod.generated_claims.get(one.name)}" for one in pod.claims]
-        known = [self._objects.claims[key] for key in keys if key in self._objects.claims]
+        known = [self._objects.claims[key] for key in self.claims_named_by(pod)]
         nodes = self._objects.target_nodes()
         return [found for one in known if (found := allocated_claim(one, nodes)) is not None]
 
@@ -488,7 +492,13 @@ class ClaimTrial:
         return named[0] if len(named) == 1 else None
 
     def answers(
-        self, claims: Sequence[UnallocatedClaim], only: str | None = None, without: Container[str] = ()
+        self,
+        claims: Sequence[UnallocatedClaim],
+        only: str | None = None,
+        without: Container[str] = (),
+        *,
+        names: Sequence[str] = (),
+        pod: str = "",
     ) -> list[ClaimAnswer]:
         """Return what each node says, the best answer first. If all say no, the first names what has to change.
 
@@ -496,11 +506,21 @@ class ClaimTrial:
             claims: what to try.
             only: the name of the node to try, if not all.
             without: nodes that are not tried.
+            names: all claims that the pod needs, `namespace/name`; one may keep it from a node whatever is tried.
+            pod: the pod's name.
         """
         nodes = [one for one in self._objects.target_nodes(only) if one.name not in without]
-        found = [ClaimAnswer(node, self._allocate(claims, node)) for node in nodes]
-        found.sort(key=lambda one: (one.outcome is not Outcome.FITS, not one.fits, -one.fitting))
-        if found:
+        problems = {one.name: problem for one in nodes if (problem := self.unusable(names, one, pod))}
+        found = [
+            ClaimAnswer(one, NoAllocation(problems[one.name], is_error=True))
+            if one.name in problems
+            else ClaimAnswer(one, self._allocate(claims, one))
+            for one in nodes
+        ]
+        found.sort(
+            key=lambda one: (one.outcome is not Outcome.FITS, not one.fits, one.node.name in problems, -one.fitting)
+        )
+        if found and found[0].node.name not in problems:
             best = found[0]._replace(faults=self._faults(claims, found[0]))
             found[0] = best if best.fits else best._replace(changes=self._changes(claims, best, found))
         return found
