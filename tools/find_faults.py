@@ -16,7 +16,7 @@ from typing import NamedTuple
 from devicecore_tools.conformance import Severity
 from devicecore_tools.conformance.device_plugin import CHECKS
 from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
-from devicecore_tools.conformance.faults import DRIVER_KIND, PLUGIN_KIND, Planted, driver_at, planted
+from devicecore_tools.conformance.faults import DRIVER_KIND, PLUGIN_KIND, Planted, planted
 
 PAGE = Path(__file__).parent.parent / "docs" / "maintain" / "found-faults.md"
 AT_ONCE = 6  # programs; most of a run is waiting
@@ -34,7 +34,7 @@ INTRODUCTION = """\
 For maintainers of the conformance checks. `make found` writes this page: it runs each program of
 `devicecore conformance faults` under `devicecore conformance`, with the limits of time that users have. Those with a
 check that is not made by default are run with `--full --only` and that check, too. A fault is found if each check that
-it names fails. Checks that cannot pass beside it, which the fault names with a reason, do not count as others.
+it names fails. Checks that cannot pass beside it, which it names, too, do not count as others.
 """
 
 
@@ -82,8 +82,7 @@ def find(fault: Planted, run: str) -> Finding:
     report = json.loads(ran.stdout)
     failed = {one["name"] for one in report["checks"] if one["verdict"] == "failed"}
     undecided = tuple(one["name"] for one in report["checks"] if one["verdict"] == "undecided")
-    excused = set(driver_at(fault.place).breaks_too) if fault.kind == DRIVER_KIND else set()
-    others = failed - set(fault.checks) - excused
+    others = failed - set(fault.checks) - set(fault.breaks_too)
     return Finding(fault, run, tuple(sorted(set(wanted) - failed)), tuple(sorted(others)), undecided, report["seconds"])
 
 

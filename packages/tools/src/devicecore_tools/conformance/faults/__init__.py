@@ -55,6 +55,7 @@ class Planted:
         sentence: what it does.
         options: the options of `devicecore conformance plugin` or `driver` with which its fault shows.
         place: which of the programs of its kind it is.
+        breaks_too: other checks that cannot pass on it either, because of its fault.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Planted:
     sentence: str
     options: tuple[str, ...] = ()
     place: str = ""
+    breaks_too: tuple[str, ...] = ()
 
     def program(self) -> list[str]:
         """Return the words that start it. A kit puts a plugin's directory in place of `{dir}`."""
@@ -174,6 +176,18 @@ PLUGIN_FAULTS: dict[str, str] = {
 }
 
 
+# The fault, and other checks that cannot pass on it either.
+_BREAKS_TOO: dict[str, str] = {
+    "never-returns": "returns-to-a-kubelet-that-was-away returns-after-kubelet-sock-is-recreated "
+    "returns-after-its-stream-is-cut",
+    "gives-up": "returns-after-kubelet-sock-is-recreated returns-after-its-stream-is-cut "
+    "returns-after-the-directory-is-emptied",
+    "watches-its-socket": "returns-after-its-stream-is-cut",
+    "registers-again": "is-quiet-while-the-kubelet-is-away is-patient-with-a-kubelet-that-refuses",
+    "finds-its-socket": "stays-up",
+}
+
+
 @cache
 def planted() -> tuple[Planted, ...]:
     """Return all of them: the plugins, and then the drivers by group."""
@@ -203,7 +217,8 @@ def _plugin(name: str) -> Planted:
     options = ["--registry"] if name.startswith("watched") else []
     if any("health" in check for check in checks) and name != "odd-health":
         options += ["--provoke-health", "touch {dir}/sick", "--undo-health", "rm -f {dir}/sick"]
-    return Planted(name, PLUGIN_KIND, checks, name.replace("-", " "), tuple(options), name)
+    breaks_too = tuple(_BREAKS_TOO.get(name, "").split())
+    return Planted(name, PLUGIN_KIND, checks, name.replace("-", " "), tuple(options), name, breaks_too)
 
 
 def driver_at(place: str) -> "type[GoodDriver]":
@@ -219,4 +234,5 @@ def _driver(group: str, one: "type[GoodDriver]") -> Planted:
     variables = (word for name, value in one.environment.items() for word in ("--env", f"{name}={value}"))
     options = (*one.options, *variables)
     place = f"{group}:{one.__name__}"
-    return Planted(words, DRIVER_KIND, one.fails, sentence or words.replace("-", " "), options, place)
+    breaks_too = tuple(one.breaks_too)
+    return Planted(words, DRIVER_KIND, one.fails, sentence or words.replace("-", " "), options, place, breaks_too)

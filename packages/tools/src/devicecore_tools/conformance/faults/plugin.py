@@ -45,6 +45,7 @@ STREAMS = {"short-stream": 2.0, "ends-its-stream-after-ten-seconds": 10.0}  # se
 OPTIONS = {"pre_start_required": True, "get_preferred_allocation_available": True}
 numbers = count()
 others: list[grpc.Server] = []
+boards: "list[Plugin]" = []
 taken: set[str] = set()
 UNKNOWN_ANSWERS = {"knows-everything": (), "no-answer": (), "empty-answer": (api.ContainerAllocateResponse(),)}
 over = threading.Event()
@@ -281,7 +282,8 @@ def register() -> grpc.StatusCode:
         while others:
             others.pop().stop(None).wait()  # it deletes its socket
         OTHER_SOCKET.unlink(missing_ok=True)
-        others.append(Plugin(OTHER_SOCKET).serve())
+        boards[:] = [Plugin(OTHER_SOCKET)]
+        others.append(boards[0].serve())
         status = register_as(OTHER_RESOURCE, OTHER_SOCKET)
         if FAULT != "floods-for-one-of-two" and status is not grpc.StatusCode.OK:
             return status
@@ -321,12 +323,10 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 def waits_before_return() -> bool:
     """Whether a habit keeps the plugin from registering again now."""
-    if FAULT == "slow-to-return":
-        over.wait(5.0)
     return FAULT == "hides-while-sick" and SICK.exists() and not over.wait(POLL_INTERVAL)
 
 
-def watch(plugin: Plugin) -> None:  # noqa: C901 - every fault is a branch
+def watch(plugin: Plugin) -> None:  # noqa: C901, PLR0912 - every fault is a branch
     """Serve and register, and again after each restart of the kubelet."""
     server = None if FAULT in {"registers-first", "registers-early"} else plugin.serve()
     registered_with = None
@@ -338,7 +338,7 @@ def watch(plugin: Plugin) -> None:  # noqa: C901 - every fault is a branch
             os._exit(1)
         if FAULT == "never-returns" and registered_with:
             break
-        dropped = plugin.dropped and FAULT not in {"watches-files", "watches-its-socket", "slow-to-return"}
+        dropped = any(one.dropped for one in (plugin, *boards)) and FAULT not in {"watches-files", "watches-its-socket"}
         gone = server is not None and identity(SOCKET) is None
         anew = kubelet != registered_with and not (FAULT == "watches-its-socket" and registered_with and not gone)
         anew = anew or (FAULT == "registers-each-five-seconds" and time.monotonic() > registered_at + 5)
@@ -346,6 +346,9 @@ def watch(plugin: Plugin) -> None:  # noqa: C901 - every fault is a branch
         anew = anew or (is_back and time.monotonic() > registered_at + 0.7)
         if registered_with and kubelet != registered_with and waits_before_return():
             continue
+        if FAULT == "slow-to-return" and registered_with and (dropped or kubelet != registered_with):
+            over.wait(5.0)
+            kubelet, gone = identity(KUBELET), identity(SOCKET) is None
         if kubelet and FAULT != "never-registers" and (dropped or gone or anew) and time.monotonic() >= retry_at:
             if gone and server is not None:
                 server.stop(None).wait()

@@ -66,7 +66,7 @@ class NoPoolName(GoodDriver):
         return device
 
 
-@fails("answers-with-all-allocated-devices")
+@fails("answers-with-all-allocated-devices", "makes-cdi-devices-for-each-device")
 class FirstDeviceOnly(GoodDriver):
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         devices = super().prepare_claim(claim, context)
@@ -176,6 +176,7 @@ class MixesUpItsClaims(GoodDriver):
     """The entry of each claim of a request has the devices of all of them."""
 
     also = ("prepares-claims-at-the-same-time", "answers-resolvable-cdi-names")
+    breaks_too = {"separates-cdi-devices-by-claim": "Each claim has the CDI devices of both."}
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         answer = super().prepare(request, context)
@@ -382,11 +383,12 @@ class ForgetsShares(GoodDriver):
 
 @fails("separates-shares-of-a-device")
 class LeavesShares(GoodDriver):
-    """The CDI file of a share stays."""
+    """The CDI file of a share stays while another claim has a share of the same device."""
 
     def release(self, uid: str) -> None:
-        path, results = self.cdi_file(uid), self.claims.get(uid, {}).get("results", [])
-        text = path.read_text(encoding="utf-8") if path.exists() and "shareID" in str(results[:1]) else ""
+        path, shared = self.cdi_file(uid), [one for record in self.claims.values() for one in record["results"]]
+        is_kept = len([one for one in shared if "shareID" in one]) > 1 and path.exists()
+        text = path.read_text(encoding="utf-8") if is_kept else ""
         super().release(uid)
         if text:
             write(path.with_suffix(".kept.json"), text)
