@@ -26,7 +26,10 @@ SEVERITIES = {
     kind: {check.name: check.severity for check in checks}
     for kind, checks in ((PLUGIN_KIND, CHECKS), (DRIVER_KIND, DRA_CHECKS))
 }
-IN_FULL = {check.name for check in DRA_CHECKS if not check.is_core}
+IN_FULL = {
+    kind: {check.name for check in checks if not check.is_core}
+    for kind, checks in ((PLUGIN_KIND, CHECKS), (DRIVER_KIND, DRA_CHECKS))
+}
 
 INTRODUCTION = """\
 # Which planted faults are found
@@ -63,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
     at_once = int(arguments[0]) if arguments else AT_ONCE
     findings: list[Finding] = []
     for run in (DEFAULT, FULL):
-        mine = [one for one in planted() if run == DEFAULT or IN_FULL.intersection(one.checks)]
+        mine = [one for one in planted() if run == DEFAULT or IN_FULL[one.kind].intersection(one.checks)]
         with ThreadPoolExecutor(at_once) as pool:
             for found in pool.map(lambda fault, run=run: find(fault, run), mine):
                 findings.append(found)
@@ -88,7 +91,7 @@ def find(fault: Planted, run: str) -> Finding:
 
 def wanted_in(fault: Planted, run: str) -> list[str]:
     """Return the checks that a fault names and that this run has to fail."""
-    return [name for name in fault.checks if (name in IN_FULL) == (run == FULL)]
+    return [name for name in fault.checks if (name in IN_FULL[fault.kind]) == (run == FULL)]
 
 
 def said(found: Finding) -> str:

@@ -120,6 +120,8 @@ class OneFileForAll(GoodDriver):
 
 @fails("gives-new-claims-new-cdi-devices")
 class NamesOfDevices(GoodDriver):
+    breaks_too = {"separates-shares-of-a-device": "Both shares of a device have one name."}
+
     def cdi_name(self, uid: str, result: Json) -> str:
         return str(result["device"])
 
