@@ -102,7 +102,8 @@ class SubjectProcess(ABC):
 
         `since` is the number of exits before the check.
         """
-        crashes, _ = self._crashes_during(check, since)
+        crashes = self._crashes_during(check, since)
+        self._told |= _kinds_of(crashes)
         require(not crashes, f"{sentence}; but meanwhile it crashed: {some(crashes)}")
 
     def with_exits(self, check: str, problem: Failure | Skip, since: int) -> Failure | Skip:
@@ -110,7 +111,9 @@ class SubjectProcess(ABC):
 
         A crash fails a check that cannot be made, unless an earlier check has reported such a crash.
         """
-        crashes, is_new = self._crashes_during(check, since)
+        crashes = self._crashes_during(check, since)
+        is_new = not _kinds_of(crashes) <= self._told
+        self._told |= _kinds_of(crashes)
         if isinstance(problem, Abort | OutOfTime):
             return problem
         if isinstance(problem, Skip):
@@ -129,16 +132,9 @@ class SubjectProcess(ABC):
         """Return the exits during a check after the first `since` ones."""
         return [one for one in self.exits[since:] if one.during == check]
 
-    def _crashes_during(self, check: str, since: int) -> tuple[list[str], bool]:
-        """Return a sentence for each crash during a check, and whether one is of a new kind.
-
-        The check that asks reports them, so their kinds are known from then on.
-        """
-        crashes = list(dict.fromkeys(str(one) for one in self._exits_during(check, since) if one.is_crash))
-        kinds = _kinds_of(crashes)
-        is_new = not kinds <= self._told
-        self._told |= kinds
-        return crashes, is_new
+    def _crashes_during(self, check: str, since: int) -> list[str]:
+        """Return a sentence for each crash during a check, without repetitions."""
+        return list(dict.fromkeys(str(one) for one in self._exits_during(check, since) if one.is_crash))
 
     def wait_for_exit(self) -> None:
         """Let a process that is about to end do so, to tell an exit from a lost connection."""

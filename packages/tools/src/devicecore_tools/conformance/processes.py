@@ -140,13 +140,13 @@ def exit_of(process: PluginProcess) -> Exit | None:
     lines = [line.strip() for line in failure.output.splitlines() if line.strip()]
     said = next(iter(lines if crash and not crash.startswith("Traceback") else lines[::-1]), "it printed nothing")
     how = shortened(foreign_text(f"it {failure.how}: {said}", MAX_LINE), MAX_SENTENCE)  # a reason stands at the end
-    is_crash = failure.status < 0 or is_panic(failure.status, crash)
+    is_crash = failure.status < 0 or has_panicked(process)
     return Exit(process.pid, how, failure.output, is_crash=is_crash)
 
 
-def is_panic(status: int | None, crash: str) -> bool:
-    """Return whether a process with this exit status, which has printed this, is a program in Go that has crashed."""
-    return status == GO_CRASH and crash.startswith(("panic:", "fatal error:"))
+def has_panicked(process: PluginProcess) -> bool:
+    """Return whether a process has ended as a program in Go that has crashed."""
+    return process.status == GO_CRASH and process.crash.startswith(("panic:", "fatal error:"))
 
 
 def problem_of_command(command: str, directory: Path, timeout: float) -> str:

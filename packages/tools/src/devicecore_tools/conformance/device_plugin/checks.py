@@ -36,7 +36,7 @@ from devicecore_tools.conformance.model import (
     skipping,
     some,
 )
-from devicecore_tools.conformance.processes import ProcessorUse, is_panic, problem_of_command
+from devicecore_tools.conformance.processes import ProcessorUse, has_panicked, problem_of_command
 from devicecore_tools.testing.process import PluginProcess
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -51,7 +51,7 @@ SLOW = 5.0  # seconds to notice a restart, for a plugin to which it is the same 
 TWICE = 0.5  # seconds in which some plugins register twice
 LATER = 2.0  # seconds by which a process that the plugin has started may end later than the plugin
 _RESTARTED = 8  # devices that are allocated again after a restart
-_ALONE_AGAIN = 5.0  # seconds
+_ALONE_AGAIN = 5.0  # seconds, in which a plugin that registers all the time does so several times
 _OTHER_SOCKET = "conformance-other.sock"
 HEALTHS = ("Healthy", "Unhealthy")
 
@@ -875,7 +875,7 @@ def _socket_of_others(plugin: PluginUnderTest) -> Iterator[None]:
     """Have a socket of another plugin in the directory in this block, and note whether it is still there then."""
     path = plugin.kubelet.directory / _OTHER_SOCKET
     with socket.socket(socket.AF_UNIX) as listener:
-        was_made = not plugin.kubelet.is_watcher and _listens(listener, path)  # a watcher would take it for a plugin
+        was_made = not plugin.kubelet.is_watcher and _made(listener, path)  # a watcher would take it for a plugin
         try:
             yield
         finally:
@@ -884,7 +884,7 @@ def _socket_of_others(plugin: PluginUnderTest) -> Iterator[None]:
                 path.unlink(missing_ok=True)
 
 
-def _listens(listener: socket.socket, path: Path) -> bool:
+def _made(listener: socket.socket, path: Path) -> bool:
     """Make a socket. Return whether that was possible."""
     with suppress(OSError):  # its path is too long, or the plugin has removed the directory
         listener.bind(str(path))
@@ -994,13 +994,13 @@ def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
 def registers_once_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
     """The plugin is left alone for five seconds after its last return. Further registrations are counted."""
     connection = plugin.registration.streaming()
-    first = next((one for one in plugin.kubelet.registrations if one.connection is connection), None)
-    skip_if(first is None or first is plugin.kubelet.registrations[0], "the plugin has had no reason to return")
-    assert first is not None, "otherwise the check was skipped"  # noqa: S101 - for mypy
-    plugin.process.pause(first.at + min(plugin.settings.alone, _ALONE_AGAIN) - time.monotonic())
+    began = {one.connection: one.at for one in plugin.kubelet.registrations[1:]}.get(connection)
+    if began is None:
+        raise Skip("the plugin has had no reason to return")
+    plugin.process.pause(began + min(plugin.settings.alone, _ALONE_AGAIN) - time.monotonic())
     skip_if(bool(connection.ended), "the stream of lists has ended")
-    later = sum(one.at > first.at + TWICE for one in plugin.kubelet.registrations)
-    text = f"{later} more in {time.monotonic() - first.at:.1f} seconds"
+    later = sum(one.at > began + TWICE for one in plugin.kubelet.registrations)
+    text = f"{later} more in {time.monotonic() - began:.1f} seconds"
     require(later < 2, text)
     return text
 
@@ -1174,7 +1174,7 @@ def ends_on_sigterm(plugin: PluginUnderTest) -> str:
     status = process.status
     require(status is not None, f"it still runs after {counted(plugin.settings.grace, 'second')}", late=True)
     took = time.monotonic() - began
-    require(not is_panic(status, process.crash), f"it crashed: {process.crash}")
+    require(not has_panicked(process), f"it crashed: {process.crash}")
     plugin.process.wait(lambda: not process.descendants, LATER)
     require(
         not process.descendants,
@@ -1194,7 +1194,7 @@ def removes_its_socket(plugin: PluginUnderTest) -> str:
     process = plugin.process.require_process()
     if process.status is None:
         raise Skip("the plugin has not ended")
-    skip_if(is_panic(process.status, process.crash), "it has crashed at its end")
+    skip_if(has_panicked(process), "it has crashed at its end")
     left = plugin.process.own_sockets()
     require(not left, f"left behind: {', '.join(left)}")
     return "nothing is left behind"

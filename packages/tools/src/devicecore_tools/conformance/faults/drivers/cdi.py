@@ -199,7 +199,7 @@ class SameEditsForAll(GoodDriver):
         return spec
 
 
-@fails("keeps-the-cdi-devices-of-other-claims")
+@fails("keeps-the-cdi-devices-of-claims-of-one-call")
 class RemovesTheFilesOfACall(GoodDriver):
     """With the first claim of a call that is unprepared, all claims of that call lose their CDI devices."""
 

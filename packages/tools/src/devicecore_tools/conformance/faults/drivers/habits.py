@@ -239,7 +239,7 @@ class WritesMetadata(GoodDriver):
         self.remove_metadata(claim)
 
     def metadata_of(self, claim: Message) -> Path:
-        return self.directory / "dra-device-metadata" / claim.uid
+        return self.directory / "dra-device-metadata" / str(claim.uid)
 
     def remove_metadata(self, claim: Message) -> None:
         shutil.rmtree(self.metadata_of(claim), ignore_errors=True)
