@@ -23,6 +23,16 @@ class CommaInName(GoodDriver):
 
 @fails("answers-resolvable-cdi-names")
 class NameOfNoDevice(GoodDriver):
+    breaks_too = dict.fromkeys(
+        [
+            "prepares-claims-at-the-same-time",
+            "separates-claims-of-the-same-name",
+            "separates-shares-of-a-device",
+            "unprepares-at-the-same-time",
+        ],
+        "They resolve the names, too.",
+    )
+
     def device(self, uid: str, result: Json) -> Message:
         device = super().device(uid, result)
         device.cdi_device_ids[0] += "-x"
@@ -166,6 +176,8 @@ class OnlyTheFirstDevice(GoodDriver):
 @fails("separates-cdi-devices-by-claim")
 class AllClaimsOfTheCall(GoodDriver):
     """Each claim of a call gets the CDI devices of all its claims."""
+
+    breaks_too = {"prepares-the-claims-of-a-pod": "A claim alone has other CDI devices."}
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         answer = super().prepare(request, context)

@@ -108,6 +108,8 @@ class LeavesTheSecondFile(FileForEachDevice):
 class FreesTheFirstDevice(GoodDriver):
     """The other devices of a claim stay in use by it."""
 
+    breaks_too = {"separates-claims-of-the-same-name": "It prepares a device of a former claim of two."}
+
     def __init__(self) -> None:
         super().__init__()
         self.kept: set[str] = set()
@@ -228,6 +230,10 @@ class UnpreparesByName(GoodDriver):
 class NeverFreesDevices(GoodDriver):
     """It has one device, which needs fresh directories after each of these checks."""
 
+    breaks_too = dict.fromkeys(
+        ["prepares-each-device", "unprepares-a-claim-that-was-deleted-meanwhile"], "The device was in a claim before."
+    )
+
     also = (
         "prepares-the-same-after-a-restart",
         "restores-cdi-devices-after-a-reboot",
@@ -255,6 +261,7 @@ class KeepsDevices(GoodDriver):
             "prepares-many-devices-in-one-claim",
             "prepares-claims-at-the-same-time",
             "unprepares-after-a-failed-prepare",
+            "survives-an-unknown-configuration",
         ],
         "It prepares a device of a claim that was unprepared just before.",
     )
