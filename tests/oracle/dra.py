@@ -153,9 +153,10 @@ def has_parts_of(theirs: AbstractSet[Json], ours: Json) -> bool:
 def recorded_anew(history: Json, oracle: Oracle) -> Json:
     """Return a recorded history with the answers of this Kubernetes.
 
-    The kubelet is asked again until it answers as it was recorded, apart from its order, or as we do. Then what was
-    recorded stays. If it never does, the step with a random answer and those after it get no answer. If the answer is
-    not random, the tests of the recordings show the difference.
+    The kubelet is asked again until it answers as it was recorded, apart from its order. Then what was recorded stays,
+    and also if it never does because an answer is random. If what was recorded is not ours, the kubelet is asked until
+    its order is ours. If it never is, the step with a random answer and those after it get no answer. If an answer is
+    other than ours and not random, the tests of the recordings show it.
     """
     steps = [
         {name: value for name, value in step.items() if not name.startswith("expect")} for step in history["steps"]
@@ -179,6 +180,8 @@ def recorded_anew(history: Json, oracle: Oracle) -> Json:
     is_random = place < len(steps) and (
         len(found[place]) == 1 or any(one[place] != answers[place] for one in found[place])
     )
+    if is_random and before.cause is not None:
+        return history
     count = place if is_random else len(steps)
     answered = [{**step, "expect": answer} for step, answer in zip(steps[:count], answers, strict=False)]
     return {"id": history["id"], "steps": [*answered, *steps[count:]]}
