@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -287,6 +288,14 @@ def test_a_strategic_merge_obeys_its_directives(change: Json, expected: Json) ->
 def test_a_strategic_merge_that_makes_no_sense_is_refused(change: Json, problem: str) -> None:
     with pytest.raises(ApiError, match=problem.replace("$", r"\$")):
         strategically_merged({"conditions": CONDITIONS}, change)
+
+
+def test_a_long_list_is_merged_in_time_that_grows_with_it() -> None:
+    begin = {"metadata": {"finalizers": ["a.com/0"]}}
+    change = {"metadata": {"finalizers": [f"a.com/{number}" for number in range(20_000)]}}
+    began = time.process_time()
+    assert strategically_merged(begin, change) == change
+    assert time.process_time() - began < 5.0  # it took minutes when each item looked through the list
 
 
 def test_custom_resources_know_no_strategic_merge(server: LocalApiServer) -> None:

@@ -5,6 +5,7 @@ own. Every other list is replaced. Nothing here changes its arguments.
 """
 
 import json
+from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -51,16 +52,17 @@ def strategically_merged(document: Json, change: Json) -> Json:
     if _has_directive(change):
         return _replaced(change)
     retained = change.get(_RETAIN, [*document, *change])
-    if not isinstance(retained, list) or any(
-        value is not None and name[:1] != "$" and name not in retained for name, value in change.items()
-    ):
+    kept = {one for one in retained if isinstance(one, str)} if isinstance(retained, list) else set[str]()
+    sent = {name for name, value in change.items() if value is not None and name[:1] != "$"}
+    if not isinstance(retained, list) or sent - kept:
         raise bad_request("Invalid patch format of retainKeys")
-    result = {name: value for name, value in document.items() if name in retained}
+    result = {name: value for name, value in document.items() if name in kept}
     for name, value in change.items():
         if name.startswith(_DELETE):
             of = name.removeprefix(_DELETE)
             if isinstance(value, list) and isinstance(result.get(of), list):
-                result[of] = [one for one in result[of] if one not in value]
+                deleted = {json.dumps(one) for one in value}
+                result[of] = [one for one in result[of] if json.dumps(one) not in deleted]
     result |= {name: _merged(name, result.get(name), value) for name, value in change.items() if name[:1] != "$"}
     result = {name: value for name, value in result.items() if value is not None or name not in change}
     for name, order in change.items():
@@ -81,7 +83,8 @@ def _put_in_order(result: Json, document: Json, change: Json, name: str, order: 
     if not (items or before) and (name in change or name in document):
         raise _unfit("no elements in any of the given slices")
     wanted, named = [_identity(name, item) for item in order], _named(name, items)
-    if [one for one in wanted if one in named] != named:
+    of_patch = {*named}
+    if [one for one in wanted if one in of_patch] != named:
         raise _unfit(f"The order in patch list: {named} doesn't match $setElementOrder list: {wanted}")
     if isinstance(result.get(name), list):
         result[name] = _ordered(name, result[name], wanted, before)
@@ -130,14 +133,14 @@ def _added(value: Any) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
-def _identity(name: str, item: Any) -> object:  # noqa: ANN401 - JSON
-    """Return the key of an item of the list `name`. In a list without a merge key, items are their own keys."""
+def _identity(name: str, item: Any) -> str:  # noqa: ANN401 - JSON
+    """Return the key of an item of the list `name` as JSON. In a list without a merge key, items are their own keys."""
     key = MERGE_KEYS.get(name)
     if key is None:
-        return item
+        return json.dumps(item, sort_keys=True)
     if not isinstance(item, dict) or key not in item:
         raise _unfit(f"map: {item} does not contain declared merge key: {key}")
-    return item[key]
+    return json.dumps(item[key], sort_keys=True)
 
 
 def _merged_list(name: str, before: list[Any], items: list[Any]) -> list[Any]:
@@ -147,36 +150,39 @@ def _merged_list(name: str, before: list[Any], items: list[Any]) -> list[Any]:
         (directives if _has_directive(item) else new).append(item)
     for one in directives:
         _refuse_unknown(one)
-    deleted = [key(one) for one in directives if one[_DIRECTIVE] == "delete"]
-    if len(deleted) < len(directives):
+    if any(one[_DIRECTIVE] == "replace" for one in directives):
         return new
+    deleted = {key(one) for one in directives}
     result = [one for one in before if key(one) not in deleted]
+    places = {key(one): number for number, one in reversed([*enumerate(result)])}
     for item in new:
-        place = next((number for number, one in enumerate(result) if key(one) == key(item)), None)
-        if place is None:
+        place = places.setdefault(key(item), len(result))
+        if place == len(result):
             result.append(item)
         elif isinstance(item, dict):
             result[place] = strategically_merged(result[place], item)
     return _ordered(name, result, _named(name, items), before)
 
 
-def _named(name: str, items: list[Any]) -> list[object]:
+def _named(name: str, items: list[Any]) -> list[str]:
     """The keys of the items of a patch that are no directives."""
     return [_identity(name, item) for item in items if not _has_directive(item)]
 
 
-def _ordered(name: str, merged: list[Any], wanted: list[object], before: list[Any]) -> list[Any]:
+def _ordered(name: str, merged: list[Any], wanted: list[str], before: list[Any]) -> list[Any]:
     """Return the merged list in the order of the patch.
 
     Items that the patch does not name come last, unless they stood in front of a named one before.
     """
     key = partial(_identity, name)
-    old = [key(item) for item in before]
-    known = sorted((item for item in merged if key(item) in wanted), key=lambda item: wanted.index(key(item)))
-    others = [item for item in merged if key(item) not in wanted]
+    ranks = {one: number for number, one in reversed([*enumerate(wanted)])}
+    old = {key(one): number for number, one in reversed([*enumerate(before)])}
+    keyed = [(key(item), item) for item in merged]
+    known = deque(sorted((pair for pair in keyed if pair[0] in ranks), key=lambda pair: ranks[pair[0]]))
+    others = deque(pair for pair in keyed if pair[0] not in ranks)
     result = []
     while known and others:
-        first, other = key(known[0]), key(others[0])
-        is_behind = first in old and other in old and old.index(other) < old.index(first)
-        result.append((others if is_behind else known).pop(0))
-    return [*result, *known, *others]
+        first, other = known[0][0], others[0][0]
+        is_behind = first in old and other in old and old[other] < old[first]
+        result.append((others if is_behind else known).popleft())
+    return [item for _, item in (*result, *known, *others)]
