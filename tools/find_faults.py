@@ -37,7 +37,8 @@ INTRODUCTION = """\
 For maintainers of the conformance checks. `make found` writes this page: it runs each program of
 `devicecore conformance faults` under `devicecore conformance`, with the limits of time that users have. Those with a
 check that is not made by default are run with `--full --only` and that check, too. A fault is found if each check that
-it names fails. Checks that cannot pass beside it, which it names, too, do not count as others.
+it names fails. Checks that cannot pass beside it, which it names, too, do not count as others. While a machine has much
+else to do, a check that has failed for a lack of time is not decided, so run this on one that has not.
 """
 
 
@@ -82,6 +83,8 @@ def find(fault: Planted, run: str) -> Finding:
     only = [FULL, *(word for name in wanted for word in ("--only", name))] if run == FULL else []
     check = [*words, COMMANDS[fault.kind], "--json", *only, *fault.options]
     ran = subprocess.run([*check, "--", *fault.program()], check=False, stdout=subprocess.PIPE)
+    if not ran.stdout:  # it has said why
+        return Finding(fault, run, tuple(wanted), (), (), 0.0)
     report = json.loads(ran.stdout)
     failed = {one["name"] for one in report["checks"] if one["verdict"] == "failed"}
     undecided = tuple(one["name"] for one in report["checks"] if one["verdict"] == "undecided")
