@@ -51,12 +51,13 @@ class OnOtherNode(Reason):
 
 @frozen
 class NotSelected(Reason):
-    """An expression does not select the device. `source` is the class or the request that has it."""
+    """An expression does not select the device. `source` is the class or the request that has it, in words."""
 
     summary = "not selected"
     source: str
     expression: str
     device: PoolDevice
+    is_by_class: bool = False
 
     @property
     def values(self) -> list[str]:
@@ -139,7 +140,7 @@ class CapacityExceeded(Reason):
             wants = f"the request asks for no {self.name}, which means {self.needed}"
         elif self.asked.nanos != self.needed.nanos:
             wants = f"the request asks for {self.asked} of {self.name}, which its policy makes {self.needed}"
-        is_whole = self.total is not None and self.free.nanos == self.total.nanos
+        is_whole = self.total is None or self.free.nanos == self.total.nanos
         return f"{wants}, and the device has {self.free}{'' if is_whole else f' left of {self.total}'}"
 
 

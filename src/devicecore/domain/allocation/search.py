@@ -465,9 +465,9 @@ class Search:
         if not candidate.slice.place_of(device).accepts(self.node):
             return OnOtherNode(self.node.name)
         device_class = self.classes[request.device_class]
-        for source, name, selectors in (
-            (f"class {device_class.name}", f"class {device_class.name}", device_class.selectors),
-            (f"request {request.result_name}", f"claim {self.claims[claim].name}", request.selectors),
+        for source, name, selectors, is_by_class in (
+            (f"class {device_class.name}", f"class {device_class.name}", device_class.selectors, True),
+            (f"request {request.result_name}", f"claim {self.claims[claim].name}", request.selectors, False),
         ):
             for index, expression in enumerate(selectors):
                 try:
@@ -477,7 +477,7 @@ class Search:
                     where = f" on device {device.key}" if error.at_run_time else ""
                     message = f"{name}: selector #{index}{where}: {error}"
                     raise UndecidedError(message) from None
-                return NotSelected(source, expression or "", device)
+                return NotSelected(source, expression or "", device, is_by_class)
         return None
 
     def _over_capacity(self, request: DeviceRequest, candidate: Candidate) -> Reason | None:

@@ -22,10 +22,10 @@ _MAX_NAMES = 3
 
 
 def outside_pairs(
-    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer"
+    trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer
 ) -> Iterator[tuple[str, str]]:
     """Say which devices a request describes that its class does not select, if no other class that is known does."""
-    if any(" names deviceClassName: " in str(one) for one in best.changes):
+    if any(one.device_class for one in best.changes):
         return
     node = trial.refused(best)
     for claim in claims:
@@ -37,7 +37,7 @@ def outside_pairs(
 
 
 def expression_pairs(
-    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], refused: NoAllocation, *, is_mended: bool, then: str = ""
+    trial: ClaimTrial, claims: Sequence[UnallocatedClaim], refused: NoAllocation, *, is_mended: bool, then: str = ""
 ) -> Iterator[tuple[str, str]]:
     """Say what is wrong with the expression that an error names, and what to write."""
     requests = [request for one in claims for request in one.alternatives]
@@ -56,9 +56,7 @@ def expression_pairs(
     yield from expression_advice(str(refused), known, devices, is_mended=is_mended, then=then)
 
 
-def next_pairs(
-    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer"
-) -> Iterator[tuple[str, str]]:
+def next_pairs(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer) -> Iterator[tuple[str, str]]:
     """Say what to look at if pools are not usable, a driver is missing, or devices are marked."""
     refused = best.answer
     if not isinstance(refused, NoAllocation):
@@ -79,7 +77,7 @@ def next_pairs(
     yield from _taint_pairs(trial, claims, refused)
 
 
-def _missing_drivers(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer") -> Iterator[str]:
+def _missing_drivers(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer) -> Iterator[str]:
     """Return a sentence for each request that wants a driver which publishes nothing for a node."""
     classes = {one.name: one for one in trial.objects.classes}
     here = {pool.key[0] for pool in trial.pools(best.node)}
@@ -101,7 +99,7 @@ def _missing_drivers(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], be
             yield f"{by} wants devices of driver {drivers}, which has no ResourceSlice for {best.node.name}{there}"
 
 
-def _nothing_published(trial: "ClaimTrial", node: "TargetNode") -> str:
+def _nothing_published(trial: ClaimTrial, node: TargetNode) -> str:
     """Return what drivers publish if a node has no device."""
     if pools := trial.pools(node):
         drivers = ", ".join(dict.fromkeys(one.key[0] for one in pools))
@@ -110,13 +108,13 @@ def _nothing_published(trial: "ClaimTrial", node: "TargetNode") -> str:
     return f"no driver has a ResourceSlice for {node.name}{others and f'; there are slices of {others}'}"
 
 
-def _drivers(trial: "ClaimTrial") -> str:
+def _drivers(trial: ClaimTrial) -> str:
     """Return the drivers that publish something."""
     drivers = sorted({one.driver for one in trial.objects.slices})
     return ", ".join(drivers[: 2 * _MAX_NAMES]) + ", ..." * (len(drivers) > 2 * _MAX_NAMES)
 
 
-def _whole_pairs(trial: "ClaimTrial", request: DeviceRequest, refused: NoAllocation) -> Iterator[tuple[str, str]]:
+def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocation) -> Iterator[tuple[str, str]]:
     """Say of a device of which a part is wanted that it is given as a whole."""
     for one in refused.verdicts if request.capacity else ():
         device = trial.objects.devices.get(one.device)
@@ -133,27 +131,29 @@ def _whole_pairs(trial: "ClaimTrial", request: DeviceRequest, refused: NoAllocat
 
 
 def _taint_pairs(
-    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], refused: NoAllocation
+    trial: ClaimTrial, claims: Sequence[UnallocatedClaim], refused: NoAllocation
 ) -> Iterator[tuple[str, str]]:
     """Say who has marked devices. To tolerate a mark is right only for what may run on a device so marked."""
     watches = any(one.admin_access for claim in claims for one in claim.alternatives)
-    marked: dict[tuple[str, str], list[str]] = defaultdict(list)
+    marked: dict[tuple[str | None, str, str], list[str]] = defaultdict(list)
     for one in refused.verdicts:
         if isinstance(one.reason, NotTolerated):
-            marked[trial.marked_by(one.device, one.reason.taint), str(one.reason.taint)].append(str(one.device))
-    for (who, taint), devices in list(marked.items())[:_MAX_NAMES]:
+            taint = one.reason.taint
+            marked[trial.rule_of(one.device, taint), one.device.driver, str(taint)].append(str(one.device))
+    for (rule, driver, text), devices in list(marked.items())[:_MAX_NAMES]:
         more = f" and {len(devices) - 1:,} more" * (len(devices) > 1)
-        todo = "delete that rule when its reason is gone"
-        if who.startswith("its driver"):
+        who = f"its driver {driver}" if rule is None else f"DeviceTaintRule {rule}"
+        if rule is not None:
+            todo = "delete that rule when its reason is gone"
+        elif watches:
+            todo = f"adminAccess ignores no taint; what only watches devices may tolerate it; {_LOOK}"
+        else:
             todo = f"{_LOOK}, or use another device, before a claim tolerates this"
-            todo = (
-                f"adminAccess ignores no taint; what only watches devices may tolerate it; {_LOOK}" if watches else todo
-            )
-        yield "because", f"{devices[0]}{more} {'have' if more else 'has'} the taint {taint} from {who}"
+        yield "because", f"{devices[0]}{more} {'have' if more else 'has'} the taint {text} from {who}"
         yield "do", todo
 
 
-def pool_pairs(trial: "ClaimTrial", answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
+def pool_pairs(trial: ClaimTrial, answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
     """Say what has to be done about the pools of a node that cannot be used."""
     for pool in [one for one in trial.pools(answer.node) if one.problem][:_MAX_NAMES]:
         driver = pool.key[0]
@@ -170,7 +170,7 @@ def pool_pairs(trial: "ClaimTrial", answer: "ClaimAnswer") -> Iterator[tuple[str
         yield "do", f"{todo}{known}"
 
 
-def over_committed_pairs(trial: "ClaimTrial", best: "ClaimAnswer") -> Iterator[tuple[str, str]]:
+def over_committed_pairs(trial: ClaimTrial, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
     """Say who has to release what if counters are over-committed, and a scheduler stops there."""
     if any(KubernetesFault.OVER_COMMITTED.value in " + ".join(faults) for faults in best.faults.values()):
         for one in list(trial.over_committed(best.node))[:_MAX_NAMES]:
@@ -180,7 +180,7 @@ def over_committed_pairs(trial: "ClaimTrial", best: "ClaimAnswer") -> Iterator[t
             yield "do", f"counter {one.counter} has {one.total}, and {one.used} are in use by {by}: release {which}"
 
 
-def known_classes(trial: "ClaimTrial", claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, str]]:
+def known_classes(trial: ClaimTrial, claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, str]]:
     """Name the classes that there are if a request names another."""
     known = sorted(one.name for one in trial.objects.classes)
     missing = sorted({one.device_class for claim in claims for one in claim.alternatives} - {*known, ""})

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 from attrs import frozen
 
-from devicecore.domain.allocation import DeviceAllocation, NoAllocation, UnallocatedClaim
+from devicecore.domain.allocation import DeviceAllocation, UnallocatedClaim
 from devicecore.domain.text import counted
 from devicecore_tools.command.claim_advice import expression_pairs, over_committed_pairs, pool_pairs
 from devicecore_tools.command.claim_rows import document_of, other_pairs, pairs_of, problem_pairs
@@ -94,7 +94,7 @@ class ClaimReport:
         """The first node whose error makes a scheduler try no other node, although the best one has the devices."""
         if not (self.answers and self.answers[0].fits):
             return None
-        return next((one for one in self.answers[1:] if getattr(one.answer, "stops_pod", False)), None)
+        return next((one for one in self.answers[1:] if one.refusal is not None and one.refusal.stops_pod), None)
 
     @property
     def status(self) -> int:
@@ -136,7 +136,7 @@ class ClaimReport:
 
     def _bare_sibling(self, best: ClaimAnswer, others: Sequence[ClaimAnswer]) -> str:
         """Return what to look at if a node of the best one's type has no slice of a driver that is wanted."""
-        drivers = {key.driver for _, _, key, _ in getattr(best.answer, "verdicts", ())}
+        drivers = {one.device.driver for one in best.verdicts}
         wanted = [one for one in drivers if self.trial.wants_driver(self.claims, one)]
         kind = type_of(best.node)
         if not wanted or not kind:
@@ -174,8 +174,8 @@ class ClaimReport:
                 error = f"an error on {stopping.node.name} stops the pod on every node"
                 yield "reason", f"{error}: {stopping.answer}"
                 yield from pool_pairs(self.trial, stopping)
-                if isinstance(stopping.answer, NoAllocation):
-                    yield from expression_pairs(self.trial, self.claims, stopping.answer, is_mended=False)
+                if stopping.refusal is not None:
+                    yield from expression_pairs(self.trial, self.claims, stopping.refusal, is_mended=False)
                 away = "nodeSelector, nodeAffinity, or a taint of the node"
                 if not best.faults:  # with which a scheduler may look at slices of other nodes, whatever it tries
                     yield "do", f"until that is mended, keep the pod away from {stopping.node.name}: {away}"

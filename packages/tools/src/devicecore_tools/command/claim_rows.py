@@ -30,7 +30,7 @@ _MAX_NAMES = 3
 _MAX_GIVEN = 12  # rows for devices that claims get
 
 
-def pairs_of(answer: "ClaimAnswer", about_faults: Iterable[tuple[str, str]] = ()) -> Iterator[tuple[str, str]]:
+def pairs_of(answer: ClaimAnswer, about_faults: Iterable[tuple[str, str]] = ()) -> Iterator[tuple[str, str]]:
     """Rows for a node: the devices that claims get, or the reasons against devices with their number."""
     if isinstance(answer.answer, DeviceAllocation):
         yield from _but(answer)
@@ -46,7 +46,7 @@ def pairs_of(answer: "ClaimAnswer", about_faults: Iterable[tuple[str, str]] = ()
     yield from _reason_pairs(answer.answer)
 
 
-def _but(answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
+def _but(answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
     """Rows for the schedulers that answer otherwise, those with the same faults in one row."""
     does = "does not find them" if answer.fits else "gives devices against the rules"
     alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
@@ -70,7 +70,7 @@ def _releases(names: Sequence[str]) -> str:
     return ", ".join(kept) + " or older" * is_old
 
 
-def _change_pairs(answer: "ClaimAnswer", claims: Sequence[UnallocatedClaim] = ()) -> Iterator[tuple[str, str]]:
+def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) -> Iterator[tuple[str, str]]:
     """Rows for the changes that help, and how to make them if `claims` has to change.
 
     Claims of which it is enough that one is released are one row.
@@ -84,11 +84,10 @@ def _change_pairs(answer: "ClaimAnswer", claims: Sequence[UnallocatedClaim] = ()
         if not change.holder:
             rows.append((str(change), not change.classes))
         elif len(holders) == 1:
-            pods = change.holder.partition(" of pod ")[2]
-            end = ", as when its pods end" if ", " in pods else ", as when its pod ends" * bool(pods)
+            end = ", as when its pods end" if len(change.pods) > 1 else ", as when its pod ends" * len(change.pods)
             rows.append((f"{change}{end}", False))
         elif change is holders[0]:
-            end = ", as when its pod ends" * (" of pod " in shown)
+            end = ", as when its pod ends" * any(one.pods for one in holders)
             rows.append((f"any one of these {len(holders):,} is released{end}: {shown}{more}", False))
     for row, _ in rows[:_MAX_CHANGES]:
         yield "gets them if", row
@@ -110,7 +109,7 @@ def _how_to_edit(claim: UnallocatedClaim) -> str:
 
 
 def problem_pairs(
-    trial: "ClaimTrial", claims: Sequence[UnallocatedClaim], best: "ClaimAnswer", *, all_devices: bool
+    trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer, *, all_devices: bool
 ) -> Iterator[tuple[str, str]]:
     """Rows for a node that has no devices: why, what helps, and the devices by reason."""
     refused = best.answer
@@ -137,7 +136,7 @@ def problem_pairs(
 
 def _reason_pairs(
     refused: NoAllocation,
-    holders: "Callable[[DeviceVerdict], Sequence[str]]" = lambda _: (),
+    holders: Callable[[DeviceVerdict], Sequence[str]] = lambda _: (),
     wanted: Sequence[UnallocatedClaim] = (),
 ) -> Iterator[tuple[str, str]]:
     """Rows for the devices of each request by reason. Requests of which the same is said are named together."""
@@ -179,7 +178,7 @@ def _device_pairs(refused: NoAllocation) -> Iterator[tuple[str, str]]:
         yield "...", f"{more:,} more"
 
 
-def other_pairs(others: "Sequence[ClaimAnswer]") -> Iterator[tuple[str, str]]:
+def other_pairs(others: Sequence[ClaimAnswer]) -> Iterator[tuple[str, str]]:
     """Rows for nodes: those of one shape that say the same are one row."""
     groups: dict[tuple[bool, str, str], list[str]] = defaultdict(list)
     count = len(others)
@@ -207,7 +206,7 @@ def other_pairs(others: "Sequence[ClaimAnswer]") -> Iterator[tuple[str, str]]:
         yield "...", f"{counted(more, 'more node')}: --json has each"
 
 
-def document_of(answer: "ClaimAnswer") -> dict[str, object]:
+def document_of(answer: ClaimAnswer) -> dict[str, object]:
     """Return the answer of a node as JSON."""
     faults = {"faultsOfKubernetes": {name: list(of) for name, of in answer.faults.items()}} if answer.faults else {}
     if isinstance(answer.answer, DeviceAllocation):

@@ -11,7 +11,15 @@ from typing import NamedTuple
 
 from attrs import evolve, frozen
 
-from devicecore.domain.allocation import DeviceClass, DeviceKey, Matches, PoolDevice, SelectorError, UnallocatedClaim
+from devicecore.domain.allocation import (
+    DeviceClass,
+    DeviceKey,
+    Held,
+    Matches,
+    PoolDevice,
+    SelectorError,
+    UnallocatedClaim,
+)
 from devicecore.domain.allocation.model import MAX_RESULTS, Constraint, DeviceRequest, DeviceToleration, Taint
 from devicecore.domain.allocation.reasons import (
     CapacityExceeded,
@@ -55,6 +63,8 @@ class Change(NamedTuple):
 
     Attributes:
         holder: who releases devices.
+        pods: for which the holder has them.
+        device_class: the class that a request names then.
         classes: the classes that are different, by name.
     """
 
@@ -63,6 +73,8 @@ class Change(NamedTuple):
     rank: Rank
     kind: str = ""
     holder: str = ""
+    pods: tuple[str, ...] = ()
+    device_class: str = ""
     classes: Mapping[str, DeviceClass] = {}
 
     def __str__(self) -> str:
@@ -76,7 +88,8 @@ class Refused:
     Attributes:
         verdicts: the reason against each device.
         devices: all devices of its pools.
-        held_by: the devices of them that each claim holds.
+        held_by: the devices of them that each claim holds, by what it is called.
+        holders: the same claims, with their pods.
         classes: all classes.
         matches: evaluates an expression for a device.
         described: the requests, by claim and name, for which there are devices somewhere that are as they describe.
@@ -85,6 +98,7 @@ class Refused:
     verdicts: Sequence[DeviceVerdict]
     devices: Mapping[DeviceKey, PoolDevice]
     held_by: Mapping[str, Sequence[DeviceKey]]
+    holders: Mapping[str, Held]
     classes: Mapping[str, DeviceClass]
     matches: Matches
     described: frozenset[tuple[str, str]] = frozenset()
@@ -95,10 +109,13 @@ class Refused:
         Of what is shared or counted, all who hold something are in the way.
         """
         reasons = [one.reason for one in self.verdicts]
-        holders = dict.fromkeys(str(one.held) for one in reasons if isinstance(one, InUse))
+        holders = {str(one.held): one.held for one in reasons if isinstance(one, InUse)}
         if any(isinstance(one, CapacityExceeded | CounterExhausted) for one in reasons):
-            holders |= dict.fromkeys(self.held_by)
-        releases = (Change(f"{one} is released", claims, Rank.RELEASE, holder=one) for one in holders)
+            holders |= self.holders
+        releases = (
+            Change(f"{name} is released", claims, Rank.RELEASE, holder=name, pods=held.pods)
+            for name, held in holders.items()
+        )
         others = (
             change._replace(claims=[*claims[:number], *change.claims, *claims[number + 1 :]])
             for number, claim in enumerate(claims)
@@ -130,7 +147,7 @@ class Refused:
                 self.devices[one.device]
                 for one in about
                 if one.device in self.devices
-                and of_class != (isinstance(one.reason, NotSelected) and one.reason.source.startswith("class "))
+                and of_class != (isinstance(one.reason, NotSelected) and one.reason.is_by_class)
             ]
         return [one for one in self.devices.values() if self._is_of_class(request, one) is of_class]
 
@@ -176,7 +193,9 @@ class Refused:
                 ),
             ):
                 kind = kind and f"{about} {kind}"  # noqa: PLW2901 - of this request
-                yield Change(f"{about} {sentence}", [_with_request(claim, request, changed)], rank, kind)
+                named = changed.device_class if changed.device_class != request.device_class else ""
+                claims = [_with_request(claim, request, changed)]
+                yield Change(f"{about} {sentence}", claims, rank, kind, device_class=named)
 
     def _repairs_of(self, claim: UnallocatedClaim) -> Iterator[Change]:
         """Return a claim of which all expressions have the names and types that devices have."""

@@ -95,7 +95,7 @@ _FOREIGN = "of other drivers"
 
 
 def _is_of_class(reason: Reason | None) -> bool:
-    return isinstance(reason, NotSelected) and reason.source.startswith("class ")
+    return isinstance(reason, NotSelected) and reason.is_by_class
 
 
 def _kind(reason: Reason | None) -> str:

@@ -302,8 +302,19 @@ class ClaimAnswer(NamedTuple):
     @property
     def fitting(self) -> int:
         """How many devices fit a request each, if they are not beside others."""
-        verdicts = self.answer.verdicts if isinstance(self.answer, NoAllocation) else ()
-        return sum(one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore) for one in verdicts)
+        return sum(
+            one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore) for one in self.verdicts
+        )
+
+    @property
+    def refusal(self) -> NoAllocation | None:
+        """Why there are no devices; None if there are."""
+        return self.answer if isinstance(self.answer, NoAllocation) else None
+
+    @property
+    def verdicts(self) -> Sequence[DeviceVerdict]:
+        """The reasons against devices; none if the claims get some."""
+        return () if self.refusal is None else self.refusal.verdicts
 
 
 class OverCommitted(NamedTuple):
@@ -576,11 +587,10 @@ class ClaimTrial:
             return list(dict.fromkeys(str(one) for key in using for one in self._held.get(key, ())))
         return []
 
-    def marked_by(self, device: DeviceKey, taint: Taint) -> str:
-        """Return who gives a device a taint: a DeviceTaintRule by its name, or its driver."""
+    def rule_of(self, device: DeviceKey, taint: Taint) -> str | None:
+        """Return the DeviceTaintRule that gives a device a taint. The result is None if its driver does."""
         rules = (name for name, rule in self._objects.rules.items() if taint in added_taints(device, [rule]))
-        name = next(rules, None)
-        return f"its driver {device.driver}" if name is None else f"DeviceTaintRule {name}"
+        return next(rules, None)
 
     def over_committed(self, node: TargetNode) -> Iterator[OverCommitted]:
         """Return the counters of the pools of a node of which more is in use than there is."""
@@ -599,19 +609,20 @@ class ClaimTrial:
 
     def refused(self, answer: ClaimAnswer, others: Iterable[ClaimAnswer] = ()) -> Refused:
         """Return what is known of a node that refuses claims. `others` are the answers of all nodes."""
-        verdicts = answer.answer.verdicts if isinstance(answer.answer, NoAllocation) else ()
         devices = {device.key: device for pool in self.pools(answer.node) for device in _all_of(pool)}
         held_by: dict[str, list[DeviceKey]] = defaultdict(list)
+        holders: dict[str, Held] = {}
         for key in devices:
             for one in self._held.get(key, ()):
                 held_by[str(one)].append(key)
+                holders[str(one)] = one
         described = {
             (one.claim, one.request)
             for other in others
-            for one in (other.answer.verdicts if isinstance(other.answer, NoAllocation) else ())
+            for one in other.verdicts
             if not isinstance(one.reason, NotSelected | PoolUnusable | OnOtherNode)
         }
-        return Refused(verdicts, devices, held_by, self._classes, self._matches, frozenset(described))
+        return Refused(answer.verdicts, devices, held_by, holders, self._classes, self._matches, frozenset(described))
 
     def _changes(
         self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer, others: Sequence[ClaimAnswer]
