@@ -12,7 +12,6 @@ from devicecore.domain.allocation.faults import KubernetesFault
 from devicecore.domain.allocation.model import DeviceRequest
 from devicecore.domain.allocation.reasons import InUse, NotTolerated
 from devicecore.domain.text import foreign_text
-from devicecore_tools.doctor.claim_changes import MAX_EXPRESSION
 from devicecore_tools.doctor.claim_report import Expression, expression_advice
 from devicecore_tools.doctor.claim_trial import ClaimAnswer, ClaimTrial
 from devicecore_tools.doctor.expression_edits import wanted_drivers
@@ -51,9 +50,8 @@ def expression_pairs(
             for text in one.selectors
         ),
     ]
-    known = [one for one in expressions if len(one.text) <= MAX_EXPRESSION]
     devices = {str(key): device for key, device in trial.objects.devices.items()}
-    yield from expression_advice(str(refused), known, devices, is_mended=is_mended, then=then)
+    yield from expression_advice(str(refused), expressions, devices, is_mended=is_mended, then=then)
 
 
 def next_pairs(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer) -> Iterator[tuple[str, str]]:

@@ -31,13 +31,10 @@ from devicecore.domain.allocation.reasons import (
 )
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import counted, foreign_text
-from devicecore_tools.doctor.expression_edits import Edit, optional, repaired, with_other_values
+from devicecore_tools.doctor.expression_edits import optional, repaired, with_other_values
 
 _PCIE_ROOT, _NUMA_NODE = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
 _MAX_ATTRIBUTES = 6  # that are tried for a constraint
-
-MAX_EXPRESSION = 10 * 1024
-"""Characters of an expression, as in the API. A longer one is not edited."""
 
 
 class Rank(IntEnum):
@@ -48,12 +45,13 @@ class Rank(IntEnum):
 
     REPAIR = 0
     AMOUNT = 1
-    RELEASE = 2
-    VALUE = 3
-    LESS = 4
-    WITHOUT = 5
-    TOLERATE = 6
-    DROP = 7
+    WATCH = 2  # a mark that is tolerated by what only watches devices
+    RELEASE = 3
+    VALUE = 4
+    LESS = 5
+    WITHOUT = 6
+    TOLERATE = 7
+    DROP = 8
 
 
 class Change(NamedTuple):
@@ -204,7 +202,7 @@ class Refused:
             devices = self._devices_of(claim, request) or list(self.devices.values())
             selectors = list(request.selectors)
             for index, expression in enumerate(selectors):
-                if edit := _repaired(expression, devices):
+                if edit := repaired(expression or "", devices):
                     selectors[index] = edit.expression
                     edits.append(edit)
             changed = _with_request(changed, request, evolve(request, selectors=tuple(selectors)))
@@ -236,7 +234,7 @@ class Refused:
                 continue
             for index, expression in enumerate(known.selectors):
                 devices = list(self.devices.values())
-                for edit in (_repaired(expression, devices), _optional(expression, devices)):
+                for edit in (repaired(expression or "", devices), optional(expression or "", devices)):
                     if edit is not None:
                         selectors = (*known.selectors[:index], edit.expression, *known.selectors[index + 1 :])
                         classes = {name: evolve(known, selectors=selectors)}
@@ -267,14 +265,6 @@ _ChangedRequest = tuple[str, DeviceRequest, Rank, str]
 """What changes in words, the request then, its rank, and its kind."""
 
 
-def _repaired(expression: str | None, devices: Sequence[PoolDevice]) -> Edit | None:
-    return repaired(expression, devices) if expression and len(expression) <= MAX_EXPRESSION else None
-
-
-def _optional(expression: str | None, devices: Sequence[PoolDevice]) -> Edit | None:
-    return optional(expression, devices) if expression and len(expression) <= MAX_EXPRESSION else None
-
-
 def _free_of(verdict: DeviceVerdict) -> int:
     """Return what a device has left of the capacity that it lacks."""
     free = verdict.reason.free if isinstance(verdict.reason, CapacityExceeded) else None
@@ -286,8 +276,7 @@ def _tolerating(claim: UnallocatedClaim, taint: Taint) -> Change:
     requests = tuple(
         tuple(evolve(one, tolerations=(*one.tolerations, toleration)) for one in ways) for ways in claim.requests
     )
-    # What watches devices may use those that are marked.
-    rank = Rank.RELEASE if any(one.admin_access for one in claim.alternatives) else Rank.TOLERATE
+    rank = Rank.WATCH if any(one.admin_access for one in claim.alternatives) else Rank.TOLERATE
     value = f', operator: Equal, value: "{taint.value}"' if taint.value else ", operator: Exists"
     written = f"[{{key: {taint.key}{value}, effect: {taint.effect}}}]"
     sentence = f"claim {claim.name} tolerates the taint {taint}: tolerations: {written} in its requests"
@@ -329,10 +318,10 @@ def _selectors_of(
     """
     for index, expression in enumerate(request.selectors):
         before, after, kind = request.selectors[:index], request.selectors[index + 1 :], f"expression {index}"
-        mended = _repaired(expression, devices)
+        mended = repaired(expression or "", devices)
         text = mended.expression if mended else expression or ""
-        edits = [(one, Rank.REPAIR) for one in (mended, _optional(expression, devices)) if one is not None]
-        if len(text) <= MAX_EXPRESSION and not is_known:
+        edits = [(one, Rank.REPAIR) for one in (mended, optional(expression or "", devices)) if one is not None]
+        if not is_known:
             edits += [(one.after(mended, expression or ""), Rank.VALUE) for one in with_other_values(text, devices)]
         for edit, rank in edits:
             yield f"writes {edit}", evolve(request, selectors=(*before, edit.expression, *after)), rank, kind

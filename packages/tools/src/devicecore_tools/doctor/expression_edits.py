@@ -18,6 +18,7 @@ from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
 
+_MAX_EDITED = 10 * 1024  # characters of an expression, as in the API; a longer one is not looked at
 _MAX_WHOLE = 200  # characters of an expression that is shown whole if several of its parts are replaced
 _MAX_VALUES = 100  # of an attribute that are compared with a literal
 _MAX_EDITS = 12  # of an expression
@@ -61,6 +62,8 @@ class Edit:
 
 def repaired(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
     """Return an expression with the names and types that devices have. The result is None if it has these already."""
+    if len(expression) > _MAX_EDITED:
+        return None
     named = _replaced(expression, [one for match in _PATH.finditer(expression) for one in _renamed(match, devices)])
     text = named.expression if named else expression
     typed = _replaced(text, [one for match in _COMPARED.finditer(text) for one in _retyped(match, devices)])
@@ -70,7 +73,7 @@ def repaired(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
 def optional(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
     """Return an expression that has a value for devices without an attribute, too."""
     found = []
-    for match in _PATH.finditer(expression):
+    for match in _PATH.finditer(expression[:_MAX_EDITED]):
         name, is_capacity = _unquoted(match["name"]), match["kind"] == "capacity"
         kinds = {"capacity"} if is_capacity else _kinds(name, devices)
         rest = expression[match.end() :].lstrip()
@@ -83,7 +86,7 @@ def optional(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
 def with_other_values(expression: str, devices: Sequence[PoolDevice]) -> list[Edit]:
     """Return an expression with values that devices have, one at a time, those that are most alike first."""
     found: list[tuple[float, str, Edit]] = []
-    for match in _VALUED.finditer(expression):
+    for match in _VALUED.finditer(expression) if len(expression) <= _MAX_EDITED else ():
         literal = match["literal"]
         text = _unquoted(literal)
         known = sorted(dict.fromkeys(_values(_identifier(match["name"]), devices)))[:_MAX_VALUES]
@@ -98,7 +101,7 @@ def with_other_values(expression: str, devices: Sequence[PoolDevice]) -> list[Ed
 
 def unlike_types(expression: str, device: PoolDevice) -> Iterator[str]:
     """Return a sentence for each comparison of an attribute of a device with a literal of another type."""
-    for match in _COMPARED.finditer(expression):
+    for match in _COMPARED.finditer(expression[:_MAX_EDITED]):
         for name, one in device.attributes.items():
             literal = "string" if match["right"][0] in "\"'" else _kind_of(match["right"])
             is_meant = name.rpartition("/")[2] == _identifier(match["name"]) and match["function"] is None
@@ -112,7 +115,7 @@ def unlike_types(expression: str, device: PoolDevice) -> Iterator[str]:
 
 def misplaced(expression: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
     """Return a sentence for each capacity that is looked for among attributes, and the other way round."""
-    for match in _PATH.finditer(expression):
+    for match in _PATH.finditer(expression[:_MAX_EDITED]):
         name, kind = _unquoted(match["name"]), match["kind"]
         own, other = ("an attribute", "a capacity")[:: 1 if kind == "attributes" else -1]
         others = "capacity" if kind == "attributes" else "attributes"
