@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from devicecore.domain.allocation import NoAllocation, TargetNode, UnallocatedClaim
 from devicecore.domain.allocation.faults import KubernetesFault
 from devicecore.domain.allocation.model import DeviceRequest
-from devicecore.domain.allocation.reasons import InUse, NotTolerated
+from devicecore.domain.allocation.reasons import CounterExhausted, InUse, NotTolerated
 from devicecore.domain.text import foreign_text
 from devicecore_tools.doctor.claim_report import Expression, expression_advice
 from devicecore_tools.doctor.claim_trial import ClaimAnswer, ClaimTrial
@@ -18,6 +18,7 @@ from devicecore_tools.doctor.expression_edits import wanted_drivers
 
 _LOOK = "look in the driver's log why the device is marked, and have it repaired"
 _MAX_NAMES = 3
+_MAX_CLASS = 253  # characters of the name of a class
 
 
 def outside_pairs(
@@ -73,6 +74,8 @@ def next_pairs(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: Clai
         for request in claim.alternatives:
             yield from _whole_pairs(trial, request, refused)
     yield from _taint_pairs(trial, claims, refused)
+    if any(isinstance(one.reason, CounterExhausted) and one.reason.free.nanos < 0 for one in refused.verdicts):
+        yield from _over_committed(trial, best)
 
 
 def _missing_drivers(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer) -> Iterator[str]:
@@ -171,17 +174,22 @@ def pool_pairs(trial: ClaimTrial, answer: ClaimAnswer) -> Iterator[tuple[str, st
 def over_committed_pairs(trial: ClaimTrial, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
     """Say who has to release what if counters are over-committed, and a scheduler stops there."""
     if any(KubernetesFault.OVER_COMMITTED.value in " + ".join(faults) for faults in best.faults.values()):
-        for one in list(trial.over_committed(best.node))[:_MAX_NAMES]:
-            more = len(one.holders) - _MAX_NAMES
-            by = ", ".join(one.holders[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
-            which = "it" if len(one.holders) == 1 else "some of them"
-            yield "do", f"counter {one.counter} has {one.total}, and {one.used} are in use by {by}: release {which}"
+        yield from _over_committed(trial, best)
+
+
+def _over_committed(trial: ClaimTrial, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
+    for one in list(trial.over_committed(best.node))[:_MAX_NAMES]:
+        more = len(one.holders) - _MAX_NAMES
+        by = ", ".join(one.holders[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+        which = "it" if len(one.holders) == 1 else "some of them"
+        yield "do", f"counter {one.counter} has {one.total}, and {one.used} are in use by {by}: release {which}"
 
 
 def known_classes(trial: ClaimTrial, claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, str]]:
     """Name the classes that there are if a request names another."""
     known = sorted(one.name for one in trial.objects.classes)
     missing = sorted({one.device_class for claim in claims for one in claim.alternatives} - {*known, ""})
+    missing = [foreign_text(one, _MAX_CLASS) for one in missing]
     if missing and known:
         # Classes of one driver differ in their first part only: `mig.nvidia.com` is no misspelt `gpu.nvidia.com`.
         first, _, rest = missing[0].partition(".")

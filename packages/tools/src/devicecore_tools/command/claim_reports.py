@@ -91,9 +91,7 @@ class ClaimReport:
 
     @property
     def _stopping(self) -> ClaimAnswer | None:
-        """The first node whose error makes a scheduler try no other node, although the best one has the devices."""
-        if not (self.answers and self.answers[0].fits):
-            return None
+        """The first node, after the best one, whose error makes a scheduler try no other node."""
         return next((one for one in self.answers[1:] if one.refusal is not None and one.refusal.stops_pod), None)
 
     @property
@@ -155,7 +153,7 @@ class ClaimReport:
             Outcome.UNKNOWN: "nobody can say whether it gets devices",
             Outcome.MISSED: "could get its devices, but not every scheduler finds them",
         }[self.outcome]
-        if self._stopping is not None:
+        if best.fits and self._stopping is not None:
             says = f"gets no devices from kube-scheduler, although {best.node.name} has them"
             return f"{self.title}: {says}"
         count, alike = len(self.answers), sum(one.outcome is Outcome.FITS for one in self.answers)
@@ -169,22 +167,25 @@ class ClaimReport:
     def _pairs(self, best: ClaimAnswer, *, all_devices: bool) -> Iterator[tuple[str, str]]:
         if self.plugins:
             yield "not tried", self._with_plugins
+        is_stopped_here = best.refusal is not None and best.refusal.stops_pod
+        if (stopping := self._stopping) is not None and not is_stopped_here:
+            yield "reason", f"an error on {stopping.node.name} stops the pod on every node: {stopping.answer}"
+            yield from pool_pairs(self.trial, stopping)
+            if stopping.refusal is not None:
+                yield from expression_pairs(self.trial, self.claims, stopping.refusal, is_mended=False)
+            away = "nodeSelector, nodeAffinity, or a taint of the node"
+            if not best.faults:  # with which a scheduler may look at slices of other nodes, whatever it tries
+                yield "do", f"until that is mended, keep the pod away from {stopping.node.name}: {away}"
         if isinstance(best.answer, DeviceAllocation):
-            if (stopping := self._stopping) is not None:
-                error = f"an error on {stopping.node.name} stops the pod on every node"
-                yield "reason", f"{error}: {stopping.answer}"
-                yield from pool_pairs(self.trial, stopping)
-                if stopping.refusal is not None:
-                    yield from expression_pairs(self.trial, self.claims, stopping.refusal, is_mended=False)
-                away = "nodeSelector, nodeAffinity, or a taint of the node"
-                if not best.faults:  # with which a scheduler may look at slices of other nodes, whatever it tries
-                    yield "do", f"until that is mended, keep the pod away from {stopping.node.name}: {away}"
             yield from pairs_of(best, over_committed_pairs(self.trial, best))
             for one in self.trial.unpublished(best.answer)[:_MAX_NAMES]:
                 text = f"{one.device} is allocated to {one} and published no more: which counters it uses is not known"
                 yield "caution", text
             return
-        yield from problem_pairs(self.trial, self.claims, best, all_devices=all_devices)
+        helps = "gets them if" if stopping is None or is_stopped_here else "also needs"
+        for name, text in problem_pairs(self.trial, self.claims, best, all_devices=all_devices):
+            # What helps on one node does not end the error of another.
+            yield (helps if name == "gets them if" else name), text
 
 
 def _with_hint(pairs: Iterable[tuple[str, str]], hint: str) -> Iterator[tuple[str, str]]:

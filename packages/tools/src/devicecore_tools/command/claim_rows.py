@@ -21,6 +21,7 @@ OF_EXTENDED = "for extended resources of pod "
 _OF_EXPRESSION = "selector #"
 """What is in an error of an expression."""
 
+_MAX_TEXT = 2_000  # characters of a reason
 _MAX_DEVICES = 2_000  # rows with --all-devices
 _MAX_REASONS = 5  # rows for a request
 _MAX_REQUESTS = 4  # requests of which the reasons are shown
@@ -115,7 +116,7 @@ def problem_pairs(
     refused = best.answer
     if not isinstance(refused, NoAllocation):
         return
-    yield "reason", str(refused)
+    yield "reason", foreign_text(str(refused), _MAX_TEXT)
     # An error says nothing of devices, so that nothing is known of what constraints lack.
     for line in constraint_lines(claims, refused, trial.objects.devices) if refused.verdicts else ():
         yield "because", line

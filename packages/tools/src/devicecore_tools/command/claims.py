@@ -255,6 +255,8 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
     for one in wanted.claims:
         is_template = one["kind"].data == "ResourceClaimTemplate"
         claim = template_of(one) if is_template else claim_of(one)
+        if not claim.name:
+            one["metadata"]["name"].refuse("it is missing")
         names = [] if is_template else [claim.name]
         if is_template:
             claim = evolve(claim, name=f"{OF_TEMPLATE}{claim.name}")

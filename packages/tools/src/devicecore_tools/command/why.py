@@ -123,6 +123,8 @@ def why(
             options = {**sources, "scheduler": scheduler}
             return explain_claims(question, options, as_json=as_json, all_devices=all_devices)
     except OSError as error:
+        if error.filename is None:  # of our own output
+            raise
         complain("devicecore why", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
     except ValueError as error:

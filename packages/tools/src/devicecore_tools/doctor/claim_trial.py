@@ -536,6 +536,23 @@ class ClaimTrial:
             found[0] = best if best.fits else best._replace(changes=self._changes(claims, best, found))
         return found
 
+    def _is_found(self, situation: Situation) -> bool:
+        """Return whether schedulers of all releases in question find devices, if the rules allow them."""
+        answers = (
+            allocate(
+                situation.claims,
+                situation.node,
+                self._slices,
+                situation.held,
+                situation.classes,
+                matches=self._matches,
+                release=release,
+                max_steps=situation.max_steps,
+            )
+            for release in self.releases
+        )
+        return all(isinstance(one, DeviceAllocation) and not one.faults for one in answers)
+
     def _faults(self, claims: Sequence[UnallocatedClaim], answer: ClaimAnswer) -> Mapping[str, tuple[str, ...]]:
         """Return the faults with which schedulers of the releases in question answer otherwise."""
         found = {self.releases[0].value: answer.answer.faults}
@@ -651,7 +668,7 @@ class ClaimTrial:
                 release=self.releases[0],
             )
             with suppress(UndecidedError):
-                if Search(situation, pools).run():
+                if Search(situation, pools).run() and self._is_found(situation):
                     found.append(change)
         return tuple(sorted(found, key=lambda one: one.rank))
 

@@ -5,10 +5,10 @@ not known here: whoever proposes it has tried it.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import SequenceMatcher, get_close_matches
-from operator import itemgetter
+from heapq import nsmallest
 
 from attrs import frozen
 
@@ -64,9 +64,14 @@ def repaired(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
     """Return an expression with the names and types that devices have. The result is None if it has these already."""
     if len(expression) > _MAX_EDITED:
         return None
-    named = _replaced(expression, [one for match in _PATH.finditer(expression) for one in _renamed(match, devices)])
+    known = {of: sorted({one for device in devices for one in _names(device, of)}) for of in ("attributes", "capacity")}
+    named = _replaced(expression, [one for match in _PATH.finditer(expression) for one in _renamed(match, known)])
     text = named.expression if named else expression
-    typed = _replaced(text, [one for match in _COMPARED.finditer(text) for one in _retyped(match, devices)])
+    kinds: dict[str, set[str]] = {}
+    for device in devices:
+        for name, one in device.attributes.items():
+            kinds.setdefault(name.rpartition("/")[2], set()).add(one.kind)
+    typed = _replaced(text, [one for match in _COMPARED.finditer(text) for one in _retyped(match, kinds)])
     return typed.after(named, expression) if typed else named
 
 
@@ -85,18 +90,25 @@ def optional(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
 
 def with_other_values(expression: str, devices: Sequence[PoolDevice]) -> list[Edit]:
     """Return an expression with values that devices have, one at a time, those that are most alike first."""
-    found: list[tuple[float, str, Edit]] = []
+    found: list[tuple[float, str, int, int]] = []
+    values: dict[str, list[str]] = {}
     for match in _VALUED.finditer(expression) if len(expression) <= _MAX_EDITED else ():
-        literal = match["literal"]
+        literal, name = match["literal"], _identifier(match["name"])
         text = _unquoted(literal)
-        known = sorted(dict.fromkeys(_values(_identifier(match["name"]), devices)))[:_MAX_VALUES]
-        for value in known if literal not in ("true", "false") else ():
-            after = f"{literal[0]}{value}{literal[0]}" if literal[0] in "\"'" else value
-            if value != text and not set(value) & set("\"'\\\n"):
-                start, end = match.span("literal")
-                edit = Edit(f"{expression[:start]}{after}{expression[end:]}", ((literal, after),))
-                found.append((-_likeness(text, value), value, edit))
-    return [edit for _, _, edit in sorted(found, key=itemgetter(0, 1))[:_MAX_EDITS]]
+        if name not in values:
+            values[name] = sorted(dict.fromkeys(_values(name, devices)))[:_MAX_VALUES]
+        found.extend(
+            (-_likeness(text, value), value, *match.span("literal"))
+            for value in (values[name] if literal not in ("true", "false") else ())
+            if value != text and not set(value) & set("\"'\\\n")
+        )
+    most = min(_MAX_EDITS, 1 + _MAX_EDITED // max(len(expression), 1))  # each takes time and memory by its length
+    edits = []
+    for _, value, start, end in nsmallest(most, found):
+        before = expression[start:end]
+        after = f"{before[0]}{value}{before[0]}" if before[0] in "\"'" else value
+        edits.append(Edit(f"{expression[:start]}{after}{expression[end:]}", ((before, after),)))
+    return edits
 
 
 def unlike_types(expression: str, device: PoolDevice) -> Iterator[str]:
@@ -139,10 +151,12 @@ def _replaced(expression: str, found: Sequence[tuple[int, str, str]]) -> Edit | 
     return Edit(text, tuple(dict.fromkeys((before, after) for _, before, after in found))) if found else None
 
 
-def _renamed(match: re.Match[str], devices: Sequence[PoolDevice]) -> Iterator[tuple[int, str, str]]:
-    """Return a path with the domain, the map or the spelling that devices have, if none has the one that is written."""
+def _renamed(match: re.Match[str], known: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator[tuple[int, str, str]]:
+    """Return a path with the domain, the map or the spelling that devices have, if none has the one that is written.
+
+    `known` has the domains and names of attributes and of capacities.
+    """
     kind, domain, name = match["kind"], _unquoted(match["domain"]), _unquoted(match["name"])
-    known = {of: sorted({one for device in devices for one in _names(device, of)}) for of in ("attributes", "capacity")}
     if (domain, name) in known[kind]:
         return
     other = "capacity" if kind == "attributes" else "attributes"
@@ -158,11 +172,11 @@ def _renamed(match: re.Match[str], devices: Sequence[PoolDevice]) -> Iterator[tu
         yield match.start(), match[0], f"device.{of}[{quote}{where}{quote}].{identifier}"
 
 
-def _retyped(match: re.Match[str], devices: Sequence[PoolDevice]) -> Iterator[tuple[int, str, str]]:
-    """Return a comparison with the type that the attribute or the capacity has."""
+def _retyped(match: re.Match[str], kinds_of: Mapping[str, set[str]]) -> Iterator[tuple[int, str, str]]:
+    """Return a comparison with the type that the attribute or the capacity has. `kinds_of` has those of attributes."""
     left, operator, right, inner = match["left"], match["operator"], match["right"], match["inner"]
     name, text = _identifier(match["name"]), _unquoted(right)
-    kinds = {"capacity"} if left.startswith("device.capacity") else _kinds(name, devices)
+    kinds = {"capacity"} if left.startswith("device.capacity") else kinds_of.get(name, set())
     if len(kinds) != 1:
         return
     (kind,) = kinds
