@@ -103,7 +103,7 @@ class ClaimReport:
     def document(self) -> dict[str, object]:
         """The report as JSON."""
         names = ", ".join(one.name for one in self.claims)
-        nodes = [document_of(one) for one in self.answers]
+        nodes = [] if self._is_allocated else [document_of(one) for one in self.answers]
         return {"claims": names, "outcome": self.outcome.name.lower().replace("_", "-"), "nodes": nodes}
 
     def show(self, *, all_devices: bool) -> None:

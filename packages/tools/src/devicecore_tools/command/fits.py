@@ -129,8 +129,6 @@ def fits(
             for node, claim in zip(nodes, of_claims, strict=True)
         ]
     except OSError as error:
-        if error.filename is None:  # of our own output
-            raise
         complain("devicecore fits", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
     except ValueError as error:
