@@ -170,7 +170,7 @@ cluster: $(VENV)/.dev peers ## compare with Kubernetes' own programs, of KUBERNE
 
 oracle: $(VENV)/.dev ## compare with Kubernetes' own code on CASES (1000) new cases of each kind, or of KIND; SEED= and CASE= repeat one; needs Go 1.26
 	@$(BIN)/python -m tests.oracle --kubernetes $(KUBERNETES) $(if $(filter file,$(origin CASES)),,--cases $(CASES)) \
-	  $(KIND:%=--kind %) $(if $(SEED),--seed $(SEED)) $(if $(CASE),--case $(CASE))
+	  $(KIND:%=--kind %) $(if $(filter file,$(origin SEED)),,--seed $(SEED)) $(if $(CASE),--case $(CASE))
 
 recordings: $(VENV)/.dev ## make the recordings that the tests read anew, from Kubernetes' own code; needs Go 1.26
 	@$(BIN)/python -m tests.oracle.recordings --kubernetes $(KUBERNETES)

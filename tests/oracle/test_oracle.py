@@ -1,8 +1,13 @@
 """The comparison with Kubernetes' own code: what can be tried without Go."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 from random import Random
+from shutil import which
+
+import pytest
 
 from devicecore import Topology
 from devicecore.domain.allocation.faults import KubernetesFault
@@ -12,6 +17,20 @@ from tests.oracle.asking import Json, differences
 from tests.oracle.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("words", [[], ["SEED=ab"]], ids=["without", "with"])
+def test_make_asks_new_questions_unless_it_is_given_a_seed(words: list[str]) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "SEED"}
+    told = subprocess.run(
+        [which("make") or "make", "-n", "oracle", *words],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ("--seed ab" in told.stdout, "--seed" in told.stdout) == (bool(words), bool(words))
 
 
 def test_the_same_random_numbers_make_the_same_case() -> None:
