@@ -123,7 +123,7 @@ def test_a_second_fleet_is_refused_by_name_and_one_after_a_kill_has_its_nodes_at
 
         def holder() -> str:
             (lease,) = server.objects("Lease", "kube-node-lease")
-            return str(lease["spec"]["holderIdentity"])
+            return str(lease["spec"].get("holderIdentity"))
 
         with fleet(file, *options) as first:
             server.wait_for(lambda: has_devices(server, "a"))

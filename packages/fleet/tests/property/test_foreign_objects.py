@@ -149,7 +149,7 @@ def run_until_decided(world: World, foreign: set[str], but_for: Mapping[str, str
 
     def is_decided() -> bool:
         held = {one["metadata"]["name"]: one["spec"] for one in world.server.objects("Lease", "kube-node-lease")}
-        ours = {name for name, spec in held.items() if str(spec["holderIdentity"]).endswith(Process().identity)}
+        ours = {name for name, spec in held.items() if str(spec.get("holderIdentity")).endswith(Process().identity)}
         return refused(world) >= foreign - waiting and ours >= set(NAMES) - foreign
 
     world.until(is_decided, but=lambda: str((refused(world), foreign)))
