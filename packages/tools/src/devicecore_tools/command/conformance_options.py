@@ -127,7 +127,7 @@ driver_options = option_group(
     seconds_option(
         "--budget",
         None,
-        "How many seconds the run may take; by default 55, and 290 with --full, and up to four times as many on a busy "
+        "How many seconds the run may take; by default 75, and 290 with --full, and up to four times as many on a busy "
         f"machine. {_LATE}",
     ),
 )
