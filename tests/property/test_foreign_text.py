@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from devicecore.domain.text import MAX_FOREIGN_TEXT, counted, foreign_text
+from devicecore.domain.text import MAX_FOREIGN_TEXT, counted, foreign_text, listed
 
 
 @given(st.text(alphabet=st.characters()), st.integers(40, 200))
@@ -36,3 +36,19 @@ def test_a_character_that_is_not_printable_is_spelled_as_python_spells_it() -> N
 )
 def test_a_number_is_shown_with_its_noun(number: float, text: str) -> None:
     assert counted(number, "pod") == text
+
+
+@pytest.mark.parametrize(
+    ("names", "most", "text"),
+    [
+        ([], 3, ""),
+        (["a"], 3, "a"),
+        (["a", "b", "c"], 3, "a, b, c"),
+        (["a", "b", "c", "d"], 3, "a, b, c and 1 more"),
+        (["a"] * 2_001, 1, "a and 2,000 more"),
+    ],
+)
+def test_of_many_names_the_first_are_listed_with_how_many_more_there_are(
+    names: list[str], most: int, text: str
+) -> None:
+    assert listed(names, most) == text

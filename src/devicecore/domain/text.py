@@ -4,7 +4,7 @@ Law: for any text, `foreign_text` returns one printable line of bounded length, 
 the result can be logged, shown on a terminal, and kept in a state file.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, takewhile
 
 MAX_FOREIGN_TEXT = 1_000
@@ -15,6 +15,12 @@ def counted(number: float, noun: str) -> str:
     """Return a number and a regular noun: `1 pod`, `2,000 pods`, `0.5 seconds`."""
     text = f"{number:,}" if isinstance(number, int) else f"{number:,.10g}"
     return f"{text} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return the first `most` names and how many more there are: `a, b, c and 2 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def foreign_text(text: str, limit: int = MAX_FOREIGN_TEXT) -> str:

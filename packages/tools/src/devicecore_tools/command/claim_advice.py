@@ -11,7 +11,7 @@ from devicecore.domain.allocation import NoAllocation, TargetNode, UnallocatedCl
 from devicecore.domain.allocation.faults import KubernetesFault
 from devicecore.domain.allocation.model import DeviceRequest
 from devicecore.domain.allocation.reasons import CounterExhausted, InUse, NotTolerated
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import foreign_text, listed
 from devicecore_tools.doctor.claim_report import Expression, expression_advice
 from devicecore_tools.doctor.claim_trial import ClaimAnswer, ClaimTrial
 from devicecore_tools.doctor.expression_edits import wanted_drivers
@@ -91,8 +91,7 @@ def _missing_drivers(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best
             by = f"class {request.device_class}" if known and wanted[0] in str(known.selectors) else "the claim"
             nodes, others = trial.nodes_of(wanted), _drivers(trial)
             if nodes:
-                there = f", only for {', '.join(nodes[:_MAX_NAMES])}"
-                there += f" and {len(nodes) - _MAX_NAMES:,} more" * (len(nodes) > _MAX_NAMES)
+                there = f", only for {listed(nodes, _MAX_NAMES)}"
             elif any(one.driver in wanted for one in trial.objects.slices):
                 there = ", only for nodes that are not known"
             else:
@@ -142,7 +141,6 @@ def _taint_pairs(
             taint = one.reason.taint
             marked[trial.rule_of(one.device, taint), one.device.driver, str(taint)].append(str(one.device))
     for (rule, driver, text), devices in list(marked.items())[:_MAX_NAMES]:
-        more = f" and {len(devices) - 1:,} more" * (len(devices) > 1)
         who = f"its driver {driver}" if rule is None else f"DeviceTaintRule {rule}"
         if rule is not None:
             todo = "delete that rule when its reason is gone"
@@ -150,7 +148,7 @@ def _taint_pairs(
             todo = f"adminAccess ignores no taint; what only watches devices may tolerate it; {_LOOK}"
         else:
             todo = f"{_LOOK}, or use another device, before a claim tolerates this"
-        yield "because", f"{devices[0]}{more} {'have' if more else 'has'} the taint {text} from {who}"
+        yield "because", f"{listed(devices, 1)} {'have' if len(devices) > 1 else 'has'} the taint {text} from {who}"
         yield "do", todo
 
 
@@ -179,8 +177,7 @@ def over_committed_pairs(trial: ClaimTrial, best: ClaimAnswer) -> Iterator[tuple
 
 def _over_committed(trial: ClaimTrial, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
     for one in list(trial.over_committed(best.node))[:_MAX_NAMES]:
-        more = len(one.holders) - _MAX_NAMES
-        by = ", ".join(one.holders[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+        by = listed(one.holders, _MAX_NAMES)
         which = "it" if len(one.holders) == 1 else "some of them"
         yield "do", f"counter {one.counter} has {one.total}, and {one.used} are in use by {by}: release {which}"
 

@@ -9,7 +9,7 @@ import click
 from attrs import frozen
 
 from devicecore.domain.allocation import DeviceAllocation, UnallocatedClaim
-from devicecore.domain.text import counted
+from devicecore.domain.text import counted, listed
 from devicecore_tools.command.claim_advice import expression_pairs, over_committed_pairs, pool_pairs
 from devicecore_tools.command.claim_rows import document_of, other_pairs, pairs_of, problem_pairs
 from devicecore_tools.command.output import print_json, print_pairs
@@ -128,8 +128,7 @@ class ClaimReport:
 
     @property
     def _with_plugins(self) -> str:
-        more = f" and {len(self.plugins) - _MAX_NAMES:,} more" * (len(self.plugins) > _MAX_NAMES)
-        names = f"{', '.join(self.plugins[:_MAX_NAMES])}{more}"
+        names = listed(self.plugins, _MAX_NAMES)
         return f"device plugins serve the pod's extended resources on {names}: devicecore fits tries the pod there"
 
     def _bare_sibling(self, best: ClaimAnswer, others: Sequence[ClaimAnswer]) -> str:
@@ -142,8 +141,8 @@ class ClaimReport:
         bare = [one.node.name for one in others if type_of(one.node) == kind and not self.trial.pools(one.node)]
         if not bare:
             return ""
-        more = f" and {len(bare) - 1:,} more" * (len(bare) > 1)
-        what = f"{bare[0]}{more} of the same {kind} {'have' if more else 'has'} no ResourceSlice of {min(wanted)}"
+        verb = "have" if len(bare) > 1 else "has"
+        what = f"{listed(bare, 1)} of the same {kind} {verb} no ResourceSlice of {min(wanted)}"
         return f"look whether the driver's pod runs on {bare[0]}, and at its log: {what}"
 
     def _headline(self, best: ClaimAnswer) -> str:

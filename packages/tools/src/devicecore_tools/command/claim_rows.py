@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from devicecore.domain.allocation import DeviceAllocation, NoAllocation, Release, UnallocatedClaim
 from devicecore.domain.allocation.faults import KubernetesFault
 from devicecore.domain.allocation.reasons import DeviceVerdict, InUse
-from devicecore.domain.text import counted, foreign_text
+from devicecore.domain.text import counted, foreign_text, listed
 from devicecore_tools.command.claim_advice import expression_pairs, known_classes, next_pairs, outside_pairs
 from devicecore_tools.doctor.claim_changes import Rank
 from devicecore_tools.doctor.claim_report import ReasonLine, constraint_lines, reason_lines, shape_of, type_of
@@ -78,8 +78,7 @@ def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) 
     """
     changes = [one for one in answer.changes if one.rank is not Rank.DROP] or answer.changes
     holders = [one for one in changes if one.holder]
-    more = f" and {len(holders) - _MAX_NAMES:,} more" * (len(holders) > _MAX_NAMES)
-    shown = ", ".join(one.holder for one in holders[:_MAX_NAMES])
+    shown = listed([one.holder for one in holders], _MAX_NAMES)
     rows: list[tuple[str, bool]] = []
     for change in changes:
         if not change.holder:
@@ -89,7 +88,7 @@ def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) 
             rows.append((f"{change}{end}", False))
         elif change is holders[0]:
             end = ", as when its pod ends" * any(one.pods for one in holders)
-            rows.append((f"any one of these {len(holders):,} is released{end}: {shown}{more}", False))
+            rows.append((f"any one of these {len(holders):,} is released{end}: {shown}", False))
     for row, _ in rows[:_MAX_CHANGES]:
         yield "gets them if", row
     if (rest := len(rows) - _MAX_CHANGES) > 0:
@@ -197,7 +196,7 @@ def other_pairs(others: Sequence[ClaimAnswer]) -> Iterator[tuple[str, str]]:
             groups[True, shape_of(one.node, one.answer.verdicts), text].append(one.node.name)
     ordered = sorted(groups.items(), key=lambda group: (group[0][0], -len(group[1])))
     for (_, shape, text), names in ordered[:_MAX_GROUPS]:
-        shown = ", ".join(names[:_MAX_NAMES]) + f" and {len(names) - _MAX_NAMES:,} more" * (len(names) > _MAX_NAMES)
+        shown = listed(names, _MAX_NAMES)
         name = names[0] if len(names) == 1 else counted(len(names), "node")
         if len(names) == 1:
             text = text.replace("/NODE", f"/{name}")  # noqa: PLW2901 - the name of the only one

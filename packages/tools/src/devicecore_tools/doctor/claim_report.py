@@ -24,7 +24,7 @@ from devicecore.domain.allocation.reasons import (
     Reason,
     TakenBefore,
 )
-from devicecore.domain.text import counted, foreign_text
+from devicecore.domain.text import counted, foreign_text, listed
 from devicecore_tools.doctor.expression_edits import misplaced, optional, repaired, unlike_types
 
 _MAX_SHOWN = 3  # names in one line
@@ -181,8 +181,7 @@ def _values_shown(found: Sequence[str]) -> str:
 def _listed(names: Iterable[str], noun: str = "") -> str:
     """Return some names, those that come most often first, and how many more there are."""
     found = [name for name, _ in Counter(names).most_common()]
-    more = len(found) - _MAX_SHOWN
-    shown = ", ".join(found[:_MAX_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+    shown = listed(found, _MAX_SHOWN)
     return f"{noun}{'s' * (len(found) > 1)} {shown}" if noun else shown
 
 
