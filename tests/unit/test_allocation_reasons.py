@@ -166,3 +166,36 @@ def test_claims_that_ask_for_no_device_get_none_and_no_fault_is_in_the_way() -> 
     answer = allocation.allocate([allocation.UnallocatedClaim("c", ())], allocation.TargetNode("n1"), [], [], [])
     assert isinstance(answer, allocation.DeviceAllocation)
     assert (answer.taken, answer.faults) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("selector", "at_run_time", "device"),
+    [
+        ({"cel": {"expression": "speed"}}, True, "gpu.example.com/n1/gpu-0"),
+        ({"cel": {"expression": "speed"}}, False, None),
+        ({}, True, None),
+    ],
+)
+def test_an_error_of_an_expression_has_the_device_for_which_it_has_no_value(
+    selector: Json, *, at_run_time: bool, device: str | None
+) -> None:
+    def fails(_expression: str, _device: allocation.PoolDevice) -> bool:
+        message = "no such key: speed"
+        raise allocation.SelectorError(message, at_run_time=at_run_time)
+
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": [selector]}}]
+    wanted = [allocation.claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})]
+    node, slices = allocation.TargetNode("n1"), [_slice("a", 1, GPU)]
+    answer = allocation.allocate(wanted, node, slices, [], [allocation.DeviceClass("gpu")], matches=fails)
+    assert isinstance(answer, allocation.NoAllocation)
+    assert answer.expression_error is not None
+    assert str(answer) == str(answer.expression_error)
+    assert (answer.expression_error.device and str(answer.expression_error.device)) == device
+
+
+def test_an_error_of_a_request_is_none_of_an_expression() -> None:
+    requests = [{"name": "r", "exactly": {"deviceClassName": "unknown"}}]
+    wanted = [allocation.claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})]
+    answer = allocation.allocate(wanted, allocation.TargetNode("n1"), [], [], [])
+    assert isinstance(answer, allocation.NoAllocation)
+    assert (answer.is_error, answer.expression_error) == (True, None)

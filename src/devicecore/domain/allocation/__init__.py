@@ -18,7 +18,7 @@ claim two, request gpus: 0 of 2 devices fit; of 2 devices on the node 2 taken by
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from devicecore.domain.allocation.errors import SearchGivenUpError, SelectorError, UndecidedError
+from devicecore.domain.allocation.errors import ExpressionError, SearchGivenUpError, SelectorError, UndecidedError
 from devicecore.domain.allocation.faults import Release
 from devicecore.domain.allocation.kubernetes import KubernetesAnswer, answer_of_kubernetes, faults_between, may_differ
 from devicecore.domain.allocation.model import (
@@ -43,6 +43,7 @@ __all__ = [
     "DeviceAllocation",
     "DeviceClass",
     "DeviceKey",
+    "ExpressionError",
     "Features",
     "Held",
     "Matches",
@@ -99,7 +100,8 @@ def allocate(
     held = allocated if isinstance(allocated, Mapping) else by_device(allocated)
     by_name = classes if isinstance(classes, Mapping) else {one.name: one for one in classes}
     situation = Situation(claims, node, indexed, held, by_name, matches, features, max_steps, release)
-    search, undecided = Search(situation), ""
+    search = Search(situation)
+    undecided: UndecidedError | None = None
     try:
         if search.run():
             return _allocation(situation, tuple(search.taken))
@@ -114,7 +116,7 @@ def allocate(
             unusable=_unusable(situation),
         )
     except UndecidedError as error:
-        undecided = str(error)
+        undecided = error
     return _no_allocation(situation, search, undecided)
 
 
@@ -137,7 +139,9 @@ def _given(situation: Situation, taken: tuple[Taken, ...], faults: tuple[str, ..
     )
 
 
-def _no_allocation(situation: Situation, search: Search, undecided: str) -> DeviceAllocation | NoAllocation:
+def _no_allocation(
+    situation: Situation, search: Search, undecided: UndecidedError | None
+) -> DeviceAllocation | NoAllocation:
     """Return why there are no devices, with the faults with which Kubernetes finds some.
 
     If an expression cannot be evaluated, a fault may keep Kubernetes from trying the device: then it finds right ones.
@@ -146,7 +150,13 @@ def _no_allocation(situation: Situation, search: Search, undecided: str) -> Devi
     if undecided and answer.taken is not None and answer.is_right:
         return _given(situation, answer.taken)
     if undecided and (answer.taken or answer.error or answer.is_undecided or not answer.is_known):
-        return NoAllocation(undecided, is_error=True, stops_pod=True, unusable=_unusable(situation))
+        return NoAllocation(
+            str(undecided),
+            is_error=True,
+            stops_pod=True,
+            unusable=_unusable(situation),
+            expression_error=undecided if isinstance(undecided, ExpressionError) else None,
+        )
     faults = faults_between(situation, is_possible=False) if answer.taken is not None else ()
     reasons, problem = verdicts(search), answer.error
     for pool in situation.pools:

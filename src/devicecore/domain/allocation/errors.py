@@ -5,6 +5,7 @@ Law: an error says why nothing can be decided. That there are too few devices is
 
 from attrs import frozen
 
+from devicecore.domain.allocation.model import DeviceKey
 from devicecore.domain.errors import DeviceCoreError
 
 
@@ -25,6 +26,13 @@ class UndecidedError(DeviceCoreError):
 
     problem: str
     _text = "{problem}"
+
+
+@frozen
+class ExpressionError(UndecidedError):
+    """An expression cannot be evaluated. `device` is the one for which it has no value, None if it has for none."""
+
+    device: DeviceKey | None = None
 
 
 class SearchGivenUpError(UndecidedError):

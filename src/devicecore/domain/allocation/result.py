@@ -8,6 +8,7 @@ from itertools import count
 
 from attrs import frozen
 
+from devicecore.domain.allocation.errors import ExpressionError
 from devicecore.domain.allocation.faults import Release
 from devicecore.domain.allocation.model import DeviceClass, DeviceRequest, Features, TargetNode, UnallocatedClaim
 from devicecore.domain.allocation.reasons import DeviceVerdict
@@ -144,6 +145,7 @@ class NoAllocation:
         is_unknown: whether the search was given up, so that nobody can say.
         faults: with which a scheduler of the release gives devices, against the rules.
         unusable: the pools that give no device, each with the reason.
+        expression_error: the error if it is one of an expression.
     """
 
     problem: str
@@ -153,6 +155,7 @@ class NoAllocation:
     is_unknown: bool = False
     faults: tuple[str, ...] = ()
     unusable: tuple[str, ...] = ()
+    expression_error: ExpressionError | None = None
 
     def __bool__(self) -> bool:
         return False

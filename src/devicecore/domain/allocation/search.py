@@ -14,7 +14,7 @@ from attrs import field, frozen
 
 from devicecore.domain.allocation.alignment import Shortage, shortages
 from devicecore.domain.allocation.capacity import by_own_names, capacity_missing, consumption
-from devicecore.domain.allocation.errors import SearchGivenUpError, SelectorError, UndecidedError
+from devicecore.domain.allocation.errors import ExpressionError, SearchGivenUpError, SelectorError, UndecidedError
 from devicecore.domain.allocation.faults import Release
 from devicecore.domain.allocation.model import (
     MAX_RESULTS,
@@ -221,8 +221,9 @@ class Search:
         elif request.capacity is not None and not self.features.consumable_capacity:
             problem = "has capacity requests, but the DRAConsumableCapacity feature is disabled"
         elif None in request.selectors:
-            where += f", selector #{request.selectors.index(None)}"
-            problem = "CEL expression empty (unsupported selector type?)"
+            index = request.selectors.index(None)
+            message = f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)"
+            raise ExpressionError(message)
         elif request.admin_access is not None and not self.features.admin_access:
             problem = "admin access is requested, but the feature is disabled"
         elif not request.device_class:
@@ -476,7 +477,7 @@ class Search:
                 except SelectorError as error:
                     where = f" on device {device.key}" if error.at_run_time else ""
                     message = f"{name}: selector #{index}{where}: {error}"
-                    raise UndecidedError(message) from None
+                    raise ExpressionError(message, device.key if error.at_run_time else None) from None
                 return NotSelected(source, expression or "", device, is_by_class)
         return None
 

@@ -51,8 +51,10 @@ def expression_pairs(
             for text in one.selectors
         ),
     ]
-    devices = {str(key): device for key, device in trial.objects.devices.items()}
-    yield from expression_advice(str(refused), expressions, devices, is_mended=is_mended, then=then)
+    devices, error = trial.objects.devices, refused.expression_error
+    device = devices.get(error.device) if error is not None and error.device is not None else None
+    all_of = list(devices.values())
+    yield from expression_advice(str(refused), expressions, device, all_of, is_mended=is_mended, then=then)
 
 
 def next_pairs(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer) -> Iterator[tuple[str, str]]:

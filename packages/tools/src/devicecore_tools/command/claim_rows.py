@@ -18,9 +18,6 @@ from devicecore_tools.doctor.claim_trial import ClaimAnswer, ClaimTrial
 OF_EXTENDED = "for extended resources of pod "
 """How the name of a claim begins that a scheduler makes for a pod."""
 
-_OF_EXPRESSION = "selector #"
-"""What is in an error of an expression."""
-
 _MAX_TEXT = 2_000  # characters of a reason
 _MAX_DEVICES = 2_000  # rows with --all-devices
 _MAX_REASONS = 5  # rows for a request
@@ -121,7 +118,7 @@ def problem_pairs(
         yield "because", line
     yield from _but(best)
     yield from outside_pairs(trial, claims, best)
-    if refused.is_error and not trial.lacks_library and _OF_EXPRESSION in str(refused):
+    if refused.expression_error is not None and not trial.lacks_library:
         is_mended = any(one.rank in (Rank.REPAIR, Rank.VALUE) for one in best.changes)
         then = ", but alone this gives no device"
         yield from expression_pairs(trial, claims, refused, is_mended=is_mended, then=then)

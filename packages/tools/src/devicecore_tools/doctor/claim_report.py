@@ -252,7 +252,6 @@ def _shown(values: Iterable[str]) -> str:
 
 _NO_KEY = re.compile(r"""(?:no such key|Key not found in map) ?: ["']?([\w.-]+)""")
 _UNDECLARED = re.compile(r"undeclared reference to '(?:device\.)?(\w+)'")
-_ON_DEVICE = re.compile(r" on device (\S+?):")
 _DOMAIN = re.compile(r"""device\.(attributes|capacity)\[\s*["']([^"']+)["']\s*\]\.(\w+)""")
 
 
@@ -265,34 +264,38 @@ class Expression:
 
 
 def expression_advice(
-    problem: str, expressions: Sequence[Expression], devices: Mapping[str, PoolDevice], *, is_mended: bool, then: str
+    problem: str,
+    expressions: Sequence[Expression],
+    device: PoolDevice | None,
+    devices: Sequence[PoolDevice],
+    *,
+    is_mended: bool,
+    then: str,
 ) -> Iterator[tuple[str, str]]:
     """Return rows for what is wrong with an expression that a scheduler cannot evaluate, and what to write instead.
 
     Args:
         problem: the error.
         expressions: those that may be the cause.
-        devices: the known devices by name.
+        device: the one for which the expression has no value, if it is known.
+        devices: all that are known.
         is_mended: whether an edit is proposed that was tried, so that none has to be proposed here.
         then: what follows if an expression has a value for devices without an attribute.
     """
-    on = _ON_DEVICE.search(problem)
-    device = devices.get(on[1]) if on else None
-    all_of = list(devices.values())
     missing = _NO_KEY.search(problem)
     if missing and device is not None:
-        yield from _about_missing(missing[1], device, expressions, all_of, is_mended=is_mended, then=then)
+        yield from _about_missing(missing[1], device, expressions, devices, is_mended=is_mended, then=then)
         return
-    yield from (("because", text) for one in expressions for text in misplaced(one.text, all_of))
+    yield from (("because", text) for one in expressions for text in misplaced(one.text, devices))
     told = [] if device is None else [text for one in expressions for text in unlike_types(one.text, device)]
     yield from (("do", text) for text in told)
     if is_mended:
         return
-    edits = [(one.owner, edit) for one in expressions if (edit := repaired(one.text, all_of)) is not None]
+    edits = [(one.owner, edit) for one in expressions if (edit := repaired(one.text, devices)) is not None]
     if edits:
         yield from dict.fromkeys(("do", f"{owner}: write {edit}") for owner, edit in edits)
     elif unknown := _UNDECLARED.search(problem):
-        yield from (("do", text) for text in _advice_of_unknown(unknown[1], all_of))
+        yield from (("do", text) for text in _advice_of_unknown(unknown[1], devices))
     elif not told and ("_==_" in problem or "no matching overload" in problem.lower()):
         yield "do", 'compare a value with one of its own type: quantity("1Gi"), semver("1.2.3"), "text", 1 or true'
 
