@@ -107,7 +107,7 @@ class DeviceAllocation:
         return config
 
     def _node_selector(self, taken: Sequence[Taken]) -> ApiObject | None:
-        """On which nodes the devices can be used; None if on all."""
+        """Return on which nodes the devices can be used. The result is None if on all."""
         term: dict[str, list[object]] = {"matchFields": [], "matchExpressions": []}
         for one in taken:
             place = one.candidate.slice.place_of(one.candidate.device)

@@ -210,7 +210,7 @@ def said_in(data: bytes, place: str) -> Said:
 
 
 def _contents(document: Value) -> str:
-    """Return how many objects of each kind are in a document; of pods, how many in each phase."""
+    """Return how many objects of each kind are in a document, and how many pods in each phase."""
     is_list = document["items"].data is not None
     whole = document["kind"].text("").removesuffix("List")
     kinds: Counter[str] = Counter()

@@ -334,7 +334,7 @@ def _about_missing(
 
 
 def _is_meant(domain: str, name: str, found: tuple[str, str]) -> bool:
-    """Return whether a domain and a name are those that an expression reads; a domain that is not known is any."""
+    """Return whether a domain and a name are those that an expression reads. If `domain` is empty, any is."""
     return found[1] == name and domain in ("", found[0])
 
 
@@ -347,7 +347,7 @@ def _advice_of_unknown(name: str, devices: Sequence[PoolDevice]) -> Iterator[str
 
 
 def _has(device: PoolDevice, kind: str, missing: str) -> str:
-    """Return what a device has in place of a name; one that is the same has its domain, too."""
+    """Return what a device has in place of a name. The same name is returned with its domain."""
     names = sorted(device.attributes if kind == "attributes" else device.capacity)
     shown = [f"{device.key.driver}/{name}" if name == missing else name for name in names]
     return f"; it has {_listed(shown)}" if names else ""

@@ -308,12 +308,12 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def refusal(self) -> NoAllocation | None:
-        """Why there are no devices; None if there are."""
+        """Why there are no devices. It is None if there are some."""
         return self.answer if isinstance(self.answer, NoAllocation) else None
 
     @property
     def verdicts(self) -> Sequence[DeviceVerdict]:
-        """The reasons against devices; none if the claims get some."""
+        """The reasons against devices. There are none if the claims get some."""
         return () if self.refusal is None else self.refusal.verdicts
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from devicecore.system.documents import Data
 
 MAX_INPUT = MAX_BYTES + 1
-"""Bytes that are read of standard input; a longer document is refused when it is parsed."""
+"""Bytes that are read of standard input. A longer document is refused when it is parsed."""
 
 _loads: "Callable[[bytes], Data]" = json.loads
 with suppress(ImportError):  # on a platform for which there is no wheel
