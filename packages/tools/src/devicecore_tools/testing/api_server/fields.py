@@ -17,7 +17,7 @@ from attrs import frozen
 from devicecore_tools.testing.api_server.causes import mapping_of, objects_in
 from devicecore_tools.testing.api_server.status import ApiError, Cause, Json, copied
 
-Value = Any  # of JSON, or what `keyed` has made of it
+Keyed = Any  # a value of JSON, or what `keyed` has made of it
 FieldPath = tuple[str, ...]
 Fields = frozenset[FieldPath]
 Owner = tuple[str, str, str]
@@ -82,7 +82,7 @@ class Whole:
     value: Json
 
 
-def keyed(value: Value, name: str = "") -> Value:
+def keyed(value: Keyed, name: str = "") -> Keyed:
     """Return a copy of `value` whose lists with keys are `Items`. Null is no field, so it has none."""
     short = name.rpartition(".")[2]
     if isinstance(value, dict):
@@ -96,7 +96,7 @@ def keyed(value: Value, name: str = "") -> Value:
     return items if len(items) == len(value) and "" not in items else copied(value)
 
 
-def unkeyed(value: Value) -> Value:
+def unkeyed(value: Keyed) -> Keyed:
     """Return a copy of `value` in which what `keyed` has made is JSON again."""
     if isinstance(value, Items):
         return [unkeyed(item) for item in value.values()]
@@ -105,7 +105,7 @@ def unkeyed(value: Value) -> Value:
     return copied(value.value if isinstance(value, Whole) else value)
 
 
-def _key(item: Value, keys: tuple[str, ...]) -> ItemKey:
+def _key(item: Keyed, keys: tuple[str, ...]) -> ItemKey:
     if not keys or not isinstance(item, dict):
         return ItemKey("v:" + json.dumps(item))
     found = {"protocol": "TCP", **item} if "protocol" in keys else item
@@ -115,7 +115,7 @@ def _key(item: Value, keys: tuple[str, ...]) -> ItemKey:
     return ItemKey("k:" + json.dumps(named, separators=(",", ":"), sort_keys=True))
 
 
-def fields_of(value: Value, above: FieldPath = ()) -> Iterator[FieldPath]:
+def fields_of(value: Keyed, above: FieldPath = ()) -> Iterator[FieldPath]:
     """Every field that the manager of a `keyed` object owns: values, empty maps, and items of lists."""
     if not isinstance(value, dict):
         yield above
@@ -126,7 +126,7 @@ def fields_of(value: Value, above: FieldPath = ()) -> Iterator[FieldPath]:
             yield (*above, key)
 
 
-def _differences(old: Value, new: Value, path: FieldPath, *, inside: bool) -> Iterator[tuple[FieldPath, bool]]:
+def _differences(old: Keyed, new: Keyed, path: FieldPath, *, inside: bool) -> Iterator[tuple[FieldPath, bool]]:
     """Each field in which two `keyed` objects differ, and whether it is gone. None is no field.
 
     `inside` is whether both have the map that the field is in.
@@ -184,7 +184,7 @@ def _kept(owners: Owners, me: Owner, changed: Fields, gone: Fields) -> Owners:
     return {owner: paths for owner, paths in left.items() if paths}
 
 
-def _merged(old: Value, new: Value) -> Value:
+def _merged(old: Keyed, new: Keyed) -> Keyed:
     if new is None or not (isinstance(old, dict) and isinstance(new, dict) and (old or new)):
         return old if new is None else new
     order = _order(old, new) if isinstance(new, Items) else {**old, **new}
