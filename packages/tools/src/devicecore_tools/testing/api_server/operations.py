@@ -7,7 +7,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 from urllib.parse import unquote
 
 from attrs import frozen
@@ -21,7 +20,7 @@ from devicecore_tools.testing.api_server.kinds import Kind, Kinds
 from devicecore_tools.testing.api_server.list_options import check_list, number
 from devicecore_tools.testing.api_server.patching import merged, strategically_merged
 from devicecore_tools.testing.api_server.selectors import Selector, field_selector, label_selector
-from devicecore_tools.testing.api_server.status import NOTHING, ApiError, Json
+from devicecore_tools.testing.api_server.status import NOTHING, ApiError, Json, JsonValue
 from devicecore_tools.testing.api_server.store import ObjectPlace, ObjectStore
 from devicecore_tools.testing.api_server.versions import as_kept, as_served
 
@@ -230,7 +229,7 @@ def _manager(request: Request) -> str:
     return request.query.get("fieldManager") or request.headers.get("User-Agent", "unknown").partition("/")[0]
 
 
-def parsed(body: bytes, content: str) -> Any:  # noqa: ANN401 - JSON
+def parsed(body: bytes, content: str) -> JsonValue:
     """The body of a request. It is None if it has none.
 
     Raises ApiError if it is no JSON, no object in protobuf, and no YAML where YAML may be sent.
@@ -280,7 +279,7 @@ def _from_protobuf(body: bytes) -> Json:
         raise status.bad_request(str(error)) from error
 
 
-def _shallow(value: Any) -> Any:  # noqa: ANN401 - JSON
+def _shallow(value: JsonValue) -> JsonValue:
     """Return the value, if functions that call themselves can visit it. Raises ApiError if it is nested too deeply."""
     level = [value]
     for _ in range(MAX_DEPTH):
@@ -295,7 +294,7 @@ def _shallow(value: Any) -> Any:  # noqa: ANN401 - JSON
     raise status.bad_request(f"json parse error: it is nested deeper than {MAX_DEPTH} levels")
 
 
-def _yaml(body: bytes) -> Any:  # noqa: ANN401 - JSON
+def _yaml(body: bytes) -> JsonValue:
     from devicecore.domain.errors import DocumentError
     from devicecore.system.documents import read_documents  # not before: few clients send YAML
 
@@ -308,12 +307,12 @@ def _yaml(body: bytes) -> Any:  # noqa: ANN401 - JSON
     return json.loads(json.dumps(documents[0].data))  # without the lines and the aliases of a YAML document
 
 
-def _object(body: Any, target: Target) -> Json:  # noqa: ANN401 - JSON
+def _object(body: JsonValue, target: Target) -> Json:
     """The body as an object of the kind that the path names, as it is kept."""
     return as_kept(_checked(body, target), target.kind.plural, target.version)
 
 
-def _checked(body: Any, target: Target) -> Json:  # noqa: ANN401 - JSON
+def _checked(body: JsonValue, target: Target) -> Json:
     """The body as an object of the kind that the path names, in the version that the path names."""
     if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict | None):
         raise status.bad_request("the object provided is unrecognized: expected a JSON object with metadata")

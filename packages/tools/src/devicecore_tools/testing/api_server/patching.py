@@ -8,12 +8,11 @@ import json
 from collections import deque
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from devicecore.domain.text import foreign_text
 from devicecore_tools.testing.api_server.causes import list_of
 from devicecore_tools.testing.api_server.fields import LISTS
-from devicecore_tools.testing.api_server.status import ApiError, Json, bad_request, copied
+from devicecore_tools.testing.api_server.status import ApiError, Json, JsonValue, bad_request, copied
 
 MERGE_KEYS: Mapping[str, str] = {
     **{
@@ -31,7 +30,7 @@ SETS = frozenset({"finalizers"})
 _DIRECTIVE, _RETAIN, _ORDER, _DELETE = "$patch", "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/"
 
 
-def merged(document: Any, change: Any) -> Any:  # noqa: ANN401 - JSON
+def merged(document: JsonValue, change: JsonValue) -> JsonValue:
     """Return the document after a merge patch (RFC 7386): null deletes, maps are merged, all else is replaced."""
     if not isinstance(change, dict):
         return copied(change)
@@ -76,7 +75,7 @@ def _refuse_unless_list(name: str, value: object) -> None:
         raise _unfit(f"expected a list as {name} of the patch, got {json.dumps(value)}")
 
 
-def _put_in_order(result: Json, document: Json, change: Json, name: str, order: Any) -> None:  # noqa: ANN401 - JSON
+def _put_in_order(result: Json, document: Json, change: Json, name: str, order: JsonValue) -> None:
     _refuse_unless_list(_ORDER + name, order)
     items, before = change.get(name, []), list_of(document.get(name))
     _refuse_unless_list(name, items)
@@ -90,7 +89,7 @@ def _put_in_order(result: Json, document: Json, change: Json, name: str, order: 
         result[name] = _ordered(name, result[name], wanted, before)
 
 
-def _merged(name: str, before: Any, value: Any) -> Any:  # noqa: ANN401 - JSON
+def _merged(name: str, before: JsonValue, value: JsonValue) -> JsonValue:
     """The value of one field after the patch. None deletes it."""
     if isinstance(value, dict) and isinstance(before, dict):
         return strategically_merged(before, value)
@@ -99,7 +98,7 @@ def _merged(name: str, before: Any, value: Any) -> Any:  # noqa: ANN401 - JSON
     return None if _has_directive(value) else _added(value)
 
 
-def _has_directive(value: Any) -> bool:  # noqa: ANN401 - JSON
+def _has_directive(value: JsonValue) -> bool:
     """Whether a part of a patch says what to do with what is there. If nothing is there, it says nothing."""
     return isinstance(value, dict) and _DIRECTIVE in value
 
@@ -123,7 +122,7 @@ def _unfit(message: str) -> ApiError:
     return ApiError(500, "", foreign_text(message, 1000))
 
 
-def _added(value: Any) -> Any:  # noqa: ANN401 - JSON
+def _added(value: JsonValue) -> JsonValue:
     """A value that is new, without directives and without nulls."""
     if isinstance(value, list):
         return [_added(one) for one in value if not _has_directive(one)]
@@ -133,7 +132,7 @@ def _added(value: Any) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
-def _identity(name: str, item: Any) -> str:  # noqa: ANN401 - JSON
+def _identity(name: str, item: JsonValue) -> str:
     """Return the key of an item of the list `name` as JSON. In a list without a merge key, items are their own keys."""
     key = MERGE_KEYS.get(name)
     if key is None:
@@ -143,9 +142,9 @@ def _identity(name: str, item: Any) -> str:  # noqa: ANN401 - JSON
     return json.dumps(item[key], sort_keys=True)
 
 
-def _merged_list(name: str, before: list[Any], items: list[Any]) -> list[Any]:
+def _merged_list(name: str, before: list[JsonValue], items: list[JsonValue]) -> list[JsonValue]:
     key = partial(_identity, name)
-    new, directives = list[Any](), list[Json]()
+    new, directives = list[JsonValue](), list[Json]()
     for item in items:
         (directives if _has_directive(item) else new).append(item)
     for one in directives:
@@ -164,12 +163,12 @@ def _merged_list(name: str, before: list[Any], items: list[Any]) -> list[Any]:
     return _ordered(name, result, _named(name, items), before)
 
 
-def _named(name: str, items: list[Any]) -> list[str]:
+def _named(name: str, items: list[JsonValue]) -> list[str]:
     """The keys of the items of a patch that are no directives."""
     return [_identity(name, item) for item in items if not _has_directive(item)]
 
 
-def _ordered(name: str, merged: list[Any], wanted: list[str], before: list[Any]) -> list[Any]:
+def _ordered(name: str, merged: list[JsonValue], wanted: list[str], before: list[JsonValue]) -> list[JsonValue]:
     """Return the merged list in the order of the patch.
 
     Items that the patch does not name come last, unless they stood in front of a named one before.

@@ -6,7 +6,7 @@ Law: an object without a complaint from here can be given to the rules and to th
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from devicecore_tools.testing.api_server.status import Json, copied
+from devicecore_tools.testing.api_server.status import Json, JsonValue, copied
 
 Shape = type | Mapping[str, Any] | list[Any] | None
 """A scalar type, the fields of an object (`*` are all others), a list with the shape of its items, or None for any."""
@@ -33,7 +33,7 @@ def tidy(kind: str, value: Json, api_version: str = "") -> Json:
     return tidied
 
 
-def _tidied(value: Any, shape: Shape) -> Any:  # noqa: ANN401 - JSON
+def _tidied(value: JsonValue, shape: Shape) -> JsonValue:
     if isinstance(value, list) and isinstance(shape, list) and shape:
         return [_tidied(one, shape[0]) for one in value]
     if not isinstance(value, dict) or not isinstance(shape, Mapping):
@@ -60,7 +60,7 @@ def wrong_types(kind: str, value: Json, api_version: str = "") -> Iterator[str]:
     yield from _wrong(value, {"spec": {}, "status": {}, **field_types(api_version, kind)}, "")
 
 
-def _wrong(value: Any, shape: Shape, path: str) -> Iterator[str]:  # noqa: ANN401 - JSON
+def _wrong(value: JsonValue, shape: Shape, path: str) -> Iterator[str]:
     if shape is None:
         return
     expected: type[Any] = shape if isinstance(shape, type) else list if isinstance(shape, list) else dict
