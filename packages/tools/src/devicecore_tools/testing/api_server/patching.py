@@ -52,7 +52,7 @@ def strategically_merged(document: Json, change: Json) -> Json:
         return _replaced(change)
     retained = change.get(_RETAIN, [*document, *change])
     kept = {one for one in retained if isinstance(one, str)} if isinstance(retained, list) else set[str]()
-    sent = {name for name, value in change.items() if value is not None and name[:1] != "$"}
+    sent = {name for name, value in change.items() if value is not None and not _is_instruction(name)}
     if not isinstance(retained, list) or sent - kept:
         raise bad_request("Invalid patch format of retainKeys")
     result = {name: value for name, value in document.items() if name in kept}
@@ -62,12 +62,19 @@ def strategically_merged(document: Json, change: Json) -> Json:
             if isinstance(value, list) and isinstance(result.get(of), list):
                 deleted = {json.dumps(one) for one in value}
                 result[of] = [one for one in result[of] if json.dumps(one) not in deleted]
-    result |= {name: _merged(name, result.get(name), value) for name, value in change.items() if name[:1] != "$"}
+    result |= {
+        name: _merged(name, result.get(name), value) for name, value in change.items() if not _is_instruction(name)
+    }
     result = {name: value for name, value in result.items() if value is not None or name not in change}
     for name, order in change.items():
         if name.startswith(_ORDER):
             _put_in_order(result, document, change, name.removeprefix(_ORDER), order)
     return result
+
+
+def _is_instruction(name: str) -> bool:
+    """Whether a name in a patch is no field, but says how the patch is carried out."""
+    return name.startswith("$")
 
 
 def _refuse_unless_list(name: str, value: object) -> None:
@@ -128,7 +135,7 @@ def _added(value: JsonValue) -> JsonValue:
         return [_added(one) for one in value if not _has_directive(one)]
     if isinstance(value, dict):
         kept = {name: one for name, one in value.items() if one is not None and not _has_directive(one)}
-        return {name: _added(one) for name, one in kept.items() if not name.startswith("$")}
+        return {name: _added(one) for name, one in kept.items() if not _is_instruction(name)}
     return value
 
 
