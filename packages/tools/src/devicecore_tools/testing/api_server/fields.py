@@ -277,18 +277,15 @@ def managed_fields(
 ) -> list[Json]:
     """Return `metadata.managedFields`, which was `earlier` for the owners `before`.
 
-    The entry of the `writer`, and one that is new, gets the time `now`. But that of an apply that changed nothing has
-    no time, if it is new: then there is no writer.
+    The entry of the `writer`, and each that is new, gets the time `now`. Every other entry keeps its time, or has none,
+    and so do all entries if there is no `writer`, as after an apply that changed nothing.
     """
     entries = {_owner(entry): entry for entry in earlier}
 
     def time_of(owner: Owner) -> Json:
-        is_new = owner not in entries and not (writer is None and owner[1] == "Apply")
-        return (
-            {"time": now}
-            if is_new or owner == writer
-            else {name: text for name, text in entries.get(owner, {}).items() if name == "time"}
-        )
+        if writer is not None and (owner == writer or owner not in entries):
+            return {"time": now}
+        return {name: text for name, text in entries.get(owner, {}).items() if name == "time"}
 
     return [
         {

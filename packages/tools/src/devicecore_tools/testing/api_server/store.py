@@ -442,7 +442,7 @@ class ObjectStore:
             after["metadata"]["generation"] = before["metadata"]["generation"] + 1
         pending = after["metadata"].get("finalizers") or after["metadata"].get("deletionGracePeriodSeconds")
         if "deletionTimestamp" in after["metadata"] and not pending:
-            last, _ = self._with_managed_fields(place, after, owners, writer)
+            last = self._with_managed_fields(place, after, owners, writer)
             self._remove(place)  # the watches are shown what it was, and the client what it would be
             return last
         return self._write(place, after, owners, writer=writer)
@@ -452,8 +452,8 @@ class ObjectStore:
     ) -> Json:
         kind, stored = place.kind, self._objects[place.kind.resource].get(place.key)
         before = None if stored is None else stored.value
-        value, is_same = self._with_managed_fields(place, value, owners, writer)
-        if before is not None and is_same:
+        value = self._with_managed_fields(place, value, owners, writer)
+        if before is not None and _is_same(before, value):
             return copied(before)
         added = weight(value)
         more = added - (0 if stored is None else stored.weight)
@@ -471,8 +471,8 @@ class ObjectStore:
 
     def _with_managed_fields(
         self, place: ObjectPlace, value: Json, owners: fields.Owners, writer: fields.Owner | None
-    ) -> tuple[Json, bool]:
-        """Return an object that is written with its `managedFields`, and whether it is the same as before."""
+    ) -> Json:
+        """Return an object that is written with its `managedFields`."""
         stored = self._objects[place.kind.resource].get(place.key)
         earlier = [] if stored is None else stored.value["metadata"].get("managedFields", [])
         known = {} if stored is None else stored.owners
@@ -481,8 +481,7 @@ class ObjectStore:
         )
         metadata = {name: part for name, part in value["metadata"].items() if name != "managedFields"}
         metadata |= {"managedFields": managed} if managed else {}
-        is_same = stored is not None and _without_version(stored.value) == _without_version(value)
-        return {**value, "metadata": metadata}, is_same and _without_times(managed) == _without_times(earlier)
+        return {**value, "metadata": metadata}
 
     def _remove(self, place: ObjectPlace) -> Json:
         gone = self._objects[place.kind.resource].pop(place.key)
@@ -664,6 +663,14 @@ def _last_applied(before: Json, old: Json) -> fields.Fields:
         last = fields.keyed(_owned(mapping_of(json.loads(text))))
         return frozenset(fields.fields_of(last)).difference(*fields.changes(last, old))
     return frozenset()
+
+
+def _is_same(before: Json, after: Json) -> bool:
+    """Whether a write changes nothing, neither the object nor who owns which of its fields."""
+    if _without_version(before) != _without_version(after):
+        return False
+    first, second = (value["metadata"].get("managedFields", []) for value in (before, after))
+    return _without_times(first) == _without_times(second)
 
 
 def _without_version(value: Json) -> Json:
