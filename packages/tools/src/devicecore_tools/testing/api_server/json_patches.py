@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from devicecore.domain.text import foreign_text
-from devicecore_tools.testing.api_server.status import NOTHING, ApiError, Json, JsonValue, bad_request, copied
+from devicecore_tools.testing.api_server.status import ApiError, Json, JsonValue, bad_request, copied, generic
 
 MAX_OPERATIONS = 10_000
 """Operations of a patch. kube-apiserver has the same limit."""
@@ -34,7 +34,7 @@ def json_patched(document: Json, operations: JsonValue) -> Json:
             patched.carry_out(operation)
     except (ValueError, RecursionError) as error:
         message = foreign_text(f"the server rejected our request: {error}")
-        raise ApiError(422, "Invalid", message, about=NOTHING) from error
+        raise generic(422, "Invalid", message) from error
     if not isinstance(patched.value, dict):
         raise bad_request("the patch leaves no object")
     return patched.value

@@ -20,7 +20,7 @@ from devicecore_tools.testing.api_server.kinds import Kind, Kinds
 from devicecore_tools.testing.api_server.list_options import check_list, number
 from devicecore_tools.testing.api_server.patching import merged, strategically_merged
 from devicecore_tools.testing.api_server.selectors import Selector, field_selector, label_selector
-from devicecore_tools.testing.api_server.status import NOTHING, ApiError, Json, JsonValue
+from devicecore_tools.testing.api_server.status import ApiError, Json, JsonValue
 from devicecore_tools.testing.api_server.store import ObjectPlace, ObjectStore
 from devicecore_tools.testing.api_server.versions import as_kept, as_served
 
@@ -102,7 +102,7 @@ def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int
     is_spread = target.kind.namespaced and target.namespace is None and request.verb != "list"
     if request.verb not in operations or is_spread:
         message = "the server does not allow this method on the requested resource"
-        raise ApiError(405, "MethodNotAllowed", message, about=NOTHING)
+        raise status.generic(405, "MethodNotAllowed", message)
     options = mapping_of(request.body) if request.verb.startswith("delete") else {}
     dry = options.get("dryRun") or ([request.query["dryRun"]] if request.query.get("dryRun") else [])
     if dry not in ([], ["All"]):
@@ -202,7 +202,7 @@ def _patch(store: ObjectStore, request: Request, target: Target) -> Json:
             "the body of the request was in an unknown format - accepted media types include: "
             f"{', '.join((*changes, _APPLY))}"
         )
-        raise ApiError(415, "UnsupportedMediaType", message, about=NOTHING)
+        raise status.generic(415, "UnsupportedMediaType", message)
 
     def change(before: Json) -> Json:
         """Make the change in the version of the path."""

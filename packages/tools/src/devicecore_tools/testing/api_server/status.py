@@ -30,10 +30,6 @@ def copied(value: T) -> T:
     return result  # type: ignore[no-any-return]  # it has the type of the value
 
 
-NOTHING = ("", "")
-"""What a request was about of which kube-apiserver says nothing in the details of its refusal."""
-
-
 @frozen
 class Cause:
     """One thing that is wrong with an object. `kind` is the prefix of the sentence, such as `Invalid value: -1`."""
@@ -60,6 +56,7 @@ class ApiError(DeviceCoreError):
     """A request that is answered with a Status, or with a plain text.
 
     `retry_after` is in seconds. `about` is the qualified resource or kind, and the name, that the request was about.
+    If both are empty, the details of the Status name neither. Without `about` and causes, it has no details.
     """
 
     code: int
@@ -109,6 +106,11 @@ class UnknownKindError(DeviceCoreError, ValueError):
         return f"the API server has no kind {foreign_text(self.kind)!r}; it has {', '.join(self.known)}"
 
 
+def generic(code: int, reason: str, message: str) -> ApiError:
+    """The request is refused without a word on what it was about: the details are there and empty."""
+    return ApiError(code, reason, message, about=("", ""))
+
+
 def not_found(resource: str, name: str) -> ApiError:
     """The object does not exist. `resource` is the qualified plural, such as `resourceclaims.resource.k8s.io`."""
     return ApiError(404, "NotFound", f'{resource} "{name}" not found', about=(resource, name))
@@ -121,7 +123,7 @@ def unknown_group() -> ApiError:
 
 def unknown_path() -> ApiError:
     """The server has nothing at this path of a group that it has."""
-    return ApiError(404, "NotFound", "the server could not find the requested resource", about=NOTHING)
+    return generic(404, "NotFound", "the server could not find the requested resource")
 
 
 def already_exists(resource: str, name: str, *, is_ending: bool = False) -> ApiError:
