@@ -64,18 +64,19 @@ def _object(random: Random, kind: str, *, deletes: bool = False) -> Json:
 
 def _add_directive(random: Random, patch: Json) -> None:
     """Add a directive somewhere, mostly one that fits."""
-    below = [place for place in _parts(patch) if place]
-    place = random.choice(below or [patch])
-    lists = [name for name, value in place.items() if isinstance(value, list) and name in (*MERGE_KEYS, *SETS)]
-    ways: list[tuple[str, Json]] = [("$patch", random.choice(("replace", "replace", "delete", "delete", "merge")))]
-    ways.append(("$retainKeys", random.sample(list(place), random.randint(0, len(place)))))
-    ways += [(f"$setElementOrder/{name}", random.sample(place[name], len(place[name]))) for name in lists]
-    if "finalizers" in place:
-        ways.append(("$deleteFromPrimitiveList/finalizers", random.choice((["f/a"], ["f/b", "f/a"]))))
-    name, value = random.choice(ways)
-    place[name] = value
+    part = random.choice([one for one in _parts(patch) if one] or [patch])
+    lists = [name for name, value in part.items() if isinstance(value, list) and name in (*MERGE_KEYS, *SETS)]
+    directives: list[tuple[str, Json]] = [
+        ("$patch", random.choice(("replace", "replace", "delete", "delete", "merge"))),
+        ("$retainKeys", random.sample(list(part), random.randint(0, len(part)))),
+        *((f"$setElementOrder/{name}", random.sample(part[name], len(part[name]))) for name in lists),
+    ]
+    if "finalizers" in part:
+        directives.append(("$deleteFromPrimitiveList/finalizers", random.choice((["f/a"], ["f/b", "f/a"]))))
+    name, value = random.choice(directives)
+    part[name] = value
     if name.startswith("$delete"):
-        del place["finalizers"]  # because Go carries out one of both first, at random
+        del part["finalizers"]  # because Go carries out one of both first, at random
 
 
 def _parts(value: Json) -> list[Json]:
