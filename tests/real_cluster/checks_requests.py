@@ -73,15 +73,22 @@ class Server:
             listed["metadata"] |= {"continue": page["metadata"].get("continue", "")}
 
     def forget(self, where: str) -> None:
-        """Remove the objects that a request was about, so that a later watch does not see it."""
+        """Remove the objects that a request was about, so that later watches do not see them."""
         where = where.removesuffix("/status").removesuffix("/none")
         above, _, last = where.rpartition("/")
-        for place in [where] if last in NAMES else [f"{where}/{name}" for name in NAMES]:
-            self.client.raw("PATCH", place, {"metadata": {"finalizers": None}}, MERGE)
-            self.client.raw("DELETE", place, {"gracePeriodSeconds": 0})
-            self._last.pop(place, None)
-            self._first.pop(place, None)
-        every = above if last in NAMES else where
+        every, names = (above, [last]) if last in NAMES else (where, NAMES)
+        for name in names:
+            self._remove(f"{every}/{name}")
+        self._watch_from_now(every)
+
+    def _remove(self, place: str) -> None:
+        self.client.raw("PATCH", place, {"metadata": {"finalizers": None}}, MERGE)
+        self.client.raw("DELETE", place, {"gracePeriodSeconds": 0})
+        self._last.pop(place, None)
+        self._first.pop(place, None)
+
+    def _watch_from_now(self, every: str) -> None:
+        """Begin the later watches of a list behind all that has happened."""
         listed = self.client.raw("GET", every)
         if listed.status_code == httpx2.codes.OK:
             mark = listed.json()["metadata"]["resourceVersion"]
