@@ -433,7 +433,7 @@ class ObjectStore:
         before = stored.value
         _write_quantities(after, before)
         self._apply_defaults(kind, after)
-        _drop_stale_device_statuses(before, after)
+        _drop_stale_device_statuses(after, before)
         causes = [*label_causes(after), *_finalizer_causes(after, before), *kind.causes(after, before)]
         if after.get("status") != before.get("status"):
             causes += kind.status_causes(after, before)
@@ -638,7 +638,7 @@ def _combined(kind: Kind, before: Json, sent: Json, *, in_status: bool) -> Json:
     return {"apiVersion": before.get("apiVersion"), "kind": before.get("kind"), **after}
 
 
-def _drop_stale_device_statuses(before: Json, after: Json) -> None:
+def _drop_stale_device_statuses(after: Json, before: Json) -> None:
     """Drop the statuses of devices that this write takes from a claim."""
     written, known = (((of.get("status") or {}).get("devices") or []) for of in (after, before))
     if written and (before.get("status") or {}).get("allocation") != after["status"].get("allocation"):
