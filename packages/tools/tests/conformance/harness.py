@@ -103,7 +103,7 @@ def checks_for(fault: Fault) -> list[Check[DriverUnderTest]]:
     def is_made(check: Check[DriverUnderTest]) -> bool:
         is_near = check.group in {"registration", "slices", *groups}
         is_quick = check.is_core and not isinstance(check.look, TwoParts) and check.name not in SLOW
-        return (is_quick and is_near) or check.name in {*fault.fails, *fault.also}
+        return (is_quick and is_near) or check.name in {*fault.fails, *fault.must_not_fail}
 
     return list(CHECKS) if IS_STORM else [check for check in CHECKS if is_made(check)]
 

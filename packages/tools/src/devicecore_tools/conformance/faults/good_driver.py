@@ -64,8 +64,8 @@ class GoodDriver:
     fails: tuple[str, ...] = ()
     is_good = False
     """Whether nothing is wrong with it, although it has an unusual habit."""
-    also: tuple[str, ...] = ()
-    """Checks that are made, too, when our tests try it: those that may fail because of its fault, and must not."""
+    must_not_fail: tuple[str, ...] = ()
+    """Checks that are made, too, when our tests try it, because a mistake in its fault could make them fail."""
     breaks_too: Mapping[str, str] = {}
     """Other checks that cannot pass on a faulty driver either, with the reason. They are made only in a storm."""
     settings: Mapping[str, float] = {}

@@ -43,7 +43,7 @@ class AbortsTheHealthCall(WithoutHealth):
 
 @fails("survives-being-asked-for-health")
 class DiesOfTheHealthCall(GoodDriver):
-    also = ("reports-the-health-of-each-device", "serves-new-connections")
+    must_not_fail = ("reports-the-health-of-each-device", "serves-new-connections")
 
     def watch_health(self, _: Message, _context: grpc.ServicerContext) -> Iterator[Message]:
         os.write(2, b"panic: no health\n")

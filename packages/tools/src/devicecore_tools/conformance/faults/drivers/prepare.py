@@ -35,7 +35,7 @@ class NoDevices(GoodDriver):
 
 @fails("prepares-each-device")
 class BrokenDevice(GoodDriver):
-    also = (
+    must_not_fail = (
         "survives-a-kill-at-any-moment",
         "prepares-one-claim-in-several-calls-at-once",
         "unprepares-a-deleted-claim",
@@ -175,7 +175,7 @@ class TakesOneDevice(GoodDriver):
 class MixesUpItsClaims(GoodDriver):
     """The entry of each claim of a request has the devices of all of them."""
 
-    also = ("prepares-claims-at-the-same-time", "answers-resolvable-cdi-names")
+    must_not_fail = ("prepares-claims-at-the-same-time", "answers-resolvable-cdi-names")
     breaks_too = {"separates-cdi-devices-by-claim": "Each claim has the CDI devices of both."}
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:

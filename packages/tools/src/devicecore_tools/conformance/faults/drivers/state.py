@@ -25,7 +25,7 @@ class CorruptCheckpoint(GoodDriver):
 class FailsWithItsCheckpoint(GoodDriver):
     """It registers beside a damaged file, and then every call fails until the file is mended."""
 
-    also = ("survives-a-kill-at-any-moment", "prepares-a-claim", "unprepares-an-unknown-claim")
+    must_not_fail = ("survives-a-kill-at-any-moment", "prepares-a-claim", "unprepares-an-unknown-claim")
     damage = ""
 
     def recover(self, error: Exception) -> None:
@@ -44,7 +44,7 @@ class FailsWithItsCheckpoint(GoodDriver):
 
 @fails("gives-no-device-twice-after-a-corruption")
 class StartsWithoutState(GoodDriver):
-    also = ("survives-a-corrupt-checkpoint",)
+    must_not_fail = ("survives-a-corrupt-checkpoint",)
 
     def recover(self, error: Exception) -> None:
         self.claims = {}
@@ -54,7 +54,7 @@ class StartsWithoutState(GoodDriver):
 class WritesItsStateInPlace(CorruptCheckpoint):
     """It writes its file in place, and does not start beside one that is cut off."""
 
-    also = ("serves-before-it-registers",)
+    must_not_fail = ("serves-before-it-registers",)
 
     def save(self) -> None:
         self.state_file.write_bytes(b"")

@@ -97,7 +97,7 @@ class FileForEachDevice(GoodDriver):
 
 @fails("unprepares-a-claim-of-two-devices")
 class LeavesTheSecondFile(FileForEachDevice):
-    also = ("unprepares-after-a-restart",)
+    must_not_fail = ("unprepares-after-a-restart",)
     is_good = False
 
     def files_to_remove(self, uid: str) -> list[Path]:
@@ -129,7 +129,7 @@ class FreesTheFirstDevice(GoodDriver):
 class LeavesTheSecondFileAfterARestart(FileForEachDevice):
     """A process that has not prepared a claim itself removes the CDI file of its first device only."""
 
-    also = ("unprepares-a-claim-of-two-devices",)
+    must_not_fail = ("unprepares-a-claim-of-two-devices",)
     is_good = False
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class RefusesTheSecond(GoodDriver):
 
 @fails("unprepares-an-unknown-claim", "unprepare-is-idempotent")
 class RefusesWhatIsNotPrepared(GoodDriver):
-    also = ("late-prepare-leaves-nothing",)
+    must_not_fail = ("late-prepare-leaves-nothing",)
 
     def unprepare_claim(self, claim: Message) -> None:
         if claim.uid not in self.claims:
@@ -234,7 +234,7 @@ class NeverFreesDevices(GoodDriver):
         ["prepares-each-device", "unprepares-a-claim-that-was-deleted-meanwhile"], "The device was in a claim before."
     )
 
-    also = (
+    must_not_fail = (
         "prepares-the-same-after-a-restart",
         "restores-cdi-devices-after-a-reboot",
         "answers-for-each-prepared-claim",
