@@ -5,8 +5,6 @@ the checks of a default run, and those with a check that is made only with `--fu
 compares the page, because that takes many minutes.
 """
 
-import json
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +15,8 @@ from devicecore_tools.conformance import Severity
 from devicecore_tools.conformance.device_plugin import CHECKS
 from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
 from devicecore_tools.conformance.faults import DRIVER_KIND, PLUGIN_KIND, Planted, planted
+
+from tools.conformance_runs import report_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "maintain" / "found-faults.md"
 AT_ONCE = 6  # programs; most of a run is waiting
@@ -78,14 +78,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def find(fault: Planted, run: str) -> Finding:
     """Run the checks on a program."""
-    words = [sys.executable, "-m", "devicecore_tools", "conformance"]
     wanted = wanted_in(fault, run)
     only = [FULL, *(word for name in wanted for word in ("--only", name))] if run == FULL else []
-    check = [*words, COMMANDS[fault.kind], "--json", *only, *fault.options]
-    ran = subprocess.run([*check, "--", *fault.program()], check=False, stdout=subprocess.PIPE)
-    if not ran.stdout:  # it has said why
+    report = report_of(COMMANDS[fault.kind], [*only, *fault.options], fault.program())
+    if report is None:
         return Finding(fault, run, tuple(wanted), (), (), 0.0)
-    report = json.loads(ran.stdout)
     failed = {one["name"] for one in report["checks"] if one["verdict"] == "failed"}
     undecided = tuple(one["name"] for one in report["checks"] if one["verdict"] == "undecided")
     others = failed - set(fault.checks) - set(fault.breaks_too)

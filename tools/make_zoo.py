@@ -5,7 +5,6 @@ their own, and each is run under `devicecore conformance`. A program that knows 
 in a mount namespace, which needs root. No test compares the page, because it depends on programs of others.
 """
 
-import json
 import os
 import re
 import shlex
@@ -22,6 +21,7 @@ from devicecore_tools.conformance.device_plugin import CHECKS
 from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
 
 from devicecore.domain.text import foreign_text
+from tools.conformance_runs import report_of
 from tools.make_peers import KUBERNETES, PeersError, cache_of, go, module_file, sources_of
 
 ROOT = Path(__file__).parent.parent
@@ -250,17 +250,16 @@ def report_on(subject: Subject, program: str | None) -> dict[str, Any] | None:
         private = ["unshare", "--mount", "sh", "-c", PRIVATE, "sh"]
     print(f"== checking {subject.name} {subject.version}", flush=True)
     card = HOMES / f"{re.sub('[^a-z0-9.]+', '-', f'{subject.name} {subject.version}'.lower())}.html"
-    check = [sys.executable, "-m", "devicecore_tools", "conformance", subject.kind, "--json", "--budget", BUDGET]
-    check += [*(["--full"] if subject.kind == "driver" else []), *shlex.split(subject.options)]
-    command = shlex.split(subject.command.replace("{program}", program))
-    check += ["--card", str(card), "--release", subject.version, "--", *command]
-    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-    ran = subprocess.run([*private, *check], check=False, stdout=subprocess.PIPE, cwd=HOMES, env=environment)
-    try:
-        report: dict[str, Any] = json.loads(ran.stdout)
-    except ValueError:  # it has said why
-        return None
-    return report
+    full = ["--full"] if subject.kind == "driver" else []
+    options = ["--budget", BUDGET, *full, *shlex.split(subject.options), "--card", str(card)]
+    return report_of(
+        subject.kind,
+        [*options, "--release", subject.version],
+        shlex.split(subject.command.replace("{program}", program)),
+        within=private,
+        directory=HOMES,
+        environment=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
 
 
 def page(reports: Mapping[Subject, dict[str, Any] | None]) -> Iterator[str]:

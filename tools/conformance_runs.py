@@ -1,0 +1,39 @@
+"""Runs `devicecore conformance` over a program, as a user would, for the tools that compare many programs."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def report_of(
+    kind: str,
+    options: Sequence[str],
+    program: Sequence[str],
+    *,
+    within: Sequence[str] = (),
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any] | None:
+    """Run the checks over a program.
+
+    Args:
+        kind: `plugin` or `driver`.
+        options: of `devicecore conformance KIND`.
+        program: the words that start it.
+        within: the words of a program that runs the checks, such as one that makes a namespace.
+        directory: the working directory, by default this one.
+        environment: all variables of the checks, by default those of this process.
+
+    Returns:
+        The report, or None if there is none: the checks have printed on stderr why.
+    """
+    checks = [sys.executable, "-m", "devicecore_tools", "conformance", kind, "--json", *options, "--", *program]
+    ran = subprocess.run([*within, *checks], check=False, stdout=subprocess.PIPE, cwd=directory, env=environment)
+    try:
+        report: dict[str, Any] = json.loads(ran.stdout)
+    except ValueError:
+        return None
+    return report
