@@ -8,6 +8,7 @@ compares the page, because that takes many minutes.
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from tools.conformance_runs import report_of
 PAGE = Path(__file__).parent.parent / "docs" / "maintain" / "found-faults.md"
 AT_ONCE = 6  # programs; most of a run is waiting
 DEFAULT, FULL = "default", "--full"
+GROUPS = WITH_MUST, WITHOUT_MUST, HABIT = "with a must", "without a must", "with an unusual habit"
 COMMANDS = {PLUGIN_KIND: "plugin", DRIVER_KIND: "driver"}
 SEVERITIES = {
     kind: {check.name: check.severity for check in checks}
@@ -106,19 +108,13 @@ def page(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield the lines of the results."""
     yield "| programs | checks | number | all named checks failed | and no others | longest run |"
     yield "|---|---|---|---|---|---|"
-    for kind in COMMANDS:
-        for run in (DEFAULT, FULL):
-            mine = [one for one in findings if one.fault.kind == kind and one.run == run]
-            with_must = [one for one in mine if _severities(one) & {Severity.MUST}]
-            others = [one for one in mine if _severities(one) and one not in with_must]
-            good = [one for one in mine if not one.fault.checks]
-            for some, what in ((with_must, "with a must"), (others, "without a must"), (good, "with an unusual habit")):
-                if some:
-                    found = [one for one in some if not one.missed]
-                    alone = sum(not one.others for one in found)
-                    longest = max(one.seconds for one in some)
-                    numbers = f"{len(some)} | {len(found)} | {alone} | {longest:.0f} s"
-                    yield f"| {kind}s {what} | {run} | {numbers} |"
+    for kind, run, group in product(COMMANDS, (DEFAULT, FULL), GROUPS):
+        mine = [one for one in findings if (one.fault.kind, one.run, group_of(one)) == (kind, run, group)]
+        if mine:
+            found = [one for one in mine if not one.missed]
+            alone = sum(not one.others for one in found)
+            longest = max(one.seconds for one in mine)
+            yield f"| {kind}s {group} | {run} | {len(mine)} | {len(found)} | {alone} | {longest:.0f} s |"
     odd = [one for one in findings if one.missed or one.others]
     if odd:
         yield "\nThese were not found by exactly the checks that they name:\n"
@@ -127,8 +123,14 @@ def page(findings: Sequence[Finding]) -> Iterator[str]:
     yield ""
 
 
-def _severities(found: Finding) -> set[Severity]:
-    return {SEVERITIES[found.fault.kind][name] for name in wanted_in(found.fault, found.run)}
+def group_of(found: Finding) -> str | None:
+    """Return the one of `GROUPS` in which a program is counted, or None if this run has to fail none of its checks."""
+    if not found.fault.checks:
+        return HABIT
+    severities = {SEVERITIES[found.fault.kind][name] for name in wanted_in(found.fault, found.run)}
+    if Severity.MUST in severities:
+        return WITH_MUST
+    return WITHOUT_MUST if severities else None
 
 
 if __name__ == "__main__":
