@@ -1,18 +1,27 @@
 """A driver with a fault in its CDI files fails the check for it, and no other check; and what a valid file is."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from devicecore_tools.conformance.dra.cdi import UnresolvableError, problems_of, read_spec, resolve
 from devicecore_tools.conformance.dra.checks.directory_watch import written_in
-from tests.conformance.harness import fault_test
+from devicecore_tools.conformance.faults.drivers.habits import HasTwoPools, TakesTheOtherPool
+from tests.conformance.harness import BY_NAME, QUICK, assert_all_pass, fault_test, run_on
 
 Json = dict[str, Any]
 
 
 test_a_fault_is_found = fault_test("cdi")
+
+
+def test_devices_of_one_name_in_two_pools_are_told_apart() -> None:
+    check = BY_NAME["makes-cdi-devices-of-the-allocated-device"]
+    assert_all_pass(run_on(HasTwoPools, [check], None, QUICK))
+    (failed,) = run_on(TakesTheOtherPool, [check], None, QUICK).failures
+    assert re.search(r"those of \S+-0/chip-0 have the pciBusID of \S+-1/chip-0", failed.actual)
 
 
 def test_files_that_are_written_in_a_directory_are_noticed(tmp_path: Path) -> None:

@@ -197,6 +197,53 @@ class HasOneDevice(GoodDriver):
         return [self.devices()[:1]]
 
 
+class HasTwoPools(GoodDriver):
+    """The devices of its two pools have the same names. Their edits tell them apart by the PCI address."""
+
+    def slices(self) -> list[Json]:
+        (spec,) = super().slices()
+        return [spec | {"pool": spec["pool"] | {"name": pool}, "devices": self.devices_in(pool)} for pool in self.pools]
+
+    def parts(self) -> list[list[Json]]:
+        return [self.devices()[:2]]
+
+    @property
+    def pools(self) -> list[str]:
+        return [f"{self.pool}-{number}" for number in range(2)]
+
+    def address(self, pool: str, device: str) -> str:
+        return f"{self.pools.index(pool):04}:{device[-1:]:>02}:00.0"
+
+    def devices_in(self, pool: str) -> list[Json]:
+        return [
+            {
+                "name": one["name"],
+                "attributes": {"resource.kubernetes.io/pciBusID": {"string": self.address(pool, one["name"])}},
+            }
+            for one in self.parts()[0]
+        ]
+
+    def results_of(self, allocation: Json) -> list[Json]:
+        own = [one for one in allocation["results"] if one["driver"] == self.name]
+        found = super().results_of(allocation | {"results": [one | {"pool": self.pool} for one in own]})
+        return [result | {"pool": one["pool"]} for result, one in zip(found, own, strict=True)]
+
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        spec = super().spec(uid, results)
+        for device, result in zip(spec["devices"], results, strict=True):
+            device["containerEdits"]["env"] = [f"CHIP={self.address(result['pool'], result['device'])}"]
+        return spec
+
+
+class TakesTheOtherPool(HasTwoPools):
+    """A container gets the device of that name in the other pool."""
+
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        first, second = self.pools
+        other = {first: second, second: first}
+        return super().spec(uid, [one | {"pool": other[one["pool"]]} for one in results])
+
+
 class LosesItsOnlyDevice(HasOneDevice):
     """It keeps the device of a claim with a very long name."""
 
