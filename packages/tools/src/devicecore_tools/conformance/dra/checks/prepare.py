@@ -118,6 +118,16 @@ def names(devices: Sequence[Any]) -> list[tuple[str, str]]:
     return sorted({(one.pool_name, one.device_name) for one in devices})
 
 
+def answered_devices(driver: DriverUnderTest, claim: Claim) -> tuple[Any, ...]:
+    """Prepare a claim, and return the devices of the answer.
+
+    Raises Skip if the driver did not prepare it, which other checks report, or if the answer has no devices.
+    """
+    devices = driver.calls.ready_devices(claim)
+    does_not_apply_if(not devices, "the answer has no devices, so the driver does not work through CDI devices")
+    return devices
+
+
 def try_to_prepare(driver: DriverUnderTest, claim: Claim) -> tuple[bool, str]:
     """Prepare a claim that the driver may refuse. Return whether it did, and a sentence with its error or the devices.
 
@@ -334,8 +344,7 @@ def separates_claims_of_the_same_name(driver: DriverUnderTest) -> str:
 def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
     """A claim for two devices is prepared, or for one if there is only one."""
     claim = driver.claims.new(min(2, len(driver.claims.allocatable)))
-    found = set(names(driver.calls.ready_devices(claim)))
-    does_not_apply_if(not found, "the answer has no devices, so the driver does not work through CDI devices")
+    found = set(names(answered_devices(driver, claim)))
     # A device without a name is the subject of another check.
     missing = [str(device) for device in claim.devices if device.key not in found and ("", "") not in found]
     missing = [] if any(not pool for pool, _ in found) else missing
@@ -354,8 +363,7 @@ def answers_with_each_device_once(driver: DriverUnderTest) -> str:
     """A claim for two devices is prepared, or for one if there is only one, and the rows of the answer are counted."""
     claim = driver.claims.new(min(2, len(driver.claims.allocatable)))
     allocated = Counter(device.key for device in claim.devices)
-    answered = Counter((one.pool_name, one.device_name) for one in driver.calls.ready_devices(claim))
-    does_not_apply_if(not answered, "the answer has no devices, so the driver does not work through CDI devices")
+    answered = Counter((one.pool_name, one.device_name) for one in answered_devices(driver, claim))
     known = {key: number for key, number in answered.items() if key in allocated}  # others are told by another check
     often = [
         f"{pool}/{name} is there {number} times"
@@ -375,8 +383,7 @@ def answers_with_each_device_once(driver: DriverUnderTest) -> str:
 def names_the_requests_of_each_device(driver: DriverUnderTest) -> str:
     """A claim with two requests is prepared, or with one if there is only one device."""
     claim = driver.claims.new(spec=driver.claims.request(*[1] * min(2, len(driver.claims.allocatable))))
-    devices = driver.calls.ready_devices(claim)
-    does_not_apply_if(not devices, "the answer has no devices, so the driver does not work through CDI devices")
+    devices = answered_devices(driver, claim)
     without = [f"{one.pool_name}/{one.device_name}" for one in devices if not one.request_names]
     require(not without, f"{some(without)} has no requests")
     return f"{counted(len(devices), 'device')} with requests"
