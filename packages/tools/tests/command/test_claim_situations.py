@@ -16,6 +16,7 @@ from devicecore_tools.doctor.claim_trial import ClaimAnswer
 from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore.domain.allocation import DeviceAllocation, Features, TargetNode
+from devicecore.domain.allocation.faults import KubernetesFault
 
 Json = Any
 Capsys = pytest.CaptureFixture[str]
@@ -815,9 +816,17 @@ def test_the_named_release_alone_is_asked(why: Callable[..., tuple[int, list[str
 
 def test_two_faults_that_are_needed_together_have_a_sentence_each() -> None:
     given = DeviceAllocation((), TargetNode("n1"), {}, Features(), ())
-    faults = {"1.36.3": ("k/k#140435 + k/k#140438",)}
-    (_, text), *_ = pairs_of(ClaimAnswer(given.node, given, faults=faults))
+    causes = {"1.36.3": ((KubernetesFault.POOL_NAMES, KubernetesFault.DISTINCT),)}
+    (_, text), *_ = pairs_of(ClaimAnswer(given.node, given, causes=causes))
     assert "confuses the counters of pools of one name; it compares distinct attributes" in text
+    assert "(k/k#140435 + k/k#140438, see docs/claims.md)" in text
+
+
+def test_faults_that_nobody_can_tell_apart_are_several() -> None:
+    given = DeviceAllocation((), TargetNode("n1"), {}, Features(), (), causes=((),))
+    (_, text), *_ = pairs_of(ClaimAnswer(given.node, given, causes={"1.37": given.causes}))
+    assert text.endswith("does not find them: several faults together (several faults together, see docs/claims.md)")
+    assert given.faults == ("several faults together",)
 
 
 POD = {

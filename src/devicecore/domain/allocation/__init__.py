@@ -19,8 +19,8 @@ claim two, request gpus: 0 of 2 devices fit; of 2 devices on the node 2 taken by
 from collections.abc import Iterable, Mapping, Sequence
 
 from devicecore.domain.allocation.errors import ExpressionError, SearchGivenUpError, SelectorError, UndecidedError
-from devicecore.domain.allocation.faults import Release
-from devicecore.domain.allocation.kubernetes import KubernetesAnswer, answer_of_kubernetes, faults_between, may_differ
+from devicecore.domain.allocation.faults import Cause, Release
+from devicecore.domain.allocation.kubernetes import KubernetesAnswer, answer_of_kubernetes, causes_between, may_differ
 from devicecore.domain.allocation.model import (
     DeviceClass,
     DeviceKey,
@@ -122,20 +122,20 @@ def allocate(
 
 def _allocation(situation: Situation, taken: tuple[Taken, ...]) -> DeviceAllocation:
     """Return right devices: those that Kubernetes finds if these are right, or else `taken` and its faults."""
-    faults: tuple[str, ...] = ()
+    causes: tuple[Cause, ...] = ()
     if taken and may_differ(situation):
         answer = answer_of_kubernetes(situation)
         if answer.taken is not None and answer.is_right:
             taken = answer.taken
         elif answer.is_known:
-            faults = faults_between(situation, is_possible=True)
-    return _given(situation, taken, faults)
+            causes = causes_between(situation, is_possible=True)
+    return _given(situation, taken, causes)
 
 
-def _given(situation: Situation, taken: tuple[Taken, ...], faults: tuple[str, ...] = ()) -> DeviceAllocation:
+def _given(situation: Situation, taken: tuple[Taken, ...], causes: tuple[Cause, ...] = ()) -> DeviceAllocation:
     node, classes = situation.node, situation.classes
     return DeviceAllocation(
-        tuple(situation.claims), node, classes, situation.features, taken, faults, situation.release
+        tuple(situation.claims), node, classes, situation.features, taken, causes, situation.release
     )
 
 
@@ -157,7 +157,7 @@ def _no_allocation(
             unusable=_unusable(situation),
             expression_error=undecided if isinstance(undecided, ExpressionError) else None,
         )
-    faults = faults_between(situation, is_possible=False) if answer.taken is not None else ()
+    causes = causes_between(situation, is_possible=False) if answer.taken is not None else ()
     reasons, problem = verdicts(search), answer.error
     for pool in situation.pools:
         if pool.problem and not pool.is_incomplete and not pool.is_obsolete and not problem:
@@ -168,7 +168,7 @@ def _no_allocation(
         reasons,
         is_error=bool(problem),
         stops_pod=bool(answer.error),
-        faults=faults,
+        causes=causes,
         unusable=_unusable(situation),
     )
 

@@ -4,6 +4,7 @@ Law: a fault that a release does not have is never named for it. docs/claims.md 
 """
 
 import re
+from collections.abc import Iterable
 from enum import Enum
 
 
@@ -53,6 +54,15 @@ _SENTENCES = {
 }
 
 ALL_FAULTS = frozenset(KubernetesFault)
+
+Cause = tuple[KubernetesFault, ...]
+"""Faults that an answer needs together: one, two, or none if they are more, and which ones is not known."""
+
+
+def names_of(causes: Iterable[Cause]) -> tuple[str, ...]:
+    """Return each cause by the names of docs/claims.md."""
+    return tuple(" + ".join(fault.value for fault in cause) or "several faults together" for cause in causes)
+
 
 _ROLLBACK = frozenset({KubernetesFault.REJECT, KubernetesFault.CAPACITY_REJECT, KubernetesFault.UNDO_SHARED})
 _MENDED_IN_1_37 = _ROLLBACK | {

@@ -11,7 +11,7 @@ from itertools import combinations
 from attrs import evolve, frozen
 
 from devicecore.domain.allocation.errors import ExcludedError, SearchGivenUpError, UndecidedError
-from devicecore.domain.allocation.faults import ALL_FAULTS, KubernetesFault
+from devicecore.domain.allocation.faults import ALL_FAULTS, Cause, KubernetesFault
 from devicecore.domain.allocation.model import Attribute, Constraint, DeviceKey, DeviceRequest, PoolDevice, Rule, Use
 from devicecore.domain.allocation.pools import Pool
 from devicecore.domain.allocation.reasons import CapacityExceeded, ConstraintBroken, CounterExhausted, Reason
@@ -254,8 +254,10 @@ def _could_go_on(situation: Situation, before: Sequence[Taken], claim: int, plac
         return False  # nobody can say
 
 
-def faults_between(situation: Situation, *, is_possible: bool) -> tuple[str, ...]:
+def causes_between(situation: Situation, *, is_possible: bool) -> tuple[Cause, ...]:
     """Return each fault without which Kubernetes would answer right, or the first two of which that needs both.
+
+    If two are not enough either, the result is one empty cause.
 
     Args:
         situation: what is wanted and what there is.
@@ -268,13 +270,11 @@ def faults_between(situation: Situation, *, is_possible: bool) -> tuple[str, ...
         answer = answer_of_kubernetes(short, situation.release.faults.difference(faults))
         return answer.is_known and answer.is_right and (answer.taken is not None) == is_possible
 
-    if alone := tuple(fault.value for fault in known if is_right_without(fault)):
+    if alone := tuple((fault,) for fault in known if is_right_without(fault)):
         return alone
-    pairs = (pair for pair in combinations(known, 2) if is_right_without(*pair))
-    return (" + ".join(fault.value for fault in next(pairs, ())) or SEVERAL,)
+    return (next((pair for pair in combinations(known, 2) if is_right_without(*pair)), ()),)
 
 
-SEVERAL = "several faults together"
 _MAX_STEPS = 10_000
 
 

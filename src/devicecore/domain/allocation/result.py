@@ -9,7 +9,7 @@ from itertools import count
 from attrs import frozen
 
 from devicecore.domain.allocation.errors import ExpressionError
-from devicecore.domain.allocation.faults import Release
+from devicecore.domain.allocation.faults import Cause, Release, names_of
 from devicecore.domain.allocation.model import DeviceClass, DeviceRequest, Features, TargetNode, UnallocatedClaim
 from devicecore.domain.allocation.reasons import DeviceVerdict
 from devicecore.domain.allocation.search import Taken
@@ -24,8 +24,7 @@ class DeviceAllocation:
     Attributes:
         claims: the claims, in the order in which they were given.
         taken: the devices, in the order in which they were taken.
-        faults: what keeps a scheduler of the release from finding right devices, by the names of docs/claims.md; empty
-            if it finds these.
+        causes: what keeps a scheduler of the release from finding right devices. It is empty if it finds these.
     """
 
     claims: tuple[UnallocatedClaim, ...]
@@ -33,8 +32,13 @@ class DeviceAllocation:
     classes: Mapping[str, DeviceClass]
     features: Features
     taken: tuple[Taken, ...]
-    faults: tuple[str, ...] = ()
+    causes: tuple[Cause, ...] = ()
     release: Release = Release.V1_37
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """The causes, by the names of docs/claims.md."""
+        return names_of(self.causes)
 
     def devices(self, claim: int = 0) -> tuple[Taken, ...]:
         """Return the devices of a claim, by its position."""
@@ -143,7 +147,7 @@ class NoAllocation:
             expression or a pool.
         stops_pod: whether the error is one with which a scheduler tries no other node.
         is_unknown: whether the search was given up, so that nobody can say.
-        faults: with which a scheduler of the release gives devices, against the rules.
+        causes: the faults with which a scheduler of the release gives devices, against the rules.
         unusable: the pools that give no device, each with the reason.
         expression_error: the error if it is one of an expression.
     """
@@ -153,9 +157,14 @@ class NoAllocation:
     is_error: bool = False
     stops_pod: bool = False
     is_unknown: bool = False
-    faults: tuple[str, ...] = ()
+    causes: tuple[Cause, ...] = ()
     unusable: tuple[str, ...] = ()
     expression_error: ExpressionError | None = None
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """The causes, by the names of docs/claims.md."""
+        return names_of(self.causes)
 
     def __bool__(self) -> bool:
         return False

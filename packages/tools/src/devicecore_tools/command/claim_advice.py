@@ -173,7 +173,7 @@ def pool_pairs(trial: ClaimTrial, answer: ClaimAnswer) -> Iterator[tuple[str, st
 
 def over_committed_pairs(trial: ClaimTrial, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
     """Say who has to release what if counters are over-committed, and a scheduler stops there."""
-    if any(KubernetesFault.OVER_COMMITTED.value in " + ".join(faults) for faults in best.faults.values()):
+    if any(KubernetesFault.OVER_COMMITTED in cause for causes in best.causes.values() for cause in causes):
         yield from _over_committed(trial, best)
 
 

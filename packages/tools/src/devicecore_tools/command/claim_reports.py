@@ -173,7 +173,7 @@ class ClaimReport:
             if stopping.refusal is not None:
                 yield from expression_pairs(self.trial, self.claims, stopping.refusal, is_mended=False)
             away = "nodeSelector, nodeAffinity, or a taint of the node"
-            if not best.faults:  # with which a scheduler may look at slices of other nodes, whatever it tries
+            if not best.causes:  # with which a scheduler may look at slices of other nodes, whatever it tries
                 yield "do", f"until that is mended, keep the pod away from {stopping.node.name}: {away}"
         if isinstance(best.answer, DeviceAllocation):
             yield from pairs_of(best, over_committed_pairs(self.trial, best))

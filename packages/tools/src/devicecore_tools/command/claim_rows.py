@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from devicecore.domain.allocation import DeviceAllocation, NoAllocation, Release, UnallocatedClaim
-from devicecore.domain.allocation.faults import KubernetesFault
+from devicecore.domain.allocation.faults import Cause, names_of
 from devicecore.domain.allocation.reasons import DeviceVerdict, InUse
 from devicecore.domain.text import counted, foreign_text, listed
 from devicecore_tools.command.claim_advice import expression_pairs, known_classes, next_pairs, outside_pairs
@@ -45,15 +45,14 @@ def pairs_of(answer: ClaimAnswer, about_faults: Iterable[tuple[str, str]] = ()) 
 
 
 def _but(answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
-    """Rows for the schedulers that answer otherwise, those with the same faults in one row."""
+    """Rows for the schedulers that answer otherwise, those with the same causes in one row."""
     does = "does not find them" if answer.fits else "gives devices against the rules"
-    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for release, faults in answer.faults.items():
-        alike[faults].append(release)
-    for faults, releases in alike.items():
-        known = {fault.value: fault.sentence for fault in KubernetesFault}
-        why = "; ".join(known[part] for name in faults for part in name.split(" + ") if part in known)
-        names = ", ".join(faults)
+    alike: dict[tuple[Cause, ...], list[str]] = defaultdict(list)
+    for release, causes in answer.causes.items():
+        alike[causes].append(release)
+    for causes, releases in alike.items():
+        why = "; ".join(fault.sentence for cause in causes for fault in cause)
+        names = ", ".join(names_of(causes))
         yield (
             "but",
             f"a scheduler of Kubernetes {_releases(releases)} {does}: {why or names} ({names}, see docs/claims.md)",
@@ -181,7 +180,7 @@ def other_pairs(others: Sequence[ClaimAnswer]) -> Iterator[tuple[str, str]]:
     count = len(others)
     for one in others:
         if isinstance(one.answer, DeviceAllocation):
-            text = "could get its devices, but is missed" if one.answer.faults else "gets its devices"
+            text = "could get its devices, but is missed" if one.answer.causes else "gets its devices"
             groups[False, type_of(one.node), text].append(one.node.name)
         else:
             holders = dict.fromkeys(
@@ -205,7 +204,11 @@ def other_pairs(others: Sequence[ClaimAnswer]) -> Iterator[tuple[str, str]]:
 
 def document_of(answer: ClaimAnswer) -> dict[str, object]:
     """Return the answer of a node as JSON."""
-    faults = {"faultsOfKubernetes": {name: list(of) for name, of in answer.faults.items()}} if answer.faults else {}
+    faults = (
+        {"faultsOfKubernetes": {name: list(names_of(of)) for name, of in answer.causes.items()}}
+        if answer.causes
+        else {}
+    )
     if isinstance(answer.answer, DeviceAllocation):
         return {"node": answer.node.name, "fits": True, "allocations": answer.answer.results(), **faults}
     return {

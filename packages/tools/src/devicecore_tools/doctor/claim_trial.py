@@ -38,6 +38,7 @@ from devicecore.domain.allocation import (
     slice_of,
 )
 from devicecore.domain.allocation.capacity import by_own_names
+from devicecore.domain.allocation.faults import Cause
 from devicecore.domain.allocation.model import DeviceRequest, Taint, Use
 from devicecore.domain.allocation.node_selectors import node_selector
 from devicecore.domain.allocation.pools import Pool
@@ -277,13 +278,13 @@ class ClaimAnswer(NamedTuple):
     """What a node says of claims, and the changes after which it says yes, if it says no.
 
     Attributes:
-        faults: by the release in question whose scheduler answers otherwise.
+        causes: why a scheduler answers otherwise, by the release in question.
     """
 
     node: TargetNode
     answer: DeviceAllocation | NoAllocation
     changes: tuple[Change, ...] = ()
-    faults: Mapping[str, tuple[str, ...]] = {}
+    causes: Mapping[str, tuple[Cause, ...]] = {}
 
     @property
     def fits(self) -> bool:
@@ -294,10 +295,10 @@ class ClaimAnswer(NamedTuple):
     def outcome(self) -> Outcome:
         """What a scheduler does."""
         if isinstance(self.answer, DeviceAllocation):
-            return Outcome.MISSED if self.faults or self.answer.faults else Outcome.FITS
+            return Outcome.MISSED if self.causes or self.answer.causes else Outcome.FITS
         if self.answer.is_unknown:
             return Outcome.UNKNOWN
-        return Outcome.FITS if self.answer.faults else Outcome.FITS_NOT
+        return Outcome.FITS if self.answer.causes else Outcome.FITS_NOT
 
     @property
     def fitting(self) -> int:
@@ -532,7 +533,7 @@ class ClaimTrial:
             key=lambda one: (one.outcome is not Outcome.FITS, not one.fits, one.node.name in problems, -one.fitting)
         )
         if found and found[0].node.name not in problems:
-            best = found[0]._replace(faults=self._faults(claims, found[0]))
+            best = found[0]._replace(causes=self._causes(claims, found[0]))
             found[0] = best if best.fits else best._replace(changes=self._changes(claims, best, found))
         return found
 
@@ -551,14 +552,14 @@ class ClaimTrial:
             )
             for release in self.releases
         )
-        return all(isinstance(one, DeviceAllocation) and not one.faults for one in answers)
+        return all(isinstance(one, DeviceAllocation) and not one.causes for one in answers)
 
-    def _faults(self, claims: Sequence[UnallocatedClaim], answer: ClaimAnswer) -> Mapping[str, tuple[str, ...]]:
-        """Return the faults with which schedulers of the releases in question answer otherwise."""
-        found = {self.releases[0].value: answer.answer.faults}
+    def _causes(self, claims: Sequence[UnallocatedClaim], answer: ClaimAnswer) -> Mapping[str, tuple[Cause, ...]]:
+        """Return why schedulers of the releases in question answer otherwise."""
+        found = {self.releases[0].value: answer.answer.causes}
         for release in self.releases[1:]:
-            found[release.value] = self._allocate(claims, answer.node, release).faults
-        return {release: faults for release, faults in found.items() if faults}
+            found[release.value] = self._allocate(claims, answer.node, release).causes
+        return {release: causes for release, causes in found.items() if causes}
 
     def _allocate(
         self, claims: Sequence[UnallocatedClaim], node: TargetNode, release: Release | None = None
