@@ -9,7 +9,7 @@ from enum import IntEnum
 from itertools import zip_longest
 from typing import NamedTuple
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from devicecore.domain.allocation import (
     DeviceClass,
@@ -100,6 +100,10 @@ class Refused:
     classes: Mapping[str, DeviceClass]
     matches: Matches
     described: frozenset[tuple[str, str]] = frozenset()
+    _parted: dict[tuple[str, DeviceRequest], tuple[list[PoolDevice], list[PoolDevice]]] = field(
+        init=False, factory=dict, eq=False, repr=False
+    )
+    """The devices that the class of a request selects, and the others, of each claim and request asked about."""
 
     def candidates(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
         """Return changes. A release and another change take turns, so that both are tried if there are many.
@@ -126,28 +130,42 @@ class Refused:
         """Return the devices that are as a request describes them, but not of its class, if none of its class is so."""
         if not request.selectors or request.device_class not in self.classes:
             return []
-        if any(self._describes(request, one) for one in self._devices_of(claim, request)):
+        of_class, others = self._devices_by_class(claim, request)
+        if any(self._describes(request, one) for one in of_class):
             return []
-        return [one for one in self._devices_of(claim, request, of_class=False) if self._describes(request, one)]
+        return [one for one in others if self._describes(request, one)]
 
     def _describes(self, request: DeviceRequest, device: PoolDevice) -> bool:
         with suppress(SelectorError):
             return all(one is not None and self.matches(one, device) for one in request.selectors)
         return False
 
-    def _devices_of(
-        self, claim: UnallocatedClaim, request: DeviceRequest, *, of_class: bool = True
-    ) -> list[PoolDevice]:
-        """Return the devices that the class of a request selects, or those that it does not select."""
+    def _devices_of(self, claim: UnallocatedClaim, request: DeviceRequest) -> list[PoolDevice]:
+        """Return the devices that the class of a request selects."""
+        return self._devices_by_class(claim, request)[0]
+
+    def _devices_by_class(
+        self, claim: UnallocatedClaim, request: DeviceRequest
+    ) -> tuple[list[PoolDevice], list[PoolDevice]]:
+        """Return the devices that the class of a request selects, and those that it does not select."""
+        key = claim.name, request
+        if key not in self._parted:
+            self._parted[key] = self._find_devices(claim, request)
+        return self._parted[key]
+
+    def _find_devices(
+        self, claim: UnallocatedClaim, request: DeviceRequest
+    ) -> tuple[list[PoolDevice], list[PoolDevice]]:
         about = [one for one in self.verdicts if (one.claim, one.request) == (claim.name, request.result_name)]
-        if about:
-            return [
-                self.devices[one.device]
-                for one in about
-                if one.device in self.devices
-                and of_class != (isinstance(one.reason, NotSelected) and one.reason.is_by_class)
-            ]
-        return [one for one in self.devices.values() if self._is_of_class(request, one) is of_class]
+        of_class: list[PoolDevice] = []
+        others: list[PoolDevice] = []
+        for one in about:
+            if one.device in self.devices:
+                is_other = isinstance(one.reason, NotSelected) and one.reason.is_by_class
+                (others if is_other else of_class).append(self.devices[one.device])
+        for device in () if about else self.devices.values():
+            (of_class if self._is_of_class(request, device) else others).append(device)
+        return of_class, others
 
     def _is_of_class(self, request: DeviceRequest, device: PoolDevice) -> bool:
         known = self.classes.get(request.device_class)
