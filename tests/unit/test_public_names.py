@@ -8,6 +8,7 @@ writes both anew.
 """
 
 import ast
+import doctest
 import inspect
 import pkgutil
 import re
@@ -140,6 +141,18 @@ def test_the_public_names_are_those_of_the_list() -> None:
     """A change of the public interface is a decision: the list changes with it, and CHANGELOG.md says it."""
     assert public_names() == LIST.read_text(encoding="utf-8")
     assert public_signatures() == SIGNATURES.read_text(encoding="utf-8")
+
+
+def test_the_examples_in_docstrings_are_true() -> None:
+    sources = [path for folder in (ROOT / "src", ROOT / "packages" / "tools" / "src") for path in folder.rglob("*.py")]
+    with_example = [path for path in sources if ">>> " in path.read_text(encoding="utf-8")]
+    assert with_example
+    for path in with_example:
+        parts = path.with_suffix("").parts
+        name = ".".join(parts[len(parts) - parts[::-1].index("src") :]).removesuffix(".__init__")
+        found = doctest.testmod(import_module(name))
+        assert (name, found.failed) == (name, 0)
+        assert found.attempted
 
 
 def test_every_error_that_a_public_function_raises_is_public() -> None:

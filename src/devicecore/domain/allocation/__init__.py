@@ -12,8 +12,8 @@ the one that a scheduler of the release takes. Where that has a fault, the answe
 >>> found = allocate([claim], TargetNode("node-1"), [gpus], [], [DeviceClass("any")])
 >>> [str(one.key) for one in found.devices()]
 ['gpu.example.com/node-1/gpu-0', 'gpu.example.com/node-1/gpu-1']
->>> print(allocate([claim, claim], TargetNode("node-1"), [gpus], [], [DeviceClass("any")]))
-claim two, request gpus: 0 of 2 devices fit; of 2 devices on the node 2 taken by other requests
+>>> print(allocate([claim], TargetNode("node-2"), [gpus], [], [DeviceClass("any")]))
+claim two, request gpus: 0 of 2 devices fit; there are none on the node
 """
 
 from collections.abc import Iterable, Mapping, Sequence
