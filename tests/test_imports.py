@@ -79,8 +79,8 @@ LAYERS = {
     "devicecore_tools.__main__": Layer(names("sys /command")),
     "devicecore_tools.checkpoint": Layer(PURE | names("attrs .domain")),
     "devicecore_tools.doctor": Layer(PURE | names("attrs difflib hashlib html importlib inspect tomllib .domain")),
-    "devicecore_tools.doctor.trial": Layer(PURE | names("attrs .domain .manager .plugins .adapters.memory")),
-    "devicecore_tools.doctor.sources": Layer(ADAPTER | names("google grpc orjson .adapters")),
+    "devicecore_tools.doctor.pod.trial": Layer(PURE | names("attrs .domain .manager .plugins .adapters.memory")),
+    "devicecore_tools.doctor.reading": Layer(ADAPTER | names("google grpc orjson .adapters")),
     "devicecore_tools.node": Layer(
         ANY | names("attrs .adapters .domain .manager .ports .system .wire"), names(".dra_manager")
     ),
@@ -100,7 +100,7 @@ LAYERS = {
     "devicecore_tools.conformance": Layer(
         TESTING
         | names("cattrs google grpc .adapters /testing")
-        | names("/doctor.sources.cdi /doctor.sources.expressions"),
+        | names("/doctor.reading.cdi /doctor.reading.expressions"),
     ),
     "devicecore_tools.command.demo.cluster": Layer(
         ANY | names(".adapters .domain .dra_manager .manager .plugins .system /testing.temporary")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from devicecore_tools.command.main import main
-from devicecore_tools.doctor.sources.api_server import read_objects
+from devicecore_tools.doctor.reading.api_server import read_objects
 
 
 def test_it_serves_what_the_kubeconfig_names_until_sigterm(tmp_path: Path) -> None:

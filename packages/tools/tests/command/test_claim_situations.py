@@ -12,7 +12,7 @@ import pytest
 from devicecore_tools.command.claim_rows import pairs_of
 from devicecore_tools.command.main import main
 from devicecore_tools.command.question import look_up_at_server
-from devicecore_tools.doctor.claim_trial import ClaimAnswer
+from devicecore_tools.doctor.pod.claim_trial import ClaimAnswer
 from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore.domain.allocation import DeviceAllocation, Features, TargetNode

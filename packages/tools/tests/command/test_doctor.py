@@ -15,11 +15,11 @@ import pytest
 from attrs import evolve
 from devicecore_tools.command.main import main
 from devicecore_tools.command.node_report import lines_of
-from devicecore_tools.doctor.checks import CHECKS
-from devicecore_tools.doctor.findings import Evidence, NodeFinding
-from devicecore_tools.doctor.look import Source
-from devicecore_tools.doctor.precedence import OwnerState
-from devicecore_tools.doctor.report import DeviceRow, NodeReport
+from devicecore_tools.doctor.account.precedence import OwnerState
+from devicecore_tools.doctor.findings.checks import CHECKS
+from devicecore_tools.doctor.findings.finding import Evidence, NodeFinding
+from devicecore_tools.doctor.findings.report import DeviceRow, NodeReport
+from devicecore_tools.doctor.look.values import Source
 from prometheus_client.parser import text_string_to_metric_families
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
@@ -265,7 +265,7 @@ def test_an_api_server_that_cannot_be_used_is_a_sentence(file: Path, tmp_path: P
 def test_no_recorded_checkpoint_is_too_much(tmp_path: Path, capsys: Capsys) -> None:
     """Each recorded file gives a report, a page and a picture: with findings if a kubelet would not read it.
 
-    In `make test` it is every seventh file. `doctor/test_sources.py` reads all of them as doctor does.
+    In `make test` it is every seventh file. `doctor/test_reading.py` reads all of them as doctor does.
     """
     file, page, picture = tmp_path / "file", tmp_path / "page.html", tmp_path / "picture.svg"
     for record in share(list(lines("checkpoint/decode.jsonl")), of=7):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from devicecore_tools.command.main import main
-from devicecore_tools.doctor.look import Source
+from devicecore_tools.doctor.look.values import Source
 
 from devicecore import __version__
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode

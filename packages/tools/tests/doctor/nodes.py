@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from attrs import evolve
-from devicecore_tools.doctor.checks import CHECKS
-from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.look import (
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.account.schedulable import CORDONED
+from devicecore_tools.doctor.findings.checks import CHECKS
+from devicecore_tools.doctor.findings.report import NodeReport, check, report
+from devicecore_tools.doctor.look.values import (
     NO_NODE,
     AllocatedClaimSeen,
     CdiSeen,
@@ -32,8 +34,6 @@ from devicecore_tools.doctor.look import (
     SocketsSeen,
     StateFileSeen,
 )
-from devicecore_tools.doctor.report import NodeReport, check, report
-from devicecore_tools.doctor.schedulable import CORDONED
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode, judge
 from devicecore.domain.checkpoint.decoding import decode

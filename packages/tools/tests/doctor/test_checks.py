@@ -4,11 +4,11 @@ from itertools import permutations
 
 import pytest
 from attrs import evolve
-from devicecore_tools.doctor.checks import CHECKS
-from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.findings import NodeFinding
-from devicecore_tools.doctor.look import CdiSpec, CheckpointSeen, Look, PodSeen, Reading, SocketsSeen
-from devicecore_tools.doctor.report import check
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.findings.checks import CHECKS
+from devicecore_tools.doctor.findings.finding import NodeFinding
+from devicecore_tools.doctor.findings.report import check
+from devicecore_tools.doctor.look.values import CdiSpec, CheckpointSeen, Look, PodSeen, Reading, SocketsSeen
 from tests.doctor import nodes
 from tests.doctor.nodes import CLEAN, GPU, GPUS, NIC, NICS, PLANTS, Plant
 

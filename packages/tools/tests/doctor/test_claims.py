@@ -2,12 +2,12 @@
 
 import pytest
 from attrs import evolve
-from devicecore_tools.doctor.claims import pci_address
-from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.findings import NodeFinding
-from devicecore_tools.doctor.look import ClaimedDeviceSeen, ClaimsSeen, Look, Reading, Source
-from devicecore_tools.doctor.precedence import OwnerState
-from devicecore_tools.doctor.report import check, report
+from devicecore_tools.doctor.account.claims import pci_address
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.account.precedence import OwnerState
+from devicecore_tools.doctor.findings.finding import NodeFinding
+from devicecore_tools.doctor.findings.report import check, report
+from devicecore_tools.doctor.look.values import ClaimedDeviceSeen, ClaimsSeen, Look, Reading, Source
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.doctor import nodes

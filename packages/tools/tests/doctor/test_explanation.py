@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from attrs import evolve
-from devicecore_tools.doctor.explanation import ResourceNow, explain
-from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.look import (
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.look.values import (
     CheckpointSeen,
     ClaimsSeen,
     HoldingSeen,
@@ -17,7 +16,8 @@ from devicecore_tools.doctor.look import (
     PodSeen,
     Reading,
 )
-from devicecore_tools.doctor.trial import fit, trial_node
+from devicecore_tools.doctor.pod.explanation import ResourceNow, explain
+from devicecore_tools.doctor.pod.trial import fit, trial_node
 
 from devicecore import Container, Pod, PodUid, Refused
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode, judge

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from devicecore_tools.doctor.sources import kubelet_settings
-from devicecore_tools.doctor.sources.kubelet_settings import configuration_of, read_topology
-from devicecore_tools.doctor.sources.node import NodeSources
-from devicecore_tools.doctor.topology_settings import TopologySettings
+from devicecore_tools.doctor.look.topology_settings import TopologySettings
+from devicecore_tools.doctor.reading import kubelet_settings
+from devicecore_tools.doctor.reading.kubelet_settings import configuration_of, read_topology
+from devicecore_tools.doctor.reading.node import NodeSources
 
 from devicecore.domain.topology import Policy, Scope
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from devicecore_tools.doctor.messages import MAX_MESSAGE, NEXT, find, messages
+from devicecore_tools.doctor.pod.messages import MAX_MESSAGE, NEXT, find, messages
 from hypothesis import example, given
 from hypothesis import strategies as st
 

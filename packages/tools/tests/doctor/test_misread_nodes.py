@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from devicecore_tools.command.main import main
-from devicecore_tools.doctor.look import NodeSeen, PodResourcesSeen
-from devicecore_tools.doctor.sources.machine import this_machine, why_another_machine, why_other_pods
-from devicecore_tools.doctor.sources.node import NodeSources
+from devicecore_tools.doctor.look.values import NodeSeen, PodResourcesSeen
+from devicecore_tools.doctor.reading.machine import this_machine, why_another_machine, why_other_pods
+from devicecore_tools.doctor.reading.node import NodeSources
 from tests.doctor.nodes import pod
 
 from devicecore.adapters.grpc_unix import serve_plugin

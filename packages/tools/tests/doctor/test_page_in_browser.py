@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from devicecore_tools.doctor.drawing import svg
-from devicecore_tools.doctor.look import Look
-from devicecore_tools.doctor.page import page
-from devicecore_tools.doctor.picture import picture
-from devicecore_tools.doctor.report import NodeReport
+from devicecore_tools.doctor.findings.report import NodeReport
+from devicecore_tools.doctor.look.values import Look
+from devicecore_tools.doctor.show.drawing import svg
+from devicecore_tools.doctor.show.page import page
+from devicecore_tools.doctor.show.picture import picture
 from tests.browser import Browser
 from tests.doctor import nodes
 from tests.doctor.nodes import CLEAN, PLANTS, report_of

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from devicecore_tools.doctor.messages import MAX_MESSAGE, find, sentences_in
-from devicecore_tools.doctor.pasted import find_all
+from devicecore_tools.doctor.pod.messages import MAX_MESSAGE, find, sentences_in
+from devicecore_tools.doctor.pod.pasted import find_all
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.doctor.test_messages import EXAMPLES

@@ -8,13 +8,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from attrs import evolve
-from devicecore_tools.doctor.drawing import STYLE, svg
-from devicecore_tools.doctor.findings import NodeFinding
-from devicecore_tools.doctor.look import Source
-from devicecore_tools.doctor.page import MAX_FINDINGS, page
-from devicecore_tools.doctor.picture import MAX_CELLS, MAX_GROUPS, NodePicture, picture
-from devicecore_tools.doctor.precedence import OwnerState
-from devicecore_tools.doctor.report import DeviceRow, NodeReport
+from devicecore_tools.doctor.account.precedence import OwnerState
+from devicecore_tools.doctor.findings.finding import NodeFinding
+from devicecore_tools.doctor.findings.report import DeviceRow, NodeReport
+from devicecore_tools.doctor.look.values import Source
+from devicecore_tools.doctor.show.drawing import STYLE, svg
+from devicecore_tools.doctor.show.page import MAX_FINDINGS, page
+from devicecore_tools.doctor.show.picture import MAX_CELLS, MAX_GROUPS, NodePicture, picture
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.browser import contrast

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devicecore_tools.doctor.explanation import explain
-from devicecore_tools.doctor.scheduler import NodesSeen
+from devicecore_tools.doctor.pod.explanation import explain
+from devicecore_tools.doctor.pod.scheduler import NodesSeen
 
 FILE = Path(__file__).parent.parent / "data" / "public_sentences.jsonl"
 TABLE = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]

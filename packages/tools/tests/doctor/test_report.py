@@ -2,12 +2,21 @@
 
 import pytest
 from attrs import evolve
-from devicecore_tools.doctor.checks import CHECKS
-from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.look import CheckpointSeen, Look, Source
-from devicecore_tools.doctor.metrics import metrics_text
-from devicecore_tools.doctor.precedence import OwnerState
-from devicecore_tools.doctor.report import FREE, NOBODY, UNKNOWN, DeviceRow, Watched, check, patience, still_wrong
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.account.precedence import OwnerState
+from devicecore_tools.doctor.findings.checks import CHECKS
+from devicecore_tools.doctor.findings.report import (
+    FREE,
+    NOBODY,
+    UNKNOWN,
+    DeviceRow,
+    Watched,
+    check,
+    patience,
+    still_wrong,
+)
+from devicecore_tools.doctor.look.values import CheckpointSeen, Look, Source
+from devicecore_tools.doctor.show.metrics import metrics_text
 from tests.doctor import nodes
 from tests.doctor.nodes import CLEAN, GPU, NIC, PLANTS, report_of
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from devicecore_tools.doctor import look as looks
-from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.report import check, report
-from devicecore_tools.doctor.sources.claims import slices_in
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.findings.report import check, report
+from devicecore_tools.doctor.look import values as looks
+from devicecore_tools.doctor.reading.claims import slices_in
 from tests.doctor.nodes import GPU, Entry, checkpoint, plugin, pod, with_api, with_file, with_plugins, with_pods
 
 from devicecore.domain.documents import Value

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 
 import pytest
 from attrs import evolve
-from devicecore_tools.doctor.explanation import concerning, explain
-from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.look import NodeSeen
-from devicecore_tools.doctor.precedence import Pods
-from devicecore_tools.doctor.report import check
-from devicecore_tools.doctor.schedulable import why_closed
-from devicecore_tools.doctor.sources.objects import node_in, tolerations_of
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.account.precedence import Pods
+from devicecore_tools.doctor.account.schedulable import why_closed
+from devicecore_tools.doctor.findings.report import check
+from devicecore_tools.doctor.look.values import NodeSeen
+from devicecore_tools.doctor.pod.explanation import concerning, explain
+from devicecore_tools.doctor.reading.objects import node_in, tolerations_of
 from tests.doctor.nodes import CLEAN, node_of, with_node
 
 from devicecore.domain.documents import Value

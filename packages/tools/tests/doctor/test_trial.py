@@ -2,8 +2,8 @@
 
 import pytest
 from attrs import evolve
-from devicecore_tools.doctor import trial
-from devicecore_tools.doctor.trial import TrialNode, fit, requests_of
+from devicecore_tools.doctor.pod import trial
+from devicecore_tools.doctor.pod.trial import TrialNode, fit, requests_of
 from tests.doctor.test_report_growth import work
 
 from devicecore import Container, Device, DeviceId, Health, NumaNode, Pod, PodUid, Policy, Refused, Topology

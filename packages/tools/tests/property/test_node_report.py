@@ -7,12 +7,12 @@ from random import Random
 from typing import Any
 
 from attrs import evolve
-from devicecore_tools.doctor import look as looks
-from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.report import check, report
-from devicecore_tools.doctor.sources.answers import by_resource, seen_of
-from devicecore_tools.doctor.sources.kubelet_directory import read_checkpoint
-from devicecore_tools.doctor.state import state_of
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.findings.report import check, report
+from devicecore_tools.doctor.look import values as looks
+from devicecore_tools.doctor.pod.state import state_of
+from devicecore_tools.doctor.reading.answers import by_resource, seen_of
+from devicecore_tools.doctor.reading.kubelet_directory import read_checkpoint
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Self
 
 from devicecore_tools.command.doctor import report_on
-from devicecore_tools.doctor.sources.node import NodeSources
+from devicecore_tools.doctor.reading.node import NodeSources
 from tests.e2e.world import PATIENCE, KubeletWorld
 
 from devicecore.adapters.file import CHECKPOINT_NAME

@@ -20,7 +20,7 @@ from devicecore_tools.command.checkpoint_files import (
 )
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import complain, print_json
-from devicecore_tools.doctor.formats import examine
+from devicecore_tools.doctor.look.formats import examine
 
 _COMMAND = "devicecore checkpoint convert"
 _WITH_NUMA_NODES = 2  # the format that has NUMA nodes

@@ -13,7 +13,7 @@ from devicecore_tools.checkpoint.difference import ChangedEntry, ChangedRegistra
 from devicecore_tools.command.checkpoint_claims import ClaimsFile, is_claims_file
 from devicecore_tools.command.checkpoint_files import ExaminedFile, load
 from devicecore_tools.command.checkpoint_holders import warnings_about
-from devicecore_tools.doctor.formats import examine
+from devicecore_tools.doctor.look.formats import examine
 
 _WITH_NUMA_NODES = 2  # the format that has NUMA nodes
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from devicecore.domain.checkpoint import CheckpointData, FileReport
 from devicecore.domain.device_set import natural_key
 from devicecore_tools.checkpoint.repair import devices_of, shared_devices
-from devicecore_tools.doctor.formats import why_old
+from devicecore_tools.doctor.look.formats import why_old
 
 _MAX_NAMED = 10  # devices or pods in one warning
 

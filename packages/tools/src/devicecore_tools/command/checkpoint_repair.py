@@ -28,9 +28,9 @@ from devicecore_tools.command.checkpoint_files import (
 from devicecore_tools.command.node_sources import given_pods
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import MAX_VALUE, complain, print_json
-from devicecore_tools.doctor.formats import examine, why_old_format
-from devicecore_tools.doctor.look import PodSeen
-from devicecore_tools.doctor.precedence import why_incomplete
+from devicecore_tools.doctor.account.precedence import why_incomplete
+from devicecore_tools.doctor.look.formats import examine, why_old_format
+from devicecore_tools.doctor.look.values import PodSeen
 
 _COMMAND = "devicecore checkpoint repair"
 _OR = "Name all pods of the node, with those of kube-system, or add --force"

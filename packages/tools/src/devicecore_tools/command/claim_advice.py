@@ -12,9 +12,9 @@ from devicecore.domain.allocation.faults import KubernetesFault
 from devicecore.domain.allocation.model import DeviceRequest
 from devicecore.domain.allocation.reasons import CounterExhausted, InUse, NotTolerated
 from devicecore.domain.text import foreign_text, listed
-from devicecore_tools.doctor.claim_report import Expression, expression_advice
-from devicecore_tools.doctor.claim_trial import ClaimAnswer, ClaimTrial
-from devicecore_tools.doctor.expression_edits import wanted_drivers
+from devicecore_tools.doctor.pod.claim_report import Expression, expression_advice
+from devicecore_tools.doctor.pod.claim_trial import ClaimAnswer, ClaimTrial
+from devicecore_tools.doctor.pod.expression_edits import wanted_drivers
 
 _LOOK = "look in the driver's log why the device is marked, and have it repaired"
 _MAX_NAMES = 3

@@ -13,8 +13,8 @@ from devicecore.domain.text import counted, listed
 from devicecore_tools.command.claim_advice import expression_pairs, over_committed_pairs, pool_pairs
 from devicecore_tools.command.claim_rows import document_of, other_pairs, pairs_of, problem_pairs
 from devicecore_tools.command.output import print_json, print_pairs
-from devicecore_tools.doctor.claim_report import type_of
-from devicecore_tools.doctor.claim_trial import AllocatedClaim, ClaimAnswer, ClaimTrial, Outcome
+from devicecore_tools.doctor.pod.claim_report import type_of
+from devicecore_tools.doctor.pod.claim_trial import AllocatedClaim, ClaimAnswer, ClaimTrial, Outcome
 
 _MAX_NAMES = 3
 _MAX_LINES = 24  # a small terminal has so many

@@ -11,9 +11,9 @@ from devicecore.domain.allocation.faults import Cause, names_of
 from devicecore.domain.allocation.reasons import DeviceVerdict, InUse
 from devicecore.domain.text import counted, foreign_text, listed
 from devicecore_tools.command.claim_advice import expression_pairs, known_classes, next_pairs, outside_pairs
-from devicecore_tools.doctor.claim_changes import Rank
-from devicecore_tools.doctor.claim_report import ReasonLine, constraint_lines, reason_lines, shape_of, type_of
-from devicecore_tools.doctor.claim_trial import ClaimAnswer, ClaimTrial
+from devicecore_tools.doctor.pod.claim_changes import Rank
+from devicecore_tools.doctor.pod.claim_report import ReasonLine, constraint_lines, reason_lines, shape_of, type_of
+from devicecore_tools.doctor.pod.claim_trial import ClaimAnswer, ClaimTrial
 
 OF_EXTENDED = "for extended resources of pod "
 """How the name of a claim begins that a scheduler makes for a pod."""

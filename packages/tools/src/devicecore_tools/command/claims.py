@@ -1,6 +1,6 @@
 """ResourceClaims for `why` and `fits`: which devices they get on the nodes of a cluster, and why not.
 
-Law: what is printed of a claim comes from a trial (`devicecore_tools.doctor.claim_trial`).
+Law: what is printed of a claim comes from a trial (`devicecore_tools.doctor.pod.claim_trial`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from devicecore_tools.command.collector import without_collector
 
 if TYPE_CHECKING:
     from devicecore_tools.command.claim_reports import ClaimReport
-    from devicecore_tools.doctor.claim_trial import ClaimAnswer, ClaimTrial
+    from devicecore_tools.doctor.pod.claim_trial import ClaimAnswer, ClaimTrial
 
 _MADE_FOR = "resource.kubernetes.io/pod-claim-name"
 """The annotation of a claim that is made from a template."""
@@ -58,7 +58,7 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
     A pod counts only if no node has it yet, and if its file or `sources` may say what decides about its claims. The
     only pod of a file needs no claims if a DeviceClass may serve its extended resources.
     """
-    from devicecore_tools.doctor.sources.large_documents import parse_documents
+    from devicecore_tools.doctor.reading.large_documents import parse_documents
 
     may_decide = any(sources.get(name) for name in ("slices", "claims", "kubeconfig"))
     if b"ResourceClaim" not in data and b"resourceClaims" not in data and not (may_decide and b"limits" in data):
@@ -90,7 +90,7 @@ def named_at_server(name: str, kubeconfig: str) -> tuple[list[Value], list[Value
     """
     try:
         from devicecore.adapters.kube_api.access import RequestError
-        from devicecore_tools.doctor.sources.api_server import read_named
+        from devicecore_tools.doctor.reading.api_server import read_named
     except ModuleNotFoundError as error:
         raise ValueError(f"--kubeconfig: {error}: install the extra `kubernetes`") from None
 
@@ -158,8 +158,8 @@ def _extended_resources(pod: Pod) -> list[str]:
 
 def _is_served(pod: Value, kubeconfig: str) -> bool:
     """Return whether a DeviceClass of an API server serves an extended resource of a pod."""
-    from devicecore_tools.doctor.claim_trial import objects_of
-    from devicecore_tools.doctor.sources.api_server import read_objects
+    from devicecore_tools.doctor.pod.claim_trial import objects_of
+    from devicecore_tools.doctor.reading.api_server import read_objects
 
     classes = read_objects("", kubeconfig, ("DeviceClass",))["DeviceClass"]
     if isinstance(classes, str):
@@ -180,12 +180,12 @@ def _claim_trial(
 
     Raises ValueError if one cannot be read.
     """
-    from devicecore_tools.doctor.claim_trial import ClaimTrial, objects_of
+    from devicecore_tools.doctor.pod.claim_trial import ClaimTrial, objects_of
 
     version = scheduler or ""
     if kubeconfig is not None:
         try:
-            from devicecore_tools.doctor.sources.api_server import read_version
+            from devicecore_tools.doctor.reading.api_server import read_version
         except ModuleNotFoundError as error:
             raise ValueError(f"--kubeconfig: {error}: install the extra `kubernetes`") from None
         version = version or read_version(kubeconfig)
@@ -209,14 +209,14 @@ def _documents(
 
     `problems` gets why an API server does not list templates: only pods that name one need them.
     """
-    from devicecore_tools.doctor.sources.large_documents import read_all_documents
+    from devicecore_tools.doctor.reading.large_documents import read_all_documents
 
     for place in places:
         if place is not None:
             yield from read_all_documents(place)
     yield from read
     if kubeconfig is not None:
-        from devicecore_tools.doctor.sources.api_server import OF_CLAIMS, read_objects
+        from devicecore_tools.doctor.reading.api_server import OF_CLAIMS, read_objects
 
         for kind, items in read_objects("", kubeconfig, OF_CLAIMS).items():
             if isinstance(items, str) and kind == "ResourceClaimTemplate":
@@ -241,7 +241,7 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
         _text(sources.get(name)) for name in ("slices", "claims", "kubeconfig", "node_name", "scheduler")
     )
     from devicecore_tools.command.claim_reports import AllocatedReport, ClaimReport, print_reports
-    from devicecore_tools.doctor.claim_trial import OF_TEMPLATE, allocated_claim, template_of
+    from devicecore_tools.doctor.pod.claim_trial import OF_TEMPLATE, allocated_claim, template_of
 
     asked = (*wanted.pods, *wanted.claims)
     if len(asked) > _MAX_WANTED:

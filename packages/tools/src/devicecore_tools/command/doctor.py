@@ -22,17 +22,17 @@ from devicecore_tools.command.options import json_option, path_option, seconds_o
 from devicecore_tools.command.output import complain, console_on
 from devicecore_tools.command.signals import Signals
 from devicecore_tools.doctor import DEFAULT_ROOT
-from devicecore_tools.doctor.drawing import svg as drawn
-from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.look import Look, Source
-from devicecore_tools.doctor.metrics import metrics_text
-from devicecore_tools.doctor.page import page
-from devicecore_tools.doctor.picture import picture
-from devicecore_tools.doctor.report import NodeReport, SourceLine, Watched, check, report, still_wrong
-from devicecore_tools.doctor.report import patience as patience_of
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.findings.report import NodeReport, SourceLine, Watched, check, report, still_wrong
+from devicecore_tools.doctor.findings.report import patience as patience_of
+from devicecore_tools.doctor.look.values import Look, Source
+from devicecore_tools.doctor.show.drawing import svg as drawn
+from devicecore_tools.doctor.show.metrics import metrics_text
+from devicecore_tools.doctor.show.page import page
+from devicecore_tools.doctor.show.picture import picture
 
 if TYPE_CHECKING:
-    from devicecore_tools.doctor.sources.node import NodeSources
+    from devicecore_tools.doctor.reading.node import NodeSources
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks
 _LOOKS = 3  # and as often the time that a finding must last, after which one that changes is not waited for
@@ -160,7 +160,7 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
         is_given = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
         if is_given and option.name not in _OF_ALL_NODES:
             raise click.UsageError(f"--all-nodes and {option.opts[0]} exclude each other.")
-    from devicecore_tools.doctor.sources.cluster import NO_NODE, looks_at_all_nodes
+    from devicecore_tools.doctor.reading.cluster import NO_NODE, looks_at_all_nodes
 
     assert kubeconfig is None or isinstance(kubeconfig, str)  # noqa: S101 - for mypy: click has checked it
     try:

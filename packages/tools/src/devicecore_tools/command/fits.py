@@ -1,6 +1,6 @@
 """`devicecore fits`: whether a pod fits on a node, on which devices, and what would have to change if it does not.
 
-Law: every answer is the result of a trial (`devicecore_tools.doctor.trial`).
+Law: every answer is the result of a trial (`devicecore_tools.doctor.pod.trial`).
 """
 
 import errno
@@ -23,12 +23,12 @@ from devicecore_tools.command.options import PLACE, json_option, missing_file, p
 from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.trial_options import given_pod, topology_options, wants_devices
 from devicecore_tools.doctor import DEFAULT_ROOT
-from devicecore_tools.doctor.facts import Facts
-from devicecore_tools.doctor.look import PodSeen, PodToleration, Reading
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.look.values import PodSeen, PodToleration, Reading
 
 if TYPE_CHECKING:
-    from devicecore_tools.doctor.topology_settings import TopologySettings
-    from devicecore_tools.doctor.trial import Fit, TrialNode
+    from devicecore_tools.doctor.look.topology_settings import TopologySettings
+    from devicecore_tools.doctor.pod.trial import Fit, TrialNode
 
 _NEGATIVE, _UNUSABLE, _NOT_KNOWN = 1, 2, 3
 _ONLY_DEVICES = (
@@ -111,7 +111,7 @@ def fits(
     looked at, or no source that is believed names a resource (with --json, `fits` is null then), 4 if a scheduler does
     not find the devices of its claims, although the rules allow them. 2 if something cannot be read.
     """
-    from devicecore_tools.doctor.trial import fit, why_refused
+    from devicecore_tools.doctor.pod.trial import fit, why_refused
 
     if pod == pods == "-":
         raise click.UsageError("POD and --pods cannot both be standard input.")
@@ -165,8 +165,8 @@ def _node(
 
     Raises OSError if the place cannot be read, and ValueError if it says nothing of devices.
     """
-    from devicecore_tools.doctor.claim_trial import ClaimTrial
-    from devicecore_tools.doctor.trial import trial_node
+    from devicecore_tools.doctor.pod.claim_trial import ClaimTrial
+    from devicecore_tools.doctor.pod.trial import trial_node
 
     path = Path(place)
     if problem := missing_file(place, "file or directory"):
@@ -175,7 +175,7 @@ def _node(
     if not path.is_dir():
         document = _description(path, pod)
         if document is not None:
-            from devicecore_tools.doctor.description import described_node
+            from devicecore_tools.doctor.pod.description import described_node
 
             return described_node(document, topology)
     root, checkpoint = (place, None) if path.is_dir() else (None, place)
@@ -215,7 +215,7 @@ def _description(path: Path, pod: Pod) -> Value | None:
     Of a Node, the name is enough for a pod that wants no devices of plugins. Raises ValueError if it is another API
     object, whose fields a checkpoint would be read from otherwise.
     """
-    from devicecore_tools.doctor.sources.large_documents import read_document_file
+    from devicecore_tools.doctor.reading.large_documents import read_document_file
 
     try:
         document = read_document_file(str(path))

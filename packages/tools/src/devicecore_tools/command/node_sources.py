@@ -14,8 +14,8 @@ from devicecore_tools.command.options import PLACE, missing_file, option_group, 
 from devicecore_tools.doctor import DEFAULT_ROOT
 
 if TYPE_CHECKING:
-    from devicecore_tools.doctor.look import PodSeen, Reading
-    from devicecore_tools.doctor.sources.node import NodeSources
+    from devicecore_tools.doctor.look.values import PodSeen, Reading
+    from devicecore_tools.doctor.reading.node import NodeSources
 
 source_options = option_group(
     path_option(
@@ -78,7 +78,7 @@ def node_sources(**options: object) -> "NodeSources":
 
     Raises click.UsageError if options contradict each other, or name what is no file.
     """
-    from devicecore_tools.doctor.sources.node import NodeSources, SourcesError
+    from devicecore_tools.doctor.reading.node import NodeSources, SourcesError
 
     if options.get("kubeconfig") is not None and options.get("in_cluster"):
         raise click.UsageError("--kubeconfig and --in-cluster exclude each other.")
@@ -114,8 +114,8 @@ def check_places(options: Mapping[str, object]) -> None:
 
 def given_pods(place: str) -> "Reading[tuple[PodSeen, ...]]":
     """Return the pods that a command needs and `--pods` names; `-` is standard input. Raises click.ClickException."""
-    from devicecore_tools.doctor.sources.large_documents import MAX_INPUT, parse_document
-    from devicecore_tools.doctor.sources.objects import pods_in, read_pods, reading
+    from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, parse_document
+    from devicecore_tools.doctor.reading.objects import pods_in, read_pods, reading
 
     if place == "-":
         data, name = sys.stdin.buffer.read(MAX_INPUT), "standard input"

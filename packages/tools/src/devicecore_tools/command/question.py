@@ -24,8 +24,8 @@ from devicecore_tools.command.claims import Wanted, named_at_server, waiting_pod
 from devicecore_tools.command.inputs import read_input
 
 if TYPE_CHECKING:
-    from devicecore_tools.doctor.facts import Facts
-    from devicecore_tools.doctor.look import PodSeen
+    from devicecore_tools.doctor.account.facts import Facts
+    from devicecore_tools.doctor.look.values import PodSeen
 
 _MAX_TEXT = 2_000_000  # characters, of which each line is searched
 _NOT_TEXT = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # control characters that no log has
@@ -72,7 +72,7 @@ def question_of(given: str, sources: Mapping[str, object]) -> Question:
         OSError: a file cannot be read, or there is none of this name.
         ValueError: what was read cannot be used.
     """
-    from devicecore_tools.doctor.sources.large_documents import MAX_INPUT, as_utf8
+    from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, as_utf8
 
     if not given.strip():
         raise click.UsageError("MESSAGE is empty: expected the message of a pod or an event, the name of a file, or -.")
@@ -126,7 +126,7 @@ def look_up(name: str, facts: "Facts | None", documents: Mapping[str, Any], root
 
     `root` may be the directory of a `devicecore kubelet`, whose `state.json` has pods without their specs.
     """
-    from devicecore_tools.doctor.sources import record
+    from devicecore_tools.doctor.reading import record
 
     item = _pod_in_sources(name, facts, documents) or _pod_in_state_file(name, root)
     if item is not None:
@@ -148,14 +148,14 @@ def _called(name: str, document: Any) -> dict[str, Any] | None:  # noqa: ANN401 
 
 
 def _pod_in_sources(name: str, facts: "Facts | None", documents: Mapping[str, Any]) -> dict[str, Any] | None:
-    from devicecore_tools.doctor.sources import record
+    from devicecore_tools.doctor.reading import record
 
     is_read = facts is not None and facts.look.pods.value is not None
     return _called(name, documents.get(record.PODS)) if is_read else None
 
 
 def _pod_in_state_file(name: str, root: object) -> dict[str, Any] | None:
-    from devicecore_tools.doctor.sources.large_documents import read_document_file
+    from devicecore_tools.doctor.reading.large_documents import read_document_file
 
     if not isinstance(root, str):
         return None
@@ -176,9 +176,9 @@ def _pod_in_state_file(name: str, root: object) -> dict[str, Any] | None:
 
 def said_in(data: bytes, place: str) -> Said:
     """Return the messages in a text or a document. Raises ValueError if it cannot be used."""
-    from devicecore_tools.doctor.pasted import find_all
-    from devicecore_tools.doctor.sources.large_documents import parse_document
-    from devicecore_tools.doctor.sources.objects import pods_in
+    from devicecore_tools.doctor.pod.pasted import find_all
+    from devicecore_tools.doctor.reading.large_documents import parse_document
+    from devicecore_tools.doctor.reading.objects import pods_in
 
     if len(data) > 4 * _MAX_TEXT and not data[:1_000].lstrip().startswith(b"{"):  # a character has at most 4 bytes
         problem = f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(data):,} bytes or more"
@@ -223,7 +223,7 @@ def _contents(document: Value) -> str:
 
 def _refused_pods(document: Value) -> list[Value]:
     """Return the pod of a document, or the only pod of a list, or those pods of a list that have a refusal."""
-    from devicecore_tools.doctor.pasted import find_all
+    from devicecore_tools.doctor.pod.pasted import find_all
 
     if document["items"].data is None:
         return [document] if document["spec"].data else []

@@ -15,7 +15,7 @@ from devicecore_tools.command.inputs import read_input
 from devicecore_tools.command.options import choice_option, numbers, option_group
 
 if TYPE_CHECKING:
-    from devicecore_tools.doctor.look import PodToleration
+    from devicecore_tools.doctor.look.values import PodToleration
 
 _MAX_POD = 1024 * 1024  # bytes
 
@@ -52,7 +52,7 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
     @wraps(command)
     def bundled(*, topology_policy: str, topology_scope: str, numa_nodes: tuple[int, ...], **others: object) -> R:
         from devicecore.domain.topology import Policy, Scope
-        from devicecore_tools.doctor.topology_settings import TopologySettings
+        from devicecore_tools.doctor.look.topology_settings import TopologySettings
 
         nodes = tuple(map(NumaNode, numa_nodes))
         given = click.get_current_context().get_parameter_source("topology_policy")
@@ -73,8 +73,8 @@ def given_pod(place: str) -> "tuple[Pod, tuple[PodToleration, ...]]":
     `-` is standard input. Raises OSError if it cannot be read, and ValueError if it is no manifest of one pod.
     """
     from devicecore.adapters.manifests import read_pods
-    from devicecore_tools.doctor.sources.large_documents import parse_documents
-    from devicecore_tools.doctor.sources.objects import tolerations_of
+    from devicecore_tools.doctor.reading.large_documents import parse_documents
+    from devicecore_tools.doctor.reading.objects import tolerations_of
 
     data = sys.stdin.buffer.read(_MAX_POD + 1) if place == "-" else read_input(place, _MAX_POD)
     try:

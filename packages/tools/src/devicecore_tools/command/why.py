@@ -23,12 +23,12 @@ from devicecore_tools.command.question import Named, Question, Said, exists, loo
 from devicecore_tools.command.trial_options import given_pod, topology_options, wants_devices
 
 if TYPE_CHECKING:
-    from devicecore_tools.doctor.explanation import Explanation, ResourceNow
-    from devicecore_tools.doctor.facts import Facts
-    from devicecore_tools.doctor.findings import NodeFinding
-    from devicecore_tools.doctor.look import PodToleration
-    from devicecore_tools.doctor.topology_settings import TopologySettings
-    from devicecore_tools.doctor.trial import Fit
+    from devicecore_tools.doctor.account.facts import Facts
+    from devicecore_tools.doctor.findings.finding import NodeFinding
+    from devicecore_tools.doctor.look.topology_settings import TopologySettings
+    from devicecore_tools.doctor.look.values import PodToleration
+    from devicecore_tools.doctor.pod.explanation import Explanation, ResourceNow
+    from devicecore_tools.doctor.pod.trial import Fit
 
 _NEGATIVE, _UNUSABLE = 1, 2
 _MAX_ROWS = 40
@@ -150,7 +150,7 @@ def _explain_messages(
     as_json: bool,
 ) -> int:
     """Print what messages mean, and what is wrong on the node that concerns them. Return the exit status."""
-    from devicecore_tools.doctor.explanation import concerning, explain  # which claims do not need
+    from devicecore_tools.doctor.pod.explanation import concerning, explain  # which claims do not need
 
     facts = read.facts
     found = said.texts if pod is None or facts is None else (*said.texts, *_events_of(pod, facts))
@@ -205,8 +205,8 @@ def _shows_free_devices(facts: "Facts", pod: Pod) -> bool:
 
 def _tried_now(pod: Pod, tolerations: "Sequence[PodToleration]", read: "_Sources") -> "Fit | None":
     """Try the pod on the node as it is now. Return None if it runs there."""
-    from devicecore_tools.doctor.claim_trial import ClaimTrial
-    from devicecore_tools.doctor.trial import fit, trial_node
+    from devicecore_tools.doctor.pod.claim_trial import ClaimTrial
+    from devicecore_tools.doctor.pod.trial import fit, trial_node
 
     facts = read.facts
     if facts is None or any(one.pod.uid == pod.uid and one.phase == "Running" for one in facts.pods.here):
@@ -260,8 +260,8 @@ class _Sources:
     @classmethod
     def read(cls, options: Mapping[str, object], pod: Pod | None, topology: "TopologySettings") -> "_Sources":
         """Read them, and complain about what cannot be read."""
-        from devicecore_tools.doctor.facts import Facts  # which claims do not need
-        from devicecore_tools.doctor.look import Look, Reading
+        from devicecore_tools.doctor.account.facts import Facts  # which claims do not need
+        from devicecore_tools.doctor.look.values import Look, Reading
 
         named = [name for name in _SOURCES if options[name]]
         if not named:
@@ -286,8 +286,8 @@ def _nodes(options: Mapping[str, object]) -> dict[str, dict[str, tuple[int, int]
     """Return capacity and allocatable of all Nodes, if an API server is named and no Node. Return None otherwise."""
     if not (options["kubeconfig"] or options["in_cluster"]) or options["node_name"]:
         return None
-    from devicecore_tools.doctor.sources.api_server import read_objects
-    from devicecore_tools.doctor.sources.objects import node_in
+    from devicecore_tools.doctor.reading.api_server import read_objects
+    from devicecore_tools.doctor.reading.objects import node_in
 
     kubeconfig = options["kubeconfig"]
     assert kubeconfig is None or isinstance(kubeconfig, str)  # noqa: S101 - for mypy: click has checked it

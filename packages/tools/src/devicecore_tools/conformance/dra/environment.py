@@ -17,7 +17,7 @@ from typing import Any, Self
 from devicecore.system.files import read_file
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.processes import adopted, as_environment, new_marker
-from devicecore_tools.doctor.sources.cdi import MAX_BYTES, read_cdi
+from devicecore_tools.doctor.reading.cdi import MAX_BYTES, read_cdi
 from devicecore_tools.testing.api_server import Json, LocalApiServer
 from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS
 from devicecore_tools.testing.process import DRIVER_VARIABLES, POD_UID, with_texts

@@ -1,0 +1,1 @@
+"""What the sources say together: who holds what, what is served, which source is believed."""

@@ -1,0 +1,199 @@
+"""Devices of ResourceClaims beside devices of plugins: which of them are the same hardware.
+
+Laws: two devices count as one only if the sources show it: by a PCI address, by an identifier that only one device has,
+by one name and one vendor, or because plugin and driver list the same names. If a source is missing that could show it
+of a device, `perhaps` names the source; a driver says nothing about the devices of another vendor.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from attrs import frozen
+
+from devicecore_tools.doctor.account.precedence import Holders, Lists, believed_file
+from devicecore_tools.doctor.look.values import Device, Look, PreparedDeviceSeen, PublishedDeviceSeen, Source, grouped
+
+_ADDRESS = re.compile(  # with colons as the system writes it, or with hyphens as in names of devices
+    r"(?<![0-9a-z])(?:"
+    r"(?:(?:[0-9a-f]{4})?([0-9a-f]{4}):)?([0-9a-f]{2}):([01][0-9a-f])\.([0-7])"
+    r"|([0-9a-f]{4})-([0-9a-f]{2})-([01][0-9a-f])-([0-7])"
+    r")(?![0-9a-z])"
+)
+_MIN_IDENTIFIER = 16  # characters; a shorter text, such as gpu-0, may name devices of two vendors
+_REPLICA = "::"  # separates the number of a replica from an id, as plugins that share devices write it
+
+
+@frozen
+class SameDevice:
+    """A device of a claim that is also one of a plugin, and why that is known."""
+
+    prepared: PreparedDeviceSeen
+    sources: tuple[Source, ...]
+    because: str
+
+
+class ClaimedHardware:
+    """The devices that claims hold in one look, found by the ids of plugins."""
+
+    def __init__(self, look: Look, holders: Holders, lists: Lists) -> None:
+        self._prepared = {device.key: (device, sources) for device, sources in _prepared(look)}
+        published = {one.key: one for one in look.slices.value or ()}
+        self.missing: str = _missing(look)
+        """Why any device may belong to a claim; empty if that is known."""
+        self._unpublished = [key for key in self._prepared if key not in published]
+        self._no_slices = f", because they were not read: {look.slices.problem}" if look.slices.value is None else ""
+        self._by_address: dict[str, tuple[Device, str]] = {}
+        self._by_identifier: dict[str, tuple[Device, str]] = {}
+        self._by_name = grouped((name.lower(), (driver, pool, name)) for driver, pool, name in self._prepared)
+        self._found_by_name: dict[tuple[str, str], SameDevice | str] = {}
+        self._by_cdi: dict[str, Device] = {}
+        self._lists = lists
+        self._names: dict[str, set[str]] = {}
+        if self._prepared:
+            for driver, _, name in published:
+                self._names.setdefault(driver, set()).add(name.lower())
+            self._cdi_of = _cdi_names(look, holders)
+        for key, (device, _) in self._prepared.items():
+            self._index(key, device, published.get(key))
+
+    def __bool__(self) -> bool:
+        return bool(self._prepared)
+
+    def find(self, resource: str, device: str) -> SameDevice | None:
+        """Return the device of a claim that is the same as a plugin's. The result is None if none is known."""
+        found = self._find(resource, device) if self else None
+        return found if isinstance(found, SameDevice) else None
+
+    def perhaps(self, resource: str, device: str) -> str:
+        """Return why a plugin's device that `find` does not find may belong to a claim. Empty means that it cannot."""
+        if self.missing or not self:
+            return self.missing
+        found = self._find(resource, device)
+        if isinstance(found, str) and found:
+            return found
+        has_address = pci_address(device) is not None
+        for driver, pool, name in self._unpublished:
+            if _is_one_vendor(resource, driver) or (has_address and pci_address(name) is None):
+                return self._unpublished_as((driver, pool, name))
+        return ""
+
+    @property
+    def unidentified(self) -> str:
+        """Why it is not known which hardware the device of a claim is; empty if it is known of all."""
+        return self._unpublished_as(self._unpublished[0]) if self._unpublished else ""
+
+    def _unpublished_as(self, key: Device) -> str:
+        return f"no ResourceSlice has the device {'/'.join(key)} of a claim{self._no_slices}"
+
+    def _find(self, resource: str, device: str) -> SameDevice | str:
+        """Return the device of a claim that is certainly the same, or else why one may be.
+
+        The result is an empty text if none can be.
+        """
+        id_ = device.partition(_REPLICA)[0]
+        address = pci_address(id_)
+        if address is not None and address in self._by_address:
+            return self._same(*self._by_address[address])
+        if id_ in self._by_identifier:
+            return self._same(*self._by_identifier[id_])
+        key = resource, id_.lower()
+        if key not in self._found_by_name:
+            self._found_by_name[key] = self._of_one_name(resource, id_)
+        found = self._found_by_name[key]
+        if isinstance(found, SameDevice):
+            return found
+        for name in self._cdi_of.get((resource, device), ()):
+            if name in self._by_cdi:
+                return self._same(self._by_cdi[name], f"both were given as the CDI device {name}")
+        return found
+
+    def _of_one_name(self, resource: str, id_: str) -> SameDevice | str:
+        """Return the device of this name whose driver is of the same vendor, or lists what the plugin lists."""
+        perhaps = ""
+        ids = {one.partition(_REPLICA)[0].lower() for one in self._lists.devices.get(resource, ())}
+        is_telling = len(ids) > 1 and not any(one.isdecimal() for one in ids)
+        for key in self._by_name.get(id_.lower(), ()):
+            driver = key[0]
+            if _is_one_vendor(resource, driver):
+                return self._same(key, f"both are called {id_}, and resource and driver are of one vendor")
+            names = self._names.get(driver, set())
+            if is_telling and ids == names:
+                because = f"both are called {id_}, and the plugin lists the same {len(ids):,} names as the driver"
+                return self._same(key, because)
+            if ids <= names or names <= ids:  # one of them may be older than the other
+                perhaps = f"a ResourceClaim has a device of {driver} that is called {id_} too"
+        return perhaps
+
+    def _same(self, key: Device, because: str) -> SameDevice:
+        device, sources = self._prepared[key]
+        return SameDevice(device, sources, because)
+
+    def _index(self, key: Device, device: PreparedDeviceSeen, published: PublishedDeviceSeen | None) -> None:
+        for name in device.cdi_devices:
+            self._by_cdi[name] = key
+        if len(device.device) >= _MIN_IDENTIFIER:
+            self._by_identifier[device.device] = key, f"both have the id {device.device}"
+        address = pci_address(device.device)
+        if address is not None:
+            self._by_address[address] = key, f"both name the PCI address {address}"
+        for name, value in (published.attributes if published else {}).items():
+            address = pci_address(value)
+            if address is not None:
+                self._by_address[address] = key, f"both have the PCI address {address}"
+            elif len(value) >= _MIN_IDENTIFIER:
+                self._by_identifier[value] = key, f"the attribute {name} of the device is {value}"
+
+
+def pci_address(text: str) -> str | None:
+    """Return the PCI address in a text, as `dddd:bb:dd.f`. The result is None if there is none, or more than one.
+
+    >>> pci_address("00000000:3B:00.0"), pci_address("gpu-0000-3b-00-0"), pci_address("gpu-0")
+    ('0000:3b:00.0', '0000:3b:00.0', None)
+    """
+    parts = (match.groups(default="") for match in _ADDRESS.finditer(text.lower()))
+    found = {(p[0] or p[4] or "0000", p[1] or p[5], p[2] or p[6], p[3] or p[7]) for p in parts}
+    if len(found) != 1:
+        return None
+    domain, bus, device, function = found.pop()
+    return f"{domain}:{bus}:{device}.{function}"
+
+
+def _prepared(look: Look) -> Iterator[tuple[PreparedDeviceSeen, tuple[Source, ...]]]:
+    """Return the devices of claims, from the kubelet's file first."""
+    watched = {(one.claim, device) for one in look.allocations.value or () for device in one.only_watched}
+    seen: set[Device] = set()
+    in_api = {one.key: one for one in look.claimed}
+    for one in look.claims.value.devices if look.claims.value else ():
+        if (one.claim, one.key) in watched:
+            continue  # a claim with admin access leaves the device to others
+        seen.add(one.key)
+        yield one, (Source.CLAIMS, *((Source.POD_RESOURCES,) if one.key in in_api else ()))
+    for key, claimed in in_api.items():
+        claim = f"{claimed.namespace}/{claimed.claim}"
+        if key not in seen and (claim, key) not in watched:
+            yield PreparedDeviceSeen(claim, *key, claimed.cdi_devices), (Source.POD_RESOURCES,)
+
+
+def _missing(look: Look) -> str:
+    claims = look.claims.value
+    if claims is None:
+        return f"the file of ResourceClaims was not read: {look.claims.problem}"
+    return f"the file of ResourceClaims is not sound: {claims.problem}" if claims.problem else ""
+
+
+def _cdi_names(look: Look, holders: Holders) -> Mapping[tuple[str, str], tuple[str, ...]]:
+    """Return the CDI names that plugins gave for a single device, by resource and device."""
+    file = believed_file(look)
+    receipts = {(one.key, one.resource): one.cdi_devices for one in file.receipts} if file else {}
+    return {
+        (str(one.resource), str(device)): receipts[one.key, one.resource]
+        for one in holders.entries.values()
+        if (one.key, one.resource) in receipts and len(one.numa_nodes) == 1
+        for device in one.numa_nodes
+    }
+
+
+def _is_one_vendor(resource: str, driver: str) -> bool:
+    """Return whether a resource and a driver are of one vendor: example.com/gpu, gpu.example.com."""
+    domain = resource.partition("/")[0]
+    return f".{driver}".endswith(f".{domain}") or f".{domain}".endswith(f".{driver}")

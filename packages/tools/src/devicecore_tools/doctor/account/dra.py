@@ -1,0 +1,358 @@
+"""The devices of DRA drivers: which there are, who holds them, and which drivers are gone.
+
+Laws: a device is free only if every source was read that could name a holder: the kubelet's answer and its file, the
+slices and the ResourceClaims of the API server. A driver is called gone only if no registration socket can be its.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from functools import cached_property
+
+from attrs import field, frozen
+
+from devicecore_tools.doctor.account.plugins import is_driver
+from devicecore_tools.doctor.account.precedence import CLAIM, KubeletNow, Owner, OwnerState, Pods
+from devicecore_tools.doctor.look.values import (
+    REGISTRY_PREFIX,
+    ClaimedDeviceSeen,
+    Device,
+    EventSeen,
+    Look,
+    PodSeen,
+    PublishedDeviceSeen,
+    SocketsSeen,
+    Source,
+    grouped,
+)
+
+Left = Mapping[tuple[str, str], int]
+"""What is left of each counter of a pool."""
+
+_OF_HELPER = "dra-"  # Kubernetes' helper of 1.37 calls each socket so, with a hash in place of the driver's name
+_DRIVER = "DRAPlugin"  # the type that a driver answers
+_OF_STORAGE = re.compile(r"(^|[.-])csi[.-]")  # sockets of CSI drivers, which are on each node
+
+
+class DriverPresence(Enum):
+    """Whether a driver can be registered with the kubelet, as the sockets of the plugin watcher say."""
+
+    ALIVE = "alive"
+    GONE = "gone"
+    SILENT = "silent"
+    UNKNOWN = "unknown"
+    NOT_NEEDED = "not needed"
+
+    @property
+    def prepares_nothing(self) -> bool:
+        """Whether the driver certainly prepares and releases no claim now."""
+        return self in {DriverPresence.GONE, DriverPresence.SILENT}
+
+
+@frozen
+class DraDevice:
+    """A device of a driver: who holds it, for which claims, and its health as the kubelet last wrote it.
+
+    `pending` names the claims that have it at the API server and for which the kubelet has not prepared it.
+    `watchers` are the claims that have only admin access to it, which keeps it from nobody.
+    `is_own` says that this node's driver has published it. `has_room` says whether a claim on this node can get it, as
+    far as its pool goes; None if that is not known.
+    """
+
+    owners: tuple[Owner, ...] = ()
+    claims: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
+    health: str = "unknown"
+    sources: tuple[Source, ...] = ()
+    numa_nodes: tuple[int, ...] | None = None
+    is_tainted: bool = False
+    is_own: bool = False
+    has_room: bool | None = True
+    watchers: tuple[str, ...] = ()
+
+
+@frozen
+class DraDevices:
+    """What is known of drivers and claims.
+
+    Attributes:
+        devices: every device that a source names, by driver, pool and name.
+        drivers: the state of each driver that a source names.
+        why_not_free: why no device can be called free; empty if one can.
+        allocated: the drivers of each claim at the API server, none if it is not allocated.
+        waiting: the pods that have begun here and have a claim that is not prepared, with these claims.
+        last_event: the last event of each pod, by namespace and name, that says why its claims are not prepared.
+        ended: the drivers whose registration sockets are left without a process. A kubelet counts them as registered.
+        silent: the registration sockets whose processes do not answer, of drivers that no other source names.
+        left: the registration sockets that such drivers have left without a process.
+    """
+
+    devices: Mapping[Device, DraDevice]
+    drivers: Mapping[str, DriverPresence]
+    why_not_free: str
+    allocated: Mapping[str, tuple[str, ...]]
+    waiting: tuple[tuple[PodSeen, tuple[str, ...]], ...]
+    last_event: Mapping[tuple[str, str], EventSeen] = field(factory=dict)
+    ended: frozenset[str] = frozenset()
+    silent: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, look: Look, kubelet: KubeletNow, pods: Pods) -> "DraDevices":
+        """Return the devices of a look."""
+        prepared = look.claims.value
+        drivers = {one.driver for one in look.slices.value or () if one.needs_driver}
+        for of_claim in prepared.drivers.values() if prepared else ():
+            drivers.update(of_claim)
+        allocated = {
+            one.claim: tuple({device[0]: None for device in one.devices}) for one in look.allocations.value or ()
+        }
+        waiting = []
+        of_claims, entered = (prepared.pods, prepared.unanswered) if prepared else ({}, {})
+        last_event = dict(_last_events(look.events.value or ()))
+        for pod in pods.here if prepared is None or not prepared.problem else ():
+            uid = pod.pod.uid
+            missing = tuple(one for one in pod.all_claims if uid not in of_claims.get(one, ()) or entered.get(one))
+            told = prepared is not None or pod.place in last_event
+            if missing and told and pod.phase == "Pending" and not pod.has_sandbox:
+                waiting.append((pod, missing))
+                drivers.update(driver for claim in missing for driver in allocated.get(claim, ()))
+        states, ended = _driver_states(look, drivers)
+        states = {**{one.driver: DriverPresence.NOT_NEEDED for one in look.slices.value or ()}, **states}
+        return cls(
+            dict(_devices(look, pods)),
+            states,
+            _why_not_free(look, kubelet, pods),
+            allocated,
+            tuple(waiting),
+            last_event,
+            ended,
+            tuple(_silent_strangers(look, states)),
+            tuple(_left_by_strangers(look, states)),
+        )
+
+    def drivers_of(self, claims: Iterable[str]) -> tuple[str, ...]:
+        """Return the drivers of claims that are allocated, each once."""
+        return tuple(dict.fromkeys(driver for claim in claims for driver in self.allocated.get(claim, ())))
+
+    def why_gone(self, driver: str) -> str:
+        """Return what is known of a driver that is gone or silent, as the end of a sentence about it."""
+        if self.drivers.get(driver) is DriverPresence.SILENT:
+            return "does not answer"
+        return "has ended" if driver in self.ended else "is not registered with the kubelet"
+
+    @cached_property
+    def by_driver(self) -> Mapping[str, Mapping[Device, DraDevice]]:
+        """The devices of each driver."""
+        found: dict[str, dict[Device, DraDevice]] = {}
+        for key, one in self.devices.items():
+            found.setdefault(key[0], {})[key] = one
+        return found
+
+    def holding(self, driver: str) -> tuple[Owner, ...]:
+        """Return the containers that hold devices of a driver, without those whose pods are gone."""
+        owners = (owner for one in self.by_driver.get(driver, {}).values() for owner in one.owners)
+        return tuple(dict.fromkeys(owner for owner in owners if owner.state is not OwnerState.STALE))
+
+
+def _last_events(events: Iterable[EventSeen]) -> Iterator[tuple[tuple[str, str], EventSeen]]:
+    for event in sorted(events, key=lambda one: one.last):
+        if event.reason == "FailedPrepareDynamicResources":
+            yield (event.namespace, event.pod), event
+
+
+def _why_not_free(look: Look, kubelet: KubeletNow, pods: Pods) -> str:
+    if look.pod_resources.value is None or look.pod_resources.value.version != "v1":
+        return f"the kubelet's answer was not read: {look.pod_resources.problem or 'it knows no v1'}"
+    if kubelet is not KubeletNow.ANSWERS:
+        return "the kubelet has just started, and lists no pods yet"
+    if look.claims.value is None or look.claims.value.problem:
+        return "the file of ResourceClaims was not read, or is not sound"
+    for what, reading in (("ResourceSlices", look.slices), ("ResourceClaims of the API server", look.allocations)):
+        if reading.value is None:
+            return f"the {what} were not read: {reading.problem}"
+    if not pods.is_complete:
+        return f"the list of pods is not complete: {pods.why_incomplete}"
+    known = {one.claim for one in look.allocations.value or () if one.devices}
+    lost = sorted({f"{one.namespace}/{one.claim}" for one in look.pod_resources.value.claimed} - known)
+    return (
+        f"the ResourceClaims of the API server lack the devices of {lost[0]}, which the kubelet lists" if lost else ""
+    )
+
+
+def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
+    file, health = look.claims.value, look.health.value or {}
+    prepared = file.devices if file and not file.problem else ()
+    watched = {(one.claim, key) for one in look.allocations.value or () for key in one.only_watched}
+    in_api = grouped((one.key, one) for one in look.claimed if (f"{one.namespace}/{one.claim}", one.key) not in watched)
+    in_file = grouped((one.key, one.claim) for one in prepared if (one.claim, one.key) not in watched)
+    watchers = grouped((key, claim) for claim, key in sorted(watched))
+    cdi = {one.key: one.cdi_devices[0] for one in prepared if one.cdi_devices}
+    allocated = grouped(
+        (key, one.claim) for one in look.allocations.value or () for key in one.devices if key not in one.only_watched
+    )
+    published = {one.key: one for one in look.slices.value or ()}
+    left = _left(published, allocated, {*allocated, *in_api, *in_file})
+    here = {key[:2] for key in (*published, *in_api, *in_file)}
+    for key in sorted({*published, *in_api, *in_file, *(key for key in allocated if key[:2] in here)}):
+        listed = in_api.get(key, ())
+        claims = dict.fromkeys((*in_file.get(key, ()), *(f"{one.namespace}/{one.claim}" for one in listed)))
+        owners = tuple(_owners(look, pods, listed, in_file.get(key, ())))
+        places = ((Source.SLICES, published), (Source.ALLOCATIONS, allocated))
+        one = published.get(key, PublishedDeviceSeen(*key))
+        told = health.get(key, "" if look.health.value is None else "unknown")  # cleared when the driver ends
+        yield (
+            key,
+            DraDevice(
+                owners,
+                tuple(claims),
+                tuple(claim for claim in dict.fromkeys(allocated.get(key, ())) if claim not in claims),
+                told or _told(owners, (cdi.get(key, ""), "/".join(key))),
+                tuple(source for source, names in places if key in names),
+                one.numa_nodes,
+                one.is_tainted,
+                key in published and one.is_own,
+                one.is_usable and _has_room(one, *left.get(key[:2], ({}, {}))),
+                tuple(watchers.get(key, ())),
+            ),
+        )
+
+
+def _left(
+    published: Mapping[Device, PublishedDeviceSeen], taken: Iterable[Device], used: Iterable[Device]
+) -> Mapping[tuple[str, str], tuple[Left, Left]]:
+    """Return what is left of each pool's counters beside devices that are used, perhaps only watched, and taken."""
+    in_use, gone = (grouped((key[:2], key[2]) for key in keys) for keys in (used, taken))
+    pools = {key[:2]: one.counters for key, one in published.items() if one.counters}
+    return {key: (of.beside(in_use.get(key, ())), of.beside(gone.get(key, ()))) for key, of in pools.items()}
+
+
+def _has_room(one: PublishedDeviceSeen, beside_used: Left, beside_taken: Left) -> bool | None:
+    """Return whether the counters of its pool suffice for a device. It is None if that is not known."""
+    if one.counters is None or one.counters.suffice(one.device, beside_used):
+        return True
+    return None if one.counters.suffice(one.device, beside_taken) else False
+
+
+def _told(owners: Iterable[Owner], names: tuple[str, ...]) -> str:
+    """Return the health of a device in the status of its holder: under its first CDI name or its whole name."""
+    told = {
+        health
+        for owner in owners
+        if owner.pod is not None
+        for (_, resource), devices in owner.pod.statuses.items()
+        if resource.startswith(CLAIM)
+        for device, health in devices.items()
+        if device in names
+    }
+    return told.pop() if len(told) == 1 else "unknown"
+
+
+def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims: Iterable[str]) -> Iterator[Owner]:
+    """Return the containers that hold a device: those that the kubelet lists, then those of its file."""
+    prepared = look.claims.value
+    names = set()
+    for one in listed:
+        pod = pods.by_name.get((one.namespace, one.pod))
+        in_file = prepared is not None and f"{one.namespace}/{one.claim}" in prepared.pods
+        sources = (*((Source.CLAIMS,) if in_file else ()), Source.POD_RESOURCES)
+        uid = str(pod.pod.uid) if pod else ""
+        names.add((one.namespace, one.pod))
+        yield Owner(uid, one.namespace, one.pod, one.container, sources, OwnerState.LIVE, pod)
+    for claim in claims:
+        unread = [name for name in names if name[0] == claim.partition("/")[0] and name not in pods.by_name]
+        uids = prepared.pods.get(claim, ()) if prepared else ()
+        are_listed = len(unread) >= sum(uid not in pods.by_uid for uid in uids)
+        for uid in uids:
+            found = pods.by_uid.get(uid)
+            if found is None:
+                if are_listed:
+                    continue  # the kubelet lists as many pods of unknown UID as the file has: they are the same
+                state = OwnerState.STALE if pods.is_complete else OwnerState.UNKNOWN
+                yield Owner(uid, "", "", "", (Source.CLAIMS,), state)
+            elif found.place not in names:
+                state = OwnerState.STALE if found.has_ended else OwnerState.LIVE
+                for container in [name for name, of in found.claims.items() if claim in of] or [""]:
+                    yield Owner(uid, *found.place, container, (Source.CLAIMS, Source.PODS), state, found)
+
+
+def _driver_states(look: Look, drivers: Iterable[str]) -> tuple[Mapping[str, DriverPresence], frozenset[str]]:
+    """Return the state of each driver, and those that have ended and left a socket.
+
+    A socket is a driver's if its process says so. If it was not asked, it is a driver's if its name begins with the
+    driver's, and any driver's otherwise, because a kubelet takes a socket of any name. A kubelet forgets the health of
+    the devices of a driver that ends.
+    """
+    known = sorted(drivers)
+    sockets = look.sockets.value
+    if sockets is None or not sockets.kubelet:
+        return dict.fromkeys(known, DriverPresence.UNKNOWN), frozenset()
+    own: dict[str, list[bool | None]] = {driver: [] for driver in known}
+    anybodys, silent = [], set[str]()
+    for name in sockets.registry:
+        path = f"{REGISTRY_PREFIX}{name}"
+        served = sockets.served.get(path)
+        kind, said = sockets.named.get(path, ("", ""))
+        base = name.rpartition("/")[2]
+        driver = said if kind else next((one for one in _prefixes(base) if one in own), "")
+        if driver in own and kind in {"", _DRIVER}:
+            own[driver].append(served and path not in sockets.silent)
+            silent.update({driver} if path in sockets.silent else ())
+        elif not kind and not _OF_STORAGE.search(base) and served is not False:
+            anybodys.append(path)
+    for driver, _, _ in (key for key, told in (look.health.value or {}).items() if told not in {"", "unknown"}):
+        if not own.get(driver, [True]):
+            own[driver].append(True)
+    missing = [driver for driver, of in own.items() if not of]
+    if len(missing) == len(anybodys) == 1 and _is_silent_driver(sockets, anybodys[0]):
+        silent.update(missing)
+    states = {driver: _state(of, anybodys=bool(anybodys)) for driver, of in own.items()}
+    ended = {one for one, state in states.items() if state is DriverPresence.GONE and own[one]} - silent
+    hang = {one: DriverPresence.SILENT for one in silent if states[one] is not DriverPresence.ALIVE}
+    return {**states, **hang}, frozenset(ended)
+
+
+def _silent_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iterator[str]:
+    sockets = look.sockets.value or SocketsSeen()
+    for path in sockets.silent:
+        base = path.rpartition("/")[2]
+        is_known = any(one in drivers for one in _prefixes(base)) or DriverPresence.SILENT in drivers.values()
+        if path.startswith(REGISTRY_PREFIX) and is_driver(base) and not (is_known or _OF_STORAGE.search(base)):
+            yield path.removeprefix(REGISTRY_PREFIX)
+
+
+def _left_by_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iterator[str]:
+    """Yield the dead sockets of drivers that no source names: a kubelet has deleted their slices.
+
+    If a process listens at a socket that has not named itself, it may be a new instance of one.
+    """
+    sockets = look.sockets.value or SocketsSeen()
+    watched = {path: served for path, served in sockets.served.items() if path.startswith(REGISTRY_PREFIX)}
+    drivers_of_devices = [path for path in watched if not _OF_STORAGE.search(path.rpartition("/")[2])]
+    known = {*drivers, *(name for kind, name in sockets.named.values() if kind == _DRIVER)}
+    if look.slices.value is None or any(watched[one] and one not in sockets.named for one in drivers_of_devices):
+        return
+    for path in drivers_of_devices:
+        base = path.rpartition("/")[2]
+        is_known = base.startswith(_OF_HELPER) or any(one in known for one in _prefixes(base))
+        if not watched[path] and is_driver(base) and not is_known:
+            yield path.removeprefix(REGISTRY_PREFIX)
+
+
+def _is_silent_driver(sockets: SocketsSeen, path: str) -> bool:
+    """Return whether a socket is certainly that of a driver, whose process does not answer."""
+    return path in sockets.silent and path.removeprefix(REGISTRY_PREFIX).startswith(_OF_HELPER)
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    """Return what may be a driver's name in that of its socket: `<driver>[-<more>]-reg.sock` or `<driver>.sock`."""
+    yield name.removesuffix(".sock")
+    while "-" in name:
+        name = name.rpartition("-")[0]
+        yield name
+
+
+def _state(served: list[bool | None], *, anybodys: bool) -> DriverPresence:
+    if True in served:
+        return DriverPresence.ALIVE
+    return DriverPresence.UNKNOWN if anybodys or None in served else DriverPresence.GONE

@@ -1,0 +1,752 @@
+"""Which source is believed: the only place that decides between sources that differ, or that are missing.
+
+Laws:
+1. The kubelet's answer now (pod resources) is believed before its memory of its last write (the checkpoint). A healthy
+   device is one that a plugin or the kubelet lists now. The checkpoint's lists count only if no kubelet has answered.
+2. An empty answer proves nothing. A kubelet that lists none of the pods that run here has just started.
+3. A pod that runs holds what it requests. If no source names its devices, no device of that resource is free.
+4. A device is free only if every source that could name a holder was read, is sound, and names none.
+5. Nothing in a file with a wrong checksum is believed.
+
+Why in this order: the kubelet writes its checkpoint when a plugin reports or a container gets devices, and never when a
+pod ends, a plugin ends or the kubelet starts. So an entry that the kubelet does not list any more is the normal trace
+of a pod that has ended, and an entry that is missing from both is a record that was lost.
+"""
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from functools import cached_property, lru_cache
+from typing import cast
+
+from attrs import evolve, field, frozen
+
+from devicecore.domain.checkpoint import CheckpointData, FileVerdict, allocation_of
+from devicecore.domain.ledger import Allocation
+from devicecore.domain.model import ContainerKey, Health, ResourceName, is_extended_resource
+from devicecore_tools.doctor.look.values import (
+    NOBODY_LISTENS,
+    CheckpointSeen,
+    Look,
+    PluginSeen,
+    PodResourcesSeen,
+    PodSeen,
+    Source,
+    grouped,
+)
+
+
+class KubeletNow(Enum):
+    """What is known of the process. If it is `STOPPED`, nobody listens at its sockets; if `SILENT`, nobody answers."""
+
+    ANSWERS = "answers"
+    STARTING = "starting"
+    SILENT = "silent"
+    STOPPED = "stopped"
+    UNKNOWN = "unknown"
+
+
+class OwnerState(Enum):
+    """How certain it is that a container holds a device, or that no container does."""
+
+    LIVE = "live"
+    STALE = "stale"
+    UNKNOWN = "unknown"
+
+
+@frozen
+class Owner:
+    """A container that holds devices of one resource, as far as the sources say. Empty texts are not known.
+
+    `pod` is what the pods source says of the owner's pod.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    container: str
+    sources: tuple[Source, ...]
+    state: OwnerState
+    pod: PodSeen | None = field(default=None, eq=False)
+
+    @cached_property
+    def identity(self) -> str:
+        """What distinguishes this owner's pod from others."""
+        return f"{self.namespace}/{self.name}" if self.name else self.uid
+
+    def is_of_another_pod(self, other: "Owner") -> bool:
+        """Return whether the other owner's pod is certainly another one."""
+        if self.pod is not None and self.pod is other.pod:
+            return False
+        if self.uid and other.uid:
+            return self.uid != other.uid
+        return bool(self.name and other.name) and self.identity != other.identity
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the container is known to be an init container that ends."""
+        return self.pod is not None and self.container in self.pod.reusable
+
+
+_Devices = Mapping[str, tuple[int, ...]]
+
+
+@frozen
+class AllocationSeen:
+    """The devices of one resource that an owner holds, with their NUMA nodes."""
+
+    owner: Owner
+    resource: str
+    devices: _Devices
+
+
+# --- what is believed of each source ----------------------------------------------------------------------------------
+
+
+def believed_file(look: Look) -> CheckpointSeen | None:
+    """Return the checkpoint if it is sound (law 5)."""
+    seen = look.checkpoint.value
+    return seen if seen is not None and seen.verdict.verdict is FileVerdict.OK else None
+
+
+@frozen
+class Pods:
+    """The pods that have begun on this node, from the pods source.
+
+    Attributes:
+        was_read: whether the source was read.
+        why_incomplete: why a pod that it does not name may not be gone; empty if such a pod is gone.
+        by_uid: all pods by each UID that a kubelet may know them by.
+        by_name: all pods by namespace and name.
+        here: the pods that a kubelet has admitted on this node and that have not ended.
+        perhaps_here: those of which the node or the phase is not known.
+    """
+
+    was_read: bool
+    why_incomplete: str
+    by_uid: Mapping[str, PodSeen]
+    by_name: Mapping[tuple[str, str], PodSeen]
+    here: tuple[PodSeen, ...]
+    perhaps_here: tuple[PodSeen, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a pod that the source does not name is gone."""
+        return not self.why_incomplete
+
+    def told_unhealthy(self, *, of_claims: bool) -> Iterator[tuple[PodSeen, str, str, list[str]]]:
+        """Yield the unhealthy devices in statuses: the pod, the container, the resource or claim, and the ids."""
+        for pod in self.here:
+            for (container, resource), devices in pod.statuses.items():
+                told = [device for device, health in devices.items() if health == Health.UNHEALTHY.value]
+                if told and resource.startswith(CLAIM) is of_claims:
+                    yield pod, container, resource, told
+
+    @classmethod
+    def of(cls, look: Look) -> "Pods":
+        """Return the pods of a look."""
+        pods, api = look.pods.value or (), look.pod_resources.value
+        by_name = {pod.place: pod for pod in pods}
+        listed = api.pods if api else frozenset()
+        node = _node_name(look, [by_name[one].node for one in listed if one in by_name])
+        here, perhaps = [], []
+        for place, pod in by_name.items():
+            begun = _has_begun(pod)
+            is_here = (not pod.node or pod.node == node) if node else (place in listed or not pod.node)
+            if begun and is_here:
+                here.append(pod)
+            elif begun is not False and (is_here or not node):
+                perhaps.append(pod)
+        return cls(
+            was_read=look.pods.value is not None,
+            why_incomplete=_why_incomplete(look),
+            by_uid={str(uid): pod for pod in pods for uid in (*pod.other_uids, pod.pod.uid)},
+            by_name=by_name,
+            here=tuple(here),
+            perhaps_here=tuple(perhaps),
+        )
+
+
+def why_incomplete(pods: Collection[PodSeen], holders: Collection[str], *, is_of_file: bool = True) -> str:
+    """Return why a list of pods may not have all pods of the node of a checkpoint; empty if it has.
+
+    Nothing in a list says whether it was asked for with a namespace or a selector, so its pods have to show it: a list
+    of all namespaces has pods of two of them on one node, be it another node, because each node of a cluster has pods
+    of the system; and pods that a selector has not chosen have no label in common.
+
+    Args:
+        pods: the list.
+        holders: the UIDs of the pods in the checkpoint.
+        is_of_file: whether a user made the list, so that it may be of one namespace, or what a selector has chosen.
+    """
+    if not pods:
+        return "it is empty"
+    namespaces = grouped((pod.node, pod.pod.namespace) for pod in pods)
+    if is_of_file and all(len({*of_node}) == 1 for of_node in namespaces.values()):
+        where = " of each node" if len(namespaces) > 1 else ""
+        return f"it has the pods of one namespace only{where}"
+    if is_of_file and (common := set.intersection(*({*pod.labels} for pod in pods))):
+        return f"each of its pods has the label {'='.join(min(common))}, as if a selector had chosen them"
+    named = any(not {str(pod.pod.uid), *pod.other_uids}.isdisjoint(holders) for pod in pods)
+    return "it has none of the pods that the checkpoint names" if holders and not named else ""
+
+
+def _why_incomplete(look: Look) -> str:
+    api, file, pods, node = look.pod_resources.value, believed_file(look), look.pods.value, look.node.value
+    if pods is None:
+        return f"it was not read: {look.pods.problem}"
+    listed = api.pods if api else frozenset()
+    if not listed <= {pod.place for pod in pods}:
+        return "it lacks pods that the kubelet lists"
+    bound = {pod.node for pod in pods if pod.node}
+    if node is not None and node.name and bound and node.name not in bound:
+        return "it has no pod of this Node"
+    holders = {one.pod_uid for one in (file.data.entries if file and file.data else ()) or ()}
+    both_list_none = api is not None and not pods and (look.pods.is_whole or look.pods.is_recorded)
+    if listed or both_list_none or (look.pods.is_whole and (pods or not holders)):
+        return ""
+    return why_incomplete(pods, holders, is_of_file=not look.pods.is_recorded)
+
+
+def _node_name(look: Look, of_listed: list[str]) -> str:
+    """Return this node's name: that of the Node, else of the pods that the kubelet lists, else the only one."""
+    if look.node.value is not None and look.node.value.name:
+        return look.node.value.name
+    names = {name for name in of_listed if name} or {pod.node for pod in look.pods.value or () if pod.node}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _has_begun(pod: PodSeen) -> bool | None:
+    """Return whether a kubelet has admitted the pod and it has not ended. A phase that does not say so gives None."""
+    match pod.phase:
+        case "Running":
+            return True
+        case "Pending":
+            return pod.is_acknowledged
+        case "Succeeded" | "Failed":
+            return False
+        case _:
+            return None
+
+
+def kubelet_state(look: Look, pods: Pods) -> KubeletNow:
+    """Return what the kubelet is doing, as its sockets and its answer say."""
+    api, sockets = look.pod_resources.value, look.sockets.value
+    if api is not None:
+        expected = [one.place for one in pods.here if not one.is_deleting]
+        is_of_here = api.pods <= pods.by_name.keys()  # else the list of pods is that of another node or time
+        lists_none = is_of_here and expected and api.pods.isdisjoint(expected)
+        return KubeletNow.STARTING if lists_none else KubeletNow.ANSWERS
+    served = [sockets.served[name] for name in KUBELET_SOCKETS if name in sockets.served] if sockets else []
+    if not any(served) and (served or look.pod_resources.problem == NOBODY_LISTENS):
+        return KubeletNow.STOPPED
+    return KubeletNow.SILENT if look.is_unheard or TOO_LATE in look.pod_resources.problem else KubeletNow.UNKNOWN
+
+
+TOO_LATE = "DEADLINE_EXCEEDED"
+"""What is in the reason why a source has no value if its process listens and does not answer in time."""
+
+POD_RESOURCES_SOCKET = "pod-resources/kubelet.sock"
+KUBELET_SOCKETS = ("device-plugins/kubelet.sock", POD_RESOURCES_SOCKET)
+"""The sockets that a kubelet serves, below its root directory."""
+
+
+# --- holders ----------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Missing:
+    """A container that runs and requests devices of which neither the kubelet nor its checkpoint names enough."""
+
+    pod: PodSeen
+    container: str
+    resource: str
+    requested: int
+    named: int
+    is_certain: bool
+
+
+@frozen
+class Holders:
+    """Who holds which device.
+
+    Attributes:
+        entries: the allocations of the checkpoint, by container and resource.
+        allocations: every allocation that a source names: those of the checkpoint, then those that only the kubelet's
+            answer has, then those that only a pod's status has.
+        by_device: the owners of each device, by resource.
+        shared: the devices of each resource that have more than one owner.
+        in_use: the devices of each resource that owners hold, in order, without owners whose pods are gone.
+        missing: the containers whose devices neither the kubelet nor its checkpoint names.
+    """
+
+    entries: Mapping[tuple[ContainerKey, ResourceName], Allocation]
+    allocations: tuple[AllocationSeen, ...]
+    by_device: Mapping[str, Mapping[str, tuple[Owner, ...]]]
+    shared: Mapping[str, Mapping[str, tuple[Owner, ...]]]
+    in_use: Mapping[str, AbstractSet[str]]
+    missing: tuple[Missing, ...]
+
+    @classmethod
+    def of(cls, look: Look, pods: Pods, kubelet: KubeletNow) -> "Holders":
+        """Return the holders of a look."""
+        file = believed_file(look)
+        written = map(allocation_of, (file.data.entries if file and file.data else None) or ())
+        entries = {(one.key, one.resource): one for one in written}
+        allocations = tuple(_allocations(look, pods, kubelet, entries.values()))
+        by_device: dict[str, dict[str, tuple[Owner, ...]]] = {}
+        shared: dict[str, dict[str, tuple[Owner, ...]]] = {}
+        in_use: dict[str, dict[str, None]] = {}
+        for one in allocations:
+            owners = by_device.setdefault(one.resource, {})
+            twice = {device: (*owners[device], one.owner) for device in one.devices.keys() & owners.keys()}
+            owners.update(dict.fromkeys(one.devices, (one.owner,)))
+            if twice:
+                owners.update(twice)
+                shared.setdefault(one.resource, {}).update(twice)
+            if one.owner.state is not OwnerState.STALE:
+                in_use.setdefault(one.resource, {}).update(dict.fromkeys(one.devices))
+        return cls(
+            entries=entries,
+            allocations=allocations,
+            by_device=by_device,
+            shared=shared,
+            in_use={resource: devices.keys() for resource, devices in in_use.items()},
+            missing=tuple(_missing(look, pods, allocations)),
+        )
+
+    @cached_property
+    def live(self) -> Mapping[str, Mapping[str, None]]:
+        """The devices of each resource whose holders are certain, in order."""
+        found: dict[str, dict[str, None]] = {}
+        for one in self.allocations:
+            if one.owner.state is OwnerState.LIVE:
+                found.setdefault(one.resource, {}).update(dict.fromkeys(one.devices))
+        return found
+
+
+def api_omits(look: Look, owner: Owner) -> bool:
+    """Return whether the pod-resources API never lists this container (kubelet.md 10.2)."""
+    api = look.pod_resources.value
+    if owner.pod is None or api is None:
+        return False
+    if api.version == "v1":
+        return owner.is_reusable
+    return all(owner.container != one.name for one in owner.pod.pod.containers)
+
+
+def _allocations(
+    look: Look, pods: Pods, kubelet: KubeletNow, entries: Iterable[Allocation]
+) -> Iterator[AllocationSeen]:
+    written = [_written(one) for one in entries]
+    in_api = _ApiAllocations(look.pod_resources.value, pods.by_name)
+    answered = [in_api.match(one, pods.by_uid.get(one.owner.uid)) for one in written]
+    # An entry that the kubelet confirms tells the name of its pod also for the entries that it does not confirm.
+    named = {
+        one.owner.uid: next(iter(places.values())) for one, places in zip(written, answered, strict=True) if places
+    }
+    result = []
+    for one, places in zip(written, answered, strict=True):
+        owner, (both, rest) = one.owner, _parts(one.devices, places.keys())
+        if both:
+            sources = (Source.CHECKPOINT, Source.POD_RESOURCES)
+            pod, place = pods.by_uid.get(owner.uid), next(iter(places.values()))
+            # Kubelets up to 1.33 list pods that have ended, until they next give devices to one.
+            state = OwnerState.STALE if pod is not None and pod.has_ended else OwnerState.LIVE
+            confirmed = Owner(owner.uid, *place, owner.container, sources, state, pod)
+            result.append(AllocationSeen(confirmed, one.resource, both))
+        if rest or not one.devices:
+            only = _only_in_the_file(look, pods, kubelet, owner, named.get(owner.uid))
+            result.append(AllocationSeen(only, one.resource, rest))
+    result += in_api.unmatched()
+    yield from result
+    yield from _only_in_a_status(pods, result)
+
+
+def _written(entry: Allocation) -> AllocationSeen:
+    owner = Owner(str(entry.key.pod), "", "", entry.key.container, (Source.CHECKPOINT,), OwnerState.UNKNOWN)
+    devices = cast("Mapping[str, tuple[int, ...]]", entry.numa_nodes)  # a NewType of each, and 50,000 of them
+    return AllocationSeen(owner, str(entry.resource), devices)
+
+
+def _parts(devices: _Devices, places: AbstractSet[str]) -> tuple[_Devices, _Devices]:
+    """Return the devices that the kubelet's answer has too, and those that only the checkpoint has."""
+    if len(places) == len(devices):
+        return devices, {}
+    both = {device: numa_nodes for device, numa_nodes in devices.items() if device in places}
+    return both, {device: numa_nodes for device, numa_nodes in devices.items() if device not in places}
+
+
+def _only_in_the_file(
+    look: Look, pods: Pods, kubelet: KubeletNow, owner: Owner, place: tuple[str, str] | None
+) -> Owner:
+    """Return an owner that the kubelet's answer does not name. `place` is its pod's name, if known."""
+    api, pod = look.pod_resources.value, pods.by_uid.get(owner.uid)
+    if pod is None:
+        if pods.is_complete or (not pods.was_read and api is not None and api.pods and place is None):
+            return evolve(owner, state=OwnerState.STALE)
+        return evolve(owner, namespace=place[0], name=place[1], state=OwnerState.LIVE) if place else owner
+    named = evolve(owner, namespace=pod.pod.namespace, name=pod.pod.name, pod=pod)
+    if pod.has_ended:
+        return evolve(named, state=OwnerState.STALE)
+    both = (Source.CHECKPOINT, Source.PODS)
+    if api is None or kubelet is KubeletNow.STARTING or api_omits(look, named):
+        return evolve(named, sources=both, state=OwnerState.LIVE)
+    return evolve(named, sources=both)
+
+
+CLAIM = "claim:"
+"""How the name of a resource in a pod's status begins if it is a ResourceClaim."""
+
+
+def _only_in_a_status(pods: Pods, known: list[AllocationSeen]) -> Iterator[AllocationSeen]:
+    """Yield the devices in the status of a pod, if no other source names one of that container and resource."""
+    named = {(id(one.owner.pod), one.owner.container, one.resource) for one in known if one.owner.pod is not None}
+    for pod in (*pods.here, *pods.perhaps_here):
+        for (container, resource), devices in pod.statuses.items():
+            if (id(pod), container, resource) not in named and not resource.startswith(CLAIM):
+                owner = Owner(str(pod.pod.uid), *pod.place, container, (Source.PODS,), OwnerState.UNKNOWN, pod)
+                yield AllocationSeen(owner, resource, dict.fromkeys(devices, ()))
+
+
+def _missing(look: Look, pods: Pods, allocations: tuple[AllocationSeen, ...]) -> Iterator[Missing]:
+    """Return the containers whose devices neither the kubelet nor its checkpoint names (law 3).
+
+    It is certain if the kubelet has listed the pod, or if it is not running and its checkpoint could be read.
+    """
+    named: Counter[tuple[int, str, str]] = Counter()
+    for one in allocations:
+        if one.owner.pod is not None and one.owner.sources != (Source.PODS,):
+            named[id(one.owner.pod), one.owner.container, one.resource] += len(one.devices)
+    api, file, sockets = look.pod_resources.value, believed_file(look), look.sockets.value
+    has_kubelet = sockets is not None and sockets.kubelet
+    here = set(map(id, pods.here))
+    for pod in (*pods.here, *pods.perhaps_here):
+        was_listed = pod.place in api.pods if api else has_kubelet
+        for container in pod.pod.in_start_order:
+            for resource, requested in container.limits.items():
+                if not is_requested(pod, container.name, resource, requested):
+                    continue
+                count = named[id(pod), container.name, resource]
+                if count < requested:
+                    ends = container.name in pod.reusable
+                    is_certain = bool(id(pod) in here and file and was_listed and not ends)
+                    yield Missing(pod, container.name, resource, requested, count, is_certain)
+
+
+def is_requested(pod: PodSeen, container: str, resource: str, size: int) -> bool:
+    """Return whether a limit of a container asks a device plugin for devices."""
+    return bool(size) and (container, resource) not in pod.pod.claimed and _is_of_plugins(resource)
+
+
+_is_of_plugins = lru_cache(maxsize=256)(is_extended_resource)  # all pods request the same few resources
+
+
+_Place = tuple[str, str]  # namespace and name of a pod
+
+
+class _ApiAllocations:
+    """The holdings of the pod-resources API, and which of them the checkpoint has too."""
+
+    def __init__(self, api: PodResourcesSeen | None, pods: Mapping[_Place, PodSeen]) -> None:
+        self._pods = pods
+        self._holdings = api.holdings if api else ()
+        self._rest = [set(one.devices) for one in self._holdings]  # the devices that are not matched yet
+        self._by_place: dict[tuple[_Place, str, str], list[int]] = {}
+        for number, one in enumerate(self._holdings):
+            self._by_place.setdefault(((one.namespace, one.pod), one.container, one.resource), []).append(number)
+
+    @cached_property
+    def _of_any_pod(self) -> Mapping[tuple[str, str, str], deque[int]]:
+        """The numbers of the holdings that have a device, for entries whose UID no source names.
+
+        They are not those of pods whose UID is known, which is another one.
+        """
+        found: dict[tuple[str, str, str], deque[int]] = {}
+        for number, one in enumerate(self._holdings):
+            for device in one.devices if (one.namespace, one.pod) not in self._pods else ():
+                found.setdefault((one.container, one.resource, device), deque()).append(number)
+        return found
+
+    def match(self, entry: AllocationSeen, pod: PodSeen | None) -> dict[str, _Place]:
+        """Return the devices of an entry that the answer has too, each with namespace and name of its pod."""
+        container, resource, devices = entry.owner.container, entry.resource, entry.devices
+        numbers: Sequence[int] = ()
+        if pod is not None:
+            numbers = self._by_place.get((pod.place, container, resource), ())
+            if len(numbers) == 1 and self._rest[numbers[0]] == devices.keys():  # nearly always
+                self._rest[numbers[0]].clear()
+                return dict.fromkeys(devices, pod.place)
+        places = {}
+        for device in devices:
+            candidates = iter(numbers) if pod is not None else self._left(container, resource, device)
+            number = next((one for one in candidates if device in self._rest[one]), None)
+            if number is not None:
+                self._rest[number].discard(device)
+                places[device] = self._holdings[number].namespace, self._holdings[number].pod
+        return places
+
+    def _left(self, container: str, resource: str, device: str) -> Iterator[int]:
+        """Yield the holdings of any pod that have a device. None is yielded again, because its device is matched."""
+        waiting = self._of_any_pod.get((container, resource, device))
+        while waiting:
+            yield waiting.popleft()
+
+    def unmatched(self) -> Iterator[AllocationSeen]:
+        """Yield the holdings that only the pod-resources API names."""
+        for holding, left in zip(self._holdings, self._rest, strict=True):
+            if left:
+                rest = {device: nodes for device, nodes in holding.devices.items() if device in left}
+                pod = self._pods.get((holding.namespace, holding.pod))
+                uid = str(pod.pod.uid) if pod else ""
+                state, sources = OwnerState.LIVE, (Source.POD_RESOURCES,)
+                owner = Owner(uid, holding.namespace, holding.pod, holding.container, sources, state, pod)
+                yield AllocationSeen(owner, holding.resource, rest)
+
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+_HEALTHY = Health.HEALTHY.value
+
+
+@frozen
+class Lists:
+    """Which devices there are, and which are healthy.
+
+    Attributes:
+        registered: the healthy devices of each resource at the last write of the checkpoint, in its order.
+        in_file: the same as sets.
+        allocatable: the healthy devices of each resource as the kubelet answered; None if it was not asked.
+        listed: the devices that plugins listed, by resource, where it is certain which resource a plugin serves.
+        served_by: each plugin that answered, with the resources that its devices belong to.
+        left_out: the resources of which the kubelet's answer has no device, while the Node counts those of the file:
+            their devices are on no NUMA node, so that the answer leaves them out, or their plugin has just ended.
+        healthy: the healthy devices of each resource by the best source (law 1).
+        is_confirmed: the resources of which a living source says what is healthy.
+        devices: every device of a resource that any source names, in that order.
+    """
+
+    registered: Mapping[str, tuple[str, ...]]
+    in_file: Mapping[str, AbstractSet[str]]
+    allocatable: Mapping[str, Mapping[str, tuple[int, ...]]] | None
+    listed: Mapping[str, Mapping[str, Health]]
+    served_by: tuple[tuple[PluginSeen, tuple[str, ...]], ...]
+    left_out: AbstractSet[str]
+    healthy: Mapping[str, AbstractSet[str]]
+    is_confirmed: AbstractSet[str]
+    devices: Mapping[str, Mapping[str, None]]
+
+    @classmethod
+    def of(cls, look: Look, holders: Holders) -> "Lists":
+        """Return the lists of a look."""
+        file, api = believed_file(look), look.pod_resources.value
+        data: CheckpointData | None = file.data if file else None
+        of_file = (data.registered_devices if data else None) or {}
+        registered = {resource: devices or () for resource, devices in of_file.items()}
+        allocatable = api.allocatable if api else None
+        served_by = _served_by(look, registered, allocatable or {}, holders)
+        listed: dict[str, dict[str, Health]] = {}
+        for plugin, resources in served_by:
+            if len(resources) == 1 and plugin.devices:
+                health = {str(device): state[0] for device, state in plugin.devices.by_id.states.items()}
+                listed.setdefault(resources[0], {}).update(health)
+        held = dict.fromkeys(one.resource for one in holders.allocations)
+        served = {resource: None for _, resources in served_by for resource in resources}
+        names = sorted({**dict.fromkeys(registered), **dict.fromkeys(allocatable or {}), **held, **served})
+        left_out, healthy, confirmed = _healthy(look, names, registered, listed)
+        devices: dict[str, dict[str, None]] = {name: {} for name in names}
+        for by_resource in (registered, allocatable or {}, listed):
+            for resource, ids in by_resource.items():
+                devices[resource].update(dict.fromkeys(ids))
+        for one in holders.allocations:
+            devices[one.resource].update(dict.fromkeys(one.devices))
+        return cls(
+            registered=registered,
+            in_file={resource: frozenset(ids) for resource, ids in registered.items()},
+            allocatable=allocatable,
+            listed=listed,
+            served_by=served_by,
+            left_out=left_out,
+            healthy=healthy,
+            is_confirmed=confirmed,
+            devices=devices,
+        )
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Every resource that the checkpoint, the pod-resources API, a pod's status or a plugin names, sorted."""
+        return tuple(self.devices)
+
+    @property
+    def source(self) -> Source:
+        """What says which healthy devices the kubelet has: its answer, or else its file."""
+        return Source.CHECKPOINT if self.allocatable is None else Source.POD_RESOURCES
+
+    @property
+    def known_to_kubelet(self) -> Mapping[str, Collection[str]]:
+        """The healthy devices of each resource by that source."""
+        return self.registered if self.allocatable is None else self.allocatable
+
+    @cached_property
+    def sockets_of(self) -> Mapping[str, tuple[str, ...]]:
+        """The sockets of the plugins that may serve each resource."""
+        found = grouped((resource, plugin.socket) for plugin, resources in self.served_by for resource in resources)
+        return {resource: tuple(sockets) for resource, sockets in found.items()}
+
+    @cached_property
+    def differing(self) -> Mapping[str, tuple[PluginSeen, ...]]:
+        """The plugins of each resource that several plugins serve, if these list different devices."""
+        of = grouped((of[0], plugin) for plugin, of in self.served_by if len(of) == 1 and plugin.devices)
+        return {
+            name: tuple(all_)
+            for name, all_ in of.items()
+            if len({frozenset(one.devices.ids) for one in all_ if one.devices}) > 1
+        }
+
+    def health(self, resource: str, device: str, holders: Holders) -> str:
+        """Return the health of a device by the best source: `Healthy`, `Unhealthy`, `not listed` or `unknown`."""
+        if resource in self.listed:
+            state = self.listed[resource].get(device)
+            return state.value if state else "not listed"
+        if resource not in self.is_confirmed:
+            return "unknown"
+        if device in self.healthy[resource]:
+            return _HEALTHY
+        pods = (one.pod for one in holders.by_device.get(resource, {}).get(device, ()) if one.pod is not None)
+        told = {health for pod in pods for one, health in pod.told_health(resource) if one == device}
+        return Health.UNHEALTHY.value if Health.UNHEALTHY.value in told else "unknown"
+
+    def certainly_healthy(self, resource: str) -> AbstractSet[str]:
+        """Return the devices for which `health` returns `Healthy`."""
+        return self.healthy[resource] if resource in self.is_confirmed else frozenset()
+
+    def kubelet_has(self, resource: str, device: str) -> bool:
+        """Return whether the living kubelet counts a device as healthy. Its answer leaves out those on no NUMA node."""
+        if self.allocatable is not None and device in self.allocatable.get(resource, ()):
+            return True
+        if self.listed.get(resource, {}).get(device) is not Health.HEALTHY or device not in self.in_file.get(
+            resource, ()
+        ):
+            return False
+        return self.allocatable is None or device in self._on_no_node.get(resource, ())
+
+    @cached_property
+    def _on_no_node(self) -> Mapping[str, AbstractSet[str]]:
+        """The devices on no NUMA node by their plugin, which the kubelet's answer leaves out."""
+        return {
+            resources[0]: {str(id_) for id_, state in plugin.devices.by_id.states.items() if state[1] == ()}
+            for plugin, resources in self.served_by
+            if len(resources) == 1 and plugin.devices
+        }
+
+
+def _healthy(
+    look: Look,
+    names: Iterable[str],
+    registered: Mapping[str, Collection[str]],
+    listed: Mapping[str, Mapping[str, Health]],
+) -> tuple[AbstractSet[str], Mapping[str, AbstractSet[str]], AbstractSet[str]]:
+    """Return `left_out`, `healthy` and `is_confirmed` of `Lists`."""
+    api, node = look.pod_resources.value, look.node.value
+    allocatable = api.allocatable if api else None
+    healthy: dict[str, AbstractSet[str]] = {}
+    left_out, confirmed = set(), set()
+    for name in names:
+        published, in_file = node.allocatable.get(name) if node else None, registered.get(name, ())
+        if name in listed:
+            healthy[name] = {device for device, state in listed[name].items() if state is Health.HEALTHY}
+        elif api and _is_left_out(api, name, published or 0, in_file):
+            left_out.add(name)
+            healthy[name] = frozenset(in_file)
+            continue
+        elif allocatable is not None:
+            healthy[name] = allocatable.get(name, {}).keys()
+        else:
+            healthy[name] = frozenset(() if published == 0 else in_file)
+        if name in listed or allocatable is not None or published == len(in_file):
+            confirmed.add(name)
+    return left_out, healthy, confirmed
+
+
+def _is_left_out(api: PodResourcesSeen, resource: str, published: int, registered: Collection[str]) -> bool:
+    """Return whether the kubelet may have the devices of a resource of which its answer has none."""
+    if api.allocatable is None or api.allocatable.get(resource) or not published:
+        return False
+    return published == len(registered) and all(one.resource != resource for one in api.holdings)
+
+
+def _served_by(
+    look: Look,
+    registered: Mapping[str, tuple[str, ...]],
+    allocatable: Mapping[str, Mapping[str, tuple[int, ...]]],
+    holders: Holders,
+) -> tuple[tuple[PluginSeen, tuple[str, ...]], ...]:
+    """Return each plugin that answered, with its resources.
+
+    No call of the API returns a plugin's resource, so the ids are compared: the resource that shares most ids with
+    the list is meant, or several if they share the same number. If none shares one, and only one plugin and one
+    resource are left, whose counts are equal, they belong together.
+    """
+    plugins = look.plugins.value or ()
+    if not plugins:
+        return ()
+    known: dict[str, dict[str, None]] = {}
+    by_resource = [
+        *registered.items(),
+        *allocatable.items(),
+        *((one.resource, one.devices) for one in holders.allocations),
+    ]
+    for resource, ids in by_resource:
+        for device in ids:
+            known.setdefault(device, {})[resource] = None
+    found = {plugin.socket: _resources_of(plugin, known) for plugin in plugins}
+    node = look.node.value
+    served = {resource for resources in found.values() for resource in resources}
+    left = [one for one, devices in registered.items() if not devices and one not in served]
+    unknown = [one for one in plugins if one.devices and not found[one.socket]]
+    if (
+        node is not None
+        and len(left) == len(unknown) == 1
+        and node.capacity.get(left[0]) == len(unknown[0].devices or ())
+    ):
+        found[unknown[0].socket] = (left[0],)  # none of its devices was ever healthy, so nobody names one
+    return tuple((plugin, found[plugin.socket]) for plugin in plugins)
+
+
+def _resources_of(plugin: PluginSeen, known: Mapping[str, Mapping[str, None]]) -> tuple[str, ...]:
+    if plugin.resource:
+        return (plugin.resource,)
+    shared: dict[str, int] = {}
+    for device in plugin.devices.ids if plugin.devices else ():
+        for resource in known.get(device, ()):
+            shared[resource] = shared.get(resource, 0) + 1
+    most = max(shared.values(), default=0)
+    return tuple(sorted(resource for resource, count in shared.items() if count == most))
+
+
+# --- what is free -----------------------------------------------------------------------------------------------------
+
+
+def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Mapping[str, str]:
+    """Return why no device can be called free, by resource; of every resource under the empty name (law 4)."""
+    file = look.checkpoint.value
+    if look.pod_resources.value is None:
+        return {"": f"the kubelet's answer was not read: {look.pod_resources.problem}"}
+    if file is None or file.verdict.verdict is not FileVerdict.OK:
+        return {"": f"the checkpoint was not read: {file.verdict.problem if file else look.checkpoint.problem}"}
+    if not pods.was_read:
+        return {
+            "": f"the pods, which may use devices that the kubelet has forgotten, were not read: {look.pods.problem}"
+        }
+    if not pods.is_complete:
+        return {"": f"the list of pods is not complete: {pods.why_incomplete}"}
+    if kubelet is KubeletNow.STARTING:
+        return {"": "the kubelet has just started, and lists no pods yet"}
+    unsaid = [one for one in lists.devices if lists.allocatable is None and one not in lists.listed]
+    return {
+        **dict.fromkeys(unsaid, "neither the kubelet nor a plugin has said which devices of it there are"),
+        **dict.fromkeys(lists.left_out, "the kubelet's answer has no device of it, and the Node counts some"),
+        **{one.resource: f"no record has all devices that pod {one.pod.identity} requests" for one in holders.missing},
+    }

@@ -1,0 +1,131 @@
+"""Why a Node takes no pod, although its kubelet runs: it is cordoned, under pressure, tainted, or has too many pods.
+
+Laws: this is decided here only, for `doctor` and `fits`. A taint that a user has made on purpose is no fault of the
+node: it counts only against a pod that does not tolerate it.
+"""
+
+from collections.abc import Collection, Iterator
+
+from attrs import frozen
+
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.account.precedence import Pods
+from devicecore_tools.doctor.look.values import NodeSeen, NodeTaint, PodToleration
+
+CORDONED = NodeTaint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+"""The taint of a Node with `spec.unschedulable`."""
+
+CRITICAL = PodToleration(operator="Critical")
+"""What a critical pod has besides its tolerations: a kubelet admits it under any pressure."""
+
+MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
+_PRESSURES = {
+    "MemoryPressure": (MEMORY_PRESSURE, "no pod that requests neither CPU nor memory"),
+    "DiskPressure": ("node.kubernetes.io/disk-pressure", "no pod that is not critical"),
+    "PIDPressure": ("node.kubernetes.io/pid-pressure", "no pod that is not critical"),
+}
+"""Of each condition the taint that Kubernetes makes for it, and which pods a kubelet refuses then."""
+
+_OF_KUBERNETES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")  # the condition Ready says more
+_REPELLING = ("NoSchedule", "NoExecute")
+
+
+@frozen
+class Closed:
+    """Why a Node takes no pod, or none that does not tolerate `taint`.
+
+    Attributes:
+        why: the reason, as a sentence without its full stop.
+        evidence: what the Node says.
+        cure: after what it takes pods, as the end of a sentence that begins with "it fits if".
+        do: what to do, with the command.
+        taint: what a pod may tolerate; None if nothing helps.
+        admits_only_critical: whether the kubelet refuses other pods, whatever they tolerate.
+    """
+
+    why: str
+    evidence: str
+    cure: str
+    do: str
+    taint: NodeTaint | None = None
+    admits_only_critical: bool = False
+
+    def lets_in(self, tolerations: Collection[PodToleration]) -> bool:
+        """Return whether a pod with these tolerations gets to the Node all the same."""
+        if self.taint is None or (self.admits_only_critical and CRITICAL not in tolerations):
+            return False
+        return any(one.tolerates(self.taint) for one in tolerations)
+
+
+def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
+    """Yield each trouble for which a Node takes no pod. Taints of users are none."""
+    for name, message in node.pressures.items():
+        if name in _PRESSURES:
+            key, which = _PRESSURES[name]
+            said = f" ({foreign_text(message, 300)})" if message else ""
+            yield Closed(
+                f"The Node has {name}{said}: the scheduler sends no pod to it that does not tolerate that, and the "
+                f"kubelet admits {which}",
+                f"condition {name}: True",
+                f"the Node has no {name} any more",
+                f"Free what is short ({name}); kubectl describe node NODE says since when, and the kubelet's log what "
+                "it evicts.",
+                NodeTaint(key, "", "NoSchedule"),
+                admits_only_critical=key != MEMORY_PRESSURE,
+            )
+    for taint in node.taints:
+        if taint == CORDONED:
+            yield Closed(
+                "The Node is cordoned: the scheduler sends no pod to it",
+                "spec.unschedulable: true",
+                "the Node is no longer cordoned",
+                "When the work on the node is done: kubectl uncordon NODE.",
+                taint,
+            )
+        elif taint.key.startswith(_OF_KUBERNETES) and repels(taint) and taint.key not in (*_READY, *_of_pressures()):
+            yield _tainted(taint)
+    count = sum(1 for one in pods.by_name.values() if one.node == node.name and not one.has_ended)
+    if node.name and node.max_pods is not None and count >= node.max_pods:
+        yield Closed(
+            f"The Node has {counted(count, 'pod')}, and its kubelet admits at most {node.max_pods:,}",
+            f"status.allocatable.pods: {node.max_pods:,}",
+            "a pod of the Node ends",
+            "End pods of the node, or raise maxPods of the kubelet.",
+        )
+
+
+def why_closed(
+    node: NodeSeen | None, pods: Pods, tolerations: Collection[PodToleration] | None = None
+) -> Closed | None:
+    """Return why a pod with these tolerations does not get to a Node. Return None if nothing speaks against it.
+
+    Without tolerations, those of the pod are not known: only what no pod can tolerate counts.
+    """
+    if node is None:
+        return None
+    of_users = (_tainted(one) for one in node.taints if repels(one) and one.key not in _READY)
+    for one in (*closures(node, pods), *of_users):
+        if one.taint is None or (tolerations is not None and not one.lets_in(tolerations)):
+            return one
+    return None
+
+
+def repels(taint: NodeTaint) -> bool:
+    """Return whether a pod that does not tolerate a taint does not get to the Node, or is deleted from it."""
+    return taint.effect in _REPELLING
+
+
+def _of_pressures() -> list[str]:
+    return [key for key, _ in _PRESSURES.values()]
+
+
+def _tainted(taint: NodeTaint) -> Closed:
+    shown = foreign_text(str(taint), 300)
+    return Closed(
+        f"The Node has the taint {shown}: no pod gets there that does not tolerate it",
+        f"spec.taints: {shown}",
+        f"the pod tolerates the taint {shown}, or the Node does not have it",
+        f"Find out who has made the taint {shown}, and remove its cause: kubectl describe node NODE.",
+        taint,
+    )

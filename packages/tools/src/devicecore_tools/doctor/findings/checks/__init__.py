@@ -1,0 +1,515 @@
+"""All checks, with the texts that a finding shows besides what the check found.
+
+Law: a check uses one look only. A comparison of looks decides whether a finding lasts (`report.still_wrong`).
+"""
+
+from devicecore_tools.doctor.findings.checks import claims, devices, file, kubelet, owners, plugins
+from devicecore_tools.doctor.findings.finding import Keeps, NodeCheck
+
+_KUBERNETES = "https://github.com/kubernetes/kubernetes/issues/"
+_STARTS_EMPTY = (
+    "The running kubelet does not read the file; its next write replaces it. If the kubelet restarts before that, it "
+    "logs the error and starts without any allocation, so devices that containers use may be allocated again."
+)
+_POD_STATUS = 10.0  # seconds within which pods, checkpoint and kubelet agree after a pod has ended
+_NODE_STATUS = 15.0  # seconds: a kubelet writes the Node's status every 10 s
+_REGISTRATION = 15.0  # seconds that a plugin has to register again after the kubelet has restarted
+_RESTART = 30.0  # seconds: a service manager starts a kubelet again after 10 s, and it takes some to begin
+_SLICES = 40.0  # seconds: a driver's helper publishes again 30 s after a kubelet has deleted the slices
+
+CHECKS: tuple[NodeCheck, ...] = (
+    NodeCheck(
+        "kubelet-gone",
+        "no kubelet runs on the node, or it does not answer",
+        find=kubelet.kubelet_gone,
+        next="Containers run on with their devices. No pod is admitted, ended or reported until a kubelet runs; after "
+        "some 40 s the Node becomes NotReady, and after 5 minutes its pods are evicted.",
+        do="Start it: systemctl restart kubelet. If it ends again, the end of its log says why: journalctl -u kubelet "
+        "-n 50.",
+        confirm="systemctl status kubelet, and the end of its log.",
+        issue=f"{_KUBERNETES}127653",
+        patience=_RESTART,
+        keeps=Keeps.ALL,
+    ),
+    NodeCheck(
+        "node-not-ready",
+        "the Node is not Ready, although its kubelet runs",
+        find=kubelet.node_not_ready,
+        next="The scheduler sends no pod to the node. Pods that run go on with their devices.",
+        do="Remove what the message names: start the container runtime or the network, or connect the kubelet with the"
+        " API server (journalctl -u kubelet).",
+        confirm="kubectl describe node NODE shows the condition Ready with its message.",
+        issue="https://kubernetes.io/docs/reference/node/node-status/#condition",
+        patience=_RESTART,
+        keeps=Keeps.ALL,
+        is_one=True,  # a kubelet changes the message of a Node that stays not Ready
+    ),
+    NodeCheck(
+        "pods-not-taken",
+        "the kubelet takes no pods that are sent to it",
+        find=kubelet.pods_not_taken,
+        next="A kubelet admits one pod after the other, and has no deadline for the answer of a plugin to Allocate: "
+        "behind the pod for which a plugin hangs, all others wait.",
+        do="Restart the plugin that hangs, if one is found, or else the kubelet: systemctl restart kubelet. Its log "
+        "shows the pod that it has begun to admit.",
+        confirm="kubectl get pods -A --field-selector spec.nodeName=NODE,status.phase=Pending lists them, without an "
+        "IP and without events of the kubelet.",
+        issue=f"{_KUBERNETES}117435",
+        patience=_POD_STATUS,
+        keeps=Keeps.ALL,
+    ),
+    NodeCheck(
+        "node-missing",
+        "the API server has no Node of this name",
+        find=kubelet.node_missing,
+        next="The scheduler sends no pod to a node without a Node, and the pods that the API server has of it are "
+        "deleted. A kubelet makes its Node only when it starts.",
+        do="If --node-name is right, restart the kubelet, so that it makes the Node again: systemctl restart kubelet.",
+        confirm="kubectl get nodes lists the names that there are.",
+        issue="https://kubernetes.io/docs/concepts/architecture/nodes/#management",
+        patience=_NODE_STATUS,
+        keeps=Keeps.ALL,
+    ),
+    NodeCheck(
+        "node-closed",
+        "the Node takes no new pod",
+        find=kubelet.node_takes_no_pod,
+        next="Pods that run keep their devices. No pod gets to the free ones, unless it tolerates the cause.",
+        do="Remove the cause.",
+        confirm="kubectl describe node NODE shows its taints, its conditions and its pods.",
+        issue="https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
+        patience=_NODE_STATUS,
+        keeps=Keeps.ALL,
+    ),
+    NodeCheck(
+        "kubelet-cannot-start",
+        "a kubelet cannot start with a state file",
+        find=kubelet.kubelet_cannot_start,
+        next="A kubelet reads the file at its start, and ends with an error each time. One that runs already goes on "
+        "until it is restarted.",
+        do="Drain the node, stop the kubelet and move the file away: kubectl drain NODE --ignore-daemonsets.",
+        confirm="The end of the kubelet's log names the file; devicecore checkpoint show dra_manager_state says which "
+        "claims that file names.",
+        issue=f"{_KUBERNETES}131253",
+        keeps=Keeps.ALL,
+    ),
+    NodeCheck(
+        "kubelet-starting",
+        "the kubelet has just started",
+        find=kubelet.kubelet_starting,
+        next="The kubelet lists its pods again within seconds, and each plugin registers again when it sees the new "
+        "kubelet.sock. Pods keep their devices meanwhile.",
+        do="Wait a minute and look again. If it lasts, journalctl -u kubelet shows what it waits for.",
+        confirm="kubectl get --raw /api/v1/nodes/NODE/proxy/pods lists the pods that the kubelet knows.",
+        issue=f"{_KUBERNETES}109595",
+        patience=_REGISTRATION,
+        keeps=Keeps.ALL,
+    ),
+    NodeCheck(
+        "request-without-device",
+        "a running pod requests devices that the kubelet has no record of",
+        find=owners.request_without_device,
+        next="The kubelet counts the devices of these pods as free and gives them to other pods. Only the requests of "
+        "the pods still limit how many it gives.",
+        do="Drain the node, or delete these pods, before new ones come: a new pod gets a record again.",
+        confirm="Compare the environment or the device files of the containers: kubectl exec POD -c CONTAINER -- env.",
+        issue=f"{_KUBERNETES}137534",
+        keeps=Keeps.OF_RESOURCE,
+    ),
+    NodeCheck(
+        "two-owners",
+        "a device belongs to two containers that cannot share it",
+        find=owners.two_owners,
+        next="The kubelet corrects nothing: both containers keep the device, and it is free when both pods are gone.",
+        do="Delete one of the pods; a new one gets another device: kubectl delete pod POD.",
+        confirm="Compare the environment or the device files of both containers: kubectl exec POD -c CONTAINER -- env",
+        issue=f"{_KUBERNETES}137534",
+    ),
+    NodeCheck(
+        "plugin-and-claim",
+        "a device belongs to a container by a plugin and to a ResourceClaim",
+        find=claims.plugin_and_claim,
+        next="The kubelet notices nothing: it compares neither plugins with drivers nor the devices of both. Both pods "
+        "use the device until one of them ends.",
+        do="Let either the plugin or the driver have the device, in the configuration of one of them, and delete one "
+        "of the pods. A claim with adminAccess may share it on purpose.",
+        confirm="Compare devicecore checkpoint show of kubelet_internal_checkpoint and of dra_manager_state.",
+        issue="https://github.com/kubernetes/enhancements/issues/5004",
+    ),
+    NodeCheck(
+        "offered-and-claimed",
+        "a plugin offers a device that a ResourceClaim holds",
+        find=claims.offered_and_claimed,
+        next="The device counts as allocatable, so the kubelet may give it to the next pod that asks for the resource, "
+        "and two pods use it then.",
+        do="Exclude the device in the configuration of the plugin or of the driver.",
+        confirm="devicecore checkpoint show dra_manager_state names the claim.",
+        issue="https://github.com/kubernetes/enhancements/issues/5004",
+    ),
+    NodeCheck(
+        "driver-gone",
+        "a DRA driver is gone",
+        find=claims.driver_gone,
+        next="The kubelet prepares no claim of the driver and releases none. 30 s after the driver has gone, the "
+        "kubelet deletes its ResourceSlices.",
+        do="Start the driver's pod on this node again: kubectl get pods -A -o wide --field-selector spec.nodeName=NODE"
+        " shows it, and kubectl logs why it ended.",
+        confirm="ls /var/lib/kubelet/plugins_registry shows no socket at which the driver listens.",
+        issue=f"{_KUBERNETES}129402",
+        patience=_REGISTRATION,
+    ),
+    NodeCheck(
+        "driver-silent",
+        "a DRA driver does not answer",
+        find=claims.driver_silent,
+        next="The kubelet waits for the driver whenever it has to prepare or to release a claim, until its deadline. "
+        "Pods with such a claim stay Pending, and those that end stay Terminating. The ResourceSlices of the driver "
+        "stay, so the scheduler goes on to send pods.",
+        do="Restart the driver's pod on this node, whose log says what it waits for: kubectl get pods -A -o wide "
+        "--field-selector spec.nodeName=NODE shows it.",
+        confirm="Look whether the driver's process runs (not stopped, state T), and for 'DeadlineExceeded' in the "
+        "kubelet's log.",
+        issue=f"{_KUBERNETES}129402",
+        patience=_REGISTRATION,
+    ),
+    NodeCheck(
+        "claim-not-prepared",
+        "a pod waits for a ResourceClaim",
+        find=claims.pod_waits_for_claim,
+        next="The pod stays Pending. The kubelet tries again every 60 to 90 seconds.",
+        do="Remove the cause that is named; for a driver's error, its log says more. The pod then goes on by itself.",
+        confirm="kubectl describe pod POD lists the event FailedPrepareDynamicResources; the pod's status does not "
+        "have it.",
+        issue=f"{_KUBERNETES}129402",
+    ),
+    NodeCheck(
+        "claim-without-record",
+        "the kubelet has no record of a ResourceClaim of a running pod",
+        find=claims.claim_without_record,
+        next="The containers run on. One that has to start again cannot ('unable to get claim info'), and when the pod "
+        "ends, no driver is asked to release the claim.",
+        do="Delete the pod, so that a new one prepares its claim: kubectl delete pod POD.",
+        confirm="devicecore checkpoint show dra_manager_state does not name the claim for the pod.",
+        issue=f"{_KUBERNETES}123552",
+        patience=_POD_STATUS,
+    ),
+    NodeCheck(
+        "claim-taken-away",
+        "a ResourceClaim of a running pod has lost its devices or its reservation",
+        find=claims.claim_taken_away,
+        next="The pod runs on. The API server counts the devices as free, or frees them when its controller next looks "
+        "at the claim; then the scheduler can give them to another pod while this one uses them.",
+        do="Delete the pod, so that a new one gets its devices: kubectl delete pod POD.",
+        confirm="kubectl get resourceclaim CLAIM -o yaml shows status.allocation and status.reservedFor.",
+        issue="https://github.com/kubernetes/enhancements/issues/4381",
+        patience=_POD_STATUS,
+    ),
+    NodeCheck(
+        "pod-cannot-end",
+        "a pod that is being deleted waits for a DRA driver",
+        find=claims.pod_cannot_end,
+        next="The pod stays Terminating. The kubelet tries again about every 10 seconds; only its log says so.",
+        do="Bring the driver back on this node. Do not delete the pod by force: its devices would stay taken.",
+        confirm="kubectl get pod POD shows Terminating, and the kubelet's log 'unprepare'.",
+        issue=f"{_KUBERNETES}131957",
+        patience=_REGISTRATION,
+    ),
+    NodeCheck(
+        "pod-does-not-end",
+        "a pod that is being deleted does not end, and holds devices",
+        find=owners.pod_does_not_end,
+        next="The kubelet keeps the devices for the pod, and tries again and again to end it. The scheduler counts "
+        "them as used.",
+        do="See in the kubelet's log why the container does not end ('StopContainer', 'KillPodSandbox'). Often its "
+        "process waits for the device in the kernel, and only a restart of the node ends it. Do not delete the pod by "
+        "force: its devices would be given to another pod.",
+        confirm="kubectl get pod POD shows Terminating; on the node, ps shows a process of it in state D.",
+        issue=f"{_KUBERNETES}51835",
+        patience=_POD_STATUS,
+    ),
+    NodeCheck(
+        "claimed-unhealthy",
+        "a container holds an unhealthy device of a DRA driver",
+        find=claims.claimed_device_unhealthy,
+        next="The container keeps running. Neither scheduler nor kubelet keeps the device from other pods, unless the "
+        "driver taints it.",
+        do="Read the driver's log for the device, and delete the pod if it needs another device.",
+        confirm="status.containerStatuses[].allocatedResourcesStatus of the pod shows the health.",
+        issue="https://github.com/kubernetes/enhancements/issues/4680",
+    ),
+    NodeCheck(
+        "slices-missing",
+        "a DRA driver runs, and its ResourceSlices are gone",
+        find=claims.slices_missing,
+        next="No pod that asks for the driver's devices is scheduled to this node until the driver publishes again. "
+        "Pods that have devices keep them.",
+        do="Restart the driver, so that it publishes again.",
+        confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE lists none of the driver.",
+        issue=f"{_KUBERNETES}128696",
+        patience=_SLICES,
+    ),
+    NodeCheck(
+        "held-not-published",
+        "a container holds a device that its DRA driver does not publish any more",
+        find=claims.held_not_published,
+        next="The container keeps running. The scheduler gives the device to no other pod, and the claim keeps it "
+        "until the pod ends; whether the device still works, only the driver and the container know.",
+        do="Find out from the driver's log why the device is missing. If it is broken, delete the pod, so that a new "
+        "one gets another.",
+        confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml does not have the device.",
+        issue="https://github.com/kubernetes/enhancements/issues/4381",
+        patience=_SLICES,
+    ),
+    NodeCheck(
+        "plugin-gone",
+        "the kubelet has no device of a resource that pods hold",
+        find=plugins.plugin_gone,
+        next="Pods that have devices keep them. The kubelet refuses new pods that ask for the resource, with 'no "
+        "healthy devices present' or 'unregistered device'; the end of a pod does not help. The kubelet never connects "
+        "by itself: the plugin has to register.",
+        do="Restart the plugin's pod on this node, so that it registers: kubectl get pods -A -o wide --field-selector "
+        "spec.nodeName=NODE shows it, then kubectl delete pod POD.",
+        confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}' has 0 of it, also if the plugin's pod runs.",
+        issue=f"{_KUBERNETES}125579",
+        patience=_REGISTRATION,
+        keeps=Keeps.OF_RESOURCE,
+    ),
+    NodeCheck(
+        "held-not-listed",
+        "a container holds a device that its plugin does not list",
+        find=devices.held_device_not_listed,
+        next="The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
+        "allocated devices are no longer healthy'; the device cannot be allocated again until the plugin lists it.",
+        do="Read the plugin's log for the device. If the device is broken, delete the pod, so that a new one gets "
+        "another.",
+        confirm="devicecore doctor --plugins lists what the plugin has.",
+        issue=f"{_KUBERNETES}92592",
+    ),
+    NodeCheck(
+        "held-unhealthy",
+        "a container holds a device that is not healthy",
+        find=devices.held_device_unhealthy,
+        next="The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
+        "allocated devices are no longer healthy'. New pods do not get the device.",
+        do="Read the plugin's log for the device. If it stays so, delete the pod, so that a new one gets another.",
+        confirm="status.containerStatuses[].allocatedResourcesStatus of the pod shows the health (Kubernetes 1.36 and "
+        "later).",
+        issue="https://github.com/kubernetes/enhancements/issues/4680",
+    ),
+    NodeCheck(
+        "unhealthy",
+        "a device that no container holds is not healthy",
+        find=devices.unhealthy_device,
+        next="The kubelet gives the device to no pod until the plugin reports it as healthy.",
+        do="Read the plugin's log for the cause, and repair the device.",
+        confirm="On the node, devicecore doctor --plugins names the device.",
+        issue="https://github.com/kubernetes/enhancements/issues/4680",
+        patience=_NODE_STATUS,
+    ),
+    NodeCheck(
+        "over-allocated",
+        "more devices are allocated than are allocatable",
+        find=devices.more_allocated_than_allocatable,
+        next="The kubelet evicts no pod. The scheduler sends no further pod that asks for the resource until enough "
+        "pods have ended.",
+        do="End pods that hold the resource, or see in the plugin's log why it lists fewer devices.",
+        confirm="kubectl describe node NODE lists the requests under 'Allocated resources' and the allocatable number "
+        "above it.",
+        issue=f"{_KUBERNETES}60388",
+        patience=_NODE_STATUS,
+        keeps=Keeps.OF_RESOURCE,
+    ),
+    NodeCheck(
+        "node-status-differs",
+        "the Node's status differs from the kubelet's devices",
+        find=devices.node_status_differs,
+        next="The kubelet writes the Node's status about every 10 s, so a difference that lasts means that these "
+        "writes fail, that the plugin has gone, or that another program writes the status. The scheduler believes the "
+        "Node.",
+        do="See in the kubelet's log why it does not write the status ('Error updating node status'), and whether "
+        "another program writes it.",
+        confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}'",
+        issue=f"{_KUBERNETES}133724",
+        patience=_NODE_STATUS,
+    ),
+    NodeCheck(
+        "socket-without-resource",
+        "a plugin serves a socket, but its resource is not registered",
+        find=plugins.socket_without_resource,
+        next="The kubelet does not look for plugins in this directory. It waits until the plugin calls Register.",
+        do="Restart the plugin, so that it registers, and look for 'Register' in its log.",
+        confirm="Look for 'Register' in the log of the plugin, and for 'Got registration request' in that of the "
+        "kubelet. To repair it, restart the plugin.",
+        issue=f"{_KUBERNETES}127457",
+        patience=_REGISTRATION,
+    ),
+    NodeCheck(
+        "resource-without-socket",
+        "a resource is registered, but no plugin's socket is there",
+        find=plugins.resource_without_socket,
+        next="If the plugin has gone, its devices count as unhealthy, and after 5 minutes the resource is removed and "
+        "stays on the Node with 0. The kubelet never connects by itself; the plugin has to register.",
+        do="Restart the plugin, so that it makes its socket again and registers.",
+        confirm="kubectl get pods -A -o wide shows whether the plugin's pod runs on this node. The plugin may have a "
+        "socket elsewhere if it registered through another directory.",
+        issue=f"{_KUBERNETES}125579",
+        patience=_REGISTRATION,
+    ),
+    NodeCheck(
+        "plugin-silent",
+        "a plugin does not answer",
+        find=plugins.plugin_does_not_answer,
+        next="If the plugin hangs, admission of a pod that asks for its resource hangs too, because the kubelet has no "
+        "deadline for Allocate. If it has gone, its devices are unhealthy.",
+        do="Restart the plugin; its log shows what it waits for.",
+        confirm="Look whether the plugin's process runs (not stopped, state T), and restart it. A socket without a "
+        "process is left over from a plugin that was killed.",
+        issue=f"{_KUBERNETES}117435",
+        keeps=Keeps.OF_RESOURCE,
+    ),
+    NodeCheck(
+        "plugins-differ",
+        "two plugins serve one resource with different devices",
+        find=plugins.plugins_differ,
+        next="The kubelet knows one plugin of a resource: the one that registered last. The devices of the other one "
+        "are not on the Node, and pods that hold some run on.",
+        do="Run one plugin for each resource on the node, or give them resources with different names: kubectl get "
+        "pods -A -o wide --field-selector spec.nodeName=NODE shows them.",
+        confirm="devicecore doctor --plugins lists the sockets with their devices.",
+        issue="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
+        patience=_NODE_STATUS,
+    ),
+    NodeCheck(
+        "plugin-late",
+        "a plugin answers late",
+        find=plugins.plugin_answers_late,
+        next="The kubelet waits: it has no deadline for Allocate and GetPreferredAllocation, and admits one pod at a "
+        "time, so each pod on the node waits with it.",
+        do="Look at the load of the node and in the plugin's log.",
+        confirm="Compare kubelet_device_plugin_alloc_duration_seconds in the kubelet's metrics.",
+        issue="https://github.com/NVIDIA/k8s-device-plugin/issues/774",
+    ),
+    NodeCheck(
+        "plugin-empty",
+        "a plugin lists no devices",
+        find=plugins.plugin_lists_nothing,
+        next="The kubelet publishes 0 devices for the resource, and refuses pods with 'no healthy devices present'.",
+        do="Look in the plugin's log for the reason, such as a kernel driver that is not loaded yet.",
+        confirm="Look in the plugin's log for the reason, such as a driver that is not loaded yet.",
+        issue=f"{_KUBERNETES}128043",
+        patience=_REGISTRATION,
+        keeps=Keeps.OF_RESOURCE,
+    ),
+    NodeCheck(
+        "receipt-unreadable",
+        "a plugin's answer in the checkpoint cannot be read",
+        find=file.unreadable_receipt,
+        next="At its next start the kubelet logs the entry and passes over it. Then the container's devices count as "
+        "free, and may be allocated to a second pod.",
+        do="Delete the pod of the entry before the kubelet restarts, so that a new one gets a record that can be read.",
+        confirm="devicecore checkpoint show FILE names the entry.",
+        issue=f"{_KUBERNETES}135711",
+    ),
+    NodeCheck(
+        "checkpoint-checksum",
+        "the checkpoint's checksum is wrong",
+        find=file.wrong_checksum,
+        next=_STARTS_EMPTY,
+        do="Let the running kubelet write the file again: start a pod that asks for devices. If no kubelet runs, "
+        "devicecore checkpoint repair FILE NEWFILE keeps what is right.",
+        confirm="devicecore checkpoint verify FILE. The log of a kubelet that has read the file has 'checkpoint is "
+        "corrupted'.",
+        issue=f"{_KUBERNETES}135711",
+    ),
+    NodeCheck(
+        "checkpoint-unwritable",
+        "the kubelet cannot write its checkpoint",
+        find=file.unwritable_checkpoint,
+        next="The kubelet refuses each pod that would get devices ('failed to write checkpoint file'). If it restarts, "
+        "it knows only what it could write before.",
+        do="Free space on the file system of /var/lib/kubelet. A directory in the place of the file: drain the node, "
+        "stop the kubelet and move it away.",
+        confirm="The message of a pod that is refused says 'failed to write checkpoint file'; df and df -i of "
+        "/var/lib/kubelet/device-plugins.",
+        issue="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
+    ),
+    NodeCheck(
+        "checkpoint-unreadable",
+        "the checkpoint cannot be read",
+        find=file.unreadable_checkpoint,
+        next=_STARTS_EMPTY,
+        do="Let the running kubelet write the file again: start a pod that asks for devices. If no kubelet runs, "
+        "devicecore checkpoint repair FILE NEWFILE keeps what can be read.",
+        confirm="devicecore checkpoint verify FILE",
+        issue=f"{_KUBERNETES}135711",
+    ),
+    NodeCheck(
+        "checkpoint-old-format",
+        "the checkpoint's format is older than the kubelet",
+        find=file.old_format,
+        next="If the kubelet starts with this file, it cannot read it: it logs the error and starts without any "
+        "allocation, so devices that containers use may be allocated again.",
+        do="Drain the node before the kubelet starts, or convert the file: devicecore checkpoint convert --help.",
+        confirm="devicecore checkpoint verify FILE prints the format; kubectl get node NODE -o wide prints the "
+        "kubelet's version.",
+        issue=f"{_KUBERNETES}102880",
+    ),
+    NodeCheck(
+        "cdi-duplicate",
+        "two CDI files define the same device",
+        find=file.duplicate_cdi_names,
+        next="The kubelet passes the name on. The container runtime then finds a conflict and cannot resolve the "
+        "device: the container does not start.",
+        do="Remove the file that nothing maintains any more.",
+        confirm="grep the name in the CDI directory.",
+        issue="https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md",
+    ),
+    NodeCheck(
+        "cdi-unresolvable",
+        "a container was given a CDI device that no file defines",
+        find=file.unresolvable_cdi_names,
+        next="The kubelet passes the name on whenever it creates the container. The runtime fails with 'unresolvable "
+        "CDI devices', so the container does not start again after it has ended.",
+        do="Restart the plugin or the tool that writes the CDI files, then delete the pod.",
+        confirm="grep the name in /etc/cdi and /var/run/cdi. After a reboot /var/run/cdi is empty until the plugin "
+        "writes it.",
+        issue="https://github.com/NVIDIA/k8s-device-plugin/issues/1252",
+    ),
+    NodeCheck(
+        "list-near-limit",
+        "a device list is nearly as large as a kubelet accepts",
+        find=plugins.list_near_limit,
+        next="The kubelet accepts messages of up to 4 MiB. With a larger one it ends the stream, and the resource has "
+        "0 devices.",
+        do="Use shorter device ids, or fewer devices.",
+        confirm="The kubelet's log has 'received message larger than max'.",
+        issue=f"{_KUBERNETES}109304",
+    ),
+    NodeCheck(
+        "sources-disagree",
+        "the pod-resources API and the checkpoint name different holders",
+        find=owners.sources_disagree,
+        next="The kubelet works with what it answers, and writes that into the checkpoint with its next write. If it "
+        "restarts before, it takes its state from the checkpoint.",
+        do="Start a pod that asks for devices, so that the kubelet writes its checkpoint; if that does not help, see "
+        "in its log why it cannot.",
+        confirm="Compare devicecore checkpoint show DIR with the answer of the pod-resources API.",
+        issue=f"{_KUBERNETES}140929",
+        patience=_POD_STATUS,
+    ),
+    NodeCheck(
+        "many-numa-nodes",
+        "devices are on more than eight NUMA nodes",
+        find=devices.many_numa_nodes,
+        next="With a topology manager policy other than none the kubelet does not start, unless "
+        "max-allowable-numa-nodes allows it; then hints may take very long, because there are 2^N masks.",
+        do="Set max-allowable-numa-nodes, or the topology manager policy none, in the kubelet's configuration.",
+        confirm="ls -d /sys/devices/system/node/node* on the node, and topologyManagerPolicy in the kubelet's "
+        "configuration.",
+        issue=f"{_KUBERNETES}135541",
+    ),
+)
+"""All kinds of findings, in the order in which they are reported."""
+
+BY_CODE = {one.code: one for one in CHECKS}
+"""The checks by the codes of their findings."""

@@ -1,0 +1,310 @@
+"""Checks of DRA drivers and claims, and of devices that a plugin serves and that a ResourceClaim holds.
+
+Law: a holder whose pod is known to be gone does not count.
+"""
+
+from collections.abc import Iterator
+
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.account.claims import ClaimedHardware, SameDevice
+from devicecore_tools.doctor.account.dra import DraDevices, DriverPresence
+from devicecore_tools.doctor.account.precedence import CLAIM, Holders, KubeletNow, Lists, OwnerState, Pods
+from devicecore_tools.doctor.findings.finding import (
+    Evidence,
+    Found,
+    as_told,
+    by_number,
+    described,
+    devices_of,
+    name,
+    names,
+)
+from devicecore_tools.doctor.look.values import EventSeen, Look, PodSeen, Source, grouped
+
+_MAX_MESSAGE = 300  # characters of an event that are shown
+_UNTIL_RESTART = (
+    "The running kubelet still knows the claim, and writes the file when it next prepares or releases one. If it "
+    "restarts before, it forgets the claim: containers cannot start again, and no driver is asked to release it."
+)
+
+
+def plugin_and_claim(holders: Holders, claimed: ClaimedHardware) -> Iterator[Found]:
+    """A container holds a device of a plugin that is prepared for a ResourceClaim as well."""
+    seen: set[tuple[str, str]] = set()
+    for allocation in holders.allocations if claimed else ():
+        owner = allocation.owner
+        if owner.state is OwnerState.STALE:
+            continue
+        for device in allocation.devices:
+            same = claimed.find(allocation.resource, device)
+            if same is None or (allocation.resource, device) in seen:
+                continue
+            seen.add((allocation.resource, device))
+            holder = described(owner)
+            sentence = (
+                f"Device {name(device)} of {allocation.resource} belongs to {holder}, and to ResourceClaim "
+                f"{name(same.prepared.claim)}, for which {same.prepared.driver} has prepared it: {same.because}."
+            )
+            evidence = (Evidence(owner.sources[0], f"{holder}: {name(device)}"), *_of_claim(same))
+            yield Found(sentence, evidence, allocation.resource, (device,), pods=(owner.identity,))
+
+
+def offered_and_claimed(holders: Holders, lists: Lists, claimed: ClaimedHardware) -> Iterator[Found]:
+    """A plugin offers a device that no container holds, and that is prepared for a ResourceClaim."""
+    for resource in lists.resources if claimed else ():
+        for device in lists.devices[resource]:
+            if resource not in lists.is_confirmed | lists.left_out or device not in lists.healthy[resource]:
+                continue
+            if device in holders.in_use.get(resource, ()):
+                continue
+            same = claimed.find(resource, device)
+            if same is not None:
+                sentence = (
+                    f"The plugin of {resource} offers device {name(device)}, which {same.prepared.driver} has prepared "
+                    f"for ResourceClaim {name(same.prepared.claim)}: {same.because}."
+                )
+                source = Source.PLUGINS if resource in lists.listed else lists.source
+                evidence = (Evidence(source, f"{name(device)} is healthy"), *_of_claim(same))
+                yield Found(sentence, evidence, resource, (device,))
+
+
+def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
+    """A driver is not registered, although pods use its devices or wait for them, or it publishes some."""
+    if kubelet in {KubeletNow.STARTING, KubeletNow.STOPPED}:
+        return  # a kubelet that has just started registers each driver within seconds
+    for socket in dra.left:
+        sentence = (
+            f"A driver has ended and left its registration socket {name(socket)}. No source names a device of it."
+        )
+        yield Found(sentence, (Evidence(Source.SOCKETS, "no process listens there"),), next=_LEFT)
+    waiting_for = grouped((driver, pod.identity) for pod, claims in dra.waiting for driver in dra.drivers_of(claims))
+    for driver, state in dra.drivers.items():
+        if state is not DriverPresence.GONE:
+            continue
+        pods = list(dict.fromkeys(one.identity for one in dra.holding(driver)))
+        devices = [key[2] for key, one in dra.by_driver.get(driver, {}).items() if one.is_own]
+        waiting = waiting_for.get(driver, [])
+        if not (pods or devices or waiting):
+            continue
+        holds = (
+            f" {counted(len(pods), 'pod')} {by_number(pods, 'holds', 'hold')} its devices ({names(pods)}), and "
+            "the last pod of each claim cannot end while it is gone."
+            if pods
+            else ""
+        )
+        waits = f" {counted(len(waiting), 'pod')} cannot start ({names(waiting)})." if waiting else ""
+        sentence = f"DRA driver {name(driver)} {dra.why_gone(driver)}: no socket of it is served.{holds}{waits}"
+        evidence = [Evidence(Source.SOCKETS, "no registration socket of the driver at which a process listens")]
+        if devices:
+            evidence.append(Evidence(Source.SLICES, f"{devices_of(devices, driver)} still published"))
+        yield Found(sentence, tuple(evidence), driver, tuple(devices), pods=(*pods, *waiting))
+
+
+_LEFT = (
+    "The kubelet has deleted the ResourceSlices of the driver, so no pod that asks for its devices is scheduled to "
+    "this node. If the driver was removed on purpose, only the socket is left."
+)
+_OF_A_STRANGER = "The kubelet prepares and releases no claim of it. No source names the driver, or a device of it."
+_NO_ANSWER = Evidence(Source.SOCKETS, "a process listens, and gives no answer to GetInfo")
+
+
+def driver_silent(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
+    """A process listens at the socket of a driver, and does not answer."""
+    for driver, state in dra.drivers.items():
+        if state is not DriverPresence.SILENT or kubelet is KubeletNow.STOPPED:
+            continue
+        pods = list(dict.fromkeys(one.identity for one in dra.holding(driver)))
+        devices = [key[2] for key, one in dra.by_driver.get(driver, {}).items() if one.is_own]
+        holds = f" {counted(len(pods), 'pod')} {by_number(pods, 'holds', 'hold')} its devices ({names(pods)})."
+        sentence = f"DRA driver {name(driver)} does not answer at its registration socket.{holds * bool(pods)}"
+        yield Found(sentence, (_NO_ANSWER,), driver, tuple(devices), pods=tuple(pods))
+    for socket in dra.silent if kubelet is not KubeletNow.STOPPED else ():
+        yield Found(f"The driver at {name(socket)} does not answer.", (_NO_ANSWER,), next=_OF_A_STRANGER)
+
+
+def pod_waits_for_claim(dra: DraDevices) -> Iterator[Found]:
+    """A pod has been bound to this node and waits, because a claim cannot be prepared."""
+    for pod, claims in dra.waiting:
+        event = dra.last_event.get(pod.place)
+        gone = [one for one in dra.drivers_of(claims) if _prepares_nothing(dra, one)]
+        if event is not None and event.pod_uid in {"", str(pod.pod.uid)}:
+            told = Evidence(Source.EVENTS, f"{event.reason}: {foreign_text(event.message, _MAX_MESSAGE)}")
+            yield _waits(pod, claims, foreign_text(_cause(event), _MAX_MESSAGE), told)
+        elif gone:
+            problem = f"DRA driver {gone[0]} {dra.why_gone(gone[0])}"
+            where = "no answer at the" if dra.drivers[gone[0]] is DriverPresence.SILENT else "no"
+            said = f"{where} registration socket of {name(gone[0])}"
+            yield _waits(pod, claims, problem, Evidence(Source.SOCKETS, said))
+
+
+def _prepares_nothing(dra: DraDevices, driver: str) -> bool:
+    return dra.drivers.get(driver, DriverPresence.UNKNOWN).prepares_nothing
+
+
+def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
+    """A running pod uses a ResourceClaim, and neither the kubelet nor its file names the claim for the pod."""
+    file, api = look.claims.value, look.pod_resources.value
+    if file is None or file.problem or not (api is not None or kubelet is KubeletNow.STOPPED):
+        return
+    if api is not None and (api.version != "v1" or kubelet is not KubeletNow.ANSWERS):
+        return
+    listed = {(one.namespace, one.pod, f"{one.namespace}/{one.claim}") for one in api.claimed} if api else set()
+    for pod in pods.here:
+        if pod.phase != "Running" or pod.is_deleting or (api is not None and pod.place not in api.pods):
+            continue
+        for claim in pod.all_claims:
+            is_listed = (*pod.place, claim) in listed
+            if pod.pod.uid in file.pods.get(claim, ()) or (is_listed and claim in file.pods):
+                continue
+            who = "the file of the kubelet has no record" if is_listed else "the kubelet has no record for this pod"
+            sentence = f"Pod {name(pod.identity)} runs with ResourceClaim {name(claim)}, of which {who}."
+            evidence = [Evidence(Source.PODS, f"{name(pod.identity)} runs and uses {name(claim)}")]
+            evidence.append(Evidence(Source.CLAIMS, "no such entry with this pod"))
+            if api is not None:
+                said = f"lists the pod {'with' if is_listed else 'without'} the claim"
+                evidence.append(Evidence(Source.POD_RESOURCES, said))
+            next_ = _UNTIL_RESTART if is_listed else ""
+            yield Found(sentence, tuple(evidence), pods=(pod.identity,), next=next_)
+
+
+def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
+    """A pod runs with a ResourceClaim that the API server has not allocated as the kubelet did, or not for the pod."""
+    if kubelet is not KubeletNow.ANSWERS or look.pod_resources.value is None:
+        return
+    at_server = {one.claim: one for one in look.allocations.value or ()}
+    held = grouped(((one.namespace, one.pod, one.claim), one.key) for one in look.claimed)
+    for (namespace, of_pod, of_claim), devices in held.items():
+        claim = f"{namespace}/{of_claim}"
+        pod, known = pods.by_name.get((namespace, of_pod)), at_server.get(claim)
+        if pod is None or pod.phase != "Running" or pod.is_deleting:
+            continue
+        # A driver of which the claim has devices may answer with other names of them.
+        allocated = {driver for driver, *_ in known.devices} if known else ()
+        lost = [device for driver, _, device in sorted(set(devices)) if driver not in allocated]
+        if known is None:
+            if not look.allocations.is_whole:
+                continue  # the claims may be those of other namespaces
+            what = "is not at the API server any more"
+        elif lost:
+            what = f"does not have {counted(len(lost), 'device')} that the pod uses ({names(lost)})"
+        elif known.pods is not None and pod.pod.uid not in known.pods:
+            what = "is not reserved for the pod"
+        else:
+            continue
+        sentence = f"Pod {name(pod.identity)} runs with ResourceClaim {name(claim)}, which {what}."
+        evidence = (
+            Evidence(Source.POD_RESOURCES, f"{name(pod.identity)} holds {names([one[2] for one in devices])}"),
+            Evidence(Source.ALLOCATIONS, f"{name(claim)} {what}"),
+        )
+        yield Found(sentence, evidence, devices[0][0], tuple(lost), pods=(pod.identity,))
+
+
+def _waits(pod: PodSeen, claims: tuple[str, ...], why: str, evidence: Evidence) -> Found:
+    what = f"{by_number(claims, 'ResourceClaim', 'ResourceClaims')} {', '.join(map(name, claims))}"
+    sentence = f"Pod {name(pod.identity)} waits, because its {what} cannot be prepared: {why}."
+    begun = Evidence(Source.PODS, f"{name(pod.identity)} is Pending on this node")
+    return Found(sentence, (evidence, begun), pods=(pod.identity,))
+
+
+def _cause(event: EventSeen) -> str:
+    return (
+        event.message.removeprefix("Failed to prepare dynamic resources: ")
+        .removeprefix("prepare dynamic resources: ")
+        .rstrip(".")
+    )
+
+
+def pod_cannot_end(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
+    """A pod is being deleted, and the driver that has to release its claims is gone."""
+    prepared = look.claims.value
+    if prepared is None or prepared.problem:
+        return
+    for pod in pods.here:
+        if not pod.is_deleting:
+            continue
+        for claim, uids in prepared.pods.items():
+            gone = [one for one in prepared.drivers.get(claim, ()) if _prepares_nothing(dra, one)]
+            if [*uids] == [pod.pod.uid] and gone:  # for another pod of the claim, the kubelet asks no driver
+                sentence = (
+                    f"Pod {name(pod.identity)} is being deleted and cannot end: DRA driver {name(gone[0])}, which has "
+                    f"to release its ResourceClaim {name(claim)}, {dra.why_gone(gone[0])}."
+                )
+                evidence = (
+                    Evidence(Source.PODS, f"{name(pod.identity)} has a deletionTimestamp"),
+                    Evidence(Source.CLAIMS, f"{name(claim)} is prepared for the pod"),
+                )
+                yield Found(sentence, evidence, gone[0], pods=(pod.identity,))
+
+
+def claimed_device_unhealthy(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
+    """A container holds a device of a driver that reports it as unhealthy."""
+    for (driver, pool, device), one in dra.devices.items():
+        owners = [owner for owner in one.owners if owner.state is OwnerState.LIVE]
+        if one.health == "Unhealthy" and owners:
+            holding = list(dict.fromkeys(owner.identity for owner in owners))
+            sentence = (
+                f"Device {name(device)} of {driver} is unhealthy, and {counted(len(holding), 'pod')} "
+                f"{by_number(holding, 'holds', 'hold')} it ({names(holding)}) "
+                f"through ResourceClaim {names(one.claims)}."
+            )
+            source = Source.HEALTH if (look.health.value or {}).get((driver, pool, device)) else Source.PODS
+            evidence = (
+                Evidence(source, f"{name(f'{driver}/{pool}/{device}')}: Unhealthy"),
+                Evidence(owners[0].sources[0], f"{name(holding[0])} holds it"),
+            )
+            yield Found(sentence, evidence, driver, (device,), pods=tuple(holding))
+    if look.claims.value is None and look.pod_resources.value is None:
+        for pod, container, claim, told in pods.told_unhealthy(of_claims=True):
+            what = f"{counted(len(told), 'device')} of claim {name(claim.removeprefix(CLAIM))} ({names(told)})"
+            yield as_told(pod, container, f"{what}, not healthy", "", told)
+
+
+def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
+    """A driver runs and has prepared devices of this node, and no ResourceSlice of it is left."""
+    if look.slices.value is None:
+        return
+    published = {one.driver for one in look.slices.value}
+    local = {one.claim for one in look.allocations.value or () if one.is_local}
+    for driver, state in dra.drivers.items():
+        used = [key[2] for key, one in dra.by_driver.get(driver, {}).items() if not local.isdisjoint(one.claims)]
+        if state is DriverPresence.ALIVE and driver not in published and used:
+            in_use = f"{counted(len(used), 'device')} of it {by_number(used, 'is', 'are')} in use ({names(used)})."
+            sentence = (
+                f"DRA driver {name(driver)} runs, and there is no ResourceSlice of it for this node, so the scheduler "
+                f"allocates none of its devices. {in_use}"
+            )
+            evidence = (
+                Evidence(Source.SLICES, "none of this driver"),
+                Evidence(Source.SOCKETS, "its registration socket is served"),
+            )
+            yield Found(sentence, evidence, driver, tuple(used))
+
+
+def held_not_published(look: Look, dra: DraDevices) -> Iterator[Found]:
+    """A container holds a device of a pool that its driver publishes without the device."""
+    published = look.slices.value or ()
+    whole = {one.key[:2] for one in published if one.is_own and one.is_usable is not None}
+    known = {one.key for one in published}
+    for driver, devices in dra.by_driver.items():
+        held = {
+            key[2]: [owner for owner in one.owners if owner.state is OwnerState.LIVE]
+            for key, one in devices.items()
+            if key not in known and key[:2] in whole and dra.drivers.get(driver) is not DriverPresence.GONE
+        }
+        lost = [device for device, owners in held.items() if owners]
+        if lost:
+            pods = tuple(dict.fromkeys(owner.identity for owners in held.values() for owner in owners))
+            hold = f"{counted(len(pods), 'pod')} {by_number(pods, 'holds', 'hold')}"
+            sentence = f"{hold} {devices_of(lost, driver)} ({names(pods)}), which the driver does not publish any more."
+            there = [key[2] for key in known if key[0] == driver]
+            evidence = (
+                Evidence(Source.SLICES, f"{devices_of(there, driver)} published"),
+                Evidence(held[lost[0]][0].sources[0], f"{described(held[lost[0]][0])}: {names(lost)}"),
+            )
+            yield Found(sentence, evidence, driver, tuple(lost), pods=pods)
+
+
+def _of_claim(same: SameDevice) -> tuple[Evidence, ...]:
+    prepared = same.prepared
+    text = f"claim {name(prepared.claim)}: {name(f'{prepared.driver}/{prepared.pool}/{prepared.device}')}"
+    return tuple(Evidence(source, text) for source in same.sources)

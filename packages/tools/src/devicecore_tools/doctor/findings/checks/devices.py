@@ -1,0 +1,265 @@
+"""Checks of the devices that containers hold, and of what the Node object says about them.
+
+Law: a holder counts only if it is certain. What the checkpoint lists as healthy is no evidence of what is healthy now.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from devicecore.domain.model import Health
+from devicecore.domain.text import counted
+from devicecore_tools.doctor.account.facts import all_numa_nodes
+from devicecore_tools.doctor.account.plugins import Absence, NumaNodes, WhyAbsent, wanted_resources
+from devicecore_tools.doctor.account.precedence import (
+    Holders,
+    KubeletNow,
+    Lists,
+    OwnerState,
+    Pods,
+    believed_file,
+    is_requested,
+)
+from devicecore_tools.doctor.findings.finding import Evidence, Found, as_told, by_number, described, devices_of, name
+from devicecore_tools.doctor.look.values import Look, NodeSeen, PodSeen, Source
+
+MAX_NUMA_NODES = 8
+"""The most NUMA nodes that a kubelet's topology manager accepts by default."""
+
+
+def held_device_not_listed(holders: Holders, lists: Lists) -> Iterator[Found]:
+    """A container holds a device that its plugin does not list."""
+    for resource, listed in lists.listed.items():
+        missing = [device for device in holders.in_use.get(resource, ()) if device not in listed]
+        if missing:
+            them = by_number(missing, "it", "them")
+            sentence = f"Containers hold {devices_of(missing, resource)}, but the plugin does not list {them}."
+            evidence = (
+                *_holders(holders, resource, missing),
+                Evidence(Source.PLUGINS, f"{_sockets(lists, resource)}: {devices_of([*listed], resource)}"),
+            )
+            yield Found(sentence, evidence, resource, tuple(missing), pods=_pods(holders, resource, missing))
+
+
+def held_device_unhealthy(
+    pods: Pods, holders: Holders, lists: Lists, numa_nodes: NumaNodes, absent: Mapping[str, Absence]
+) -> Iterator[Found]:
+    """A container holds a device that is not healthy."""
+    found = {**_held_and_sick(holders, lists, numa_nodes), **_all_sick(holders, lists, absent)}
+    for resource, sick in found.items():
+        if not sick:
+            continue
+        what = devices_of(sick, resource)
+        if resource in lists.listed:
+            sentence = f"Containers hold {what}, which the plugin reports as unhealthy."
+            why = Evidence(Source.PLUGINS, f"{_sockets(lists, resource)}: Unhealthy")
+        else:
+            counts = (
+                "did not count as healthy at its last write"
+                if lists.allocatable is None
+                else "does not count as healthy"
+            )
+            sentence = f"Containers hold {what}, which the kubelet {counts}."
+            if not lists.healthy.get(resource):
+                sentence += " It has no healthy one left, so no pod gets any."
+            why = Evidence(lists.source, f"healthy: {devices_of(lists.healthy.get(resource, ()), resource)}")
+        evidence = (*_holders(holders, resource, sick), why)
+        yield Found(sentence, evidence, resource, tuple(sick), pods=_pods(holders, resource, sick))
+    if lists.allocatable is not None:
+        return
+    for pod, container, resource, told in pods.told_unhealthy(of_claims=False):
+        known = {*found.get(resource, ()), *lists.in_file.get(resource, ())}
+        sick = [device for device in told if device not in known]
+        if sick and resource not in lists.listed:
+            yield as_told(pod, container, f"{devices_of(sick, resource)}, not healthy", resource, sick)
+
+
+def _all_sick(holders: Holders, lists: Lists, absent: Mapping[str, Absence]) -> Mapping[str, list[str]]:
+    """The held devices of each resource of which the kubelet has no healthy one, if its plugin is what says so."""
+    return {
+        resource: [one for one in devices if lists.health(resource, one, holders) == Health.UNHEALTHY.value]
+        for resource, devices in holders.live.items()
+        if not lists.healthy.get(resource) and resource not in lists.listed
+        if resource in absent and absent[resource].why is WhyAbsent.SICK
+    }
+
+
+def _held_and_sick(holders: Holders, lists: Lists, numa_nodes: NumaNodes) -> Mapping[str, list[str]]:
+    """The devices of each resource that containers certainly hold and that are not healthy."""
+    found = {}
+    for resource, devices in holders.live.items():
+        listed, healthy = lists.listed.get(resource), lists.healthy.get(resource, ())
+        if listed is not None:
+            sick = [device for device in devices if listed.get(device) is Health.UNHEALTHY]
+        elif not healthy:  # the plugin has gone or not listed yet, which is another finding
+            sick = []
+        else:  # the kubelet's answer leaves out devices whose topology has no nodes; the file of then has them
+            file, places = lists.in_file.get(resource), numa_nodes.get(resource, {})
+            sick = [
+                device
+                for device in devices
+                if device not in healthy and (places.get(device) or (file is not None and device not in file))
+            ]
+        if sick:
+            found[resource] = sick
+    return found
+
+
+def unhealthy_device(
+    look: Look, pods: Pods, holders: Holders, lists: Lists, not_free: Mapping[str, str]
+) -> Iterator[Found]:
+    """A device that no container holds is not healthy."""
+    node = look.node.value
+    if node is not None and pods.is_complete and look.pod_resources.value is None and look.plugins.value is None:
+        yield from _counted_unhealthy(node, pods, holders, lists)
+    for resource in lists.resources:
+        if "" in not_free or resource in not_free:
+            continue  # a container may hold it
+        if resource in lists.listed:
+            held = holders.in_use.get(resource, ())
+            sick = [
+                device
+                for device, state in lists.listed[resource].items()
+                if state is Health.UNHEALTHY and device not in held
+            ]
+            if sick:
+                them = by_number(sick, "it", "them")
+                sentence = (
+                    f"The plugin reports {devices_of(sick, resource)} as unhealthy. No container holds {them}, and the "
+                    f"kubelet gives {them} to no pod."
+                )
+                told = Evidence(Source.PLUGINS, f"{_sockets(lists, resource)}: Unhealthy")
+                yield Found(sentence, (told,), resource, tuple(sick))
+        elif node is not None and lists.healthy.get(resource):
+            capacity, allocatable = node.capacity.get(resource, 0), node.allocatable.get(resource, 0)
+            held = holders.in_use.get(resource, frozenset())
+            count = capacity - allocatable - len(held - lists.healthy[resource])
+            is_of_now = allocatable >= len(lists.healthy[resource])  # else the kubelet has not written the Node yet
+            if count > 0 and allocatable and is_of_now:
+                sentence = (
+                    f"{counted(count, 'device')} of {name(resource)} {'is' if count == 1 else 'are'} not healthy. No "
+                    f"container holds {'it' if count == 1 else 'them'}, and the kubelet gives "
+                    f"{'it' if count == 1 else 'them'} to no pod. Only the plugin knows the id: --plugins asks it."
+                )
+                text = f"status.capacity: {capacity:,}, status.allocatable: {allocatable:,}"
+                healthy = f"healthy: {devices_of(lists.healthy[resource], resource)}"
+                evidence = (Evidence(Source.NODE, text), Evidence(Source.POD_RESOURCES, healthy))
+                yield Found(sentence, evidence, resource)
+
+
+def _counted_unhealthy(node: NodeSeen, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:
+    """Devices that the Node does not count as healthy, if the statuses of its pods name all that is held."""
+    sick = Counter[str]()
+    for _, _, resource, told in pods.told_unhealthy(of_claims=False):
+        sick[resource] += len(told)
+    for resource, allocatable in node.allocatable.items():
+        count = node.capacity.get(resource, 0) - allocatable - sick[resource]
+        if len(lists.in_file.get(resource, ())) > allocatable:
+            continue  # one of both is older
+        if any(owner.pod is None for owners in holders.by_device.get(resource, {}).values() for owner in owners):
+            continue  # a pod that the list of pods does not have may hold it
+        if allocatable and count > 0 and all(_names_all(pod, resource) for pod in (*pods.here, *pods.perhaps_here)):
+            are = "is" if count == 1 else "are"
+            sentence = (
+                f"{counted(count, 'device')} of {name(resource)} {are} not healthy, and no pod of the Node holds "
+                f"{'it' if count == 1 else 'them'}, as the statuses of all pods say."
+            )
+            text = f"status.capacity: {node.capacity[resource]:,}, status.allocatable: {allocatable:,}"
+            yield Found(sentence, (Evidence(Source.NODE, text),), resource)
+
+
+def _names_all(pod: PodSeen, resource: str) -> bool:
+    """Whether the status of a pod names each device of a resource that the pod requests."""
+    return all(
+        len(pod.statuses.get((one.name, resource), ())) == one.limits[resource]
+        for one in pod.pod.in_start_order
+        if resource in one.limits and is_requested(pod, one.name, resource, one.limits[resource])
+    )
+
+
+def more_allocated_than_allocatable(
+    look: Look, holders: Holders, lists: Lists, numa_nodes: NumaNodes
+) -> Iterator[Found]:
+    """Containers hold more healthy devices than are allocatable."""
+    node = look.node.value
+    sick = _held_and_sick(holders, lists, numa_nodes)
+    for resource, devices in holders.live.items():
+        if lists.allocatable is not None and not lists.allocatable.get(resource):
+            continue  # the plugin has gone, which is another finding, and the Node does not say so yet
+        allocatable = node.allocatable.get(resource, 0) if node else 0
+        capacity = node.capacity.get(resource, 0) if node else 0
+        if 0 < capacity < len(devices):
+            sentence = f"Containers hold {devices_of([*devices], resource)}, and the Node has only {capacity:,}."
+            text = Evidence(Source.NODE, f"status.capacity: {capacity:,}")
+            yield Found(sentence, (*_holders(holders, resource, [*devices]), text), resource, (*devices,))
+            continue
+        healthy = len(devices) - len(sick.get(resource, ()))
+        if 0 < allocatable < healthy:
+            sentence = f"Containers hold {devices_of([*devices], resource)}, but only {allocatable:,} are allocatable."
+            text = Evidence(Source.NODE, f"status.allocatable: {allocatable:,}")
+            yield Found(sentence, (*_holders(holders, resource, [*devices]), text), resource, (*devices,))
+
+
+def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:
+    """The Node object counts other devices than the kubelet or the plugin."""
+    node = look.node.value
+    if node is None or lists.allocatable is None or kubelet is not KubeletNow.ANSWERS:
+        return
+    wanted = wanted_resources(pods, holders)
+    for resource in sorted({*lists.registered, *lists.allocatable}):
+        count, total = len(lists.allocatable.get(resource, ())), len(lists.listed.get(resource, ()))
+        published, capacity = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
+        if (not count and resource in wanted) or resource in lists.differing:
+            continue  # its plugin has gone, or there are two, which is another finding
+        evidence: tuple[Evidence, ...] = (
+            Evidence(Source.NODE, f"status.allocatable: {published:,}, status.capacity: {capacity:,}"),
+            Evidence(Source.POD_RESOURCES, f"{count:,} healthy"),
+        )
+        # The kubelet's answer leaves out devices whose topology has no nodes, so it is only a lower bound, unless it
+        # has each device that the checkpoint has.
+        in_file = lists.in_file.get(resource)
+        is_all = in_file is not None and lists.allocatable.get(resource, {}).keys() >= in_file
+        if published < count or (published > count and is_all):
+            sentence = (
+                f"The Node has {published:,} allocatable {name(resource)}, but the kubelet has {count:,} healthy."
+            )
+        elif capacity < count:
+            sentence = (
+                f"The Node has a capacity of {capacity:,} {name(resource)}, but the kubelet has {count:,} healthy."
+            )
+        elif total > capacity:
+            sentence = f"The Node has a capacity of {capacity:,} {name(resource)}, but the plugin lists {total:,}."
+            evidence = (*evidence, Evidence(Source.PLUGINS, f"{_sockets(lists, resource)}: {total:,} listed"))
+        else:
+            continue
+        yield Found(sentence, evidence, resource)
+
+
+def many_numa_nodes(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:
+    """Devices name more NUMA nodes than the topology manager accepts."""
+    found = sorted(all_numa_nodes(look, holders, lists))
+    if len(found) > MAX_NUMA_NODES:
+        named = ", ".join(map(str, found[:20])) + (", ..." if len(found) > 20 else "")
+        api = Source.POD_RESOURCES if look.pod_resources.value else Source.PLUGINS
+        source = Source.CHECKPOINT if believed_file(look) else api
+        sentence = (
+            f"The devices of this node are on {len(found):,} NUMA nodes; the topology manager accepts {MAX_NUMA_NODES}."
+        )
+        yield Found(sentence, (Evidence(source, f"NUMA nodes {named}"),))
+
+
+def _holders(holders: Holders, resource: str, devices: list[str]) -> tuple[Evidence, ...]:
+    """Who holds the first of `devices`."""
+    owner = holders.by_device[resource][devices[0]][0]
+    others = f", and the holders of {len(devices) - 1:,} more" if len(devices) > 1 else ""
+    text = f"{name(devices[0])}: {described(owner)}{others}"
+    return (Evidence(owner.sources[0], text),)
+
+
+def _pods(holders: Holders, resource: str, devices: list[str]) -> tuple[str, ...]:
+    """The pods that hold some of `devices`."""
+    owners = (owner for device in devices for owner in holders.by_device[resource][device])
+    return tuple(dict.fromkeys(owner.identity for owner in owners if owner.state is not OwnerState.STALE))
+
+
+def _sockets(lists: Lists, resource: str) -> str:
+    return ", ".join(map(name, lists.sockets_of.get(resource, ())))

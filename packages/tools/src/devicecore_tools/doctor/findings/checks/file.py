@@ -1,0 +1,127 @@
+"""Checks of the checkpoint file and of what it says about CDI devices.
+
+Law: a file that was not read gives no finding.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+
+from devicecore.domain.checkpoint import FileVerdict
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.account.precedence import Holders, OwnerState, believed_file
+from devicecore_tools.doctor.findings.finding import Evidence, Found, by_number, name, names
+from devicecore_tools.doctor.look.formats import FORMAT_2, kubelet_version, version_in
+from devicecore_tools.doctor.look.values import Look, ReceiptSeen, Source, grouped
+
+_CONVERTS = (1, 21)  # kubelets from here to 1.29 read format 1 and put all devices on NUMA node 0
+_NO_FORMAT_1 = (1, 30)
+_MAX_FILES = 5  # that a finding names
+
+
+def unreadable_checkpoint(look: Look) -> Iterator[Found]:
+    """The checkpoint cannot be read at all."""
+    file = look.checkpoint.value
+    if file is not None and file.verdict.verdict is FileVerdict.MALFORMED and not file.unwritable:
+        problem = foreign_text(file.verdict.problem, 300)
+        sentence = f"The checkpoint cannot be read: {problem}."
+        yield Found(sentence, (Evidence(Source.CHECKPOINT, f"{look.checkpoint.place}: {problem}"),))
+
+
+def unwritable_checkpoint(look: Look) -> Iterator[Found]:
+    """The kubelet cannot write its checkpoint."""
+    if why := look.unwritable:
+        evidence = (Evidence(Source.CHECKPOINT, f"{look.checkpoint.place}: {why}"),)
+        yield Found(f"The kubelet cannot write its checkpoint: {why}.", evidence)
+
+
+def wrong_checksum(look: Look) -> Iterator[Found]:
+    """The checkpoint's checksum is wrong."""
+    file = look.checkpoint.value
+    if file is not None and file.verdict.verdict is FileVerdict.CHECKSUM:
+        verdict = file.verdict
+        sentence = f"The checkpoint is not what was written: {foreign_text(verdict.problem, 300)}."
+        text = f"the file says {verdict.stored}, its data has {verdict.computed}"
+        yield Found(sentence, (Evidence(Source.CHECKPOINT, text),))
+
+
+def old_format(look: Look) -> Iterator[Found]:
+    """The checkpoint has a format that this kubelet no longer writes."""
+    file = believed_file(look)
+    if file is None or file.verdict.format in {None, 2}:
+        return
+    node, version = look.node.value, kubelet_version(look)
+    if version is None or version < FORMAT_2:
+        return  # `report.not_ruled_out` names a version that is not known
+    evidence = [Evidence(Source.CHECKPOINT, f"format {file.verdict.format}")]
+    if node and version_in(node.kubelet_version):
+        evidence.append(Evidence(Source.NODE, f"kubelet {foreign_text(node.kubelet_version, 60)}"))
+    else:
+        evidence.append(Evidence(Source.POD_RESOURCES, "the kubelet serves pod resources v1, so it is 1.20 or later"))
+    sentence = f"The checkpoint has format {file.verdict.format}, which kubelets wrote before 1.20."
+    converts = file.verdict.format == 1 and _CONVERTS <= version < _NO_FORMAT_1
+    following = _READS_IT if converts else ""
+    yield Found(sentence, tuple(evidence), next=following)
+
+
+_READS_IT = (
+    "This kubelet still reads the file at its next start, but puts every device on NUMA node 0, and writes format 2 "
+    "afterwards. A kubelet from 1.30 on would start without any allocation."
+)
+
+
+def unreadable_receipt(look: Look, holders: Holders) -> Iterator[Found]:
+    """A plugin's answer in the checkpoint cannot be read."""
+    file = believed_file(look)
+    for receipt in file.receipts if file else ():
+        if receipt.problem:
+            sentence = (
+                f"The checkpoint has an answer of the plugin of {name(receipt.resource)} that cannot be read, in the "
+                f"entry of {_entry(receipt)}."
+            )
+            problem = foreign_text(receipt.problem, 200)
+            allocation = holders.entries.get((receipt.key, receipt.resource))
+            devices = tuple(map(str, allocation.device_ids)) if allocation else ()
+            evidence = (Evidence(Source.CHECKPOINT, f"AllocResp: {problem}"),)
+            yield Found(sentence, evidence, str(receipt.resource), devices)
+
+
+def duplicate_cdi_names(look: Look) -> Iterator[Found]:
+    """Two CDI files of one directory, or one file twice, define the same device."""
+    places = grouped(
+        ((spec.directory, f"{spec.kind}={device}"), spec.file)
+        for spec in (look.cdi.value.specs if look.cdi.value else ())
+        for device in spec.devices
+    )
+    by_files = grouped(((place, tuple(files)), name) for (place, name), files in places.items() if len(files) > 1)
+    for (directory, files), devices in by_files.items():
+        counts = Counter(files).items()
+        shown = [f"{name(file)}{' twice' if count > 1 else ''}" for file, count in islice(counts, _MAX_FILES)]
+        more = [counted(len(counts) - _MAX_FILES, "more file")] if len(counts) > _MAX_FILES else []
+        where = " and ".join([*shown, *more])
+        what = f"{counted(len(devices), 'CDI device')} in {name(directory)}"
+        sentence = f"{what} {by_number(devices, 'is', 'are')} defined by {where}: {names(devices)}."
+        yield Found(sentence, (Evidence(Source.CDI, f"{where}: {names(devices)}"),))
+
+
+def unresolvable_cdi_names(look: Look, holders: Holders) -> Iterator[Found]:
+    """A container was given a CDI device that no CDI file defines."""
+    cdi, file = look.cdi.value, believed_file(look)
+    if cdi is None or not cdi.is_complete or file is None:
+        return
+    defined = {f"{spec.kind}={device}" for spec in cdi.specs for device in spec.devices}
+    stale = [one.owner for one in holders.allocations if one.owner.state is OwnerState.STALE]
+    gone = {(owner.uid, owner.container) for owner in stale}
+    for receipt in file.receipts:
+        missing = [device for device in receipt.cdi_devices if device not in defined]
+        if missing and (str(receipt.key.pod), receipt.key.container) not in gone:
+            sentence = f"No CDI file defines {names(missing)}, which {_entry(receipt)} was given."
+            evidence = (
+                Evidence(Source.CHECKPOINT, f"the answer for {name(receipt.resource)} names {names(missing)}"),
+                Evidence(Source.CDI, f"{counted(len(cdi.specs), 'file')}, {counted(len(defined), 'device')}"),
+            )
+            yield Found(sentence, evidence, str(receipt.resource))
+
+
+def _entry(receipt: ReceiptSeen) -> str:
+    return f"container {name(receipt.key.container)} of pod {name(receipt.key.pod)}"

@@ -1,0 +1,156 @@
+"""Checks of the kubelet itself: whether it runs, answers, and can start.
+
+Law: a kubelet is said to be stopped only if nobody listens at its sockets, never because a source was not read.
+"""
+
+from collections.abc import Iterator
+
+from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_FILE
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.account.plugins import wanted_resources
+from devicecore_tools.doctor.account.precedence import (
+    KUBELET_SOCKETS,
+    POD_RESOURCES_SOCKET,
+    Holders,
+    KubeletNow,
+    Lists,
+    Pods,
+)
+from devicecore_tools.doctor.account.schedulable import closures
+from devicecore_tools.doctor.findings.finding import Evidence, Found, by_number, name, names
+from devicecore_tools.doctor.look.formats import version_in
+from devicecore_tools.doctor.look.values import NO_NODE, Look, Source
+
+_SINCE_FORM = (1, 32)  # the first kubelet whose file of claims has the form that is known here
+
+
+def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
+    """No kubelet runs, or it does not answer."""
+    running = [one for one in pods.here if one.phase == "Running"]
+    run_on = f" {counted(len(running), 'pod')} of this node {by_number(running, 'runs', 'run')} on without it."
+    pods_run = run_on if running else ""
+    if kubelet is KubeletNow.STOPPED:
+        served = look.sockets.value.served if look.sockets.value else {}
+        dead = [one for one in KUBELET_SOCKETS if served.get(one) is False]
+        source, dead = (Source.SOCKETS, dead) if dead else (Source.POD_RESOURCES, [POD_RESOURCES_SOCKET])
+        sentence = f"No kubelet runs on this node: no process listens at {' and '.join(dead)}.{pods_run}"
+        yield Found(sentence, (Evidence(source, f"connection refused: {', '.join(dead)}"),))
+    elif kubelet is KubeletNow.SILENT and look.is_unheard:
+        sentence = f"The kubelet of this node does not report to the API server.{pods_run}"
+        yield Found(sentence, (Evidence(Source.NODE, "condition Ready: Unknown"),), next=_UNHEARD)
+    elif kubelet is KubeletNow.SILENT:
+        problem = foreign_text(look.pod_resources.problem, 300)
+        sentence = f"The kubelet listens at its sockets and does not answer.{pods_run}"
+        yield Found(sentence, (Evidence(Source.POD_RESOURCES, problem),))
+
+
+def node_not_ready(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
+    """The Node is not Ready, although its kubelet runs."""
+    node = look.node.value
+    if node is None or node.ready not in {"False", "Unknown"} or kubelet in {KubeletNow.STOPPED, KubeletNow.SILENT}:
+        return
+    why = foreign_text(node.why_not_ready, 300)
+    said = f": {why.rstrip('.')}" if why else ""
+    if node.is_silent and kubelet is KubeletNow.ANSWERS:
+        sentence = f"The kubelet answers on this node, and the API server does not hear of it{said}."
+        next_ = _CUT_OFF
+    else:
+        sentence, next_ = f"The Node is not Ready{said}.", ""
+    evidence = [Evidence(Source.NODE, f"condition Ready: {node.ready}{said}")]
+    if kubelet is KubeletNow.ANSWERS:
+        evidence.append(Evidence(Source.POD_RESOURCES, "the kubelet answers"))
+    yield Found(sentence, tuple(evidence), next=next_)
+
+
+def pods_not_taken(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
+    """Pods were sent to this node, and the kubelet, which answers, has not taken them."""
+    node = look.node.value
+    if kubelet is not KubeletNow.ANSWERS or node is None or look.taken is None:
+        return
+    if node.ready in {"False", "Unknown"}:
+        return  # that is another finding
+    waiting = [
+        one.identity
+        for one in pods.by_name.values()
+        if one.node == node.name and one.phase == "Pending" and not (one.is_acknowledged or one.is_deleting)
+        if one.bound_at is not None and look.taken - one.bound_at > _TO_ADMIT
+    ]
+    if waiting:
+        were = f"{counted(len(waiting), 'pod')} {by_number(waiting, 'was', 'were')}"
+        minutes = f"for more than {_TO_ADMIT / 60:g} minutes"
+        sentence = f"{were} sent to this node, and the kubelet has taken none of them {minutes} ({names(waiting)})."
+        evidence = (Evidence(Source.PODS, f"bound, without a start time: {names(waiting)}"),)
+        yield Found(sentence, evidence, pods=tuple(waiting))
+
+
+_TO_ADMIT = 120.0  # seconds in which a kubelet writes the status of a pod that was sent to it
+
+
+def node_missing(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
+    """The API server has no Node of this name, although the kubelet runs."""
+    problem = look.node.problem
+    if problem.startswith(NO_NODE) and kubelet in {KubeletNow.ANSWERS, KubeletNow.STARTING}:
+        evidence = (Evidence(Source.NODE, foreign_text(problem, 300)), Evidence(Source.POD_RESOURCES, "it answers"))
+        yield Found("The kubelet runs, and the API server has no Node of this name.", evidence)
+
+
+def node_takes_no_pod(look: Look, pods: Pods) -> Iterator[Found]:
+    """The Node is cordoned, under pressure, or has as many pods as it may."""
+    for one in closures(look.node.value, pods) if look.node.value is not None else ():
+        yield Found(f"{one.why}.", (Evidence(Source.NODE, one.evidence),), brief=_brief(one.why), do=one.do)
+
+
+def _brief(why: str) -> str:
+    text = why.partition(":")[0].partition(" (")[0]
+    return text[0].lower() + text[1:]
+
+
+_UNHEARD = (
+    "The API server has heard nothing for 40 s or more: the kubelet has stopped, or it is cut off. Containers may run "
+    "on. After 5 minutes the pods of the Node are marked for deletion."
+)
+_CUT_OFF = (
+    "Pods of the node run on with their devices. No new pod reaches the kubelet and no status leaves it. After 5 "
+    "minutes the pods of the Node are marked for deletion, and those of controllers are made again on other nodes."
+)
+
+
+def kubelet_cannot_start(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
+    """A state file is damaged or does not fit the machine, so that a kubelet ends when it starts."""
+    problems = [(Source.STATE_FILES, one.name, one.problem) for one in look.state_files.value or () if one.problem]
+    node = look.node.value
+    is_older = node is not None and (version_in(node.kubelet_version) or _SINCE_FORM) < _SINCE_FORM
+    if look.claims.value is not None and look.claims.value.problem and not is_older:
+        problems.append((Source.CLAIMS, CLAIMS_FILE, look.claims.value.problem))
+    for source, file, problem in problems:
+        why = foreign_text(problem, 300)
+        if kubelet is KubeletNow.STOPPED:
+            sentence = f"The kubelet cannot start, because {file} cannot be used: {why}."
+        else:
+            sentence = f"A kubelet cannot start with the {file} of this node: {why}."
+        yield Found(sentence, (Evidence(source, f"{file}: {why}"),))
+
+
+def kubelet_starting(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:
+    """The kubelet has just started, and does not know its pods and plugins yet."""
+    api = look.pod_resources.value
+    if kubelet is not KubeletNow.STARTING or api is None:
+        return
+    begun = [one.identity for one in pods.here]
+    wanted = wanted_resources(pods, holders)
+    awaited = [one for one in sorted({*wanted, *lists.registered}) if not (lists.allocatable or {}).get(one)]
+    waits = (
+        f" The plugin of {', '.join(awaited)} has not registered again yet; until it has, the kubelet gives none of it "
+        "to any pod."
+        if awaited and lists.allocatable is not None
+        else ""
+    )
+    sentence = (
+        f"The kubelet has just started: it does not list the {counted(len(begun), 'pod')} of this node "
+        f"({names(begun)}).{waits}"
+    )
+    evidence = (
+        Evidence(Source.POD_RESOURCES, counted(len(api.pods), "pod")),
+        Evidence(Source.PODS, f"{name(begun[0])} is on this node"),
+    )
+    yield Found(sentence, evidence, awaited[0] if len(awaited) == 1 else "")

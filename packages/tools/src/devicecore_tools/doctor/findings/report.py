@@ -1,0 +1,308 @@
+"""The report on a node: its sources, its devices, and what is wrong.
+
+Laws: each device that a source names has a row. A finding is reported only if each look has it with the same evidence.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from attrs import evolve, frozen
+
+from devicecore.domain.device_set import in_natural_order
+from devicecore.domain.model import DeviceId, Health
+from devicecore.domain.text import foreign_text
+from devicecore_tools.doctor.account.dra import DraDevice, DraDevices, DriverPresence
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.account.precedence import KubeletNow, OwnerState, believed_file
+from devicecore_tools.doctor.findings.checks import BY_CODE, CHECKS
+from devicecore_tools.doctor.findings.finding import NodeFinding
+from devicecore_tools.doctor.look.formats import kubelet_version, why_old
+from devicecore_tools.doctor.look.values import Source
+
+FREE = "free"
+"""The owner of a device that no container holds and that a pod can get, as every source says that could deny it."""
+
+NOBODY = "none"
+"""The owner of a device that no container holds and that no pod gets, because it is not healthy or its plugin hangs."""
+
+UNKNOWN = "unknown"
+"""The text for a value that no source names."""
+
+_NO_KUBELET = "Nothing until a kubelet runs again. Then: "
+
+
+@frozen
+class SourceLine:
+    """One source: what was read, and why not if it was not. `notes` name what could not be read of it."""
+
+    source: Source
+    place: str
+    was_read: bool
+    problem: str
+    notes: tuple[str, ...]
+
+
+@frozen
+class DeviceRow:
+    """One device and one holder of it; a device with two holders has two rows.
+
+    Attributes:
+        resource: the resource of a plugin, or the name of a DRA driver.
+        device: the plugin's id, or the name of the driver's device.
+        pool: the pool of a driver's device; empty for a plugin's.
+        note: what else is known of the holder, or of the one before it.
+        numa_nodes: None if no source says.
+        health: `Healthy`, `Unhealthy`, `not listed`, or `unknown`.
+        owner: `free`, `none`, `unknown`, `claim` and a ResourceClaim, or what is known of the pod: namespace and name,
+            else its UID.
+        container: empty if no container holds the device.
+        sources: which sources name the holder, or the device if it has none.
+        state: whether the holder, or that there is none, is certain.
+    """
+
+    resource: str
+    device: str
+    numa_nodes: tuple[int, ...] | None
+    health: str
+    owner: str
+    pod_uid: str
+    container: str
+    sources: tuple[Source, ...]
+    state: OwnerState
+    pool: str = ""
+    note: str = ""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a container holds the device. A pod may have any UID, so the owner alone is not enough."""
+        return bool(self.container or self.pod_uid) or self.owner not in {FREE, NOBODY, UNKNOWN}
+
+
+@frozen
+class NodeReport:
+    """What is known of a node's devices, and what is wrong.
+
+    `name` is that of the Node object, empty if it is not known. `not_ruled_out` says what may be wrong besides, because
+    a source is missing.
+    """
+
+    name: str
+    sources: tuple[SourceLine, ...]
+    devices: tuple[DeviceRow, ...]
+    findings: tuple[NodeFinding, ...]
+    is_enough: bool
+    not_ruled_out: tuple[str, ...] = ()
+
+
+def check(facts: Facts) -> tuple[NodeFinding, ...]:
+    """Everything that is wrong in one look, without numbers. Commands name the node if a source does."""
+    node = facts.look.node.value
+    named = {node.name} if node and node.name else {one.node for one in facts.look.pods.value or () if one.node}
+    name = named.pop() if len(named) == 1 else ""
+    name = name if re.fullmatch(r"[a-z0-9.-]{1,253}", name) else "NODE"  # it goes into a command
+    is_stopped = facts.kubelet is KubeletNow.STOPPED
+    return tuple(
+        NodeFinding(
+            one.code,
+            one.title,
+            found.sentence,
+            found.evidence,
+            _NO_KUBELET * (is_stopped and not one.code.startswith("kubelet-")) + (found.next or one.next),
+            re.sub(r"\bNODE\b", name, one.confirm),
+            one.issue,
+            found.resource,
+            found.devices,
+            found.measured,
+            pods=found.pods,
+            do=re.sub(r"\bNODE\b", name, found.do or one.do),
+            brief=found.brief
+            or (f"{one.title} ({foreign_text(found.resource, 100)})" if found.resource else one.title),
+        )
+        for one in CHECKS
+        for found in facts.ask(one.find)
+    )
+
+
+def still_wrong(before: Iterable[NodeFinding], now: Iterable[NodeFinding]) -> tuple[NodeFinding, ...]:
+    """Return the findings of `now` that an earlier look had too, with the same evidence."""
+    known = {_lasting(finding) for finding in before}
+    return tuple(finding for finding in now if _lasting(finding) in known)
+
+
+def _lasting(finding: NodeFinding) -> object:
+    """What of a finding has to stay the same."""
+    return finding.code if BY_CODE[finding.code].is_one else finding
+
+
+def patience(findings: Iterable[NodeFinding]) -> float:
+    """Seconds for which each of `findings` has to last, before all of them are certain."""
+    return max((BY_CODE[finding.code].patience for finding in findings), default=0.0)
+
+
+@frozen
+class Watched:
+    """The findings of the last of several looks, and since when each has been the same.
+
+    Law: a finding that changes between two looks is not lost. Its time begins again.
+
+    Attributes:
+        findings: what the last look found.
+        at: when that was, in seconds of a clock that never goes back.
+        since: when each of them was found first with the same evidence.
+        patience: seconds for which each must last; None for those of its kind.
+    """
+
+    findings: tuple[NodeFinding, ...]
+    at: float
+    patience: float | None
+    since: Mapping[object, float]
+
+    @classmethod
+    def first(cls, findings: tuple[NodeFinding, ...], at: float, patience: float | None) -> "Watched":
+        """Return the findings of the first look."""
+        return cls(findings, at, patience, {_lasting(one): at for one in findings})
+
+    def then(self, findings: tuple[NodeFinding, ...], at: float) -> "Watched":
+        """Return the findings after another look."""
+        since = {_lasting(one): self.since.get(_lasting(one), at) for one in findings}
+        return evolve(self, findings=findings, at=at, since=since)
+
+    def rest(self, finding: NodeFinding) -> float | None:
+        """Return how many seconds a finding must still last, at least for one look more. None is enough."""
+        since = self.since[_lasting(finding)]
+        needed = BY_CODE[finding.code].patience if self.patience is None else self.patience
+        rest = since + needed - self.at
+        return max(0.0, rest) if rest > 0 or since == self.at else None
+
+    @property
+    def confirmed(self) -> tuple[NodeFinding, ...]:
+        """The findings that have lasted."""
+        return tuple(one for one in self.findings if self.rest(one) is None)
+
+    @property
+    def changing(self) -> tuple[NodeFinding, ...]:
+        """The findings that have not."""
+        return tuple(one for one in self.findings if self.rest(one) is not None)
+
+
+def report(facts: Facts, findings: Iterable[NodeFinding], changing: Iterable[NodeFinding] = ()) -> NodeReport:
+    """Return the report of a look, with the findings that were confirmed, and those that changed all the time."""
+    sources = tuple(
+        SourceLine(source, reading.place, reading.value is not None, reading.problem, reading.notes)
+        for source, reading in facts.look.readings.items()
+    )
+    numbered = tuple(evolve(finding, number=number) for number, finding in enumerate(findings, start=1))
+    node = facts.look.node.value
+    name = node.name if node else ""
+    unsteady = (f"{one.brief}: it was found, and what shows it changed from look to look" for one in changing)
+    not_ruled_out = tuple(dict.fromkeys((*unsteady, *_not_ruled_out(facts))))
+    return NodeReport(name, sources, tuple(_rows(facts)), numbered, facts.look.is_enough, not_ruled_out)
+
+
+def _not_ruled_out(facts: Facts) -> Iterator[str]:
+    if facts.claimed.missing:
+        yield f"a device of a plugin that belongs to a ResourceClaim too, because {facts.claimed.missing}"
+    elif facts.claimed.unidentified and facts.lists.resources:
+        same = (
+            "a device of a plugin of the same vendor, or with a PCI address as its id, that belongs to a ResourceClaim"
+        )
+        yield f"{same} too, because {facts.claimed.unidentified}"
+    certain = {(one.pod.identity, one.resource) for one in facts.holders.missing if one.is_certain}
+    for missing in facts.holders.missing:
+        is_certain = (missing.pod.identity, missing.resource) in certain
+        if not is_certain and missing.pod in facts.pods.here and missing.container not in missing.pod.reusable:
+            named = (
+                "no source names its devices" if not missing.named else f"the sources name {missing.named:,} of them"
+            )
+            yield (
+                f"pod {foreign_text(missing.pod.identity)} runs without the {missing.requested:,} of "
+                f"{foreign_text(missing.resource, 100)} that it requests, because {named}"
+            )
+    file = believed_file(facts.look)
+    if file and why_old(file.verdict) and kubelet_version(facts.look) is None:
+        yield f"that the kubelet cannot read the checkpoint, because its version is not known: {why_old(file.verdict)}"
+    if "" in facts.not_free and facts.lists.resources:
+        yield f"a container that holds a device without a holder, because {facts.not_free['']}"
+    if facts.dra.why_not_free and facts.dra.devices:
+        yield f"a claim that has a device of a driver without a holder, because {facts.dra.why_not_free}"
+
+
+def _rows(facts: Facts) -> Iterator[DeviceRow]:
+    lists, holders = facts.lists, facts.holders
+    for resource in lists.resources:
+        numa_nodes, owners_of = facts.numa_nodes.get(resource, {}), holders.by_device.get(resource, {})
+        healthy = lists.certainly_healthy(resource)  # most devices of a large node are
+        for device in in_natural_order([*map(DeviceId, lists.devices[resource])]):
+            health = Health.HEALTHY.value if device in healthy else lists.health(resource, device, holders)
+            what = numa_nodes.get(device), health
+            owners = owners_of.get(device, ())
+            if all(one.state is OwnerState.STALE for one in owners):
+                row = _without_owner(facts, resource, device, *what)
+                if not owners or row.owner != UNKNOWN:  # the kubelet has let go of what its file still names
+                    if owners and owners[-1].pod is None and not owners[-1].name:  # nobody lists the pod
+                        uid = foreign_text(owners[-1].uid, 100)
+                        row = evolve(row, note=f"last held by pod {uid}, whose container may still run")
+                    yield row
+                    continue
+            for owner in owners:
+                who = owner.identity, owner.uid, owner.container
+                note = f"one of {len(owners)} holders" if len(owners) > 1 else "init container" * owner.is_reusable
+                yield DeviceRow(resource, device, *what, *who, owner.sources, owner.state, note=note)
+    for (driver, pool, name), claimed in facts.dra.devices.items():
+        yield from _of_driver(facts.dra, driver, pool, name, claimed)
+
+
+def _without_owner(
+    facts: Facts, resource: str, device: str, numa_nodes: tuple[int, ...] | None, health: str
+) -> DeviceRow:
+    lists = facts.lists
+    listed: tuple[tuple[Source, Mapping[str, Collection[str]]], ...] = (
+        (Source.CHECKPOINT, lists.in_file),
+        (Source.POD_RESOURCES, lists.allocatable or {}),
+        (Source.PLUGINS, lists.listed),
+    )
+    sources = tuple([source for source, devices in listed if device in devices.get(resource, ())])
+    owner, state = UNKNOWN, OwnerState.UNKNOWN
+    if (same := facts.claimed.find(resource, device)) is not None:
+        owner, state, sources = (
+            f"claim {same.prepared.claim}",
+            OwnerState.LIVE,
+            tuple(dict.fromkeys((*sources, *same.sources))),
+        )
+    elif "" not in facts.not_free and resource not in facts.not_free and not facts.claimed.perhaps(resource, device):
+        is_given = health == Health.HEALTHY.value and lists.kubelet_has(resource, device)
+        is_given = is_given and resource not in facts.hanging and not facts.look.unwritable
+        if is_given or not _may_be_left_out(facts, resource, device):
+            owner, state = FREE if is_given else NOBODY, OwnerState.LIVE
+    return DeviceRow(resource, device, numa_nodes, health, owner, "", "", sources, state)
+
+
+def _may_be_left_out(facts: Facts, resource: str, device: str) -> bool:
+    """Return whether a device may be on no NUMA node, so that the kubelet has it and its answer leaves it out."""
+    lists, node = facts.lists, facts.look.node.value
+    answered = (lists.allocatable or {}).get(resource, {})
+    if not answered or device in answered or resource in lists.listed or device not in lists.in_file.get(resource, ()):
+        return False
+    number = node.allocatable.get(resource) if node else None
+    return number is None or number > len(answered)
+
+
+def _of_driver(dra: DraDevices, driver: str, pool: str, name: str, claimed: DraDevice) -> Iterator[DeviceRow]:
+    numa = claimed.numa_nodes
+    note = f"one of {len(claimed.owners)} holders" if len(claimed.owners) > 1 else ""
+    for owner in claimed.owners:
+        who = owner.identity, owner.uid, owner.container
+        yield DeviceRow(driver, name, numa, claimed.health, *who, owner.sources, owner.state, pool, note)
+    if claimed.owners:
+        return
+    watched = f"watched through claim {', '.join(claimed.watchers)}" if claimed.watchers else ""
+    owner_text, state = UNKNOWN, OwnerState.UNKNOWN
+    if claims := (*claimed.claims, *claimed.pending):
+        owner_text, state = f"claim {claims[0]}", OwnerState.LIVE
+    elif (
+        not dra.why_not_free and dra.drivers.get(driver) is not DriverPresence.UNKNOWN and claimed.has_room is not None
+    ):
+        can_prepare = dra.drivers.get(driver) in {DriverPresence.ALIVE, DriverPresence.NOT_NEEDED}
+        is_given = can_prepare and claimed.has_room and not claimed.is_tainted
+        owner_text, state = FREE if is_given else NOBODY, OwnerState.LIVE
+    yield DeviceRow(driver, name, numa, claimed.health, owner_text, "", "", claimed.sources, state, pool, watched)

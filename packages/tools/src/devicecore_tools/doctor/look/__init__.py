@@ -1,0 +1,1 @@
+"""What each source of a node said, as values."""

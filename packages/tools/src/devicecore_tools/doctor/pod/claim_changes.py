@@ -1,0 +1,347 @@
+"""Small changes after which claims may get devices: what is written otherwise, released, given up or tolerated.
+
+Law: a change is no answer. `devicecore_tools.doctor.pod.claim_trial` tries each, and only those that help are shown.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from enum import IntEnum
+from itertools import zip_longest
+from typing import NamedTuple
+
+from attrs import evolve, field, frozen
+
+from devicecore.domain.allocation import (
+    DeviceClass,
+    DeviceKey,
+    Held,
+    Matches,
+    PoolDevice,
+    SelectorError,
+    UnallocatedClaim,
+)
+from devicecore.domain.allocation.model import MAX_RESULTS, Constraint, DeviceRequest, DeviceToleration, Taint
+from devicecore.domain.allocation.reasons import (
+    CapacityExceeded,
+    CounterExhausted,
+    DeviceVerdict,
+    InUse,
+    NotSelected,
+    NotTolerated,
+)
+from devicecore.domain.quantity import Quantity
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.pod.expression_edits import optional, repaired, with_other_values
+
+_PCIE_ROOT, _NUMA_NODE = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
+_MAX_ATTRIBUTES = 6  # that are tried for a constraint
+
+
+class Rank(IntEnum):
+    """In which order changes are shown: first a mistake that is mended, last what hides one.
+
+    What a request describes is dropped only if nothing else helps.
+    """
+
+    REPAIR = 0
+    AMOUNT = 1
+    WATCH = 2  # a mark that is tolerated by what only watches devices
+    RELEASE = 3
+    VALUE = 4
+    LESS = 5
+    WITHOUT = 6
+    TOLERATE = 7
+    DROP = 8
+
+
+class Change(NamedTuple):
+    """A change that may help: in words, and the claims and the classes then.
+
+    Of several of one `kind`, the first that helps is enough.
+
+    Attributes:
+        holder: who releases devices.
+        pods: for which the holder has them.
+        device_class: the class that a request names then.
+        classes: the classes that are different, by name.
+    """
+
+    sentence: str
+    claims: Sequence[UnallocatedClaim]
+    rank: Rank
+    kind: str = ""
+    holder: str = ""
+    pods: tuple[str, ...] = ()
+    device_class: str = ""
+    classes: Mapping[str, DeviceClass] = {}
+
+    def __str__(self) -> str:
+        return foreign_text(self.sentence)
+
+
+@frozen
+class Refused:
+    """What is known of a node that refuses claims.
+
+    Attributes:
+        verdicts: the reason against each device.
+        devices: all devices of its pools.
+        held_by: the devices of them that each claim holds, by what it is called.
+        holders: the same claims, with their pods.
+        classes: all classes.
+        matches: evaluates an expression for a device.
+        described: the requests, by claim and name, for which there are devices somewhere that are as they describe.
+    """
+
+    verdicts: Sequence[DeviceVerdict]
+    devices: Mapping[DeviceKey, PoolDevice]
+    held_by: Mapping[str, Sequence[DeviceKey]]
+    holders: Mapping[str, Held]
+    classes: Mapping[str, DeviceClass]
+    matches: Matches
+    described: frozenset[tuple[str, str]] = frozenset()
+    _parted: dict[tuple[str, DeviceRequest], tuple[list[PoolDevice], list[PoolDevice]]] = field(
+        init=False, factory=dict, eq=False, repr=False
+    )
+    """The devices that the class of a request selects, and the others, of each claim and request asked about."""
+
+    def candidates(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
+        """Return changes. A release and another change take turns, so that both are tried if there are many.
+
+        Of what is shared or counted, all who hold something are in the way.
+        """
+        reasons = [one.reason for one in self.verdicts]
+        holders = {str(one.held): one.held for one in reasons if isinstance(one, InUse)}
+        if any(isinstance(one, CapacityExceeded | CounterExhausted) for one in reasons):
+            holders |= self.holders
+        releases = (
+            Change(f"{name} is released", claims, Rank.RELEASE, holder=name, pods=held.pods)
+            for name, held in holders.items()
+        )
+        others = (
+            change._replace(claims=[*claims[:number], *change.claims, *claims[number + 1 :]])
+            for number, claim in enumerate(claims)
+            for change in self._changes_of(claim)
+        )
+        for pair in zip_longest(releases, others):
+            yield from filter(None, pair)
+
+    def outside_class(self, claim: UnallocatedClaim, request: DeviceRequest) -> list[PoolDevice]:
+        """Return the devices that are as a request describes them, but not of its class, if none of its class is so."""
+        if not request.selectors or request.device_class not in self.classes:
+            return []
+        of_class, others = self._devices_by_class(claim, request)
+        if any(self._describes(request, one) for one in of_class):
+            return []
+        return [one for one in others if self._describes(request, one)]
+
+    def _describes(self, request: DeviceRequest, device: PoolDevice) -> bool:
+        with suppress(SelectorError):
+            return all(one is not None and self.matches(one, device) for one in request.selectors)
+        return False
+
+    def _devices_of(self, claim: UnallocatedClaim, request: DeviceRequest) -> list[PoolDevice]:
+        """Return the devices that the class of a request selects."""
+        return self._devices_by_class(claim, request)[0]
+
+    def _devices_by_class(
+        self, claim: UnallocatedClaim, request: DeviceRequest
+    ) -> tuple[list[PoolDevice], list[PoolDevice]]:
+        """Return the devices that the class of a request selects, and those that it does not select."""
+        key = claim.name, request
+        if key not in self._parted:
+            self._parted[key] = self._find_devices(claim, request)
+        return self._parted[key]
+
+    def _find_devices(
+        self, claim: UnallocatedClaim, request: DeviceRequest
+    ) -> tuple[list[PoolDevice], list[PoolDevice]]:
+        about = [one for one in self.verdicts if (one.claim, one.request) == (claim.name, request.result_name)]
+        of_class: list[PoolDevice] = []
+        others: list[PoolDevice] = []
+        for one in about:
+            if one.device in self.devices:
+                is_other = isinstance(one.reason, NotSelected) and one.reason.is_by_class
+                (others if is_other else of_class).append(self.devices[one.device])
+        for device in () if about else self.devices.values():
+            (of_class if self._is_of_class(request, device) else others).append(device)
+        return of_class, others
+
+    def _is_of_class(self, request: DeviceRequest, device: PoolDevice) -> bool:
+        known = self.classes.get(request.device_class)
+        with suppress(SelectorError):
+            return known is not None and all(one and self.matches(one, device) for one in known.selectors)
+        return False
+
+    def _changes_of(self, claim: UnallocatedClaim) -> Iterator[Change]:
+        """Return changes of one claim, each with this claim alone."""
+        yield from self._repairs_of(claim)
+        yield from self._edits_of_classes(claim)
+        taints = dict.fromkeys(one.reason.taint for one in self.verdicts if isinstance(one.reason, NotTolerated))
+        for taint in taints:
+            yield _tolerating(claim, taint)
+        for constraint in claim.constraints:
+            rest = tuple(one for one in claim.constraints if one is not constraint)
+            rule = constraint.rule.value if constraint.rule else "constraint"
+            about = f" for {', '.join(sorted(constraint.requests))}" if constraint.requests else ""
+            for name in self._attributes_like(constraint):
+                others = tuple(evolve(one, attribute=name) if one is constraint else one for one in claim.constraints)
+                coarser = " (coarser: devices of one NUMA node may be on different PCIe roots)"
+                is_coarser = (name, constraint.attribute) == (_NUMA_NODE, _PCIE_ROOT)
+                sentence = (
+                    f"claim {claim.name} has {rule} {name} in place of {constraint.attribute}{coarser * is_coarser}"
+                )
+                yield Change(sentence, [evolve(claim, constraints=others)], Rank.REPAIR, f"{claim.name} {rule}{about}")
+            sentence = f"claim {claim.name} has no {rule} {constraint.attribute}{about}"
+            yield Change(sentence, [evolve(claim, constraints=rest)], Rank.WITHOUT)
+        free = self._free(claim)
+        for request in claim.alternatives:
+            about = f"request {request.result_name} of claim {claim.name}"
+            amounts = {name: free.get((request.result_name, name)) for name in request.capacity or {}}
+            devices = self._devices_of(claim, request)
+            for sentence, changed, rank, kind in (
+                *self._classes_of(claim, request),
+                *_less_of(request, amounts, self._fitting(claim, request)),
+                *_selectors_of(
+                    request,
+                    devices or list(self.devices.values()),
+                    is_known=(claim.name, request.result_name) in self.described,
+                ),
+            ):
+                kind = kind and f"{about} {kind}"  # noqa: PLW2901 - of this request
+                named = changed.device_class if changed.device_class != request.device_class else ""
+                claims = [_with_request(claim, request, changed)]
+                yield Change(f"{about} {sentence}", claims, rank, kind, device_class=named)
+
+    def _repairs_of(self, claim: UnallocatedClaim) -> Iterator[Change]:
+        """Return a claim of which all expressions have the names and types that devices have."""
+        changed, edits = claim, []
+        for request in claim.alternatives:
+            devices = self._devices_of(claim, request) or list(self.devices.values())
+            selectors = list(request.selectors)
+            for index, expression in enumerate(selectors):
+                if edit := repaired(expression or "", devices):
+                    selectors[index] = edit.expression
+                    edits.append(edit)
+            changed = _with_request(changed, request, evolve(request, selectors=tuple(selectors)))
+        if len(edits) > 1:
+            texts = dict.fromkeys(str(one) for one in edits)
+            yield Change(f"claim {claim.name} writes {', and '.join(texts)}", [changed], Rank.REPAIR)
+
+    def _attributes_like(self, constraint: Constraint) -> list[str]:
+        """Return the attributes of devices that may be meant: of the same name in another domain, or of Kubernetes'."""
+        identifier = constraint.attribute.rpartition("/")[2]
+        known = {
+            f"{'' if '/' in name else f'{device.key.driver}/'}{name}"
+            for device in self.devices.values()
+            for name in device.attributes
+        }
+        alike = [
+            one for one in known if one.rpartition("/")[2] == identifier or one.startswith("resource.kubernetes.io/")
+        ]
+        return sorted(
+            (one for one in alike if one != constraint.attribute), key=lambda one: (not one.endswith(identifier), one)
+        )[:_MAX_ATTRIBUTES]
+
+    def _edits_of_classes(self, claim: UnallocatedClaim) -> Iterator[Change]:
+        """Return classes with the names and types that devices have, if they select no device of the node."""
+        for name in dict.fromkeys(one.device_class for one in claim.alternatives):
+            known = self.classes.get(name)
+            requests = [one for one in claim.alternatives if one.device_class == name]
+            if known is None or any(self._devices_of(claim, one) for one in requests):
+                continue
+            for index, expression in enumerate(known.selectors):
+                devices = list(self.devices.values())
+                for edit in (repaired(expression or "", devices), optional(expression or "", devices)):
+                    if edit is not None:
+                        selectors = (*known.selectors[:index], edit.expression, *known.selectors[index + 1 :])
+                        classes = {name: evolve(known, selectors=selectors)}
+                        sentence, kind = f"DeviceClass {name} writes {edit}", f"class {name} {index}"
+                        yield Change(sentence, [claim], Rank.REPAIR, kind, classes=classes)
+
+    def _classes_of(self, claim: UnallocatedClaim, request: DeviceRequest) -> Iterator["_ChangedRequest"]:
+        """Return a request with another class, if its own expressions describe devices that its class does not have."""
+        if self.outside_class(claim, request):
+            for name in sorted(self.classes.keys() - {request.device_class}):
+                yield f"names deviceClassName: {name}", evolve(request, device_class=name), Rank.REPAIR, ""
+
+    def _fitting(self, claim: UnallocatedClaim, request: DeviceRequest) -> int:
+        """Return how many devices fit a request if nothing else is taken."""
+        about = (one for one in self.verdicts if (one.claim, one.request) == (claim.name, request.result_name))
+        return sum(one.reason is None for one in about)
+
+    def _free(self, claim: UnallocatedClaim) -> dict[tuple[str, str], Quantity | None]:
+        """Return the most that a device has left, by request and name of the capacity."""
+        return {
+            (one.request, one.reason.name): one.reason.free
+            for one in sorted(self.verdicts, key=_free_of)
+            if isinstance(one.reason, CapacityExceeded) and one.claim == claim.name
+        }
+
+
+_ChangedRequest = tuple[str, DeviceRequest, Rank, str]
+"""What changes in words, the request then, its rank, and its kind."""
+
+
+def _free_of(verdict: DeviceVerdict) -> int:
+    """Return what a device has left of the capacity that it lacks."""
+    free = verdict.reason.free if isinstance(verdict.reason, CapacityExceeded) else None
+    return free.nanos if free is not None else 0
+
+
+def _tolerating(claim: UnallocatedClaim, taint: Taint) -> Change:
+    toleration = DeviceToleration(taint.key, "Exists", "", taint.effect)
+    requests = tuple(
+        tuple(evolve(one, tolerations=(*one.tolerations, toleration)) for one in ways) for ways in claim.requests
+    )
+    rank = Rank.WATCH if any(one.admin_access for one in claim.alternatives) else Rank.TOLERATE
+    value = f', operator: Equal, value: "{taint.value}"' if taint.value else ", operator: Exists"
+    written = f"[{{key: {taint.key}{value}, effect: {taint.effect}}}]"
+    sentence = f"claim {claim.name} tolerates the taint {taint}: tolerations: {written} in its requests"
+    return Change(sentence, [evolve(claim, requests=requests)], rank)
+
+
+def _with_request(claim: UnallocatedClaim, request: DeviceRequest, changed: DeviceRequest) -> UnallocatedClaim:
+    requests = tuple(tuple(changed if one is request else one for one in ways) for ways in claim.requests)
+    return evolve(claim, requests=requests)
+
+
+def _less_of(request: DeviceRequest, free: Mapping[str, Quantity | None], fitting: int) -> Iterator[_ChangedRequest]:
+    """Return a request for less.
+
+    Args:
+        request: the request.
+        free: the most that a device has left of each capacity.
+        fitting: how many devices fit.
+    """
+    most = min(fitting, MAX_RESULTS) if request.wants_all else request.count - 1
+    for fewer in range(most, 0, -1):
+        changed = evolve(request, mode="ExactCount", count=fewer)
+        written = f" in place of all: allocationMode: ExactCount, count: {fewer}" * request.wants_all
+        yield f"is for {counted(fewer, 'device')}{written}", changed, Rank.LESS, "count"
+    for name, amount in free.items():
+        if amount is not None and amount.nanos > 0:
+            capacity = {**(request.capacity or {}), name: amount}
+            yield f"asks for {amount} of {name}", evolve(request, capacity=capacity), Rank.AMOUNT, "capacity"
+    if request.capacity:
+        yield "asks for no capacity", evolve(request, capacity=None), Rank.WITHOUT, "capacity"
+
+
+def _selectors_of(
+    request: DeviceRequest, devices: Sequence[PoolDevice], *, is_known: bool
+) -> Iterator[_ChangedRequest]:
+    """Return a request with one expression mended, with another value, or without it.
+
+    `is_known` is whether there are devices somewhere that are as the request describes them.
+    """
+    for index, expression in enumerate(request.selectors):
+        before, after, kind = request.selectors[:index], request.selectors[index + 1 :], f"expression {index}"
+        mended = repaired(expression or "", devices)
+        text = mended.expression if mended else expression or ""
+        edits = [(one, Rank.REPAIR) for one in (mended, optional(expression or "", devices)) if one is not None]
+        if not is_known:
+            edits += [(one.after(mended, expression or ""), Rank.VALUE) for one in with_other_values(text, devices)]
+        for edit, rank in edits:
+            yield f"writes {edit}", evolve(request, selectors=(*before, edit.expression, *after)), rank, kind
+        shown = " ".join((expression or "").split())
+        yield f"does not want {shown}", evolve(request, selectors=(*before, *after)), Rank.DROP, kind

@@ -1,0 +1,100 @@
+"""A node in a file: what `devicecore doctor --json` prints, or a few lines of YAML in the same form.
+
+Law: a description is used whole or refused with the field that cannot be used.
+"""
+
+from typing import TYPE_CHECKING, TypeVar
+
+from devicecore.domain.errors import InvalidResourceNameError
+from devicecore.domain.ledger import Allocation
+from devicecore.domain.model import (
+    ContainerKey,
+    Device,
+    DeviceId,
+    Health,
+    NumaNode,
+    PodUid,
+    Receipt,
+    ResourceName,
+    resource_name,
+)
+from devicecore.domain.topology import Policy, Scope, Topology
+from devicecore_tools.doctor.look.topology_settings import TopologySettings
+from devicecore_tools.doctor.pod.trial import CURES, TrialNode
+
+if TYPE_CHECKING:
+    from devicecore.domain.documents import Value
+
+Choice = TypeVar("Choice", Policy, Scope)
+
+_NO_OWNER = ("", "free", "none")
+
+
+def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
+    """Return the node that a description describes. A device whose owner is `unknown` counts as held.
+
+    If `doctor` has found that no kubelet runs, the node admits no pod.
+
+    Args:
+        document: an object with `devices`, and perhaps `name`, `topologyPolicy`, `topologyScope` and `numaNodes`.
+        topology: what counts where the document does not say it; without NUMA nodes, devices say which there are.
+
+    Raises:
+        DocumentError: something in it cannot be used.
+    """
+    devices: dict[ResourceName, dict[DeviceId, Device]] = {}
+    held: dict[tuple[ContainerKey, ResourceName], dict[DeviceId, tuple[NumaNode, ...]]] = {}
+    for row in document["devices"].sequence():
+        if row["pool"].text(""):
+            continue  # a device of a DRA driver
+        resource, device = _resource(row["resource"]), _device(row)
+        devices.setdefault(resource, {})[device.id] = device
+        owner = row["owner"].text("")
+        if owner not in _NO_OWNER:
+            uid = PodUid(row["pod_uid"].text("") or owner)
+            key = ContainerKey(uid, row["container"].text("") or "?")
+            held.setdefault((key, resource), {})[device.id] = device.topology or ()
+    numa_nodes = {
+        node for of_resource in devices.values() for one in of_resource.values() for node in one.topology or ()
+    }
+    found = Topology(
+        topology.numa_nodes or _numa_nodes(document["numaNodes"]) or tuple(sorted(numa_nodes)) or (NumaNode(0),),
+        _choice(document["topologyPolicy"], Policy, topology.policy),
+        _choice(document["topologyScope"], Scope, topology.scope),
+    )
+    allocations = [Allocation(key, resource, nodes, Receipt(b"")) for (key, resource), nodes in held.items()]
+    lists = {resource: tuple(listed.values()) for resource, listed in devices.items()}
+    wrong = {one["code"].text(""): one["sentence"].text("") for one in document["findings"].sequence()}
+    name = document["name"].text("") or document.file
+    stopped, restart = next(((wrong[code], cure) for code, cure in CURES.items() if code in wrong), ("", ""))
+    return TrialNode(name, lists, allocations, topology=found, stopped=stopped, restart=restart)
+
+
+def _resource(value: "Value") -> ResourceName:
+    try:
+        return resource_name(value.text())
+    except InvalidResourceNameError as error:
+        value.refuse(str(error), error)
+
+
+def _device(row: "Value") -> Device:
+    listed = row["numa_nodes"]
+    health = Health.parse(row["health"].text(Health.HEALTHY.value))
+    topology = None if listed.data is None else _numa_nodes(listed)
+    return Device(DeviceId(row["device"].text()), health, topology)
+
+
+def _numa_nodes(value: "Value") -> tuple[NumaNode, ...]:
+    found = [one.integer() for one in value.sequence()]
+    if min(found, default=0) < 0:
+        value.refuse("expected numbers of at least 0")
+    return tuple(map(NumaNode, dict.fromkeys(found)))
+
+
+def _choice(value: "Value", kind: type[Choice], default: Choice) -> Choice:
+    text = value.text(default.value)
+    try:
+        return kind(text)
+    except ValueError:
+        known = ", ".join(one.value for one in kind)
+        value.refuse(f"expected one of {known}, got {text!r}")

@@ -1,0 +1,216 @@
+"""Why a pod does not run: what the kubelet or the scheduler says, explained, with what is known of the node.
+
+Law: the explanation of a sentence is the same for every node. Every statement about the node comes from its sources.
+"""
+
+import json
+from collections.abc import Iterable
+
+from attrs import frozen
+
+from devicecore.domain.model import Health, Pod
+from devicecore.domain.text import foreign_text
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.account.plugins import WhyAbsent
+from devicecore_tools.doctor.account.precedence import OwnerState
+from devicecore_tools.doctor.account.schedulable import repels
+from devicecore_tools.doctor.findings.checks import BY_CODE
+from devicecore_tools.doctor.findings.finding import Keeps, NodeFinding
+from devicecore_tools.doctor.findings.report import FREE, UNKNOWN, DeviceRow, check, report
+from devicecore_tools.doctor.pod.messages import NEXT, Match, find
+from devicecore_tools.doctor.pod.others import Foreign, find_foreign
+from devicecore_tools.doctor.pod.pasted import find_all
+from devicecore_tools.doctor.pod.scheduler import NEXT as SCHEDULED_NEXT
+from devicecore_tools.doctor.pod.scheduler import NodesSeen, Unscheduled, find_unscheduled
+
+_SCHEDULER = "scheduler"
+_DECIDES_ON_DEVICES = ("device manager", "topology manager", "device, CPU or memory manager", _SCHEDULER, "predicates")
+_UNSERVED = "could not find the requested resource"
+_ASK_VERSIONS = (
+    "kubectl api-versions lists which versions of resource.k8s.io the API server serves: use a kubelet and a driver "
+    "that speak one of them, or serve theirs (--runtime-config of the API server)."
+)
+
+
+@frozen
+class ResourceNow:
+    """How many devices of a resource there are now. A number is None if the sources do not show it.
+
+    `absent` says why the kubelet has nothing of it; empty if it has.
+    """
+
+    resource: str
+    listed: int | None
+    healthy: int | None
+    held: int
+    held_by_pods_that_are_gone: int
+    free: int | None
+    absent: str = ""
+
+
+@frozen
+class Explanation:
+    """A refusal in words, and what the node's sources say of the resources that it is about.
+
+    `values` are what the kubelet wrote into the sentence: the numbers, the resource, the container.
+    """
+
+    text: str
+    id: str
+    manager: str
+    because: str
+    next: str
+    change: str
+    issues: tuple[str, ...]
+    values: tuple[tuple[str, str], ...]
+    resources: tuple[ResourceNow, ...] = ()
+    devices: tuple[DeviceRow, ...] = ()
+
+    @property
+    def concerns_devices(self) -> bool:
+        """Whether a trial on the node's devices can say more."""
+        return self.manager in _DECIDES_ON_DEVICES
+
+
+def explain(
+    text: str, pod: Pod | None = None, facts: Facts | None = None, nodes: NodesSeen | None = None
+) -> tuple[Explanation, ...]:
+    """Explain each sentence in a text with which a kubelet refuses a pod, or else those of the scheduler and of others.
+
+    Args:
+        text: a pod's status message, the message of an event, that of a waiting container, or lines of a kubelet's log;
+            also with what `kubectl` or a log prints around it.
+        pod: the pod that was refused, if it is known: many sentences do not name the resource.
+        facts: what the sources of the node say, if they were read.
+        nodes: the Nodes of the cluster, if they were read.
+    """
+    refusals = find_all(text)
+    if not refusals or all(found.message.is_last_resort for found in refusals):
+        node = facts.look.node.value if facts else None
+        if nodes is None and node is not None:
+            both = ((name, (count, node.allocatable.get(name, 0))) for name, count in node.capacity.items())
+            nodes = {node.name or "of the sources": dict(both)}
+        absent = {name: one.because for name, one in facts.absent.items()} if facts else {}
+        scheduler = tuple(_unscheduled(found, facts) for found in find_unscheduled(text, nodes, absent))
+        others = tuple(_foreign(found, facts) for found in find_foreign(text))
+        if scheduler or others:
+            return (*scheduler, *others)
+    return tuple(_explained(found, pod, facts) for found in refusals)
+
+
+def concerning(pod: Pod | None, facts: Facts, resources: Iterable[str] = ()) -> tuple[NodeFinding, ...]:
+    """Return what is wrong on the node and keeps this pod, or one that asks for these resources, from running."""
+    identity = f"{pod.namespace}/{pod.name}" if pod else ""
+    wanted = {name for one in pod.in_start_order for name, size in one.limits.items() if size} if pod else set()
+    wanted.update(resources)
+    return tuple(
+        one
+        for one in check(facts)
+        if (identity and identity in one.pods)
+        or BY_CODE[one.code].keeps is Keeps.ALL
+        or (BY_CODE[one.code].keeps is Keeps.OF_RESOURCE and one.resource in wanted)
+    )
+
+
+_MAY_LIST = {WhyAbsent.SICK, WhyAbsent.UNKNOWN}  # then the plugin may list devices that are not healthy
+
+
+def _foreign(found: Foreign, facts: Facts | None) -> Explanation:
+    names = (found.resource,) if found.resource else ()
+    now, rows = _seen(names, facts)
+    values = tuple(("resource", name) for name in names)
+    return Explanation(found.text, found.id, found.who, found.because, "", found.change, (), values, now, rows)
+
+
+def _unscheduled(found: Unscheduled, facts: Facts | None) -> Explanation:
+    now, rows = _seen(found.resources, facts)
+    id_, values = "SC-01", tuple(("resource", name) for name in found.resources)
+    because = found.because + (_taints(facts) if facts and "taint" in found.because else "")
+    return Explanation(found.text, id_, _SCHEDULER, because, SCHEDULED_NEXT, found.change, (), values, now, rows)
+
+
+def _taints(facts: Facts) -> str:
+    """Return which taints the Node of the sources has, as a sentence; empty if it has none that repels a pod."""
+    node = facts.look.node.value
+    taints = [foreign_text(str(one), 300) for one in node.taints if repels(one)] if node is not None else []
+    return f" Node {foreign_text(node.name)} has {', '.join(taints)}." if node is not None and taints else ""
+
+
+def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanation:
+    inner = _of_resize(found) or _of_update(found) or found
+    names = _resources(inner, pod, facts)
+    now, rows = _seen(names, facts)
+    return Explanation(
+        found.text,
+        found.message.id,
+        found.message.manager,
+        found.because if inner is found else f"{found.because} {inner.because}",
+        NEXT[found.message.next],
+        _ASK_VERSIONS if _UNSERVED in found.values.get("cause", "") else inner.change,
+        inner.message.issues,
+        tuple(sorted({**found.values, **inner.values}.items())),
+        now,
+        rows,
+    )
+
+
+def _of_update(found: Match) -> Match | None:
+    """Return the refusal of the device manager inside of a sentence of kubelets before 1.29."""
+    if found.message.id != "PR-05":
+        return None
+    inner = find(f"Allocate failed due to {found.values.get('cause', '')}, which is unexpected")
+    return None if inner is None or inner.message.is_last_resort else inner
+
+
+def _of_resize(found: Match) -> Match | None:
+    """Return the refusal inside of the event of a resize."""
+    try:
+        error = json.loads(f"{{{found.values.get('json', '')}}}").get("error")
+    except (ValueError, RecursionError):
+        return None
+    return find(error) if isinstance(error, str) else None
+
+
+def _resources(found: Match, pod: Pod | None, facts: Facts | None) -> tuple[str, ...]:
+    """Return the resource that the sentence names, or else those of the node that the pod asks for."""
+    if "resource" in found.values:
+        return (found.values["resource"],)
+    if pod is None or found.message.manager not in _DECIDES_ON_DEVICES:
+        return ()
+    asked = {resource for container in pod.in_start_order for resource, size in container.limits.items() if size}
+    return tuple(sorted(asked.intersection(facts.lists.resources if facts else asked)))
+
+
+def _seen(names: Iterable[str], facts: Facts | None) -> tuple[tuple[ResourceNow, ...], tuple[DeviceRow, ...]]:
+    """Return what the sources say of resources now, and the rows of their devices, if they know any device."""
+    if facts is None or not facts.look.is_enough:
+        return (), ()
+    rows = tuple(row for row in report(facts, ()).devices if row.resource in names)
+    return tuple(_now(name, facts, rows) for name in names), rows
+
+
+def _now(resource: str, facts: Facts, rows: Iterable[DeviceRow]) -> ResourceNow:
+    lists, absent = facts.lists, facts.absent.get(resource)
+    mine = [row for row in rows if row.resource == resource]
+    healths = {row.device: row.health for row in mine}
+    held = {row.device for row in mine if row.container}
+    gone = {row.device for row in mine if row.container and row.state is OwnerState.STALE}
+    is_told = lists.allocatable is not None or resource in lists.is_confirmed
+    healthy = list(healths.values()).count(Health.HEALTHY.value)
+    # An answer of the pod-resources API without allocatable devices has only those that are held.
+    is_listed = lists.allocatable is not None or resource in lists.registered or resource in lists.listed
+    free = len([row for row in mine if row.owner == FREE])
+    is_free_known = is_listed and all(row.owner != UNKNOWN for row in mine)
+    listed = {*lists.listed.get(resource, ()), *(lists.allocatable or {}).get(resource, ())}
+    listed.update(() if absent else lists.registered.get(resource, ()))
+    if resource in lists.listed or not facts.look.plugins.value:
+        listed.update(one for one, health in healths.items() if health == Health.UNHEALTHY.value and not absent)
+    return ResourceNow(
+        resource,
+        len(listed) if is_listed and (absent is None or absent.why not in _MAY_LIST) else None,
+        healthy if is_told and "unknown" not in healths.values() else None,
+        len(held),
+        len(gone),
+        free if is_free_known else None,
+        absent.because if absent else "",
+    )

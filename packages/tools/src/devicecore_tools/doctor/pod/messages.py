@@ -1,0 +1,237 @@
+"""What a kubelet's refusal says: the table `messages.toml`, and how a text finds its row.
+
+Law: a text that a kubelet of 1.29 to 1.36 writes belongs to one row, and the rows for everything else are tried last.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from itertools import chain
+
+from attrs import frozen
+
+from devicecore.domain.text import foreign_text
+
+MAX_MESSAGE = 16_000
+"""Characters of a message that are looked at. An API server keeps less than that of a status."""
+
+NEXT: Mapping[str, str] = {
+    "final": (
+        "The pod stays Failed: a kubelet decides about a pod once. Its owner may make new pods, which can fail in the "
+        "same way; the failed ones stay until a user or a controller deletes them."
+    ),
+    "container": "The kubelet tries again every 10 to 15 seconds, without end.",
+    "prepare": "The kubelet tries again every 60 to 90 seconds, and whenever the pod changes.",
+    "resize": "The pod keeps running with its old size. A deferred resize is tried again, an infeasible one is not.",
+    "claim": (
+        "The pod stays Pending, and no kubelet has seen it. The controller manager tries again with pauses that become "
+        "longer. The scheduler waits for the claim."
+    ),
+    "unknown": (
+        "A pod that is refused stays Failed. If a container waits (CreateContainerConfigError), the kubelet tries "
+        "again every 10 to 15 seconds."
+    ),
+    "log": "The pod cannot end. The kubelet tries again about every 10 seconds.",
+}
+"""What the kubelet does after a refusal."""
+
+PREFIXES: Mapping[str, tuple[str, ...]] = {
+    "": ("Pod was rejected: ", "Error: "),
+    "container": ("Error: ", "CreateContainerConfigError: "),
+    "prepare": ("Failed to prepare dynamic resources: ",),
+}
+"""What a kubelet writes in front of the sentences of a kind. In a container's status, the reason stands there."""
+
+_INNER_PREFIX = {"prepare": "(?:prepare dynamic resources: )?"}
+_NUMBERS = frozenset(
+    "available capacity cpus_per_core got held remaining requested skipped used".split()  # noqa: SIM905 - a list of words
+)
+_TEXTS = frozenset(
+    "cause cdi_devices claim_uid endpoint json prefix response".split()  # noqa: SIM905 - as above
+)
+_CONTRADICTION = " The numbers contradict that: by them there is enough, so no kubelet wrote the text as it is."
+_READ_IT_AGAIN = "Read the message again where it was written: kubectl get pod NAME -o jsonpath='{.status.message}'."
+_NAME = r'[^\s"]{1,400}?'  # the longest, a resource's name, has 317; without a bound, two of them take quadratic time
+_WHOLE_WORD = re.compile(r"(?<= )[^ ]+(?= )")
+_TOKEN = re.compile(r"\[\[|\]\]|\{\{|\}\}|\[|\]|\{(\w+)\}|[^\[\]{}]+")
+
+
+@frozen
+class Message:
+    """One row: a sentence, and what it means. `because` and `change` have the names of its values in braces.
+
+    Each text that a pattern finds contains the literal of the same place.
+    """
+
+    id: str
+    manager: str
+    next: str
+    because: str
+    change: str
+    patterns: tuple[re.Pattern[str], ...]
+    literals: tuple[str, ...]
+    prefix: str = ""
+    issues: tuple[str, ...] = ()
+
+    @property
+    def is_last_resort(self) -> bool:
+        """Whether the row is for all sentences that no other row knows."""
+        return self.id.endswith("-99")
+
+
+@frozen
+class Match:
+    """A sentence and the row that it belongs to. `values` are what the kubelet wrote into the sentence."""
+
+    message: Message
+    values: Mapping[str, str]
+    text: str
+
+    @property
+    def because(self) -> str:
+        """The decision, in a sentence."""
+        return self._filled(self.message.because) + (_CONTRADICTION if self.contradicts_itself else "")
+
+    @property
+    def change(self) -> str:
+        """What would have to change, in a sentence."""
+        return _READ_IT_AGAIN if self.contradicts_itself else self._filled(self.message.change)
+
+    @property
+    def contradicts_itself(self) -> bool:
+        """Whether its numbers say that there was enough, so that no kubelet has written them."""
+        requested, capacity, used = map(self.number, ("requested", "capacity", "used"))
+        left = self.number("available") if "available" in self.values else self.number("got")
+        if capacity is not None and used is not None:
+            left = capacity - used
+        return requested is not None and left is not None and requested <= left
+
+    def number(self, name: str) -> int | None:
+        """Return a value that is a count. The result is None if the sentence has none of that name."""
+        return int(self.values[name]) if name in self.values else None
+
+    def _filled(self, text: str) -> str:
+        values = {name: foreign_text(value, 300) for name, value in self.values.items()}
+        if {"requested", "available"} <= values.keys():
+            values["missing"] = str(int(values["requested"]) - int(values["available"]))
+        return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], "it"), text)
+
+
+def find(text: str) -> Match | None:
+    """Return the row that a refusal belongs to. The result is None if no kubelet says it.
+
+    `text` is a pod's status message, the message of an event, or that of a waiting container.
+    """
+    text = text[:MAX_MESSAGE].strip()
+    for _, message, pattern in sentences_in(text):
+        stripped = _without(text, message.prefix)
+        if stripped is not None and (found := pattern.fullmatch(stripped)):
+            values = {name: value for name, value in found.groupdict().items() if value is not None}
+            return Match(message, values, text)
+    return None
+
+
+def sentences_in(text: str) -> Iterator[tuple[int, Message, re.Pattern[str]]]:
+    """Return the sentences of the table that a text may have, with their numbers, in the order of trial.
+
+    A pasted text may have 100,000 lines, so most sentences are ruled out by one look at the words of a line.
+    """
+    places, without_word = _sentences_by_word()
+    of_words = (places[word] for word in places.keys() & text.split())
+    for place in sorted(chain(without_word, *of_words)):
+        message, pattern, literal = _sentences()[place]
+        if literal in text:
+            yield place, message, pattern
+
+
+@cache
+def _sentences() -> tuple[tuple[Message, re.Pattern[str], str], ...]:
+    return tuple(
+        (message, pattern, literal)
+        for message in messages()
+        for pattern, literal in zip(message.patterns, message.literals, strict=True)
+    )
+
+
+@cache
+def _sentences_by_word() -> tuple[Mapping[str, list[int]], list[int]]:
+    """Return the places of the sentences by a word of their literal, and of those without such a word."""
+    by_word: dict[str, list[int]] = {}
+    without_word: list[int] = []
+    for place, (_, _, literal) in enumerate(_sentences()):
+        words = _WHOLE_WORD.findall(literal)
+        (by_word.setdefault(max(words, key=len), []) if words else without_word).append(place)
+    return by_word, without_word
+
+
+@cache
+def messages() -> tuple[Message, ...]:
+    """Return all rows, in the order in which they are tried."""
+    table = tomllib.loads(files(__package__).joinpath("messages.toml").read_text(encoding="utf-8"))
+    return tuple(_rows(table["message"]))
+
+
+def _rows(table: list[dict[str, object]]) -> Iterator[Message]:
+    for row in table:
+        prefix = str(row.get("prefix", ""))
+        texts, issues = row["texts"], row.get("issues", [])
+        assert isinstance(texts, list)  # noqa: S101 - our own file
+        assert isinstance(issues, list)  # noqa: S101 - as above
+        patterns = tuple(re.compile(_INNER_PREFIX.get(prefix, "") + _pattern(text), re.DOTALL) for text in texts)
+        yield Message(
+            id=str(row["id"]),
+            manager=str(row["manager"]),
+            next=str(row["next"]),
+            because=str(row["because"]),
+            change=str(row["change"]),
+            patterns=patterns,
+            literals=tuple(map(_literal, texts)),
+            prefix=prefix,
+            issues=tuple(map(str, issues)),
+        )
+        if isinstance(bare := row.get("bare"), dict):
+            yield from _rows([row | bare | {"prefix": "", "bare": None}])
+
+
+def _without(text: str, prefix: str) -> str | None:
+    """Return the text without what the kubelet puts in front of such sentences.
+
+    The result is None if it must be there and is not.
+    """
+    for known in PREFIXES[prefix]:
+        if text.startswith(known):
+            return text.removeprefix(known)
+    return None if prefix else text
+
+
+def _pattern(text: str) -> str:
+    """Return a regular expression for a sentence of the table."""
+    parts, seen = [], set[str]()
+    for token in _TOKEN.finditer(text):
+        match token[0]:
+            case "[[" | "]]" | "{{" | "}}" as doubled:
+                parts.append(re.escape(doubled[0]))
+            case "[":
+                parts.append("(?:")
+            case "]":
+                parts.append(")?")
+            case _ if name := token[1]:
+                kind = r"-?\d{1,18}" if name in _NUMBERS else ".*" if name in _TEXTS else _NAME
+                parts.append(kind if name in seen else f"(?P<{name}>{kind})")
+                seen.add(name)
+            case plain:
+                parts.append(re.escape(plain))
+    return "".join(parts)
+
+
+def _literal(text: str) -> str:
+    """Return the longest part of a sentence of the table that is in every text of its row."""
+    depth, parts = 0, [""]
+    for token in _TOKEN.finditer(text):
+        if token[0] in {"[", "]"}:
+            depth += 1 if token[0] == "[" else -1
+        elif depth == 0 and token[1] is None and token[0] not in {"[[", "]]", "{{", "}}"}:
+            parts.append(token[0])
+    return max(parts, key=len)

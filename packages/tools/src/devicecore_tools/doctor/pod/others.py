@@ -1,0 +1,73 @@
+"""Sentences that neither a kubelet's admission nor the scheduler says: whose they are, and where to ask.
+
+Law: a sentence of others is named as theirs and explained in one line; nothing about the node follows from it.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+
+from attrs import frozen
+
+from devicecore.domain.text import foreign_text
+from devicecore_tools.doctor.pod.pasted import records
+
+_MAX_TEXT = 400
+
+
+@frozen
+class Foreign:
+    """A sentence of another program: who says it, what it means, and what to do or where to ask."""
+
+    text: str
+    id: str
+    who: str
+    because: str
+    change: str
+    resource: str = ""
+
+
+_RESOURCE = re.compile(r"(?:resource(?:Name)?=\"?|for device plugin )([a-z0-9.-]{1,253}/[\w.-]{1,63})")
+_LONGEST = 16_000  # characters of a record that are searched
+
+
+@frozen
+class _Row:
+    """One row of `others.toml`."""
+
+    id: str
+    pattern: re.Pattern[str]
+    who: str
+    because: str
+    change: str
+
+    @property
+    def is_of_kubelet(self) -> bool:
+        """Whether the kubelet says it, so that the line names the resource that it is about."""
+        return self.who.startswith("kubelet")
+
+
+@cache
+def _rows() -> tuple[_Row, ...]:
+    document = tomllib.loads(files(__package__).joinpath("others.toml").read_text(encoding="utf-8"))
+    return tuple(
+        _Row(one["id"], re.compile(one["pattern"], re.IGNORECASE), one["who"], one["because"], one["change"])
+        for one in document["sentence"]
+    )
+
+
+def find_foreign(text: str) -> Iterator[Foreign]:
+    """Find each sentence of other programs in what users paste, each kind once for each resource that it names."""
+    seen: set[tuple[str, str]] = set()
+    for record in records(text):
+        line = " ".join(record.split())[:_LONGEST]
+        for row in _rows():
+            found = row.pattern.search(line)
+            resource = _RESOURCE.search(line)
+            named = resource[1] if resource and row.is_of_kubelet else ""
+            if found is None or (row.id, named) in seen:
+                continue
+            seen.add((row.id, named))
+            yield Foreign(foreign_text(found[0], _MAX_TEXT), row.id, row.who, row.because, row.change, named)

@@ -1,0 +1,66 @@
+"""From what sources say to the `NodeState` that the device manager decides with.
+
+Law: on a node at rest of which all sources were read, the result has the same devices, health, NUMA nodes and holders
+as the state of the manager itself, so the domain's functions decide the same.
+"""
+
+from devicecore.domain.inventory import Inventory
+from devicecore.domain.ledger import Allocation, Ledger
+from devicecore.domain.model import (
+    ContainerKey,
+    Device,
+    DeviceId,
+    Health,
+    NumaNode,
+    PluginId,
+    PluginOptions,
+    PodUid,
+    Receipt,
+    ResourceName,
+)
+from devicecore.domain.node_state import NodeState
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.account.precedence import Lists, OwnerState
+
+
+def state_of(facts: Facts) -> NodeState:
+    """Return what a kubelet on this node would decide with.
+
+    A holder that is stale is left out, because a kubelet releases its devices before it admits a pod. A holder that is
+    unknown is kept. A pod of which no source names the UID is known by its namespace and name.
+    """
+    lists, numa_nodes = facts.lists, facts.numa_nodes
+    inventory = Inventory()
+    for resource in lists.resources:
+        if resource in lists.registered or resource in (lists.allocatable or {}) or resource in lists.listed:
+            plugin = PluginId(ResourceName(resource), "", 1)
+            devices = [
+                _device(lists, resource, device, numa_nodes.get(resource, {}).get(device))
+                for device in lists.devices[resource]
+            ]
+            inventory = inventory.connect(plugin, PluginOptions()).report(plugin, [one for one in devices if one])
+    return NodeState(inventory, Ledger.of(_allocations(facts)))
+
+
+def _allocations(facts: Facts) -> list[Allocation]:
+    """Return what each container holds. Parts of it that different sources name are put together."""
+    found: dict[tuple[ContainerKey, ResourceName], dict[DeviceId, tuple[NumaNode, ...]]] = {}
+    for allocation in facts.holders.allocations:
+        if allocation.owner.state is not OwnerState.STALE:
+            key = ContainerKey(PodUid(allocation.owner.uid or allocation.owner.identity), allocation.owner.container)
+            devices = found.setdefault((key, ResourceName(allocation.resource)), {})
+            for device, numa_nodes in allocation.devices.items():
+                devices[DeviceId(device)] = tuple(map(NumaNode, numa_nodes))
+    return [Allocation(key, resource, devices, Receipt(b"")) for (key, resource), devices in found.items()]
+
+
+def _device(lists: Lists, resource: str, device: str, numa_nodes: tuple[int, ...] | None) -> Device | None:
+    """Return a device as its plugin reports it. The result is None if it is only held."""
+    listed = lists.listed.get(resource)
+    is_healthy = device in lists.healthy.get(resource, ())
+    if listed is not None and device not in listed:
+        return None
+    if listed is None and not is_healthy:
+        return None
+    topology = tuple(map(NumaNode, numa_nodes)) if numa_nodes else None
+    return Device(DeviceId(device), Health.HEALTHY if is_healthy else Health.UNHEALTHY, topology)

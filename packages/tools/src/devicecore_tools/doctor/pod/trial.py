@@ -1,0 +1,659 @@
+"""Whether a pod fits on a node, and the smallest change after which it does.
+
+Laws: A trial decides nothing about devices itself. A `DeviceManager` with adapters in memory admits the pod, so the
+answer is the one that the node's own manager would give. Then the pods' requests are compared with what the Node has,
+as a kubelet does. A change is proposed only after a trial with it has admitted the pod. A pod with a claim whose driver
+is gone does not fit. The answer names the claims that could not be decided, and holds apart from them.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice
+
+from attrs import evolve, field, frozen
+
+from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.domain.admission import Admitted, Verdict
+from devicecore.domain.allocation import UnallocatedClaim
+from devicecore.domain.capacity import pod_request
+from devicecore.domain.checkpoint import CheckpointData, encode, entry_of
+from devicecore.domain.ledger import Allocation
+from devicecore.domain.model import (
+    ContainerKey,
+    Device,
+    DeviceId,
+    ExtendedClaim,
+    Health,
+    NumaNode,
+    Pod,
+    PodUid,
+    Receipt,
+    RequestMapping,
+    ResourceName,
+    is_extended_resource,
+)
+from devicecore.domain.text import counted, foreign_text
+from devicecore.domain.topology import Policy, Topology
+from devicecore.manager import DeviceManager
+from devicecore.plugins.simulated import SimulatedPlugin
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.account.plugins import WhyAbsent, is_of_others, silent_plugins
+from devicecore_tools.doctor.account.precedence import KubeletNow
+from devicecore_tools.doctor.account.schedulable import why_closed
+from devicecore_tools.doctor.look.topology_settings import TopologySettings
+from devicecore_tools.doctor.look.values import NO_NODE, NOBODY_LISTENS, PodToleration
+from devicecore_tools.doctor.pod.claim_trial import ClaimsDecision, ClaimTrial
+from devicecore_tools.doctor.pod.state import state_of
+
+MAX_CHANGES = 64
+"""How many devices, pods or requests one proposed change has at most."""
+
+MAX_PODS_TRIED = 200
+"""How many pods are tried one by one, to see whether the end of that pod is enough."""
+
+MAX_WORK = 1_000_000
+"""Devices and allocations that the trials of one kind of change look at, so that a large node takes seconds too."""
+
+MIN_ATTEMPTS = 10
+"""How many changes of each kind are tried all the same."""
+
+CURES = {
+    "kubelet-gone": "a kubelet runs on the node",
+    "node-missing": "the kubelet makes its Node again",
+    "node-not-ready": "the Node becomes Ready",
+    "node-closed": "the Node takes pods again",
+}
+"""The findings with which no pod starts, and what has to happen then."""
+
+_POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Policy.NONE)  # from strict to lax
+
+
+UNKNOWN_HOLDER = PodUid("unknown")
+"""Holds the devices of a description whose owner is not known. It is no pod, so its end is not proposed."""
+
+
+@frozen
+class TrialNode:
+    """A node on which pods can be tried.
+
+    Attributes:
+        name: the name of the node in answers.
+        devices: the devices that each resource's plugin lists, in its order.
+        allocations: which container holds which devices.
+        awaited: resources that are registered although no list of their devices is known.
+        absent: resources whose plugin is missing, with the devices that it listed before; the kubelet gives none now.
+        requests: what the pods on the node request, by pod and resource.
+        allocatable: how many devices of a resource the Node has; a resource that is not in it is not counted.
+        stopped: why no pod is admitted at all now; empty if pods are. `restart` is what has to happen then.
+        drivers_gone: the DRA drivers that are gone, and what is known of each, as the end of a sentence.
+        claims: the drivers of claims that have been allocated, by `namespace/name` of the claim.
+        pod_claims: decides about the claims of a pod; None if no objects for that were read.
+        why_absent: what that means, for each resource in `absent`.
+        damage: why nothing in the checkpoint is believed; empty if it is sound, or the kubelet has said more.
+        of_others: resources that the Node has and no plugin serves, because an administrator has added them.
+        unknown: why a device that the pod gets may be in use all the same, by resource.
+        capacity: how many devices of a resource the Node has, also those that are not healthy.
+        uncertain: why no source shows which devices of a resource are free; such devices are not named.
+        is_topology_known: whether `topology` has the kubelet's own policy; otherwise it is a kubelet's default.
+        blocked: the resources of which no pod gets a device, although the kubelet runs, and why.
+        topology: the NUMA nodes, the topology policy and its scope.
+        pod_names: the names of the holders in answers; a pod without a name is called by its UID.
+    """
+
+    name: str
+    devices: Mapping[ResourceName, Sequence[Device]]
+    allocations: Sequence[Allocation] = ()
+    awaited: Sequence[ResourceName] = field(default=(), kw_only=True)
+    topology: Topology = field(default=Topology(), kw_only=True)
+    pod_names: Mapping[PodUid, str] = field(factory=dict, kw_only=True)
+    absent: Mapping[ResourceName, Sequence[Device]] = field(factory=dict, kw_only=True)
+    requests: Mapping[PodUid, Mapping[str, int]] = field(factory=dict, kw_only=True)
+    allocatable: Mapping[str, int] = field(factory=dict, kw_only=True)
+    stopped: str = field(default="", kw_only=True)
+    drivers_gone: Mapping[str, str] = field(factory=dict, kw_only=True)
+    claims: Mapping[str, Sequence[str]] = field(factory=dict, kw_only=True)
+    pod_claims: ClaimTrial | None = field(default=None, kw_only=True)
+    unknown: Mapping[str, str] = field(factory=dict, kw_only=True)
+    why_absent: Mapping[str, str] = field(factory=dict, kw_only=True)
+    of_others: Collection[str] = field(default=(), kw_only=True)
+    damage: str = field(default="", kw_only=True)
+    restart: str = field(default=CURES["kubelet-gone"], kw_only=True)
+    blocked: Mapping[str, str] = field(factory=dict, kw_only=True)
+    capacity: Mapping[str, int] = field(factory=dict, kw_only=True)
+    is_topology_known: bool = field(default=True, kw_only=True)
+    uncertain: Mapping[str, str] = field(factory=dict, kw_only=True)
+
+    def answer(self, pod: Pod) -> "Verdict | NotNow":
+        """Return what a kubelet on the node would answer to `pod`, apart from its claims."""
+        if refused := why_refused(pod):
+            return NotNow(refused)
+        if self.stopped:
+            return NotNow(self.stopped)
+        for name in _wanted(self, pod):
+            if name in self.blocked:
+                return NotNow(self.blocked[name])
+        decision = self.decide_claims(pod)
+        if decision.problem:
+            return NotNow(decision.problem)
+        pod = self.with_claims(pod)
+        for claim in dict.fromkeys((*claim_names(pod), *decision.drivers)):
+            drivers = self.claims.get(claim) or decision.drivers.get(claim, ())
+            gone = [driver for driver in drivers if driver in self.drivers_gone]
+            if gone:
+                why = self.drivers_gone[gone[0]]
+                return NotNow(f"ResourceClaim {claim} cannot be prepared: DRA driver {gone[0]} {why}")
+        verdict = self.admit(pod)
+        if isinstance(
+            verdict, Admitted
+        ):  # a kubelet gives nothing of a resource that has no plugin, and only counts it
+            verdict = evolve(verdict, unhandled=tuple(one for one in verdict.unhandled if one[1] not in self.of_others))
+        shortage = self._out_of(pod, verdict) if isinstance(verdict, Admitted) and _fits(verdict) else None
+        return verdict if shortage is None else shortage
+
+    def decide_claims(self, pod: Pod) -> ClaimsDecision:
+        """Return what can be said of the claims of a pod."""
+        names = claim_names(pod)
+        if self.pod_claims is None:
+            return ClaimsDecision(undecided=tuple(names))
+        return self.pod_claims.decide(pod.name, names, self._extended_claim(self.pod_claims, pod))
+
+    def with_claims(self, pod: Pod) -> Pod:
+        """Return the pod as a kubelet gets it: a claim has the extended resources that a DeviceClass serves here.
+
+        A plugin comes first while the Node has devices of it.
+        """
+        if pod.extended_claim is not None or self.pod_claims is None:
+            return pod
+        rows = [
+            RequestMapping(container.name, resource)
+            for container in pod.in_start_order
+            for resource, size in container.limits.items()
+            if size and not self.allocatable.get(resource) and self.pod_claims.class_for(resource)
+        ]
+        return evolve(pod, extended_claim=ExtendedClaim(f"{pod.name}-extended-resources", rows)) if rows else pod
+
+    def _extended_claim(self, known: ClaimTrial, pod: Pod) -> UnallocatedClaim | None:
+        """Return the claim that a scheduler makes for the extended resources of a pod. Return None if it needs none."""
+        claim = self.with_claims(pod).extended_claim
+        if claim is None or pod.extended_claim is not None:
+            return None
+        return known.extended_claim(pod, dict.fromkeys(row.resource for row in claim.mappings))
+
+    def _out_of(self, pod: Pod, admitted: Admitted) -> "NotNow | None":
+        """Return the first resource of which all pods together would request more than the Node has (kubelet: `OutOf`).
+
+        A kubelet counts at least as many devices as it has allocated, those of this pod included (kubelet.md 8.1).
+        """
+        for resource, size in sorted(requests_of(pod).items()):
+            used = sum(of.get(resource, 0) for uid, of in self.requests.items() if uid != pod.uid)
+            held = {
+                device
+                for one in (*self.allocations, *admitted.allocations)
+                if one.resource == resource
+                for device in one.numa_nodes
+            }
+            capacity = self.allocatable.get(resource)
+            if capacity is not None and size and used + size > max(capacity, len(held)):
+                numbers = f"requested: {size}, used: {used}, capacity: {capacity}"
+                return NotNow(f"Node didn't have enough resource: {resource}, {numbers}")
+            others = (one for one in self.allocations if one.resource == resource and one.key.pod != pod.uid)
+            taken = {device for one in others for device in one.numa_nodes}
+            if size and 0 < self.capacity.get(resource, 0) < len(taken) + size:
+                has = (
+                    f"{counted(len(taken), 'device')} of {resource} held, and the Node has {self.capacity[resource]:,}"
+                )
+                return NotNow(f"{has}: the scheduler sends no pod that asks for {size:,} more")
+        return None
+
+    def admit(self, pod: Pod) -> Verdict:
+        """Return what the node's device manager would answer to `pod`.
+
+        The plugins' preferences are not known, so another choice among equal devices is possible. Reservations that
+        were under way on the real node are not known either.
+        """
+        asked = {ResourceName(resource) for container in pod.in_start_order for resource in container.limits}
+        entries = [entry_of(one) for one in self._held_of(asked, pod.uid)]
+        registered = {str(name): () for name in (*self.devices, *self.awaited, *self.absent) if name in asked}
+        store = MemoryStore()
+        store.save(encode(CheckpointData(tuple(entries) or None, registered)))
+        transport = MemoryTransport()
+        with DeviceManager(transport, store, MemorySink(), topology=self.topology) as manager:
+            for resource in sorted(asked & self.devices.keys()):
+                transport.connect(SimulatedPlugin(resource, self.devices[resource]))
+            return manager.admit(pod)
+
+    def _held_of(self, resources: Collection[ResourceName], pod: PodUid) -> Iterator[Allocation]:
+        """Return the allocations of a pod, and for each resource one allocation with what all other pods hold.
+
+        Which of the others holds a device does not matter to the pod, and one entry costs less than one for each.
+        """
+        others: dict[ResourceName, dict[DeviceId, tuple[NumaNode, ...]]] = {}
+        for one in self.allocations:
+            if one.resource in resources and one.key.pod == pod:
+                yield evolve(one, receipt=Receipt(b""))
+            elif one.resource in resources:
+                others.setdefault(one.resource, {}).update(one.numa_nodes)
+        key = ContainerKey(PodUid(f"not {pod}"), "main")
+        for resource, numa_nodes in others.items():
+            yield Allocation(key, resource, numa_nodes, Receipt(b""))
+
+    def pod_name(self, uid: PodUid) -> str:
+        """The name of a pod in answers."""
+        return self.pod_names.get(uid) or uid
+
+    def without(self, pods: Iterable[PodUid]) -> "TrialNode":
+        """The node after these pods have gone."""
+        gone = set(pods)
+        return evolve(
+            self,
+            allocations=tuple(one for one in self.allocations if one.key.pod not in gone),
+            requests={uid: of for uid, of in self.requests.items() if uid not in gone},
+        )
+
+
+@frozen
+class NotNow:
+    """The pod does not start on the node as it is, for a reason that is not the device manager's."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@frozen
+class Unknown(NotNow):
+    """No source decides whether the pod fits."""
+
+
+@frozen
+class Change:
+    """A change after which the pod fits: a sentence, and how many devices, pods, settings or requests it touches."""
+
+    sentence: str
+    size: int
+
+
+@frozen
+class Fit:
+    """The answer of one node.
+
+    Attributes:
+        changes: the smallest of each kind that were found, the smallest first.
+        claims: the claims of the pod, which were not looked at: the answer holds apart from them.
+        is_topology_known: whether the kubelet's topology policy was read or given.
+        uncertain: why the devices of the verdict may not be those that the pod gets; empty if they are.
+        warnings: what is missing, or what may happen although the kubelet admits the pod, a sentence each.
+    """
+
+    node: str
+    verdict: Verdict | NotNow
+    changes: tuple[Change, ...] = ()
+    claims: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    is_topology_known: bool = True
+    uncertain: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the pod is admitted with devices of every resource that it asks for."""
+        return _fits(self.verdict)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether no source decides if the pod fits."""
+        return isinstance(self.verdict, Unknown)
+
+
+def fit(node: TrialNode, pod: Pod) -> Fit:
+    """Try `pod` on `node`; if it does not fit, look for the smallest changes after which it does."""
+    if refused := why_refused(pod):
+        return Fit(node.name, NotNow(refused))
+    verdict = node.answer(pod)
+    claims = node.decide_claims(pod).undecided
+    damage = (node.damage,) if node.damage and _wanted(node, pod) else ()
+    if damage and isinstance(verdict, Admitted) and verdict.unhandled:
+        names = ", ".join(sorted({resource for _, resource in verdict.unhandled}))
+        return Fit(node.name, Unknown(f"no source that is believed names {names}"), claims=claims, warnings=damage)
+    if _fits(verdict):
+        warnings = damage + tuple(node.unknown[name] for name in _wanted(node, pod) if name in node.unknown)
+        is_known = node.is_topology_known or not _wanted(node, pod)
+        why = next((node.uncertain[name] for name in _wanted(node, pod) if name in node.uncertain), "")
+        return Fit(node.name, verdict, (), claims, warnings, is_topology_known=is_known, uncertain=why)
+    missing = [name for name in _wanted(node, pod) if name in node.absent]
+    warnings = damage + tuple(node.why_absent[name] for name in missing if name in node.why_absent)
+    for one in node.allocations:
+        if one.key.pod == UNKNOWN_HOLDER and one.resource in _wanted(node, pod):
+            what = f"{counted(len(one.numa_nodes), 'device')} of {one.resource}"
+            warnings += (f"the holder of {what} is unknown, so they count as held: name it, or write owner: free",)
+    attempts = max(MIN_ATTEMPTS, MAX_WORK // (1 + len(node.allocations) + sum(map(len, node.devices.values()))))
+    kinds: tuple[Iterator[_Attempt], ...] = (_recovery(node, pod),)
+    if not node.stopped and not missing:
+        kinds = (
+            _healing(node, pod),
+            _release(node, pod),
+            _policy(node, pod),
+            _addition(node, pod),
+            _reduction(node, pod),
+        )
+    found = [change for kind in kinds if (change := _first_that_helps(islice(kind, attempts))) is not None]
+    return Fit(node.name, verdict, tuple(sorted(found, key=lambda change: change.size)), claims, warnings)
+
+
+def why_refused(pod: Pod) -> str:
+    """Return why an API server refuses a pod, as far as devices go. The result is empty if it takes the pod."""
+    for one in pod.in_start_order:
+        for resource, size in one.requests.items():
+            if is_extended_resource(resource):
+                limit = f"a limit of {one.limits[resource]}" if resource in one.limits else "no limit of it"
+                return (
+                    f"an API server refuses the pod: container {one.name} requests {size} of {resource} and has "
+                    f"{limit}. Write the resource under limits, with the same number"
+                )
+    for claim in pod.claims:
+        if claim.claim is None and claim.template is None:
+            return (
+                f"an API server refuses the pod: its claim {claim.name} names neither resourceClaimName nor "
+                "resourceClaimTemplateName. Write one of them beside its name; Kubernetes before 1.31 had them below "
+                "the field source"
+            )
+    return ""
+
+
+def claim_names(pod: Pod) -> list[str]:
+    """Return the ResourceClaims of a pod, as `namespace/name`. One that is not made yet has its template's name."""
+    named = []
+    for one in pod.claims:
+        name = one.claim or pod.generated_claims.get(one.name) or one.template or one.name
+        named.append(f"{pod.namespace}/{name}")
+    return named
+
+
+def requests_of(pod: Pod) -> dict[str, int]:
+    """Return how many devices of each resource a pod requests, as a scheduler and a kubelet count them."""
+    claimed = {name for one in pod.in_start_order for name in one.limits if (one.name, name) in pod.claimed}
+    return {name: size for name, size in pod_request(pod).items() if is_extended_resource(name) and name not in claimed}
+
+
+def _fits(verdict: Verdict | NotNow) -> bool:
+    return isinstance(verdict, Admitted) and not verdict.unhandled
+
+
+_Attempt = tuple[Change, TrialNode, Pod]
+
+
+def _first_that_helps(attempts: Iterator[_Attempt]) -> Change | None:
+    return next((change for change, node, pod in attempts if _has_enough(node, pod) and _fits(node.answer(pod))), None)
+
+
+def _has_enough(node: TrialNode, pod: Pod) -> bool:
+    """Return whether enough devices are free and healthy. Only then a trial is worth its time.
+
+    The app containers of a pod share no devices. If the pod holds devices already, it may need no others.
+    """
+    if pod.claimed or any(one.key.pod == pod.uid for one in node.allocations):
+        return True
+    for name in _wanted(node, pod):
+        together = sum(container.limits.get(name, 0) for container in pod.containers)
+        needed = max((together, *(container.limits.get(name, 0) for container in pod.init_containers)))
+        healthy = {device.id for device in node.devices.get(name, ()) if device.health is Health.HEALTHY}
+        for held in node.allocations:
+            if held.resource == name:
+                healthy.difference_update(held.numa_nodes)
+        if name in node.devices and len(healthy) < needed:
+            return False
+    return True
+
+
+def _wanted(node: TrialNode, pod: Pod) -> tuple[ResourceName, ...]:
+    """Return the device resources that the pod asks for, by name, whether or not the node has them."""
+    pod = node.with_claims(pod)
+    limits = {
+        resource
+        for container in pod.in_start_order
+        for resource, size in container.limits.items()
+        if size and (container.name, resource) not in pod.claimed
+    }
+    known = {*node.devices, *node.awaited, *node.absent}
+    return tuple(sorted(ResourceName(name) for name in limits if name in known or is_extended_resource(name)))
+
+
+def _recovery(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """The kubelet starts, plugins register again with what they listed before, drivers come back."""
+    returned = {name: node.absent[name] for name in _wanted(node, pod) if node.absent.get(name)}
+    parts = [node.restart] if node.stopped else []
+    parts += [f"the plugin of {name} registers again" for name in returned]
+    drivers = [*node.decide_claims(pod).drivers.values(), *(node.claims.get(claim, ()) for claim in claim_names(pod))]
+    gone = sorted({one for of_claim in drivers for one in of_claim if one in node.drivers_gone})
+    parts += [f"DRA driver {name} registers again" for name in gone]
+    if parts:
+        left = {name: devices for name, devices in node.absent.items() if name not in returned}
+        devices = {**node.devices, **returned}
+        counts: dict[str, int] = {name: len(of) for name, of in returned.items()}
+        allocatable = {**node.allocatable, **counts}
+        healed = evolve(node, devices=devices, absent=left, allocatable=allocatable, stopped="", drivers_gone={})
+        yield Change(" and ".join(parts), len(parts)), healed, pod
+
+
+def _healing(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """First one unhealthy device becomes healthy, then two, and so on."""
+    unhealthy = [
+        (name, device.id)
+        for name in _wanted(node, pod)
+        for device in node.devices.get(name, ())
+        if device.health is Health.UNHEALTHY
+    ]
+    for size in range(1, min(len(unhealthy), MAX_CHANGES) + 1):
+        healed = unhealthy[:size]
+        devices = {
+            name: [evolve(one, health=Health.HEALTHY) if (name, one.id) in healed else one for one in listed]
+            for name, listed in node.devices.items()
+        }
+        verb = "becomes" if size == 1 else "become"
+        yield Change(f"{_listed(healed)} {verb} healthy", size), evolve(node, devices=devices), pod
+
+
+def _release(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """First each pod alone ends, the one with the fewest devices first; then more and more of them."""
+    sizes: dict[PodUid, int] = {}
+    wanted = _wanted(node, pod)
+    for allocation in node.allocations:
+        if allocation.resource in wanted and allocation.key.pod not in {pod.uid, UNKNOWN_HOLDER}:
+            sizes[allocation.key.pod] = sizes.get(allocation.key.pod, 0) + len(allocation.numa_nodes)
+    for uid, requested in node.requests.items():
+        if uid != pod.uid and (size := sum(requested.get(name, 0) for name in wanted)):
+            sizes.setdefault(uid, size)
+    holders = sorted(sizes, key=lambda uid: sizes[uid])
+    for uid in islice(holders, MAX_PODS_TRIED):
+        yield Change(f"pod {node.pod_name(uid)} ends", 1), node.without([uid]), pod
+    largest = holders[::-1]
+    for size in range(2, min(len(largest), MAX_CHANGES) + 1):
+        names = ", ".join(map(node.pod_name, largest[:size]))
+        yield Change(f"these {size} pods end: {names}", size), node.without(largest[:size]), pod
+
+
+def _policy(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """A laxer topology policy, the strictest first."""
+    for policy in _POLICIES[_POLICIES.index(node.topology.policy) + 1 :]:
+        laxer = evolve(node, topology=evolve(node.topology, policy=policy))
+        yield Change(f"the kubelet's topology policy is {policy.value}", 1), laxer, pod
+
+
+def _addition(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """More healthy devices of each resource, on each NUMA node in turn."""
+    for name in _wanted(node, pod):
+        places: tuple[tuple[NumaNode, ...] | None, ...] = (None,)
+        if any(device.topology for device in node.devices.get(name, ())):
+            places = tuple((numa_node,) for numa_node in node.topology.numa_nodes)
+        for size in range(1, MAX_CHANGES + 1):
+            for place in places:
+                new = tuple(islice(_new_devices(node.devices.get(name, ()), place), size))
+                devices = {**node.devices, name: (*node.devices.get(name, ()), *new)}
+                where = f" on NUMA node {place[0]}" if place else ""
+                what = "one more healthy device" if size == 1 else f"{size} more healthy devices"
+                yield Change(f"the node gets {what} of {name}{where}", size), evolve(node, devices=devices), pod
+
+
+def _new_devices(listed: Sequence[Device], topology: tuple[NumaNode, ...] | None) -> Iterator[Device]:
+    taken = {device.id for device in listed}
+    names = (DeviceId(f"new-{number}") for number in count())
+    return (Device(name, topology=topology) for name in names if name not in taken)
+
+
+def _reduction(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """The container that asks for most asks for fewer devices of one resource."""
+    for name in _wanted(node, pod):
+        container = max(pod.in_start_order, key=lambda one: one.limits.get(name, 0))
+        asked = container.limits[name]
+        for size in range(asked - 1, max(asked - MAX_CHANGES, 1) - 1, -1):
+            smaller = evolve(container, limits={**container.limits, name: size})
+            containers = tuple(smaller if one is container else one for one in pod.containers)
+            init_containers = tuple(smaller if one is container else one for one in pod.init_containers)
+            sentence = f"container {container.name} asks for {size} of {name} instead of {asked}"
+            smaller_pod = evolve(pod, containers=containers, init_containers=init_containers)
+            yield Change(sentence, asked - size), node, smaller_pod
+
+
+def _listed(devices: Sequence[tuple[ResourceName, DeviceId]]) -> str:
+    noun = "device" if len(devices) == 1 else "devices"
+    return f"{noun} {', '.join(f'{device} of {name}' for name, device in devices)}"
+
+
+_DEFAULT = TopologySettings()
+
+
+def trial_node(
+    name: str,
+    facts: Facts,
+    topology: TopologySettings = _DEFAULT,
+    pod_claims: ClaimTrial | None = None,
+    tolerations: Sequence[PodToleration] | None = None,
+) -> TrialNode:
+    """Return the node on which pods are tried, as its sources describe it.
+
+    A plugin's list says most of its devices; without one, the kubelet's and the checkpoint's lists of healthy devices
+    count. The holders are those of `doctor.state_of`: pods that are certainly gone are not among them, because a
+    kubelet frees their devices before it admits a pod.
+
+    Args:
+        name: the name of the node in answers.
+        facts: what the sources say.
+        pod_claims: decides about claims.
+        topology: the kubelet's topology manager; without NUMA nodes, those that devices are attached to.
+        tolerations: what the pod tolerates that will be tried; None if that is not known.
+    """
+    stopped, restart = _stopped(facts, tolerations)
+    state = state_of(facts)
+    reports = {ResourceName(one): state.inventory.current_report(ResourceName(one)) for one in facts.lists.resources}
+    devices = {one: tuple(report.devices.values()) if report else () for one, report in reports.items()}
+    known = sorted({one for places in facts.numa_nodes.values() for nodes in places.values() for one in nodes}) or [0]
+    # A kubelet knows a static pod by another UID than the API server.
+    here = {
+        PodUid(next(iter(pod.other_uids), pod.pod.uid)): pod for pod in (*facts.pods.here, *facts.pods.perhaps_here)
+    }
+    names = {PodUid(one.owner.uid): one.owner.identity for one in facts.holders.allocations if one.owner.uid}
+    absent = dict(_absent(facts))
+    listed = {resource: of for resource, of in devices.items() if of and resource not in absent}
+    return TrialNode(
+        name,
+        listed,
+        tuple(state.ledger),
+        awaited=[resource for resource in devices if resource not in listed and resource not in absent],
+        topology=Topology(topology.numa_nodes or tuple(map(NumaNode, known)), topology.policy, topology.scope),
+        pod_names=names | {uid: pod.identity for uid, pod in here.items()},
+        absent=absent,
+        requests={uid: requests_of(pod.pod) for uid, pod in here.items()},
+        allocatable=_counts(facts, listed),
+        stopped=stopped,
+        drivers_gone={one: facts.dra.why_gone(one) for one, of in facts.dra.drivers.items() if of.prepares_nothing},
+        claims=facts.dra.allocated,
+        pod_claims=pod_claims,
+        unknown=dict(_unknown(facts)),
+        why_absent={resource: one.warning for resource, one in facts.absent.items()},
+        of_others=[one for one in _published(facts) if is_of_others(facts.look, facts.lists, one)],
+        damage=facts.look.damage if facts.lists.allocatable is None else "",
+        restart=restart,
+        blocked=dict(_blocked(facts)),
+        capacity=facts.look.node.value.capacity if facts.look.node.value else {},
+        is_topology_known=topology.is_given or len(known) == 1,
+        uncertain=dict(_uncertain(facts)),
+    )
+
+
+def _published(facts: Facts) -> Mapping[str, int]:
+    return facts.look.node.value.allocatable if facts.look.node.value else {}
+
+
+def _absent(facts: Facts) -> Iterator[tuple[ResourceName, Sequence[Device]]]:
+    """Yield the resources of which the kubelet has nothing now, with the devices that it had before."""
+    for resource, one in facts.absent.items():
+        if one.why is not WhyAbsent.NEVER:  # a kubelet takes no notice of a resource that no plugin has registered
+            nodes = {id_: tuple(map(NumaNode, facts.numa_nodes.get(resource, {}).get(id_, ()))) for id_ in one.devices}
+            yield ResourceName(resource), tuple(Device(DeviceId(id_), topology=of or None) for id_, of in nodes.items())
+
+
+def _counts(facts: Facts, listed: Mapping[ResourceName, Sequence[Device]]) -> dict[str, int]:
+    """Return how many devices of each resource the Node has: as it says itself, else as many as are healthy."""
+    healthy = {str(name): sum(one.health is Health.HEALTHY for one in of) for name, of in listed.items()}
+    return {**healthy, **_published(facts)}
+
+
+def _stopped(facts: Facts, tolerations: Sequence[PodToleration] | None) -> tuple[str, str]:
+    """Return why the pod does not start whatever it asks for, and what has to happen; empty texts if it may start."""
+    if facts.kubelet is KubeletNow.STOPPED:
+        return "no kubelet runs on this node, so no pod starts", CURES["kubelet-gone"]
+    if facts.kubelet is KubeletNow.SILENT:
+        return "the kubelet does not answer, so no pod starts", CURES["kubelet-gone"]
+    node = facts.look.node.value
+    if facts.look.node.problem.startswith(NO_NODE):
+        return "the API server has no Node of this name, so no pod is sent to it", CURES["node-missing"]
+    if node is not None and node.ready in {"False", "Unknown"}:
+        why = f" ({foreign_text(node.why_not_ready, 300)})" if node.why_not_ready else ""
+        return f"the Node is not Ready{why}, so no pod is sent to it", CURES["node-not-ready"]
+    closed = why_closed(node, facts.pods, tolerations)
+    return ("", "") if closed is None else (closed.why[0].lower() + closed.why[1:], closed.cure)
+
+
+def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield the resources of which no source shows the free devices, and why."""
+    of_all = facts.not_free.get("") or facts.claimed.missing or facts.claimed.unidentified
+    for resource in facts.lists.resources:
+        if why := of_all or facts.not_free.get(resource):
+            yield resource, why
+
+
+def _blocked(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield the resources of which certainly no pod gets a device now, and why."""
+    why = facts.look.unwritable
+    for resource in facts.lists.resources if why else ():
+        refuses = "so it refuses each pod that would get devices"
+        yield resource, f"the kubelet cannot write its checkpoint, because {why}, {refuses}"
+    for resource, plugin in facts.hanging.items():
+        at = foreign_text(plugin.socket, 300)
+        yield resource, f"the plugin of {resource} at {at} {_HANGS.format(resource)}"
+
+
+_HANGS = "does not answer: it hangs, and no pod of this node is admitted after the first that asks for {}"
+
+
+def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Return what may happen to a pod that the kubelet admits."""
+    for plugin, _, candidates in silent_plugins(facts.look, facts.lists):
+        for resource in candidates if plugin.problem != NOBODY_LISTENS and len(candidates) > 1 else ():
+            at = foreign_text(plugin.socket, 300)
+            yield resource, f"the plugin at {at}, which may be that of {resource}, {_HANGS.format(resource)}"
+    for resource in sorted(facts.lists.left_out):
+        yield resource, f"the kubelet's answer lists no device of {resource}: if its plugin has ended, no pod gets any"
+    for one in facts.holders.missing:
+        if is_of_others(facts.look, facts.lists, one.resource):
+            continue
+        yield (
+            one.resource,
+            f"no record has the devices that pod {one.pod.identity} requests: the kubelet can give them to this pod",
+        )
+    for resource in facts.lists.resources:
+        for device in facts.lists.devices[resource]:
+            same = facts.claimed.find(resource, device)
+            if same is not None and device not in facts.holders.in_use.get(resource, ()):
+                claim = same.prepared.claim
+                yield resource, f"the kubelet can give this pod {device}, which ResourceClaim {claim} has"
+                break

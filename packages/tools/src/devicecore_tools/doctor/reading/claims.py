@@ -1,0 +1,228 @@
+"""The devices of ResourceClaims on a node, and what their drivers have published.
+
+Law: a file that cannot be read whole is not a file without claims.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from devicecore.domain.allocation import Slices, TargetNode, slice_of
+from devicecore.domain.allocation.model import Features
+from devicecore.domain.allocation.node_selectors import node_selector
+from devicecore.domain.allocation.pools import Pool
+from devicecore.domain.allocation.search import REPELLING_EFFECTS
+from devicecore.domain.checkpoint import FileVerdict
+from devicecore.domain.documents import Value, described
+from devicecore.domain.dra import health_file
+from devicecore.domain.dra.answers import PREPARE, UNPREPARE
+from devicecore.domain.dra.claims import ALL_CALLS
+from devicecore.domain.dra.state_file import ClaimEntry, entries_of, judge
+from devicecore.domain.errors import DeviceCoreError, MalformedCheckpointError
+from devicecore.domain.json_size import MAX_BYTES
+from devicecore.system.files import read_file
+from devicecore_tools.doctor.look.values import (
+    AllocatedClaimSeen,
+    ClaimsSeen,
+    PoolCounters,
+    PreparedDeviceSeen,
+    PublishedDeviceSeen,
+    Reading,
+)
+from devicecore_tools.doctor.reading.objects import items_of
+
+
+def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
+    """Return the kubelet's file of claims at `path`.
+
+    A kubelet writes the file with its first claim. So if it is absent in a kubelet's directory (`may_be_absent`), no
+    claim is prepared. Elsewhere an absent file says nothing.
+    """
+    try:
+        blob = read_file(path, MAX_BYTES, follow_links=True)
+    except FileNotFoundError:
+        if not Path(path).parent.is_dir():
+            return Reading(path, problem=f"there is no directory {Path(path).parent}")
+        if not may_be_absent:
+            return Reading(path, problem="there is no such file")
+        return Reading.of(path, ClaimsSeen(), ("there is no such file, so no claim is prepared",))
+    except OSError as error:
+        return Reading(path, problem=error.strerror or str(error))
+    verdict = judge(blob)
+    problem = "" if verdict.verdict is FileVerdict.OK else verdict.problem
+    try:
+        entries = entries_of(blob) if verdict.entries is None else tuple(verdict.entries)
+    except MalformedCheckpointError as error:
+        return Reading.of(path, ClaimsSeen(problem=error.problem), (error.problem,))
+    return Reading.of(path, _seen(entries, problem), (problem,) if problem else ())
+
+
+def read_health(path: str, now: int) -> Reading[Mapping[tuple[str, str, str], str]]:
+    """Return the health of each device of a driver, as the kubelet's `dra_health_state` has it.
+
+    It is empty if the report is too old at `now`, in nanoseconds since 1970: the kubelet writes the file only if
+    something changes, so the file does not say whether the driver has reported since.
+    """
+    try:
+        cache = health_file.decode(read_file(path, MAX_BYTES, follow_links=True))
+    except FileNotFoundError:  # a kubelet without DRA drivers has none
+        return Reading(problem="there is no such file")
+    except OSError as error:
+        return Reading(path, problem=error.strerror or str(error))
+    except DeviceCoreError as error:
+        return Reading(path, problem=str(error))
+    return Reading.of(
+        path,
+        {
+            (str(driver), one.pool, one.device): "" if one.is_expired(now) else one.health.value
+            for driver, devices in cache.drivers.items()
+            for one in devices.values()
+        },
+    )
+
+
+def slices_in(document: Value, name: str = "", node: TargetNode | None = None) -> tuple[PublishedDeviceSeen, ...]:
+    """Return the devices of a list of ResourceSlices that a node may use, with their attributes that are texts.
+
+    Without the name of the node, all may be its own. Without the Node, whose labels decide, those of a selector may be.
+    Raises DocumentError if it is not a complete list of ResourceSlices.
+    """
+    newest: dict[tuple[str, str], int] = {}
+    slices, whole = [], []
+    for item in items_of(document, "ResourceSlices", "ResourceSliceList"):
+        if (kind := item["kind"].text("ResourceSlice")) != "ResourceSlice":
+            item["kind"].refuse(f"expected a ResourceSlice, got {described(kind)}")
+        spec = item["spec"]
+        whole.append(slice_of(item))
+        if spec["nodeName"].text("") in ("", name) or not name:
+            key = spec["driver"].text(), spec["pool"]["name"].text()
+            generation = spec["pool"]["generation"].integer(0)  # slices of an older one do not count any more
+            newest[key] = max(generation, newest.get(key, 0))
+            slices.append((key, generation, spec))
+    pools = {pool.key: pool for pool in Slices(whole).pools(node or TargetNode(name), Features())}
+    current = ((key, spec) for key, generation, spec in slices if generation == newest[key])
+    usable = partial(_is_usable, name=name, node=node)
+    counters = {key: _counters(pool) for key, pool in pools.items()}
+    return tuple(
+        device for key, spec in current for device in _published(key, spec, usable, pools.get(key), counters.get(key))
+    )
+
+
+def _is_usable(one: Value, name: str, node: TargetNode | None) -> bool | None:
+    """Return whether a slice, or a device of one, is for a node. It is None if that is not known."""
+    named, selector = one["nodeName"].text(""), one["nodeSelector"]
+    if named:
+        return named == name if name else None
+    if selector.data is None or one["allNodes"].data is True:
+        return True
+    return node_selector(selector)(node) if node is not None else None
+
+
+def _counters(pool: Pool) -> PoolCounters | None:
+    """Return the counters of a pool, None if it has none."""
+    if not pool.counters:
+        return None
+    totals = {
+        (of, counter): amount.nanos for of, amounts in pool.counters.items() for counter, amount in amounts.items()
+    }
+    devices = [*(device for _, device in pool.devices), *pool.elsewhere]
+    return PoolCounters(
+        totals,
+        {one.key.device: {use: amount.nanos for use, amount in one.uses.items()} for one in devices if one.uses},
+    )
+
+
+def _published(
+    key: tuple[str, str],
+    spec: Value,
+    usable: Callable[[Value], bool | None],
+    pool: Pool | None,
+    counters: PoolCounters | None,
+) -> Iterator[PublishedDeviceSeen]:
+    is_whole = not (pool and pool.problem) or not spec["pool"]["resourceSliceCount"].data
+    skipped = {one.data for one in spec["skipNodeOperations"].sequence()}
+    needs_driver = ALL_CALLS not in skipped and not skipped >= {PREPARE, UNPREPARE}
+    for device in spec["devices"].sequence():
+        # Until v1beta1, the fields of a device are one level lower.
+        fields = device if device["basic"].data is None else device["basic"]
+        place = fields if spec["perDeviceNodeSelection"].data is True else spec
+        is_usable = usable(place)
+        if is_usable is False:
+            continue
+        attributes = fields["attributes"].mapping()
+        texts = {name: text for name, one in attributes.items() if (text := one["string"].text(""))}
+        yield PublishedDeviceSeen(
+            *key,
+            device["name"].text(),
+            texts,
+            _numa_nodes(attributes, key[0]),
+            any(one["effect"].text("") in REPELLING_EFFECTS for one in fields["taints"].sequence()),
+            counters,
+            bool(is_usable) and place["allNodes"].data is not True and place["nodeSelector"].data is None,
+            is_usable if is_whole else None,
+            needs_driver,
+        )
+
+
+def _numa_nodes(attributes: Mapping[str, Value], driver: str) -> tuple[int, ...] | None:
+    """Return the NUMA nodes that the standard attribute names, or else the driver's own. Without both it is None."""
+    for name in ("resource.kubernetes.io/numaNode", f"{driver}/numaNode", "numaNode"):
+        one = attributes.get(name)
+        if one is not None and (one["int"].data is not None or one["ints"].data is not None):
+            return tuple(sorted(one.integer() for one in one["ints"].sequence() or [one["int"]]))
+    return None
+
+
+def allocations_in(document: Value) -> tuple[AllocatedClaimSeen, ...]:
+    """Return the ResourceClaims of a list, those without devices as well.
+
+    Raises DocumentError if it is not a complete list of ResourceClaims.
+    """
+    return tuple(map(_allocated, items_of(document, "ResourceClaims", "ResourceClaimList")))
+
+
+def _allocated(item: Value) -> AllocatedClaimSeen:
+    metadata, status = item["metadata"], item["status"]
+    allocation, consumers = status["allocation"], status["reservedFor"].sequence()
+    fields = [
+        field["key"].text("")
+        for term in allocation["nodeSelector"]["nodeSelectorTerms"].sequence()
+        for field in term["matchFields"].sequence()
+    ]
+    results = [
+        ((one["driver"].text(), one["pool"].text(), one["device"].text()), one)
+        for one in allocation["devices"]["results"].sequence()
+    ]
+    return AllocatedClaimSeen(
+        f"{metadata['namespace'].text('default')}/{metadata['name'].text()}",
+        tuple(device for device, _ in results),
+        tuple(one["uid"].text("") for one in consumers)
+        if all(one["resource"].text("pods") == "pods" for one in consumers)
+        else None,
+        "metadata.name" in fields,
+        frozenset(device for device, one in results if one["adminAccess"].data is True),
+        frozenset(device for device, one in results if one["shareID"].data is not None),
+    )
+
+
+def _seen(entries: tuple[ClaimEntry, ...], problem: str) -> ClaimsSeen:
+    devices = tuple(
+        PreparedDeviceSeen(f"{entry.namespace}/{entry.name}", driver, one.pool, one.name, one.cdi_ids or ())
+        for entry in entries
+        for driver, listed in (entry.drivers or {}).items()
+        for one in listed or ()
+    )
+    by_name = {f"{entry.namespace}/{entry.name}": entry for entry in entries}
+    drivers = {name: tuple(_called(entry, UNPREPARE)) for name, entry in by_name.items()}
+    pods = {name: tuple(entry.pods or ()) for name, entry in by_name.items()}
+    asked = {
+        name: [one for one in _called(entry, PREPARE) if not (entry.drivers or {})[one]]
+        for name, entry in by_name.items()
+    }
+    unanswered = {name: tuple(missing) for name, missing in asked.items() if missing}
+    return ClaimsSeen(devices, drivers, pods, unanswered, problem)
+
+
+def _called(entry: ClaimEntry, call: str) -> Iterator[str]:
+    """Yield the drivers of a claim that a kubelet calls to prepare or to release it."""
+    return (driver for driver in entry.drivers or () if {ALL_CALLS, call}.isdisjoint(entry.skips.get(driver, ())))

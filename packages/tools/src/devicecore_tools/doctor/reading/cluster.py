@@ -1,0 +1,111 @@
+"""All nodes of a cluster, from the API server alone.
+
+Law: a node's look has only what names the node, so that all looks together are as large as what was read. What lies on
+the node itself counts as not read. Devices that name no node are in one look of their own.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from os import PathLike
+from typing import Any, TypeVar
+
+from attrs import evolve
+
+from devicecore.domain.documents import Document, Value
+from devicecore.domain.errors import DocumentError
+from devicecore_tools.doctor.look.values import Look, Reading, Source, grouped
+from devicecore_tools.doctor.reading.claims import allocations_in, slices_in
+from devicecore_tools.doctor.reading.objects import events_in, node_in, pods_in, reading
+
+_ON_THE_NODE = "it lies on the node: run doctor there"
+PLACE = "API server"
+
+NO_NODE = ""
+"""In place of a node's name, the look that has the devices of several nodes, and which claims have them."""
+
+Seen = TypeVar("Seen")
+
+
+def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look]:
+    """Return a look at each node, by its name in their order, and one of `NO_NODE` if there are such devices.
+
+    `kubeconfig` None is the service account of this pod.
+
+    Raises ModuleNotFoundError if the client of the API server is not installed. Raises ValueError if the nodes cannot
+    be read. The text says why.
+    """
+    from devicecore_tools.doctor.reading.api_server import read_objects
+
+    answers = read_objects("", kubeconfig)
+    nodes = _by_node(answers["Node"], lambda node: [(node["metadata"]["name"].text(), node.data)])
+    if isinstance(nodes, str):
+        raise ValueError(nodes)  # noqa: TRY004 - the server could not be asked
+    pods = _by_node(answers["Pod"], _bound)
+    slices = _by_node(answers["ResourceSlice"], _published)
+    claims = _read(answers["ResourceClaim"], "ResourceClaimList", allocations_in)
+    events = _read(answers["Event"], "EventList", events_in)
+    of_device = grouped((device, claim.claim) for claim in claims.value or () for device in claim.devices)
+    by_name = {one.claim: one for one in claims.value or ()}
+    of_pod = grouped(((event.namespace, event.pod), event) for event in events.value or ())
+    away: Reading[Any] = Reading(problem=_ON_THE_NODE)
+    unread: dict[str, Any] = dict.fromkeys((source.name.lower() for source in Source), away)
+    on_the_node = Look(**unread)
+
+    def look(name: str, node: Reading[Any]) -> Look:
+        own = _read(pods if isinstance(pods, str) else pods.get(name, []), "PodList", pods_in)
+        of_node = slices if isinstance(slices, str) else slices.get(name, [])
+        published = _read(of_node, "ResourceSliceList", lambda document: slices_in(document, name))
+        held = [claim for pod in own.value or () for claim in pod.all_claims]
+        for one in published.value or ():  # and not of its pool, which may have the devices of a thousand nodes
+            held += of_device.get(one.key, ())
+        used = dict.fromkeys(by_name[claim] for claim in held if claim in by_name)
+        about = tuple(one for pod in own.value or () for one in of_pod.get(pod.place, ()))
+        return evolve(
+            on_the_node,
+            pods=evolve(own, is_whole=True),
+            node=node,
+            slices=published,
+            allocations=claims if claims.value is None else evolve(claims, value=tuple(used)),
+            events=events if events.value is None else evolve(events, value=about),
+        )
+
+    found = {}
+    for name, (*_, node) in sorted(nodes.items()):
+        found[name] = look(name, Reading.of(PLACE, node_in(Value({**node, "kind": "Node"}, PLACE))))
+    return found if isinstance(slices, str) or NO_NODE not in slices else {**found, NO_NODE: look(NO_NODE, away)}
+
+
+def _by_node(objects: Any, placed: Callable[[Value], Iterable[tuple[str, Any]]]) -> dict[str, list[Any]] | str:  # noqa: ANN401 - JSON has no better type
+    """Return the objects by node, or why they cannot be used."""
+    if isinstance(objects, str):
+        return objects
+    try:
+        items = Value(objects, Document(PLACE, field="items")).sequence()
+        return grouped(part for one in items for part in placed(one))
+    except DocumentError as error:
+        return str(error)
+
+
+def _bound(pod: Value) -> Iterator[tuple[str, Any]]:
+    if name := pod["spec"]["nodeName"].text(""):
+        yield name, pod.data
+
+
+def _published(one: Value) -> Iterator[tuple[str, Any]]:
+    """Yield a slice with its node, or, if its devices name nodes of their own, those of each node."""
+    spec = one["spec"]
+    if not spec["perDeviceNodeSelection"].boolean():
+        yield spec["nodeName"].text("") or NO_NODE, one.data
+        return
+    whole: Any = one.data
+    devices = grouped(
+        (one["nodeName"].text("") or one["basic"]["nodeName"].text("") or NO_NODE, one.data)
+        for one in spec["devices"].sequence()
+    )
+    for name, of_node in devices.items():
+        yield name, {**whole, "spec": {**whole["spec"], "devices": of_node}}
+
+
+def _read(objects: Any, kind: str, read: Callable[[Value], Seen]) -> Reading[Seen]:  # noqa: ANN401 - as above
+    if isinstance(objects, str):
+        return Reading(PLACE, problem=objects)
+    return reading(PLACE, lambda: read(Value({"kind": kind, "items": objects}, PLACE)))

@@ -1,0 +1,136 @@
+"""What a kubelet's configuration says of its topology, CPU and memory managers.
+
+Laws: the process that serves the kubelet's socket is asked first, then a file in the root directory. What cannot be
+read changes nothing, nor does a file that says nothing of it. Only a process with the name of the kubelet is believed.
+"""
+
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+from attrs import evolve, frozen
+
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.model import NumaNode
+from devicecore.domain.topology import Policy, Scope
+from devicecore_tools.doctor.look.topology_settings import TopologySettings
+from devicecore_tools.doctor.reading.large_documents import read_document_file
+from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME, SYSTEM, cpus_in
+
+CONFIGURATION = "config.yaml"
+"""The file below a kubelet's root directory, as kubeadm writes it, and in a record."""
+
+_SOCKETS = ("pod-resources/kubelet.sock", "device-plugins/kubelet.sock")
+_DEFAULTS = {
+    "topologyManagerPolicy": "none",
+    "topologyManagerScope": "container",
+    "cpuManagerPolicy": "none",
+    "memoryManagerPolicy": "None",
+}
+_OF_MANAGERS = {"cpuManagerPolicy": CPU_NAME, "memoryManagerPolicy": MEMORY_NAME}
+_FIELDS = {
+    "topologyManagerPolicy": "topology-manager-policy",
+    "topologyManagerScope": "topology-manager-scope",
+    "cpuManagerPolicy": "cpu-manager-policy",
+    "memoryManagerPolicy": "memory-manager-policy",
+}
+_PROCESSES = Path("/proc")
+_SECONDS = 1.0  # to connect to a socket
+_CREDENTIALS = "3i"  # process, user and group
+
+
+@frozen
+class _Process:
+    """A process of this machine, by its directory in /proc."""
+
+    place: Path
+
+    @property
+    def is_kubelet(self) -> bool:
+        """Whether it has the kubelet's name."""
+        return (self.place / "comm").read_text().strip() == "kubelet"
+
+    @property
+    def flags(self) -> dict[str, str]:
+        """Its flags with their values; of several the last."""
+        words = (self.place / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        found = {}
+        for word, following in zip(words, [*words[1:], ""], strict=True):
+            name, has_value, value = word.partition("=")
+            if name.startswith("--"):
+                found[name.removeprefix("--")] = value if has_value else following
+        return found
+
+    def file(self, name: str) -> Path:
+        """Return where we find what is a file of this name for the process."""
+        beside = "root" if name.startswith("/") else "cwd"
+        return self.place / beside / name.lstrip("/")
+
+
+def read_topology(root: str, default: TopologySettings) -> TopologySettings:
+    """Return the settings of the kubelet whose root directory, or whose record, is `root`, or else the default."""
+    process = _process_of(root)
+    fields, nodes = known_fields(root, process), default.numa_nodes
+    if "topologyManagerPolicy" not in fields:
+        return default
+    with suppress(ValueError):
+        scope = Scope(fields.get("topologyManagerScope", Scope.CONTAINER.value))
+        policy = Policy(fields["topologyManagerPolicy"])
+        if process is not None and not nodes:
+            with suppress(OSError):
+                nodes = tuple(map(NumaNode, sorted(cpus_in((SYSTEM / "node" / "online").read_text()))))
+        return evolve(default, policy=policy, scope=scope, numa_nodes=nodes, is_given=True)
+    return default
+
+
+def configured_policies(root: str) -> dict[str, str]:
+    """Return the policies of the CPU and the memory manager, as far as they are known, by the names of their files."""
+    fields = known_fields(root, _process_of(root))
+    return {file: fields[name] for name, file in _OF_MANAGERS.items() if name in fields}
+
+
+def configuration_of(root: str) -> dict[str, str]:
+    """Return what a record keeps of the configuration, so that a record says the same. It is empty for nothing."""
+    fields = known_fields(root, _process_of(root))
+    return {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **fields} if fields else {}
+
+
+def known_fields(root: str, process: "_Process | None") -> dict[str, str]:
+    """Return the fields of the configuration that are certain: all of a process, or those that a file names."""
+    with suppress(OSError, DocumentError, ValueError):
+        return _fields_in(Path(root) / CONFIGURATION) if process is None else {**_DEFAULTS, **_fields_of(process)}
+    return {}
+
+
+def _process_of(root: str) -> _Process | None:
+    """Return the kubelet that serves a socket below a root directory. Return None if there is none on this machine."""
+    for name in _SOCKETS:
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(_SECONDS)
+            client.connect(str(Path(root) / name))
+            size = struct.calcsize(_CREDENTIALS)
+            data = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+            process = _Process(_PROCESSES / str(struct.unpack(_CREDENTIALS, data)[0]))
+            return process if process.is_kubelet else None
+    return None
+
+
+def _fields_of(process: _Process) -> dict[str, str]:
+    """Return the fields as a kubelet reads them: its file, then the files of a directory, then its flags."""
+    flags, found = process.flags, dict[str, str]()
+    if file := flags.get("config"):
+        found |= _fields_in(process.file(file))
+    if directory := flags.get("config-dir"):
+        for one in sorted(process.file(directory).iterdir()):
+            if one.suffix == ".conf":
+                found |= _fields_in(one)
+    return found | {name: flags[flag] for name, flag in _FIELDS.items() if flag in flags}
+
+
+def _fields_in(file: Path) -> dict[str, str]:
+    """Return the fields of a configuration. Raises DocumentError if it is none."""
+    document = read_document_file(str(file))
+    if document["kind"].text("") != "KubeletConfiguration":
+        document["kind"].refuse("expected KubeletConfiguration")
+    return {name: text for name in _FIELDS if (text := document[name].text(""))}

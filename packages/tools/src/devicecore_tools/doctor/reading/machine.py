@@ -1,0 +1,51 @@
+"""Which machine this is, and whether what an API server says is of it.
+
+Law: two machines are never taken for one because a user named the wrong Node.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from devicecore.domain.text import foreign_text
+from devicecore_tools.doctor.look.values import NodeSeen, PodResourcesSeen, PodSeen
+
+_MACHINE_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+_BOOT_FILE = "/proc/sys/kernel/random/boot_id"
+_MAX_ID = 200
+
+
+def this_machine(machine_files: Sequence[str] = _MACHINE_FILES, boot_file: str = _BOOT_FILE) -> tuple[str, str]:
+    """Return machineID and bootID of this machine, as a kubelet reads them. What cannot be read is empty."""
+    return next(filter(None, map(_content, machine_files)), ""), _content(boot_file)
+
+
+def _content(path: str) -> str:
+    with suppress(OSError, UnicodeDecodeError):
+        return Path(path).read_text()[:_MAX_ID].strip()
+    return ""
+
+
+def why_another_machine(node: NodeSeen, here: tuple[str, str]) -> str:
+    """Return why a Node is not that of the machine `here`; empty if it may be.
+
+    A machine keeps its machineID when it starts again, and gets another bootID. A container may have no machineID.
+    """
+    (machine, boot), (own_machine, own_boot) = node.machine, here
+    if not boot or not own_boot or boot == own_boot or machine == own_machine:
+        return ""
+    if not (machine and own_machine) and node.ready != "True":
+        return ""
+    return f"Node {foreign_text(node.name)} is another machine than this one: its bootID is {foreign_text(boot)}"
+
+
+def why_other_pods(node: str, pods: tuple[PodSeen, ...], api: PodResourcesSeen | None) -> str:
+    """Return why the pods of a Node are not those that a kubelet lists; empty if they may be."""
+    theirs = {pod.place: pod for pod in pods}
+    if api is None or not api.pods or not theirs or not api.pods.isdisjoint(theirs):
+        return ""
+    here, there = ("/".join(min(places)) for places in (api.pods, theirs))
+    return (
+        f"Node {foreign_text(node)} is another one than that of this kubelet, which lists pod {foreign_text(here)} and "
+        f"none of the pods of that Node, such as {foreign_text(there)}"
+    )

@@ -1,0 +1,477 @@
+"""What to read of a node, from where: the sources of `doctor`, `why` and `fits`.
+
+Law: a source that cannot be read is named with the reason, and the others are read all the same.
+"""
+
+import errno
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from attrs import define, evolve, field
+
+from devicecore.adapters.file import CHECKPOINT_NAME
+from devicecore.domain.allocation import DeviceKey, node_of
+from devicecore.domain.allocation.search import REPELLING_EFFECTS
+from devicecore.domain.documents import Value
+from devicecore.domain.dra.health import MAX_LIMIT, SECOND
+from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.text import foreign_text
+from devicecore.runtime.in_time import NOTICED
+from devicecore_tools.doctor import DEFAULT_ROOT
+from devicecore_tools.doctor.look.topology_settings import TopologySettings
+from devicecore_tools.doctor.look.values import (
+    NOBODY_LISTENS,
+    PLUGINS_PREFIX,
+    REGISTRY_PREFIX,
+    CdiSeen,
+    CheckpointSeen,
+    ClaimsSeen,
+    Look,
+    NodeSeen,
+    PluginSeen,
+    PodResourcesSeen,
+    PodSeen,
+    PublishedDeviceSeen,
+    Reading,
+    SocketsSeen,
+    StateFileSeen,
+)
+from devicecore_tools.doctor.reading import record
+from devicecore_tools.doctor.reading.cdi import CDI_DIRECTORIES, read_cdi
+from devicecore_tools.doctor.reading.claims import allocations_in, read_claims, read_health, slices_in
+from devicecore_tools.doctor.reading.kubelet_directory import (
+    KubeletDirectory,
+    not_a_file,
+    read_checkpoint,
+    read_sockets,
+    why_unwritable,
+)
+from devicecore_tools.doctor.reading.kubelet_settings import (
+    CONFIGURATION,
+    configuration_of,
+    configured_policies,
+    read_topology,
+)
+from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, parse_document, read_document_file
+from devicecore_tools.doctor.reading.machine import this_machine, why_another_machine, why_other_pods
+from devicecore_tools.doctor.reading.objects import events_in, node_in, pods_in, read_running_pods
+from devicecore_tools.doctor.reading.state_files import SYSTEM, read_state_files
+from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rules_in
+
+_MAX_WAIT = 5.0  # seconds for a process to say who it is
+_MAX_WAIT_FOR_ALL = 10.0  # seconds for all processes together, in all looks of a report
+
+_KINDS = {
+    record.NODE: "Node",
+    record.PODS: "Pod",
+    record.EVENTS: "Event",
+    record.SLICES: "ResourceSlice",
+    record.CLAIMS: "ResourceClaim",
+    record.CLASSES: "DeviceClass",
+    record.RULES: "DeviceTaintRule",
+}
+"""The kinds of the objects of the API server, by the names of their files in a record."""
+
+Seen = TypeVar("Seen")
+
+
+class SourcesError(ValueError):
+    """Sources that contradict each other."""
+
+
+@define
+class NodeSources:
+    """What to read of a node. Each call of `look` reads everything once more.
+
+    Raises SourcesError if sources contradict each other.
+    """
+
+    root: str | None = None
+    checkpoint: str | None = None
+    pod_resources: str | None = None
+    pods: str | None = None
+    node: str | None = None
+    claims: str | None = None
+    slices: str | None = None
+    resourceclaims: str | None = None
+    events: str | None = None
+    kubeconfig: str | None = None
+    in_cluster: bool = False
+    node_name: str | None = None
+    plugins: bool | None = None
+    """Whether plugins are asked for their lists. If it is None, they are only asked who they are; if False, nothing."""
+
+    plugin_timeout: float = 10.0
+    cdi_directories: tuple[str, ...] = ()
+    events_of: tuple[str, str] | None = field(default=None, init=False)
+    """Namespace and name of the pod whose events are read from the API server; otherwise those that `doctor` needs."""
+
+    clock: Callable[[], int] = time.time_ns
+    """Nanoseconds since 1970: a record is as old as it says, all else is read now."""
+
+    documents: dict[str, Any] = field(init=False, factory=dict)
+    """The objects of the API server as they were read last, by the names that their files have in a record."""
+    _directory: KubeletDirectory | None = field(default=None, init=False)
+    _reasons: dict[str, str] | None = field(default=None, init=False)
+    _read_at: int | None = field(default=None, init=False)
+    _piped: Any = field(default=None, init=False)
+    _last_checkpoint: Reading[CheckpointSeen] | None = field(default=None, init=False)
+    _patience: float = field(default=_MAX_WAIT_FOR_ALL, init=False)
+    _listeners: Any = field(default=None, init=False)
+    _lists: Any = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.uses_api and not self.node_name and self.root != os.devnull:
+            raise SourcesError("--kubeconfig and --in-cluster need --node-name, the name of the Node object.")
+        if self.root is None and self.checkpoint is None and self.pod_resources is None:
+            self.root = DEFAULT_ROOT
+        if self.root is not None and record.is_record(self.root):
+            self._reasons = dict(record.reasons(self.root))
+        elif self.root is not None:
+            self._directory = KubeletDirectory.at(self.root)
+        if self.plugins and self._directory is None:
+            raise SourcesError("--plugins needs --root, the directory of the plugins' sockets.")
+        if not self.cdi_directories and (self._directory is not None or self.pod_resources is not None):
+            self.cdi_directories = CDI_DIRECTORIES
+
+    @property
+    def uses_api(self) -> bool:
+        """Whether the objects are read from an API server."""
+        return self.in_cluster or self.kubeconfig is not None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a second look can say something else than the first, although no file was replaced."""
+        return self._directory is not None or self.pod_resources is not None or self.uses_api
+
+    def begin(self, patience: float | None) -> None:
+        """Begin a report, for which processes are asked anew who they are.
+
+        `patience` is how many seconds the report may take to ask all of them, if that is less than usual; at least one
+        answer is waited for.
+        """
+        self._listeners = self._lists = None
+        self._patience = _MAX_WAIT_FOR_ALL if patience is None else patience
+
+    def look(self) -> Look:
+        """Read every source once, one after the other."""
+        checkpoint = self._read_checkpoint()
+        sockets = self._with_names(self._read_sockets())
+        pod_resources = self._read_pod_resources()
+        objects = self._read_objects(pod_resources.value)
+        plugins = self._read_plugins(sockets)
+        return Look(
+            checkpoint,
+            sockets,
+            pod_resources,
+            plugins=plugins,
+            cdi=self._read_cdi(),
+            claims=self._read_claims(),
+            health=self._read_health(),
+            state_files=self._read_state_files(),
+            taken=None if (now := self._time()) == MAX_LIMIT else now / SECOND,
+            **objects,
+        )
+
+    def reads_in(self, directory: str) -> bool:
+        """Return whether sources are files of a directory, so that a record in it would replace them."""
+        named = (self.checkpoint, self.pods, self.node, self.claims, self.slices, self.resourceclaims, self.events)
+        places = [Path(file).parent for file in named if file is not None and file != "-"]
+        places += [Path(self.root)] if self.root is not None else []
+        places += [Path(self._directory.root), Path(self._directory.plugins)] if self._directory else []
+        return Path(directory).resolve() in {place.resolve() for place in places}
+
+    def save(self, directory: str, look: Look) -> None:
+        """Write what `look` said into a directory, as a record. Raises OSError if a file cannot be written."""
+        checkpoint = self.checkpoint or (self._directory.checkpoint if self._directory else None)
+        notes = {record.PARTIAL: "they are of a file that --pods named"} if self.pods is not None else {}
+        if look.node.place and look.node.value is None:
+            notes[record.NODE] = look.node.problem
+        record.save(directory, look, self._kubelet_root, checkpoint, self.documents, notes, taken=self._read_at)
+        if self.root is not None and (configuration := configuration_of(self.root)):
+            record.write_json(Path(directory) / CONFIGURATION, configuration)
+
+    def topology(self, default: TopologySettings | None = None) -> TopologySettings:
+        """Return the settings of the kubelet's topology manager, or the default if no source has them."""
+        settings = default or TopologySettings()
+        return settings if self.root is None or settings.is_given else read_topology(self.root, settings)
+
+    # --- the kubelet's files ------------------------------------------------------------------------------------------
+
+    @property
+    def _kubelet_root(self) -> str | None:
+        """The directory with the kubelet's files: its own, or a record."""
+        return self._directory.root if self._directory else self.root if self._reasons is not None else None
+
+    def _in_record(self, name: str) -> str | None:
+        """Return the path of a file in the record, or None if there is no record."""
+        return None if self._reasons is None or self.root is None else str(Path(self.root) / name)
+
+    def _not_in_record(self, name: str) -> str:
+        """Return why a file is not in the record. The result is empty if it is, or if it was missing on the node."""
+        path = self._in_record(name)
+        if path is None or self._reasons is None or os.path.lexists(path):
+            return ""
+        reason = self._recorded_reason(name) or "it is not in the record"
+        return "" if record.ABSENT in reason else reason
+
+    def _recorded_reason(self, name: str) -> str:
+        """Return why a file is not in the record, as the record says. The result is empty if it does not say so."""
+        reasons = self._reasons or {}
+        return reasons.get(name) or reasons.get("", "")
+
+    def _read_checkpoint(self) -> Reading[CheckpointSeen]:
+        path = self.checkpoint or self._in_record(CHECKPOINT_NAME)
+        if self.checkpoint is None and self._recorded_reason(CHECKPOINT_NAME) == os.strerror(errno.EISDIR):
+            return Reading.of(path or "", not_a_file())
+        if self.checkpoint is None and (reason := self._not_in_record(CHECKPOINT_NAME)):
+            return Reading(path or "", problem=reason)
+        is_missing = self.checkpoint is None and path is not None and not os.path.lexists(path)
+        if is_missing and self.root is not None and record.has_no_directory_of_plugins(self.root):
+            return Reading(path or "", problem=record.NOT_LOOKED_FOR)
+        path = path or (self._directory.checkpoint if self._directory else None)
+        if path is None:
+            return Reading(problem=_add("--checkpoint", "--root"))
+        self._last_checkpoint = seen = read_checkpoint(path, self._last_checkpoint)
+        why = why_unwritable(path) if self._directory is not None and self.checkpoint is None else ""
+        return evolve(seen, value=evolve(seen.value, unwritable=why)) if seen.value is not None and why else seen
+
+    def _read_claims(self) -> Reading[ClaimsSeen]:
+        if self.claims:
+            return read_claims(self.claims, may_be_absent=False)
+        path = self._in_record(CLAIMS_NAME)
+        if path is not None:
+            reason = self._not_in_record(CLAIMS_NAME)
+            return Reading(path, problem=reason) if reason else read_claims(path, may_be_absent=True)
+        if self._directory is None:
+            return Reading(problem=_add("--claims", "--root"))
+        return read_claims(self._directory.claims, may_be_absent=self._directory.has_root)
+
+    def _read_health(self) -> Reading[Any]:
+        if (root := self._kubelet_root) is None:
+            return Reading(problem=_add("--root"))
+        return read_health(str(Path(root) / record.HEALTH_NAME), self._time())
+
+    def _time(self) -> int:
+        """Return when the sources were read. Of a record that does not say it, nothing is of now."""
+        try:
+            taken = None if self._reasons is None else datetime.fromisoformat(self._reasons.get(record.TAKEN, ""))
+        except ValueError:
+            return MAX_LIMIT
+        if taken is not None and (taken.tzinfo is None or taken.year not in range(1970, 2262)):
+            return MAX_LIMIT
+        self._read_at = self.clock() if taken is None else int(taken.timestamp() * SECOND)
+        return self._read_at
+
+    def _read_state_files(self) -> Reading[tuple[StateFileSeen, ...]]:
+        if (root := self._kubelet_root) is None:
+            return Reading(problem=_add("--root"))
+        return read_state_files(root, SYSTEM if root == DEFAULT_ROOT else None, configured_policies(root))
+
+    # --- sockets ------------------------------------------------------------------------------------------------------
+
+    def _read_sockets(self) -> Reading[SocketsSeen]:
+        if self._reasons is not None and self.root is not None:
+            return record.read_listing(self.root)
+        return read_sockets(self._directory) if self._directory else Reading(problem=_add("--root"))
+
+    def _with_names(self, sockets: Reading[SocketsSeen]) -> Reading[SocketsSeen]:
+        """Return the sockets with what each process says that it is, if the node is living."""
+        found, directory = sockets.value, self._directory
+        if found is None or directory is None or self.plugins is False:
+            return sockets
+        try:
+            from devicecore_tools.doctor.reading.plugin_sockets import Listeners, unknown, who_listens
+        except ModuleNotFoundError as error:
+            return evolve(sockets, notes=(*sockets.notes, f"no plugin was asked who it is: {_needs(error, 'grpcio')}"))
+        places = {REGISTRY_PREFIX + one: str(Path(directory.registry) / one) for one in found.registry}
+        if not self.plugins:  # else each is asked for its list
+            places |= {PLUGINS_PREFIX + one: str(Path(directory.plugins) / one) for one in found.plugins}
+        living = {name: path for name, path in places.items() if found.served.get(name)}
+        if not living:
+            return sockets
+        if self._listeners is None:
+            answer = min(self.plugin_timeout, _MAX_WAIT)
+            self._listeners = Listeners(answer, self._time_for_all(answer), who_listens)
+        named, silent, unasked = self._listeners.ask(living)
+        notes = (*sockets.notes, unknown(unasked)) if unasked else sockets.notes
+        return evolve(sockets, value=evolve(found, named=named, silent=silent), notes=notes)
+
+    def _time_for_all(self, answer: float) -> float:
+        """Return how many seconds all processes together may take to answer, in all looks of a report."""
+        return max(answer + NOTICED, min(self._patience, _MAX_WAIT_FOR_ALL))
+
+    def _read_pod_resources(self) -> Reading[PodResourcesSeen]:
+        if self.pod_resources is None and self._reasons is not None and self.root is not None:
+            reason = self._reasons.get(record.LIST_NAME) or self._not_in_record(record.LIST_NAME)
+            if "Connection refused" in reason:  # gRPC says it in 240 characters
+                reason = NOBODY_LISTENS
+            return Reading(self.root, problem=reason) if reason else self._saved_pod_resources(self.root)
+        socket = self.pod_resources or (self._directory.pod_resources if self._directory else None)
+        if socket is None:
+            return Reading(problem=_add("--pod-resources", "--root"))
+        if self.pod_resources is None and self.root and self._beside(record.LIST_NAME):
+            return self._saved_pod_resources(self.root)
+        try:
+            from devicecore_tools.doctor.reading.pod_resources import read_pod_resources
+        except ModuleNotFoundError as error:
+            return Reading(socket, problem=_needs(error, "grpcio"))
+        return read_pod_resources(socket, self.plugin_timeout)
+
+    def _saved_pod_resources(self, root: str) -> Reading[PodResourcesSeen]:
+        try:
+            from devicecore_tools.doctor.reading.answers import read_saved_pod_resources
+        except ModuleNotFoundError as error:
+            return Reading(root, problem=_needs(error, "protobuf"))
+        return read_saved_pod_resources(Path(root))
+
+    def _read_plugins(self, sockets: Reading[SocketsSeen]) -> Reading[tuple[PluginSeen, ...]]:
+        if (saved := self._beside(record.PLUGINS)) is not None and not self.plugins:
+            answers = record.read_saved(saved, record.SavedPlugins)
+            return Reading(saved, answers.value.seen if answers.value is not None else None, answers.problem)
+        if not self.plugins or self._directory is None:
+            return Reading(problem=_add("--plugins") if self._reasons is None else "it is not in the record")
+        if sockets.value is None:
+            return Reading(sockets.place, problem=sockets.problem)
+        try:
+            from devicecore_tools.doctor.reading.plugin_sockets import Listeners, lists_of, read_plugins
+        except ModuleNotFoundError as error:
+            return Reading(sockets.place, problem=_needs(error, "grpcio"))
+        found, directory = sockets.value, self._directory
+        if self._lists is None:
+            self._lists = Listeners(self.plugin_timeout, self._time_for_all(self.plugin_timeout), lists_of)
+        return read_plugins(directory.plugins, found.plugins, directory.registry, found.registry, self._lists)
+
+    def _read_cdi(self) -> Reading[CdiSeen]:
+        if (saved := self._beside(record.CDI)) is not None and not self.cdi_directories:
+            return record.read_saved(saved, CdiSeen)
+        if self.cdi_directories:
+            return read_cdi(self.cdi_directories)
+        is_record = self._reasons is not None
+        return Reading(problem="it is not in the record: add --cdi-dir" if is_record else _add("--cdi-dir", "--root"))
+
+    # --- objects of the API server ------------------------------------------------------------------------------------
+
+    def _read_objects(self, api: PodResourcesSeen | None) -> dict[str, Any]:
+        answers = self._ask_api() if self.uses_api else {}
+        node = self._object(record.NODE, self.node, answers, node_in, "--node")
+        pods = self._object(record.PODS, self.pods, answers, pods_in, "--pods")
+        if not pods.place and (running := self._beside(record.RUNNING)):
+            pods = read_running_pods(running)
+        if other := _why_another_node(api, pods.value, node.value):
+            node = self._refused(record.NODE, node, other)
+        if other := self._another_node(api, pods.value, node.value):
+            node, pods = self._refused(record.NODE, node, other), self._refused(record.PODS, pods, other)
+        if node.value is None:
+            self.documents.pop(record.NODE, None)
+        bound = {one.node for one in pods.value or () if one.node}
+        name = self.node_name or (node.value.name if node.value else "") or (bound.pop() if len(bound) == 1 else "")
+
+        rules = self._object(record.RULES, None, answers, rules_in, "--root")
+
+        def published(document: Value) -> tuple[PublishedDeviceSeen, ...]:
+            node = self.documents.get(record.NODE)
+            found = slices_in(document, name, None if node is None else node_of(node))
+            kept_back = rules.value or ()
+            return tuple(evolve(one, is_tainted=one.is_tainted or _is_kept_back(one, kept_back)) for one in found)
+
+        slices = self._object(record.SLICES, self.slices, answers, published, "--slices")
+        if slices.value is not None and rules.place and rules.value is None:
+            note = f"DeviceTaintRules were not read, so a device that one taints may be called free: {rules.problem}"
+            slices = evolve(slices, notes=(*slices.notes, note))
+        claims = self._object(record.CLAIMS, self.resourceclaims, answers, allocations_in, "--resourceclaims")
+        self._object(record.CLASSES, None, answers, lambda _: (), "--root")  # only its document is used
+        events = self._object(record.EVENTS, self.events, answers, events_in, "--events")
+        if other and self.uses_api:
+            slices, events = self._refused(record.SLICES, slices, other), self._refused(record.EVENTS, events, other)
+        return {"node": node, "pods": pods, "slices": slices, "allocations": claims, "events": events}
+
+    def _refused(self, name: str, reading: Reading[Seen], why: str) -> Reading[Seen]:
+        """Return what is known of objects that are not this node's: nothing. They come into no record, either."""
+        self.documents.pop(name, None)
+        return Reading(reading.place, problem=why)
+
+    def _another_node(
+        self, api: PodResourcesSeen | None, pods: tuple[PodSeen, ...] | None, node: NodeSeen | None
+    ) -> str:
+        """Return why the objects are those of another node; empty if they may be of this one."""
+        if self._directory is not None and node is not None and (other := why_another_machine(node, this_machine())):
+            return other
+        return why_other_pods(self.node_name or "", pods or (), api) if self.uses_api else ""
+
+    def _ask_api(self) -> dict[str, Any]:
+        try:
+            from devicecore_tools.doctor.reading.api_server import read_objects
+        except ModuleNotFoundError as error:
+            return dict.fromkeys(_KINDS.values(), _needs(error, "httpx2"))
+        return read_objects(self.node_name or "", self.kubeconfig, _KINDS.values(), self.events_of)
+
+    def _object(
+        self, name: str, given: str | None, answers: dict[str, Any], read: Callable[[Value], Seen], option: str
+    ) -> Reading[Seen]:
+        """Return the objects of one kind: from the file that was named, the API server, or the root."""
+        beside = self._beside(name)
+        try:
+            if given is not None:
+                document, place = self._document(given)
+            elif answers:
+                answer, place = answers[_KINDS[name]], f"API server, node {self.node_name}"
+                if isinstance(answer, str):
+                    return Reading(place, problem=answer)
+                kind = _KINDS[name]
+                whole = (
+                    {"kind": f"{kind}List", "items": answer} if isinstance(answer, list) else {**answer, "kind": kind}
+                )
+                document = Value(whole, place)
+            elif beside is not None:
+                document, place = read_document_file(beside), beside
+            else:
+                return Reading(problem=self._recorded_reason(name) or _add(option, "--kubeconfig"))
+            self.documents[name] = document.data
+            is_recorded = given is None and not answers and record.PARTIAL not in (self._reasons or {})
+            is_whole = given is None and bool(answers)
+            return evolve(Reading.of(place, read(document)), is_whole=is_whole, is_recorded=is_recorded)
+        except DocumentError as error:
+            return Reading(str(error).partition(":")[0], problem=str(error))
+
+    def _beside(self, name: str) -> str | None:
+        """Return a file of a record that lies in the root directory."""
+        path = Path(self.root) / name if self.root else None
+        return str(path) if path is not None and os.path.lexists(path) else None
+
+    def _document(self, place: str) -> tuple[Value, str]:
+        if place != "-":
+            return read_document_file(place), place
+        if self._piped is None:
+            self._piped = parse_document(sys.stdin.buffer.read(MAX_INPUT), "standard input")
+        return self._piped, "standard input"
+
+
+def _is_kept_back(one: PublishedDeviceSeen, rules: Iterable[TaintRule]) -> bool:
+    """Return whether a rule adds a taint to a device, so that only claims which tolerate it get the device."""
+    added = added_taints(DeviceKey(one.driver, one.pool, one.device), rules)
+    return any(taint.effect in REPELLING_EFFECTS for taint in added)
+
+
+def _add(*options: str) -> str:
+    """Return why a source has no value if no option names it."""
+    return f"add {' or '.join(options)}"
+
+
+def _needs(error: ModuleNotFoundError, package: str) -> str:
+    return f"it is skipped, because {package} is not installed ({error.name} is missing)"
+
+
+def _why_another_node(api: PodResourcesSeen | None, pods: tuple[PodSeen, ...] | None, node: NodeSeen | None) -> str:
+    """Return why a Node is another one: the pods that the kubelet lists are bound to the kubelet's Node."""
+    listed = api.pods if api else frozenset()
+    bound = {one.node for one in pods or () if one.node and (one.pod.namespace, one.pod.name) in listed}
+    if node is None or not node.name or not bound or node.name in bound:
+        return ""
+    return f"it is Node {foreign_text(node.name)}, and the pods that the kubelet lists are bound to another one"

@@ -1,0 +1,231 @@
+"""Pods and the Node, from what a kubelet's `/pods`, `kubectl get -o json` or an API server says.
+
+Law: a list of pods is read whole or not at all, because a pod that is left out would look like a pod that is gone.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from devicecore.domain.documents import Value, described
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.json_size import MAX_BYTES
+from devicecore.domain.model import is_extended_resource
+from devicecore.domain.objects import pod_of
+from devicecore.domain.text import foreign_text
+from devicecore.system.files import read_file
+from devicecore_tools.doctor.account.schedulable import CORDONED, CRITICAL, MEMORY_PRESSURE
+from devicecore_tools.doctor.look.values import EventSeen, NodeSeen, NodeTaint, PodSeen, PodToleration, Reading
+from devicecore_tools.doctor.reading.large_documents import read_document_file
+
+STATIC_UIDS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
+"""Annotations that have the UID under which the kubelet knows a static pod (kubelet: `ConfigMirrorAnnotationKey`)."""
+
+_CRITICAL_CLASSES = ("system-node-critical", "system-cluster-critical")
+_CRITICAL_PRIORITY = 2_000_000_000  # kubelet: `SystemCriticalPriority`
+_LABELS_OF_CONTROLLERS = {"controller-revision-hash", "pod-template-generation", "pod-template-hash"}
+Seen = TypeVar("Seen")
+
+
+def read_pods(path: str) -> Reading[tuple[PodSeen, ...]]:
+    """Return the pods in a file."""
+    return reading(path, lambda: pods_in(read_document_file(path)))
+
+
+def read_running_pods(path: str) -> Reading[tuple[PodSeen, ...]]:
+    """Return the pods that `devicecore kubelet --manifests` runs, from the file that it keeps for its next start."""
+    try:
+        from devicecore.adapters.manifests.pods import read_manifest
+        from devicecore.adapters.manifests.pods_file import state_in, this_boot
+    except ModuleNotFoundError as error:
+        return Reading(path, problem=f"it is skipped, because PyYAML is not installed ({error.name} is missing)")
+    try:
+        files, running = state_in(read_file(path, MAX_BYTES), this_boot())
+        pods = [pod for name, text in files.items() for pod in read_manifest(text, name).pods]
+    except OSError as error:
+        return Reading(path, problem=error.strerror or str(error))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        return Reading(path, problem=foreign_text(str(error)))
+    return Reading.of(path, tuple(PodSeen(pod, "Running" if pod.uid in running else "Pending") for pod in pods))
+
+
+def reading(place: str, read: Callable[[], Seen]) -> Reading[Seen]:
+    """Return what `read` returns, or why the document cannot be used."""
+    try:
+        return Reading.of(place, read())
+    except DocumentError as error:
+        return Reading(place, problem=str(error))
+
+
+def pods_in(document: Value) -> tuple[PodSeen, ...]:
+    """Return the pods of a list. Raises DocumentError if it is not a complete list of pods."""
+    return tuple([_pod(item) for item in items_of(document, "pods", "PodList")])
+
+
+def events_in(document: Value) -> tuple[EventSeen, ...]:
+    """Return the events about pods in a list, or in one event.
+
+    Raises DocumentError if it is no complete list of events.
+    """
+    if document["kind"].text("") == "Event":
+        return tuple(_event(document))
+    items = tuple(items_of(document, "events", "EventList"))
+    events = [item for item in items if item["kind"].text("Event") == "Event"]
+    if items and not events:
+        items[0]["kind"].refuse(f"expected an Event, got {described(items[0]['kind'].text())}")
+    return tuple(about for event in events for about in _event(event))
+
+
+def _event(item: Value) -> Iterator[EventSeen]:
+    about = item["involvedObject"] if item["regarding"].data is None else item["regarding"]
+    if about["kind"].text("") != "Pod":
+        return
+    series = item["series"]["lastObservedTime"].text("")
+    times = (item[key].text("") for key in ("lastTimestamp", "deprecatedLastTimestamp", "eventTime", "firstTimestamp"))
+    yield EventSeen(
+        about["namespace"].text(""),
+        about["name"].text(""),
+        about["uid"].text(""),
+        item["reason"].text(""),
+        item["message"].text("") or item["note"].text(""),
+        _in_utc(series or next(filter(None, times), "")),
+    )
+
+
+def _in_utc(text: str) -> str:
+    """Return a time in UTC, so that the texts of times sort as the times do. What is no time stays as it is."""
+    with suppress(ValueError, OverflowError):
+        moment = datetime.fromisoformat(text)
+        return text if moment.tzinfo is None else moment.astimezone(UTC).isoformat(timespec="microseconds")
+    return text
+
+
+def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
+    """Return the items of a list of this kind, or of a List.
+
+    Raises DocumentError if it is no such list, or only a part of one.
+    """
+    actual = document["kind"].text("")
+    if actual not in {"List", kind}:
+        document["kind"].refuse(f"expected a list of {what} ({kind} or List), got {described(actual)}")
+    if rest := document["metadata"]["continue"].text(""):
+        document["metadata"]["continue"].refuse(f"the list is not complete: it goes on with {described(rest)}")
+    if (lacking := document["metadata"]["remainingItemCount"]).integer(0) > 0:
+        lacking.refuse(f"the list is not complete: {described(lacking.data)} more {what} follow")
+    yield from document["items"].sequence()
+
+
+def node_in(document: Value) -> NodeSeen:
+    """Return what a Node object says about extended resources. Raises DocumentError if it is not a Node."""
+    kind = document["kind"].text("")
+    status = document["status"]
+    if not kind and document["capacity"].data is not None:
+        status = document
+    elif kind != "Node":
+        document["kind"].refuse(f"expected a Node, got {described(kind)}")
+    ready = next((one for one in status["conditions"].sequence() if one["type"].data == "Ready"), None)
+    info = status["nodeInfo"]
+    why = ": ".join(filter(None, (ready["reason"].text(""), ready["message"].text("")))) if ready else ""
+    return NodeSeen(
+        document["metadata"]["name"].text(""),
+        info["kubeletVersion"].text(""),
+        _counts(status["capacity"]),
+        _counts(status["allocatable"]),
+        ready["status"].text("") if ready else "",
+        why,
+        (info["machineID"].text(""), info["bootID"].text("")),
+        tuple(dict.fromkeys(_taints(document["spec"]))),
+        {
+            one["type"].text(): one["message"].text("")
+            for one in status["conditions"].sequence()
+            if one["status"].data == "True" and one["type"].text("").endswith("Pressure")
+        },
+        None if status["allocatable"]["pods"].data is None else status["allocatable"]["pods"].quantity(),
+    )
+
+
+def _taints(spec: Value) -> Iterator[NodeTaint]:
+    for one in spec["taints"].sequence():
+        yield NodeTaint(one["key"].text(), one["value"].text(""), one["effect"].text(""))
+    if spec["unschedulable"].boolean():
+        yield CORDONED
+
+
+def tolerations_of(pod: Value) -> tuple[PodToleration, ...]:
+    """Return what a pod tolerates of a Node: what it says, and memory pressure if it requests CPU or memory.
+
+    A critical pod has `CRITICAL`, too.
+    """
+    found = [
+        PodToleration(
+            one["key"].text(""), one["operator"].text("") or "Equal", one["value"].text(""), one["effect"].text("")
+        )
+        for one in pod["spec"]["tolerations"].sequence()
+    ]
+    containers = (*pod["spec"]["containers"].sequence(), *pod["spec"]["initContainers"].sequence())
+    sections = (one["resources"][name] for one in containers for name in ("requests", "limits"))
+    if any(section[name].data is not None for section in sections for name in ("cpu", "memory")):
+        found.append(PodToleration(MEMORY_PRESSURE, "Exists"))  # as an API server adds it
+    named, priority = pod["spec"]["priorityClassName"].data, pod["spec"]["priority"].integer(0)
+    if named in _CRITICAL_CLASSES or priority >= _CRITICAL_PRIORITY:
+        found.append(CRITICAL)
+    return tuple(found)
+
+
+def _pod(item: Value) -> PodSeen:
+    if (kind := item["kind"].text("Pod")) != "Pod":
+        item["kind"].refuse(f"expected a Pod, got {described(kind)}")
+    metadata, status = item["metadata"], item["status"]
+    pod, annotations = pod_of(item), metadata["annotations"]
+    known = (annotations[key].data for key in STATIC_UIDS)
+    others = tuple(dict.fromkeys(uid for uid in known if isinstance(uid, str) and uid and uid != pod.uid))
+    return PodSeen(
+        pod,
+        status["phase"].text(""),
+        others,
+        item["spec"]["nodeName"].text(""),
+        status["startTime"].data is not None or bool(status["containerStatuses"].data),
+        metadata["deletionTimestamp"].data is not None,
+        any(
+            (one["type"].data, one["status"].data) == ("PodReadyToStartContainers", "True")
+            for one in status["conditions"].sequence()
+        ),
+        dict(_statuses(status)),
+        tolerations_of(item),
+        frozenset(
+            (name, value.data)
+            for name, value in metadata["labels"].mapping().items()
+            if isinstance(value.data, str) and name not in _LABELS_OF_CONTROLLERS
+        ),
+        _seconds(metadata["deletionTimestamp"].text("")),
+        next(
+            (
+                _seconds(one["lastTransitionTime"].text(""))
+                for one in status["conditions"].sequence()
+                if (one["type"].data, one["status"].data) == ("PodScheduled", "True")
+            ),
+            None,
+        ),
+    )
+
+
+def _seconds(text: str) -> float | None:
+    """Return a time in seconds since 1970. Return None if the text is no time with its zone."""
+    with suppress(ValueError, OverflowError):
+        moment = datetime.fromisoformat(text)
+        return None if moment.tzinfo is None else moment.timestamp()
+    return None
+
+
+def _statuses(status: Value) -> Iterator[tuple[tuple[str, str], dict[str, str]]]:
+    """Return the health of the devices of each container and resource that a pod's status names."""
+    for container in status["containerStatuses"].sequence():
+        for one in container["allocatedResourcesStatus"].sequence():
+            devices = {device["resourceID"].text(): device["health"].text("") for device in one["resources"].sequence()}
+            yield (container["name"].text(), one["name"].text()), devices
+
+
+def _counts(section: Value) -> dict[str, int]:
+    """The extended resources of a section, and their counts."""
+    return {name: one.quantity() for name, one in section.mapping().items() if is_extended_resource(name)}

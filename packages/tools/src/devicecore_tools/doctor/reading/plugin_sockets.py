@@ -1,0 +1,287 @@
+"""What plugins answer when they are asked who they are, for their options, and for one list. Nothing is allocated.
+
+Laws: each plugin is asked at most three things: GetInfo (in the plugin watcher's directory only), its options, and one
+list. The result is a `PluginSeen` for any answer, and also if there is none. A plugin whose socket went or was replaced
+while it was asked is left out, because a kubelet that starts deletes the sockets, and a plugin then serves a new one.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import grpc
+from attrs import define, evolve, field, frozen
+from google.protobuf.message import DecodeError
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.domain.text import foreign_text
+from devicecore.runtime.in_time import NOTICED, in_time
+from devicecore.system.grpc_settings import channel_options, target
+from devicecore.system.sockets import SocketIdentity, is_served, socket_identity
+from devicecore.wire import deviceplugin, pluginregistration
+from devicecore.wire.conversion import to_options
+from devicecore.wire.device_lists import read_devices
+from devicecore_tools.doctor.findings.finding import names
+from devicecore_tools.doctor.look.values import NOBODY_LISTENS, PLUGINS_PREFIX, REGISTRY_PREFIX, PluginSeen, Reading
+
+MAX_PLUGINS = 256
+"""How many plugins are asked at most."""
+
+MAX_LIST_BYTES = 16 * 1024 * 1024
+"""Bytes of a list that is read: four times what a kubelet accepts, so that the size of a larger one is known."""
+
+_AT_ONCE = 64
+_AGAIN = 1.0  # seconds for one that was silent before, and for all in a look after the time for all is over
+_CALLS = 3  # GetInfo, the options and a list
+_MAX_NAME = 320
+
+Answer = TypeVar("Answer")
+
+Allowed = Callable[[], float]
+"""Says how many seconds the next call may take."""
+
+
+def read_plugins(
+    directory: str,
+    sockets: Iterable[str],
+    registry: str,
+    registry_sockets: Iterable[str],
+    listeners: "Listeners[PluginSeen | None] | None" = None,
+) -> Reading[tuple[PluginSeen, ...]]:
+    """Ask the plugins at `sockets` in `directory`, and the device plugins at `registry_sockets` in `registry`.
+
+    Drivers of other types are left out. `listeners` asks in several looks; without it, this is the only one.
+    """
+    paths = {f"{PLUGINS_PREFIX}{name}": str(Path(directory) / name) for name in sockets}
+    paths |= {f"{REGISTRY_PREFIX}{name}": str(Path(registry) / name) for name in registry_sockets}
+    answered, silent, unasked = (listeners or Listeners(10.0, 10.0 + NOTICED, lists_of)).ask(paths)
+    found = {name: PluginSeen(_relative(name), problem=problem) for name, problem in silent.items()}
+    for name, seen in answered.items():
+        if seen is not None:
+            found[name] = evolve(seen, socket=_relative(name))
+    notes = (unknown(map(_relative, unasked)),) if unasked else ()
+    return Reading.of(directory, tuple(found[name] for name in paths if name in found), notes)
+
+
+def _relative(name: str) -> str:
+    return name.partition("/")[2]
+
+
+def unknown(sockets: Iterable[str]) -> str:
+    """Return the note about sockets that were not asked for long enough."""
+    return f"it is unknown who listens at {names([*sockets])}: not asked, or not for as long as others"
+
+
+@define
+class Listeners(Generic[Answer]):
+    """Ask the processes at sockets, in several looks, within one time for all.
+
+    Laws:
+    1. The looks together take at most the time for all, and for each look `_AGAIN` and `NOTICED` more.
+    2. A process that had less time to answer than others is not called silent: nothing is known of it, or what it said
+       in a look before counts.
+    3. A process that was silent is asked once more only briefly, as long as its socket is the same file, and after all
+       others.
+
+    Args:
+        answer: seconds for an answer to one call.
+        left: seconds that all answers together may take from now on.
+        question: what is asked: `who_listens` or `lists_of`.
+        now: seconds of a clock that never goes back.
+    """
+
+    answer: float
+    left: float
+    question: Callable[[str, str, Allowed], Answer]
+    now: Callable[[], float] = time.monotonic
+    _before: dict[tuple[str, SocketIdentity], "_Answered[Answer] | _Silent"] = field(factory=dict, init=False)
+
+    def ask(self, sockets: Mapping[str, str]) -> tuple[dict[str, Answer], dict[str, str], tuple[str, ...]]:
+        """Ask the process at each socket.
+
+        Args:
+            sockets: paths by the names that the results have, which say in which directory a socket is.
+
+        Returns:
+            What each process answered, why others did not, and who was not asked long enough.
+        """
+        began = self.now()
+        served = [(name, path, identity) for name, path in sockets.items() if (identity := socket_identity(path))]
+        first = sorted(served[:MAX_PLUGINS], key=lambda one: isinstance(self._before.get(one[1:]), _Silent))
+        end = began + max(self.left, min(self.answer, _AGAIN))
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="devicecore-doctor") as pool:
+            found = dict(zip(first, pool.map(lambda one: self._ask(*one, end=end), first), strict=True))
+        self.left = max(0.0, self.left - (self.now() - began))
+        self._before = {one[1:]: answer for one, answer in found.items() if isinstance(answer, _Answered | _Silent)}
+        answers = [(one[0], found.get(one)) for one in served]
+        return (
+            {name: answer.value for name, answer in answers if isinstance(answer, _Answered)},
+            {name: answer.why for name, answer in answers if isinstance(answer, _Silent)},
+            tuple(name for name, answer in answers if answer is None),
+        )
+
+    def _ask(
+        self, name: str, path: str, served: SocketIdentity, *, end: float
+    ) -> "_Answered[Answer] | _Silent | _Went | None":
+        """Return the answer, or why there is none. Return None if time was short."""
+        before = self._before.get((path, served))
+        longest = min(self.answer, _AGAIN) if isinstance(before, _Silent) else self.answer
+        given = [longest]
+
+        def allowed() -> float:
+            given[0] = max(0.0, min(longest, end - self.now()))
+            return given[0]
+
+        if not allowed():
+            return before
+        try:
+            answer = in_time(
+                lambda: self.question(name, path, allowed), min(_CALLS * longest, end - self.now()) + NOTICED
+            )
+        except TimeoutError:
+            late = f"no answer within {given[0]:g} s"
+        except _NoAnswerError as error:
+            if socket_identity(path) != served:
+                return _Went()
+            if not error.is_late:
+                return _Silent(str(error))
+            late = str(error)
+        else:
+            return _Answered(answer)
+        if isinstance(before, _Silent):
+            return before
+        return _Silent(late) if given[0] == self.answer else before
+
+
+@frozen
+class _Answered(Generic[Answer]):
+    """A process has answered."""
+
+    value: Answer
+
+
+@frozen
+class _Silent:
+    """A process has not answered as it should."""
+
+    why: str
+
+
+@frozen
+class _Went:
+    """The socket was deleted or replaced while its process was asked."""
+
+
+def who_listens(name: str, path: str, allowed: Allowed) -> tuple[str, str]:
+    """Ask a process who it is, as a kubelet does. Return the type and the name of a plugin.
+
+    A plugin in the kubelet's own directory has no name to tell, so it is asked for its options.
+    """
+    with _channel(path) as channel:
+        if not name.startswith(REGISTRY_PREFIX):
+            _unary(channel, rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), allowed())
+            return rpc.DEVICE_PLUGIN_TYPE, ""
+        data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), allowed())
+    info = _parsed(pluginregistration.PluginInfo.FromString, data)
+    return foreign_text(info.type, _MAX_NAME), foreign_text(info.name, _MAX_NAME)
+
+
+def lists_of(name: str, path: str, allowed: Allowed) -> PluginSeen | None:
+    """Ask a plugin for its options and its list. A process that is another kind of plugin gives None."""
+    began, resource = time.monotonic(), ""
+    if name.startswith(REGISTRY_PREFIX):
+        found = _info(path, allowed)
+        if found is None:
+            return None
+        path, resource = found
+    options, data = _options_and_list(path, allowed)
+    devices = _parsed(read_devices, data)
+    return PluginSeen(name, resource, to_options(options), devices, len(data), time.monotonic() - began)
+
+
+@frozen
+class _NoAnswerError(Exception):
+    """A plugin has not answered as it should; the cause says what it did."""
+
+    cause: str
+    is_late: bool = False
+
+    def __str__(self) -> str:
+        return self.cause
+
+
+def _channel(path: str) -> grpc.Channel:
+    try:
+        if socket_identity(path) is None:
+            raise _NoAnswerError("there is no socket")
+        if not is_served(path):
+            raise _NoAnswerError(NOBODY_LISTENS)
+    except OSError as error:
+        raise _NoAnswerError(error.strerror or str(error)) from error
+    return grpc.insecure_channel(target(path), options=channel_options(MAX_LIST_BYTES))
+
+
+def _info(path: str, allowed: Allowed) -> tuple[str, str] | None:
+    """Return path and resource of a device plugin that the plugin watcher finds. Another kind of plugin gives None."""
+    with _channel(path) as channel:
+        data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), allowed())
+    info = _parsed(pluginregistration.PluginInfo.FromString, data)
+    if info.type != rpc.DEVICE_PLUGIN_TYPE:
+        return None
+    return info.endpoint or path, foreign_text(info.name, _MAX_NAME)
+
+
+def _options_and_list(path: str, allowed: Allowed) -> tuple[deviceplugin.DevicePluginOptions, bytes]:
+    with _channel(path) as channel:
+        data = _unary(channel, rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), allowed())
+        options = _parsed(deviceplugin.DevicePluginOptions.FromString, data)
+        method = rpc.LIST_AND_WATCH
+        stream: Callable[..., Any] = channel.unary_stream(
+            method.path, request_serializer=method.request.SerializeToString
+        )
+        timeout = allowed()
+        call = stream(deviceplugin.Empty(), timeout=timeout)
+        try:
+            first: bytes = next(call)
+        except StopIteration:
+            raise _NoAnswerError(f"{method.name} ended without a list") from None
+        except grpc.RpcError as error:
+            is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            raise _NoAnswerError(_sentence(method.name, error, timeout), is_late) from error
+        finally:
+            call.cancel()
+    return options, first
+
+
+def _unary(
+    channel: grpc.Channel, method: rpc.Method[rpc.Request, rpc.Response], request: rpc.Request, timeout: float
+) -> bytes:
+    call: Callable[..., bytes] = channel.unary_unary(method.path, request_serializer=method.request.SerializeToString)
+    try:
+        return call(request, timeout=timeout, wait_for_ready=True)
+    except grpc.RpcError as error:
+        is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        raise _NoAnswerError(_sentence(method.name, error, timeout), is_late) from error
+
+
+def _parsed(read: Callable[[bytes], rpc.Parsed], data: bytes) -> rpc.Parsed:
+    try:
+        return read(data)
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise _NoAnswerError("its answer cannot be read") from error
+
+
+def _sentence(method: str, error: grpc.RpcError, timeout: float) -> str:
+    """Return why a call failed, in words that are the same each time."""
+    code: grpc.StatusCode = error.code()
+    match code:
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return f"no answer to {method} within {timeout:g} s"
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return f"it does not serve {method}"
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return f"its answer to {method} has more than {MAX_LIST_BYTES:,} bytes"
+        case _:
+            return f"{method} failed with {code.name}"

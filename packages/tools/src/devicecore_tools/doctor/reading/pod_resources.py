@@ -1,0 +1,45 @@
+"""What a kubelet's pod-resources API says about devices, as one value.
+
+Law: the result is a `Reading` for any answer of the process at the socket.
+"""
+
+from devicecore.adapters.pod_resources.client import PodResourcesClient, PodResourcesError
+from devicecore.domain.text import foreign_text
+from devicecore.system.sockets import is_served, socket_identity
+from devicecore_tools.doctor.look.values import NOBODY_LISTENS, PodResourcesSeen, Reading
+from devicecore_tools.doctor.reading.answers import by_resource, seen_of
+
+_NOT_OFFERED = "UNIMPLEMENTED"
+_MAX_CAUSE = 300
+
+
+def read_pod_resources(socket: str, timeout: float = 10.0) -> Reading[PodResourcesSeen]:
+    """Ask the kubelet at `socket`: v1, or v1alpha1 if it has no v1. `timeout` is in seconds, for each call."""
+    if socket_identity(socket) is None:
+        return Reading(socket, problem="there is no socket")
+    try:
+        if not is_served(socket):
+            return Reading(socket, problem=NOBODY_LISTENS)
+        with PodResourcesClient(socket, timeout=timeout) as client:
+            return Reading.of(socket, _ask(client))
+    except OSError as error:
+        return Reading(socket, problem=error.strerror or str(error))
+    except PodResourcesError as error:
+        cause = foreign_text(error.cause, _MAX_CAUSE)
+        return Reading(socket, problem=f"{error.method} failed with {error.code}: {cause}")
+
+
+def _ask(client: PodResourcesClient) -> PodResourcesSeen:
+    try:
+        listed = client.list()
+    except PodResourcesError as error:
+        if error.code != _NOT_OFFERED:
+            raise
+        return seen_of("v1alpha1", client.list_v1alpha1(), None)
+    try:
+        devices = client.get_allocatable_resources().devices
+    except PodResourcesError as error:
+        if error.code != _NOT_OFFERED:  # before Kubernetes 1.23 it is behind a gate
+            raise
+        return seen_of("v1", listed, None)
+    return seen_of("v1", listed, by_resource(devices))

@@ -1,0 +1,358 @@
+"""A record of a node: a directory with what each source said, which is read as the node itself would be.
+
+Laws: a file that is not in the record was not read; it is taken for missing on the node only if `sources.json` says so.
+What is saved of a pod has neither its environment, nor its annotations, nor its volumes.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from attrs import evolve, frozen
+
+from devicecore.adapters.file import CHECKPOINT_NAME
+from devicecore.domain.device_list import DeviceList
+from devicecore.domain.dra.health import SECOND
+from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.json_size import MAX_BYTES
+from devicecore.domain.model import Device
+from devicecore.system.files import DurableFile, read_file
+from devicecore_tools.doctor.look.values import PLUGINS_PREFIX, REGISTRY_PREFIX, Look, PluginSeen, Reading, SocketsSeen
+from devicecore_tools.doctor.reading.large_documents import read_document_file
+from devicecore_tools.doctor.reading.objects import STATIC_UIDS
+from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME
+
+PODS, NODE, EVENTS, SLICES, CLAIMS = (
+    "pods.json",
+    "node.json",
+    "events.json",
+    "resourceslices.json",
+    "resourceclaims.json",
+)
+"""The names of the objects of the API server."""
+
+CLASSES, RULES = "deviceclasses.json", "devicetaintrules.json"
+
+LIST_NAME, ALLOCATABLE_NAME = "pod-resources-list.json", "pod-resources-allocatable.json"
+"""The answers of the pod-resources API."""
+
+RUNNING = "pods_state"
+"""The file in which `devicecore kubelet` keeps which of its pods run."""
+
+PLUGINS, CDI = "plugins.json", "cdi.json"
+"""The names of what plugins answered and of the names in CDI files, in a form of this program."""
+
+HEALTH_NAME = "dra_health_state"
+LISTING_NAME = "listing.txt"
+REASONS_NAME = "sources.json"
+FILES = (CHECKPOINT_NAME, CLAIMS_NAME, HEALTH_NAME, CPU_NAME, MEMORY_NAME)
+"""The kubelet's files, byte for byte."""
+
+TAKEN = "taken"
+"""Where a record says when it was taken."""
+
+NOT_LOOKED_FOR = "not looked for, because there was no directory device-plugins"
+"""Why the checkpoint of a kubelet with another root directory is not in a record."""
+
+PARTIAL = "pods"
+"""Where a record says that its pods may not be all pods of the node."""
+
+ABSENT = "missing on the node"
+"""What `sources.json` says of a file that was not there."""
+
+_MODE = 0o600
+_MAX_LISTING = 4 * 1024 * 1024
+_DIRECTORIES = "device-plugins|plugins_registry|pod-resources"
+_TRIED = re.compile(
+    rf"(?:.*/)?((?:{_DIRECTORIES})/\S+)\s+(listener|no listener)\b(?:, says (\S+) (\S*)|, no answer: (.*)|.*)"
+)
+_NO_PLUGINS = re.compile(
+    r"ls: cannot access '[^']*device-plugins/?'|^there is no directory device-plugins$", re.MULTILINE
+)
+_LISTED = re.compile(rf"\$ ls \S+ (?:.*/)?({_DIRECTORIES})/?")
+_SOCKET = re.compile(r"s[rwxst-]{9}\S?(?:\s+\S+){7}\s+(\S+)")
+T = TypeVar("T")
+
+
+def is_record(path: str) -> bool:
+    """Return whether a directory is a record: it has a record's files, and no directory of device plugins."""
+    root = Path(path)
+    named = (LIST_NAME, REASONS_NAME, LISTING_NAME, PODS, NODE, EVENTS)
+    try:
+        return not (root / "device-plugins").is_dir() and any((root / name).is_file() for name in named)
+    except OSError:
+        return False
+
+
+def reasons(path: str) -> Mapping[str, str]:
+    """Return why files are not in a record, by name. Under the empty name is why the record does not say it."""
+    place = Path(path) / REASONS_NAME
+    try:
+        document = read_document_file(str(place)).mapping() if os.path.lexists(place) else {}
+    except DocumentError as error:
+        return {"": f"it is not in the record, which does not say why: {error}"}
+    return {name: reason.data for name, reason in document.items() if isinstance(reason.data, str)}
+
+
+def read_saved(path: str, cls: type[T]) -> Reading[T]:
+    """Return what a file of a record has that this program wrote of a value."""
+    from devicecore.system.json_values import from_json  # cattrs takes long to import
+
+    try:
+        return Reading.of(path, from_json(read_document_file(path).data, cls))
+    except DocumentError as error:
+        return Reading(path, problem=str(error))
+    except ValueError as error:
+        return Reading(path, problem=f"{path}: {error}")
+
+
+@frozen
+class SavedPlugins:
+    """What plugins answered. `devices` has the list of each, None if it sent none."""
+
+    plugins: tuple[PluginSeen, ...]
+    devices: tuple[tuple[Device, ...] | None, ...]
+
+    @classmethod
+    def of(cls, plugins: tuple[PluginSeen, ...]) -> "SavedPlugins":
+        """Return the answers with their lists apart, because a `DeviceList` has no form as JSON."""
+        bare = tuple(evolve(one, devices=None) for one in plugins)
+        return cls(bare, tuple(None if one.devices is None else tuple(one.devices) for one in plugins))
+
+    @property
+    def seen(self) -> tuple[PluginSeen, ...]:
+        """The answers with their lists."""
+        lists = (None if devices is None else DeviceList.of(devices) for devices in self.devices)
+        return tuple(evolve(one, devices=of) for one, of in zip(self.plugins, lists, strict=False))
+
+
+def read_listing(path: str) -> Reading[SocketsSeen]:
+    """Return the sockets that a record's listing names, and whether a process listened at each."""
+    place = Path(path) / LISTING_NAME
+    try:
+        text = read_file(place, _MAX_LISTING, follow_links=True).decode(errors="replace")
+    except FileNotFoundError:
+        return Reading(str(place), problem="it is not in the record")
+    except OSError as error:
+        return Reading(str(place), problem=error.strerror or str(error))
+    found, served = dict.fromkeys(_listed(text)), {}
+    named: dict[str, tuple[str, str]] = {}
+    silent: dict[str, str] = {}
+    for line in text.splitlines():
+        if tried := _TRIED.fullmatch(line.strip()):
+            found[tried[1]] = None
+            served[tried[1]] = tried[2] == "listener"
+            if tried[3]:
+                named[tried[1]] = tried[3], tried[4]
+            elif tried[5]:
+                silent[tried[1]] = tried[5]
+    if not found and "device-plugins" not in text:
+        return Reading(str(place), problem="it lists no directory of a kubelet")
+    plugins = [name.removeprefix(PLUGINS_PREFIX) for name in found if name.startswith(PLUGINS_PREFIX)]
+    registry = [name.removeprefix(REGISTRY_PREFIX) for name in found if name.startswith(REGISTRY_PREFIX)]
+    own = [name for name in sorted(plugins) if name != "kubelet.sock"]
+    seen = SocketsSeen("kubelet.sock" in plugins, tuple(own), tuple(sorted(registry)), served, named, silent)
+    return Reading.of(str(place), seen)
+
+
+def has_no_directory_of_plugins(path: str) -> bool:
+    """Return whether the listing of a record says that there was no directory of device plugins on the node.
+
+    A kubelet keeps it below `/var/lib/kubelet`, whatever its root directory is.
+    """
+    try:
+        text = read_file(Path(path) / LISTING_NAME, _MAX_LISTING, follow_links=True).decode(errors="replace")
+    except OSError:
+        return False
+    return bool(_NO_PLUGINS.search(text))
+
+
+def _listed(text: str) -> Iterator[str]:
+    """Return the sockets in the output of `ls -l`, by directory and name."""
+    directory = ""
+    for line in text.splitlines():
+        if line.startswith("$"):
+            listed = _LISTED.fullmatch(line.strip())
+            directory = listed[1] if listed else ""
+        elif directory and (found := _SOCKET.fullmatch(line.strip())):
+            yield f"{directory}/{found[1]}"
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def save(
+    directory: str,
+    look: Look,
+    root: str | None,
+    checkpoint: str | None,
+    objects: Mapping[str, Any],
+    notes: Mapping[str, str],
+    *,
+    taken: int | None,
+) -> None:
+    """Write what was read into a directory, which is made if it does not exist.
+
+    Args:
+        directory: where to.
+        look: what the sources said.
+        root: the kubelet's directory, whose files are copied; None if it was not read.
+        checkpoint: the checkpoint's own path, if it is not below `root`.
+        objects: the objects of the API server, as they were read, by the names of their files.
+        notes: what else the record should say of how it was made.
+        taken: when the sources were read, in nanoseconds since 1970; None if that is not known.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    target = Path(directory)
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    reasons_ = {**notes, **_when(taken)}
+    for name in FILES:
+        place = checkpoint if name == CHECKPOINT_NAME and checkpoint else root and str(Path(root) / name)
+        if not place:
+            reasons_[name] = "not read"
+            continue
+        try:
+            _write(target / name, read_file(place, MAX_BYTES, follow_links=True))
+        except FileNotFoundError:
+            reasons_[name] = ABSENT if Path(place).parent.is_dir() else NOT_LOOKED_FOR
+        except OSError as error:
+            reasons_[name] = error.strerror or str(error)
+    if look.pod_resources.value is not None:
+        from devicecore_tools.doctor.reading.answers import saved_pod_resources
+
+        for name, document in saved_pod_resources(look.pod_resources.value).items():
+            write_json(target / name, document)
+    else:
+        reasons_[LIST_NAME] = look.pod_resources.problem
+    if look.sockets.value is not None:
+        _write(target / LISTING_NAME, _listing(look.sockets.value).encode())
+    for name, document in objects.items():
+        write_json(target / name, _without_secrets(document))
+    for name, document in _own_form(look):
+        write_json(target / name, document)
+    write_json(target / REASONS_NAME, reasons_)
+
+
+def _when(taken: int | None) -> Mapping[str, str]:
+    return {} if taken is None else {TAKEN: datetime.fromtimestamp(taken / SECOND, UTC).isoformat()}
+
+
+def _own_form(look: Look) -> Iterator[tuple[str, object]]:
+    from devicecore.system.json_values import to_json
+
+    if look.plugins.value is not None:
+        yield PLUGINS, to_json(SavedPlugins.of(look.plugins.value))
+    if look.cdi.value is not None:
+        yield CDI, to_json(look.cdi.value)
+
+
+def _write(path: Path, blob: bytes) -> None:
+    DurableFile(path, _MODE).replace(blob)
+
+
+def write_json(path: Path, document: object) -> None:
+    """Write a document into a record. Raises OSError if the file cannot be written."""
+    _write(path, json.dumps(document, indent=1).encode() + b"\n")
+
+
+def _listing(sockets: SocketsSeen) -> str:
+    names = [PLUGINS_PREFIX + name for name in (*(("kubelet.sock",) if sockets.kubelet else ()), *sockets.plugins)]
+    names += [REGISTRY_PREFIX + name for name in sockets.registry]
+    names += [name for name in sockets.served if name not in names]
+    said = {True: "listener", False: "no listener (Connection refused)", None: "not tried"}
+    lines = ["$ ls -la device-plugins", "", "$ connect() to every socket file of these folders"]
+    for name in names:
+        kind, own = sockets.named.get(name, ("", ""))
+        asked = f", says {kind} {own}" if kind else ""
+        asked = f", no answer: {sockets.silent[name]}" if name in sockets.silent else asked
+        lines.append(f"{name}  {said[sockets.served.get(name)]}{asked}")
+    return "\n".join([*lines, ""])
+
+
+_KEPT: Mapping[str, Any] = {
+    "apiVersion": True,
+    "kind": True,
+    "metadata": {
+        "name": True,
+        "namespace": True,
+        "uid": True,
+        "labels": True,
+        "creationTimestamp": True,
+        "deletionTimestamp": True,
+        "annotations": dict.fromkeys(STATIC_UIDS, True),
+    },
+    # pods
+    "spec": {
+        "nodeName": True,
+        "schedulerName": True,
+        "restartPolicy": True,
+        "resourceClaims": True,
+        "containers": (kept_container := {"name": True, "resources": True, "restartPolicy": True}),
+        "initContainers": kept_container,
+        # nodes
+        "taints": True,
+        "unschedulable": True,
+        # slices and claims
+        "skipNodeOperations": True,
+        **dict.fromkeys(
+            ("driver", "pool", "nodeSelector", "allNodes", "perDeviceNodeSelection", "sharedCounters"), True
+        ),
+        "devices": dict.fromkeys(
+            (
+                *("requests", "constraints"),  # of a claim; its configuration may hold secrets
+                *("name", "attributes", "capacity", "basic", "taints", "consumesCounters", "allowMultipleAllocations"),
+                *("nodeName", "nodeSelector", "allNodes", "bindsToNode", "bindingConditions"),
+            ),
+            True,
+        ),
+        # classes
+        "selectors": True,
+        "extendedResourceName": True,
+        # rules for taints
+        "deviceSelector": True,
+        "taint": True,
+    },
+    "status": {
+        **dict.fromkeys(("phase", "reason", "message", "conditions", "startTime", "allocatedResourcesStatus"), True),
+        **dict.fromkeys(("resourceClaimStatuses", "extendedResourceClaimStatus"), True),
+        "containerStatuses": (
+            kept_status := {
+                **dict.fromkeys(("name", "ready", "started", "restartCount", "allocatedResourcesStatus"), True),
+                "state": {"waiting": True, "running": True, "terminated": {"reason": True, "exitCode": True}},
+            }
+        ),
+        "initContainerStatuses": kept_status,
+        **dict.fromkeys(("capacity", "allocatable", "nodeInfo"), True),
+        "allocation": {"devices": {"results": True}, "nodeSelector": True, "allocationTimestamp": True},
+        "reservedFor": True,
+    },
+    # events
+    **dict.fromkeys(("involvedObject", "regarding", "reason", "message", "note", "type", "count", "series"), True),
+    **dict.fromkeys(("firstTimestamp", "lastTimestamp", "eventTime", "deprecatedLastTimestamp"), True),
+    **dict.fromkeys(("reportingComponent", "source"), True),
+}
+"""What is kept of an object; everything else may be a secret."""
+
+
+def _without_secrets(document: Any) -> Any:  # noqa: ANN401 - JSON has no better type
+    if isinstance(document, dict) and isinstance(document.get("items"), list):
+        return {
+            **_kept(document, {"apiVersion": True, "kind": True}),
+            "items": [_kept(one, _KEPT) for one in document["items"]],
+        }
+    return _kept(document, _KEPT)
+
+
+def _kept(value: Any, rule: Any) -> Any:  # noqa: ANN401 - as above
+    if isinstance(value, list):
+        return [_kept(one, rule) for one in value]
+    if not isinstance(value, dict) or rule is True:
+        return value
+    return {key: _kept(one, rule[key]) for key, one in value.items() if key in rule}

@@ -1,0 +1,42 @@
+"""The taints that DeviceTaintRules add to published devices.
+
+Law: a rule that selects in a way which is not known here, as rules before Kubernetes 1.35 may, is refused.
+"""
+
+from collections.abc import Iterable
+
+from devicecore.domain.allocation import DeviceKey
+from devicecore.domain.allocation.model import Taint
+from devicecore.domain.documents import Value
+
+TaintRule = tuple[tuple[str, str, str] | None, Taint]
+"""Driver, pool and device of a rule, empty if any will do, or None if the rule selects no device; and the taint."""
+
+
+def rules_in(document: Value) -> tuple[TaintRule, ...]:
+    """Return the rules of a list. Raises DocumentError if it is not a complete list of DeviceTaintRules."""
+    from devicecore_tools.doctor.reading.objects import items_of  # which claims do not need
+
+    return tuple(map(rule_of, items_of(document, "DeviceTaintRules", "DeviceTaintRuleList")))
+
+
+def rule_of(rule: Value) -> TaintRule:
+    """Return a rule. Raises DocumentError if it selects as rules before Kubernetes 1.35 do."""
+    selector, taint = rule["spec"]["deviceSelector"], rule["spec"]["taint"]
+    for name in ("deviceClassName", "selectors"):
+        if selector[name].data:
+            selector[name].refuse(
+                "expected a rule of Kubernetes 1.35 or newer, which selects by driver, pool or device"
+            )
+    driver, pool, device = (selector[name].text("") for name in ("driver", "pool", "device"))
+    selected = None if selector.data is None else (driver, pool, device)
+    return selected, Taint(*(taint[name].text("") for name in ("key", "value", "effect")))
+
+
+def added_taints(device: DeviceKey, rules: Iterable[TaintRule]) -> list[Taint]:
+    """Return the taints that rules add to a device."""
+    return [
+        taint
+        for selected, taint in rules
+        if selected is not None and all(want in ("", has) for want, has in zip(selected, device, strict=True))
+    ]

@@ -1,0 +1,1 @@
+"""The report as a picture, a page and metrics."""

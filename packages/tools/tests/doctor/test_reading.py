@@ -1,0 +1,1141 @@
+"""What is read of a node: files, sockets, the pod-resources API and plugins, sound and hostile ones."""
+
+import base64
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import grpc
+import pytest
+from devicecore_tools.command.main import main
+from devicecore_tools.doctor.look import values as look
+from devicecore_tools.doctor.look.values import (
+    CdiSeen,
+    CdiSpec,
+    ClaimedDeviceSeen,
+    ClaimsSeen,
+    PluginSeen,
+    PreparedDeviceSeen,
+    PublishedDeviceSeen,
+    Reading,
+)
+from devicecore_tools.doctor.reading import cdi, kubelet_directory, plugin_sockets
+from devicecore_tools.doctor.reading.answers import read_saved_pod_resources
+from devicecore_tools.doctor.reading.api_server import read_objects, read_version
+from devicecore_tools.doctor.reading.cdi import read_cdi
+from devicecore_tools.doctor.reading.claims import read_claims, slices_in
+from devicecore_tools.doctor.reading.cluster import looks_at_all_nodes
+from devicecore_tools.doctor.reading.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
+from devicecore_tools.doctor.reading.large_documents import parse_document, read_document_file
+from devicecore_tools.doctor.reading.node import NodeSources
+from devicecore_tools.doctor.reading.objects import events_in, node_in, pods_in, read_pods
+from devicecore_tools.doctor.reading.objects import reading as reading_of
+from devicecore_tools.doctor.reading.plugin_sockets import Listeners, lists_of, read_plugins, who_listens
+from devicecore_tools.doctor.reading.pod_resources import read_pod_resources
+from devicecore_tools.doctor.reading.record import ALLOCATABLE_NAME, LIST_NAME
+from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME, _hashed, read_state_files
+from devicecore_tools.node.assembly import PODS_NAME
+from devicecore_tools.testing.api_server import LocalApiServer
+
+from devicecore.adapters import manifests
+from devicecore.adapters.grpc_unix import serve_plugin
+from devicecore.adapters.kube_api import http as kube_http
+from devicecore.adapters.memory import MemoryStore, MemoryTransport
+from devicecore.adapters.pod_resources import PodResourcesServer, Snapshot
+from devicecore.domain.checkpoint import CheckpointData, FileVerdict, PodDevicesEntry, encode
+from devicecore.domain.checkpoint.fnv import fnv1a_32
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.documents import Value
+from devicecore.domain.dra.model import PreparedDevice
+from devicecore.domain.dra.state_file import ClaimEntry
+from devicecore.domain.dra.state_file import encode as encode_claims
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.json_size import OBJECTS
+from devicecore.domain.model import Container, ContainerClaim, Pod, PodUid
+from devicecore.domain.objects import pod_of
+from devicecore.manager import DeviceManager
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from devicecore.wire import podresources
+from devicecore.wire.conversion import write_receipt
+from tests.adapters.peers import answering, flood_of_pings, listening
+from tests.hostile_documents import HOSTILE
+
+PCI = "resource.kubernetes.io/pciBusID"
+
+GPU = "example.com/gpu"
+VECTORS = Path(__file__).parents[4] / "tests" / "data" / "checkpoint" / "decode.jsonl"
+
+
+def _read(read: Callable[[Value], Any], path: Path) -> Reading[Any]:
+    return reading_of(str(path), lambda: read(read_document_file(str(path))))
+
+
+# --- the checkpoint and the sockets -----------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_read_with_its_receipts(tmp_path: Path) -> None:
+    answer = ContainerAllocateResponse(
+        cdi_devices=("example.com/gpu=0",), annotations={"cdi.k8s.io/x": "example.com/nic=1,example.com/nic=2"}
+    )
+    entries = (
+        PodDevicesEntry("u", "main", GPU, {0: ("gpu-0",)}, write_receipt(answer)),
+        PodDevicesEntry("u", "main", "example.com/nic", {-1: ("nic-0",)}, b"\xff"),
+        PodDevicesEntry("u", "other", GPU, {0: ("gpu-1",)}, b""),
+    )
+    path = tmp_path / "file"
+    path.write_bytes(encode(CheckpointData(entries, {GPU: ("gpu-0", "gpu-1")})))
+    reading = read_checkpoint(str(path))
+    assert reading.value is not None
+    assert reading.value.verdict.verdict is FileVerdict.OK
+    first, second = reading.value.receipts
+    assert first.cdi_devices == ("example.com/gpu=0", "example.com/nic=1", "example.com/nic=2")
+    assert (second.resource, bool(second.problem)) == ("example.com/nic", True)
+    assert read_checkpoint(str(path), reading) is reading
+
+
+def test_no_recorded_file_is_too_much(tmp_path: Path) -> None:
+    """Every recorded file, sound or not, has the recorded verdict, and none raises."""
+    path = tmp_path / "file"
+    for line in VECTORS.read_text().splitlines():
+        record = json.loads(line)
+        path.write_bytes(base64.b64decode(record["file_b64"]))
+        seen = read_checkpoint(str(path)).value
+        assert seen is not None
+        assert (seen.data is None) == (seen.verdict.verdict is FileVerdict.MALFORMED)
+        if record["verdict"] != "malformed":
+            assert seen.verdict.verdict.value == record["verdict"]
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        {"device_ids": ["a", "b"], "topology": {"nodes": [{"ID": "1"}]}},
+        {"device_ids": ["a"], "topology": {"nodes": [{"ID": 1}]}},
+        {"device_ids": ["a"], "topology": {"nodes": [{"ID": "1"}]}},
+        {"device_ids": ["a"], "topology": None},
+        {"device_ids": ["a"]},
+    ],
+)
+def test_an_answer_means_the_same_however_json_writes_it(tmp_path: Path, element: dict[str, Any]) -> None:
+    topology = element.get("topology")
+    numa_nodes = (1,) if topology else ()
+    (tmp_path / ALLOCATABLE_NAME).write_text(json.dumps({"devices": [{"resource_name": "r", **element}]}))
+    (tmp_path / LIST_NAME).write_text("{}")
+    seen = read_saved_pod_resources(tmp_path).value
+    assert seen is not None
+    assert seen.allocatable == {"r": dict.fromkeys(element["device_ids"], numa_nodes)}
+    (tmp_path / ALLOCATABLE_NAME).write_text(json.dumps({"devices": [{**element, "device_ids": [""]}]}))
+    assert "devices[0].device_ids[0]" in read_saved_pod_resources(tmp_path).problem
+
+
+SYSTEM_FILES = {
+    "cpu/online": "0-3\n",
+    "node/node0/meminfo": "Node 0 MemTotal:       1024 kB\nNode 0 MemFree: 1 kB\n",
+}
+MEMORY = '{"policyName": "Static", "machineState": {"%s": {"memoryMap": {"memory": {"total": %d}}}}, "entries": {}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        (CPU_NAME, {"policyName": "static", "defaultCpuSet": "0-1,8", "entries": {"u": {"c": "9"}}}, "not have: 8, 9"),
+        (CPU_NAME, {"policyName": "static", "defaultCpuSet": "0-1", "entries": {"u": {"c": "2-3"}}}, ""),
+        (CPU_NAME, {"policyName": "none", "defaultCpuSet": "0-9"}, ""),
+        (MEMORY_NAME, json.loads(MEMORY % (0, 1024 * 1024)), ""),
+        (MEMORY_NAME, json.loads(MEMORY % (0, 2048 * 1024)), "the machine has 1,048,576"),
+        (MEMORY_NAME, json.loads(MEMORY % (7, 1024 * 1024)), "it names NUMA node 7, which this machine does not have"),
+    ],
+)
+def test_a_state_file_that_does_not_fit_the_machine_is_named(
+    tmp_path: Path, name: str, content: dict[str, object], problem: str
+) -> None:
+    """A kubelet with a static policy ends at its start (kubernetes#131253); other policies compare nothing."""
+    for file, text in SYSTEM_FILES.items():
+        (tmp_path / "system" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "system" / file).write_text(text)
+    hashed = _hashed(name, content)
+    (tmp_path / name).write_text(json.dumps({**content, **({"checksum": fnv1a_32(hashed.encode())} if hashed else {})}))
+    (seen,) = read_state_files(str(tmp_path), tmp_path / "system").value or ()
+    assert (seen.name, bool(seen.problem)) == (name, bool(problem))
+    assert problem in seen.problem
+    assert [one.problem for one in read_state_files(str(tmp_path)).value or ()] == [""]
+
+
+OF_1_37 = '{"policyName":"static","defaultCpuSet":"0-1","entries":{"u":{"c":"%s"}}}'
+
+
+@pytest.mark.parametrize(
+    ("data", "checksum", "problem"),
+    [
+        (OF_1_37 % "2-3", None, ""),
+        (OF_1_37 % "2-3", 7, "checkpoint is corrupted: checksum is"),
+        (OF_1_37 % "1-2", None, "pod: u, container: c cpuset: '1-2' overlaps with default cpuset"),
+        ('{"policyName":"static","entries":{"u":{"c":"1"}}}', None, "default cpuset cannot be empty"),
+        ('{"policyName":"static","entries":7}', None, "entries has a value of the wrong kind"),
+        ("{", None, "it is not JSON"),
+        (7, 7, "data or dataChecksum has a value of the wrong kind"),
+    ],
+)
+def test_of_a_state_file_of_1_37_the_text_in_it_counts(
+    tmp_path: Path, data: object, checksum: int | None, problem: str
+) -> None:
+    """A real kubelet 1.37.2 has written such files; the rest of the file is for older ones."""
+    computed = fnv1a_32(f"(string){data}".encode()) if checksum is None else checksum
+    file = {"policyName": "none", "defaultCpuSet": "", "checksum": 5, "data": data, "dataChecksum": computed}
+    (tmp_path / CPU_NAME).write_text(json.dumps(file))
+    (seen,) = read_state_files(str(tmp_path)).value or ()
+    assert seen.problem.startswith(problem)
+    assert bool(seen.problem) is bool(problem)
+
+
+def test_a_state_file_without_a_policy_stops_a_kubelet(tmp_path: Path) -> None:
+    (tmp_path / CPU_NAME).write_text("{}")
+    (seen,) = read_state_files(str(tmp_path)).value or ()
+    assert seen.problem == "configured policy differs from state checkpoint policy ''"
+
+
+def test_a_missing_file_is_absent_and_a_missing_directory_is_not_read(tmp_path: Path) -> None:
+    absent = read_checkpoint(str(tmp_path / "file")).value
+    assert absent is not None
+    assert absent.verdict.verdict is FileVerdict.ABSENT
+    nowhere = read_checkpoint(str(tmp_path / "no" / "file"))
+    assert (nowhere.value, nowhere.problem) == (None, f"there is no directory {tmp_path / 'no'}")
+
+
+def test_a_directory_in_the_place_of_the_checkpoint_can_not_be_written(directory: Path, tmp_path: Path) -> None:
+    """A record says so, too. On a real kubelet 1.37.2, each pod with devices was refused."""
+    (directory / "device-plugins" / "kubelet_internal_checkpoint").mkdir(parents=True)
+    sources = NodeSources(root=str(directory))
+    look = sources.look()
+    sources.save(str(tmp_path / "record"), look)
+    for seen in (look.checkpoint.value, NodeSources(root=str(tmp_path / "record")).look().checkpoint.value):
+        assert seen is not None
+        assert (seen.unwritable, seen.verdict.verdict) == ("it is a directory", FileVerdict.MALFORMED)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "expected a regular file" in read_checkpoint(str(tmp_path / "pipe")).problem
+    assert "expected a regular file" in read_pods(str(tmp_path / "pipe")).problem
+
+
+@pytest.mark.parametrize("below", ["", "device-plugins"])
+def test_the_root_and_the_plugin_directory_are_both_accepted(directory: Path, below: str) -> None:
+    (directory / "device-plugins").mkdir()
+    found = KubeletDirectory.at(str(directory / below))
+    assert found.plugins == str(directory / "device-plugins")
+    assert found.pod_resources == str(directory / "pod-resources" / "kubelet.sock")
+
+
+def test_sockets_are_listed_and_nothing_else_is(directory: Path) -> None:
+    for name in ("device-plugins", "plugins_registry/vendor", "device-plugins/x.sock.d"):
+        (directory / name).mkdir(parents=True)
+    (directory / "device-plugins" / "DEPRECATION").touch()
+    names = ("device-plugins/kubelet.sock", "device-plugins/gpu.sock", "plugins_registry/vendor/nic.sock")
+    sockets = [socket.socket(socket.AF_UNIX) for _ in (*names, "hidden")]
+    for one, name in zip(sockets, (*names, "device-plugins/.hidden.sock"), strict=True):
+        one.bind(str(directory / name))
+        one.close()
+    seen = read_sockets(KubeletDirectory.at(str(directory))).value
+    assert seen is not None
+    assert (seen.kubelet, seen.plugins, seen.registry) == (True, ("gpu.sock",), ("vendor/nic.sock",))
+
+
+# --- pods and the Node ------------------------------------------------------------------------------------------------
+
+
+POD: dict[str, Any] = {
+    "metadata": {"uid": "u-1", "name": "train", "namespace": "ml", "annotations": {"kubernetes.io/config.hash": "h"}},
+    "spec": {
+        "initContainers": [{"name": "load", "restartPolicy": "Always"}],
+        "containers": [{"name": "main", "resources": {"limits": {GPU: "2", "cpu": "500m", "memory": "1Gi"}}}],
+    },
+    "status": {
+        "phase": "Running",
+        "extendedResourceClaimStatus": {
+            "resourceClaimName": "train-extended-resources-x",
+            "requestMappings": [{"containerName": "main", "resourceName": GPU, "requestName": "container-0-request-0"}],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["List", "PodList"])
+def test_pods_are_read_from_what_kubelets_and_kubectl_print(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "pods.json"
+    path.write_text(json.dumps({"kind": kind, "apiVersion": "v1", "metadata": {}, "items": [POD]}))
+    (seen,) = read_pods(str(path)).value or ()
+    assert (seen.pod.uid, seen.pod.name, seen.pod.namespace, seen.phase) == ("u-1", "train", "ml", "Running")
+    assert (seen.pod.containers, seen.pod.init_containers) == (
+        (Container("main", {GPU: 2, "cpu": 1, "memory": 2**30}),),
+        (Container("load", {}, restartable=True),),
+    )
+    assert seen.other_uids == ("h",)
+    assert seen.pod.claimed == {("main", GPU)}
+
+
+def test_the_pods_of_the_stand_in_kubelet_are_read_from_the_file_that_it_keeps(tmp_path: Path) -> None:
+    (directory := tmp_path / "manifests").mkdir()
+    (file := tmp_path / PODS_NAME).write_text("{}")
+    assert "expected an object with boot" in NodeSources(str(tmp_path)).look().pods.problem
+    for name in ("a", "b"):
+        pod = {**POD, "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "uid": name}}
+        (directory / f"{name}.json").write_text(json.dumps(pod))
+    pods = manifests.ManifestPods(directory, file)
+    pods.poll()
+    pods.mark_running(PodUid("a"))
+    seen = NodeSources(str(tmp_path)).look().pods
+    assert [(one.pod.name, one.phase) for one in seen.value or ()] == [("a", "Running"), ("b", "Pending")], seen.problem
+
+
+def test_an_object_is_the_same_pod_and_the_same_mistake_wherever_it_is_read() -> None:
+    containers = POD["spec"]["containers"]
+    claims = {"resourceClaims": [{"name": "mine", "resourceClaimTemplateName": "gpus"}]}
+    used = {"name": "side", "resources": {"claims": [{"name": "mine", "request": "gpu"}], "requests": {GPU: "1"}}}
+    made = {"resourceClaimStatuses": [{"name": "mine", "resourceClaimName": "train-mine-x"}]}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": POD["metadata"],
+        "status": {**POD["status"], **made},
+        "spec": {**POD["spec"], **claims, "containers": [*containers, used]},
+    }
+    (listed,) = pods_in(Value({"kind": "PodList", "items": [pod]}, "f"))
+    assert pod_of(pod) == listed.pod == manifests.read_pods(json.dumps(pod), "f")[0]
+    assert listed.pod.container("side").claims == (ContainerClaim("mine", "gpu"),)
+
+    pod["spec"] = {"containers": [{"name": "main", "resources": {"limits": []}}]}
+    read_by: tuple[Callable[[], object], ...] = (
+        lambda: pod_of(pod),
+        lambda: pods_in(Value({"kind": "PodList", "items": [pod]}, "f")),
+        lambda: manifests.read_pods(json.dumps(pod), "f"),
+    )
+    for read in read_by:
+        with pytest.raises(DocumentError) as refused:
+            read()
+        assert str(refused.value).endswith("spec.containers[0].resources.limits: expected an object, got a list")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1970-01-02T00:00:00Z", 86_400.0), ("1970-01-02T00:00:00", None), ("soon", None), ("", None)],
+)
+def test_the_time_by_which_a_pod_ends_is_read(text: str, seconds: float | None) -> None:
+    pod = {"metadata": {"name": "p", "uid": "u", "deletionTimestamp": text}, "spec": {"containers": []}}
+    (seen,) = pods_in(Value({"kind": "PodList", "items": [pod]}, "pods.json"))
+    assert seen.ends_by == seconds
+
+
+def test_a_kubelet_without_pods_prints_null() -> None:
+    assert pods_in(parse_document(b'{"kind":"PodList","items":null}', "f")) == ()
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ("", "f: expected one document, got nothing"),
+        ("[]", "f: expected an object, got a list"),
+        ("{", "f: it is not JSON: "),
+        ('{"kind": "Pod"}', "f: kind: expected a list of pods (PodList or List), got 'Pod'"),
+        ('{"kind": "PodList", "metadata": {"continue": "x"}}', "f: metadata.continue: the list is not complete"),
+        ('{"kind": "List", "metadata": {"remainingItemCount": 5}}', "f: metadata.remainingItemCount: the list is not"),
+        ('{"kind": "PodList", "items": {}}', "f: items: expected a list, got an object"),
+        ('{"kind": "PodList", "items": [7]}', "f: items[0]: expected an object, got 7"),
+        ('{"kind": "PodList", "items": [{"kind": "Node"}]}', "f: items[0].kind: expected a Pod, got 'Node'"),
+        ('{"kind": "PodList", "items": [{"metadata": {}}]}', "f: items[0].metadata.uid: it is missing"),
+        ('{"kind": "PodList", "items": [{"metadata": {"uid": 7}}]}', "f: items[0].metadata.uid: expected a text, got"),
+    ],
+)
+def test_a_list_that_is_not_one_is_refused_with_the_place(document: str, problem: str) -> None:
+    with pytest.raises(DocumentError) as refused:
+        pods_in(parse_document(document.encode(), "f"))
+    assert str(refused.value).startswith(problem)
+
+
+def test_a_list_of_pods_is_not_taken_for_one_of_events() -> None:
+    with pytest.raises(DocumentError, match=r"items\[0\].kind: expected an Event, got 'Pod'"):
+        events_in(Value({"kind": "List", "items": [{"kind": "Pod"}]}, "f"))
+
+
+@pytest.mark.parametrize("limit", ["x", -1, True, "1.5x", [], "1" * 300])
+def test_a_limit_that_is_no_count_is_refused(limit: object) -> None:
+    pod = {**POD, "spec": {"containers": [{"name": "main", "resources": {"limits": {GPU: limit}}}]}}
+    with pytest.raises(DocumentError, match=r"items\[0\].spec.containers\[0\].resources.limits\[example.com/gpu\]"):
+        pods_in(Value({"kind": "List", "items": [pod]}, "f"))
+
+
+def test_a_node_is_read_with_its_extended_resources() -> None:
+    sizes = {"capacity": {"cpu": "8", GPU: "4"}, "allocatable": {"cpu": "7500m", GPU: 3}}
+    status = {**sizes, "nodeInfo": {"kubeletVersion": "v1.36.2"}}
+    seen = node_in(Value({"kind": "Node", "metadata": {"name": "n1"}, "status": status}, "f"))
+    assert (seen.name, seen.kubelet_version, seen.capacity, seen.allocatable) == ("n1", "v1.36.2", {GPU: 4}, {GPU: 3})
+
+
+def test_the_node_file_of_the_stand_in_is_read(tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text(json.dumps({"capacity": {GPU: 4}, "allocatable": {GPU: 3}}))
+    node = _read(node_in, tmp_path / "node.json").value
+    assert node is not None
+    assert (node.capacity, node.allocatable) == ({GPU: 4}, {GPU: 3})
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_a_hostile_document_is_refused(tmp_path: Path, hostile: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(HOSTILE[hostile].encode("utf-8", "surrogatepass"))
+    assert read_pods(str(path)).problem
+    assert _read(node_in, path).problem
+
+
+def test_the_number_of_values_is_bounded_before_they_are_read() -> None:
+    with pytest.raises(DocumentError, match="expected at most 3,500,000 values"):
+        parse_document(b'{"a":[' + b"0," * OBJECTS.max_values + b"0]}", "f")
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        b"{%s}" % b",".join(b'"k%d":0' % number for number in range(700_000)),
+        b"[%s0]" % (b"{}," * 300_000),
+        '"{}\U0001f600"'.format("a" * 26_000_000).encode(),
+    ],
+    ids=["fields", "elements", "text"],
+)
+def test_an_object_that_no_api_server_stores_is_refused_before_it_is_read(large: bytes) -> None:
+    """Read, the first takes 150 MB, and the third 100 MB."""
+    with pytest.raises(DocumentError, match="expected objects of at most 8,388,608 bytes and 400,000 values"):
+        parse_document(b'{"items":[{"kind":"ResourceSlice"},{"kind":"ResourceSlice","spec":%s}]}' % large, "it")
+
+
+def test_a_list_of_many_objects_is_read_whatever_their_texts_have() -> None:
+    """Brackets and escapes in texts are no structure, wherever the text is divided."""
+    one = b'{"spec":{"devices":[{"name":"a\\\\\\"[{,%s"},{"b":[1,2,3,4]}]}}' % (b"x" * 11)
+    document = parse_document(b'{"items":[%s]}' % b",".join([one] * 45_000), "it")
+    assert len(document["items"].sequence()) == 45_000
+
+
+def test_truncated_json_is_refused_wherever_it_ends() -> None:
+    text = json.dumps({"kind": "PodList", "items": [POD]}).encode()
+    for end in range(len(text)):
+        with pytest.raises(DocumentError):
+            pods_in(parse_document(text[:end], "f"))
+
+
+def test_the_file_of_claims_is_read_whole_or_named_as_incomplete(tmp_path: Path) -> None:
+    path = tmp_path / "dra_manager_state"
+    assert read_claims(str(path), may_be_absent=True) == Reading.of(
+        str(path), ClaimsSeen(), ("there is no such file, so no claim is prepared",)
+    )
+    assert read_claims(str(path), may_be_absent=False) == Reading(str(path), problem="there is no such file")
+    device = PreparedDevice("n1", "gpu-0", None, ("r",), ("d.org/gpu=0",))
+    listed = {"d.org": (device,), "e.org": None, "never-called.org": None}
+    skips = {"e.org": frozenset({"NodePrepareResources"}), "never-called.org": frozenset({"*"})}
+    blob = encode_claims([ClaimEntry("c-1", "one", "default", ("p",), listed, skips)])
+    path.write_bytes(blob)
+    seen = PreparedDeviceSeen("default/one", "d.org", "n1", "gpu-0", ("d.org/gpu=0",))
+    assert read_claims(str(path), may_be_absent=True).value == ClaimsSeen(
+        (seen,), {"default/one": ("d.org", "e.org")}, {"default/one": ("p",)}
+    )
+    path.write_bytes(blob.replace(b"gpu-0", b"gpu-1"))
+    assert "checkpoint is corrupted" in read_claims(str(path), may_be_absent=True).notes[0]
+    path.write_bytes(b"{")
+    assert read_claims(str(path), may_be_absent=True).value == ClaimsSeen(
+        problem="not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
+    )
+    nowhere = read_claims(str(tmp_path / "none" / "dra_manager_state"), may_be_absent=True)
+    assert "there is no directory" in nowhere.problem
+
+
+def test_sockets_that_are_deleted_meanwhile_do_not_hide_the_others(tmp_path: Path) -> None:
+    directory = KubeletDirectory.at(str(tmp_path))
+    (tmp_path / "device-plugins").mkdir()
+    ended = threading.Event()
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            for parent in ("device-plugins", "plugins_registry/a/b"):
+                (tmp_path / parent).mkdir(parents=True, exist_ok=True)
+                files = [tmp_path / parent / f"{number}.sock" for number in range(50)]
+                for file in files:
+                    file.touch()
+                for file in files:
+                    file.unlink()
+            (tmp_path / "plugins_registry/a/b").rmdir()
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        seen = [read_sockets(directory) for _ in range(1_000)]
+    finally:
+        ended.set()
+        thread.join()
+    assert {(one.problem, one.notes) for one in seen} == {("", ())}
+
+
+def test_the_files_of_a_registry_are_looked_at_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubelet_directory, "MAX_ENTRIES", 10)
+    (tmp_path / "device-plugins").mkdir()
+    for name in range(6):
+        (tmp_path / "plugins_registry" / str(name) / "x").mkdir(parents=True)
+    (note,) = read_sockets(KubeletDirectory.at(str(tmp_path))).notes
+    assert note.endswith("plugins_registry: only 10 files are looked at")
+
+
+@pytest.mark.parametrize(
+    "document", [{"kind": "PodList"}, {"kind": "List", "metadata": {"continue": "x"}}, {"kind": "List", "items": [{}]}]
+)
+def test_what_is_no_list_of_slices_is_refused(tmp_path: Path, document: object) -> None:
+    path = tmp_path / "slices.json"
+    path.write_text(json.dumps(document))
+    assert _read(slices_in, path).problem
+
+
+@pytest.mark.parametrize("attributes", [1, True, "text", ["text"], [{}], {"uuid": 1}, {"uuid": {"string": 1}}])
+def test_attributes_of_another_type_are_refused_with_their_place(tmp_path: Path, attributes: object) -> None:
+    device = {"name": "gpu-0", "attributes": attributes}
+    item = {"spec": {"driver": "d.org", "pool": {"name": "p"}, "devices": [device]}}
+    (tmp_path / "slices.json").write_text(json.dumps({"kind": "List", "items": [item]}))
+    assert ".devices[0].attributes" in _read(slices_in, tmp_path / "slices.json").problem
+
+
+@pytest.mark.parametrize(
+    ("attributes", "numa_nodes"),
+    [
+        ({"numaNode": {"int": 1}}, (1,)),
+        ({"d.org/numaNode": {"int": 0}, "numaNode": {"int": 1}}, (0,)),
+        ({"resource.kubernetes.io/numaNode": {"ints": [1, 0]}, "numaNode": {"int": 2}}, (0, 1)),
+        ({"numaNode": {"string": "1"}, "other.org/numaNode": {"int": 1}}, None),
+    ],
+)
+def test_the_numa_node_of_a_published_device_is_read(
+    attributes: object, numa_nodes: tuple[int, ...] | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = {"driver": "d.org", "pool": {"name": "p"}, "devices": [{"name": "gpu-0", "attributes": attributes}]}
+    (tmp_path / "s.json").write_text(json.dumps({"kind": "ResourceSliceList", "items": [{"spec": spec}]}))
+    main(["doctor", "--checkpoint", str(tmp_path / "s.json"), "--slices", str(tmp_path / "s.json"), "--json"])
+    (row,) = json.loads(capsys.readouterr().out)["devices"]
+    assert row["numa_nodes"] == (None if numa_nodes is None else list(numa_nodes))
+
+
+def test_slices_of_older_versions_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "slices.json"
+    basic = {"attributes": {"uuid": {"string": "u"}}}
+    spec = {"driver": "d.org", "pool": {"name": "p"}, "devices": [{"name": "gpu-0", "basic": basic}]}
+    path.write_text(json.dumps({"kind": "List", "items": [{"spec": spec}]}))
+    seen = _read(lambda document: slices_in(document, "n1"), path).value
+    assert seen == (PublishedDeviceSeen("d.org", "p", "gpu-0", {"uuid": "u"}),)
+
+
+def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
+    with LocalApiServer() as server:
+        server.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+        for name, node_name in (("train", "n1"), ("other", "n2")):
+            spec = {"nodeName": node_name, "containers": [{"name": "main", "image": "none"}]}
+            server.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+        for name in ("n1", "n2"):
+            pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+            devices = [{"name": "gpu-0", "attributes": {PCI: {"string": "0000:3b:00.0"}, "index": {"int": 0}}}]
+            published = {"driver": "d.org", "nodeName": name, "pool": pool, "devices": devices}
+            server.create({"kind": "ResourceSlice", "metadata": {"name": f"slice-{name}"}, "spec": published})
+        pool = {"name": "all", "generation": 1, "resourceSliceCount": 1}
+        everywhere = {"driver": "d.org", "allNodes": True, "pool": pool, "devices": [{"name": "net"}]}
+        server.create({"kind": "ResourceSlice", "metadata": {"name": "slice-all"}, "spec": everywhere})
+        node, pods, _, slices, *_ = read_objects("n1", server.kubeconfig(tmp_path / "config")).values()
+        missing, *none = read_objects("n3", server.kubeconfig(tmp_path / "config")).values()
+        server.users = {"token": "system:node:n1"}
+        kubelets = server.kubeconfig(tmp_path / "config", {"token": "token"})
+        assert read_objects("n1", kubelets, ["ResourceSlice"]) == {"ResourceSlice": slices[:1]}
+    assert (missing, none) == ("there is no node 'n3' (nodes \"n3\" not found)", [[], [], slices[1:], [], []])
+    found = slices_in(Value({"kind": "ResourceSliceList", "items": slices}, "server"), "n1")
+    assert [(one.pool, one.device) for one in found] == [("n1", "gpu-0"), ("all", "net")]
+    assert found[0].attributes == {PCI: "0000:3b:00.0"}
+    assert not isinstance(node, str)
+    assert not isinstance(pods, str)
+    assert node["metadata"]["name"] == "n1"
+    assert [one["metadata"]["name"] for one in pods] == ["train"]
+
+
+def test_the_version_of_an_api_server_is_read(tmp_path: Path) -> None:
+    with LocalApiServer() as server:
+        assert read_version(server.kubeconfig(tmp_path / "config")).startswith("v1.")
+
+
+def test_nothing_of_another_node_comes_into_a_record(tmp_path: Path) -> None:
+    (root := tmp_path / "root").mkdir()
+    (root / "device-plugins").mkdir()
+    with LocalApiServer() as server:
+        ready = [{"type": "Ready", "status": "True"}]
+        status = {"nodeInfo": {"machineID": "another", "bootID": "another"}, "conditions": ready}
+        server.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": status})
+        pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "d.org", "nodeName": "n1", "pool": pool, "devices": [{"name": "gpu-0"}]}
+        server.create({"kind": "ResourceSlice", "metadata": {"name": "slice"}, "spec": spec})
+        sources = NodeSources(root=str(root), kubeconfig=str(server.kubeconfig(tmp_path / "config")), node_name="n1")
+        look = sources.look()
+        sources.save(str(tmp_path / "record"), look)
+    assert (look.node.value, look.pods.value, look.slices.value, look.events.value) == (None, None, None, None)
+    written = {path.name for path in (tmp_path / "record").iterdir()}
+    assert written.isdisjoint({"node.json", "pods.json", "resourceslices.json", "events.json"})
+    assert (
+        "is another machine than this one"
+        in json.loads((tmp_path / "record" / "sources.json").read_text())["node.json"]
+    )
+
+
+class _Answers(BaseHTTPRequestHandler):
+    """An API server that logs nothing."""
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def api_server_of(answers: type[_Answers]) -> Iterator[str]:
+    """Serve the answers. Yield the URL."""
+    with HTTPServer(("127.0.0.1", 0), answers) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _EndlessPages(_Answers):
+    """Answers each list with a page that is not the last one. DeviceTaintRules are there only as v1alpha3."""
+
+    def do_GET(self) -> None:
+        pod = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "main"}]}}
+        body = json.dumps({"items": [pod] * 50, "metadata": {"name": "n1", "continue": "more"}}).encode()
+        if is_missing := self.path.startswith(_NEWER_RULES):
+            body = b"404 page not found\n"
+        self.answer(404 if is_missing else 200, body)
+
+
+_NEWER_RULES = tuple(f"/apis/resource.k8s.io/{version}/devicetaintrules" for version in ("v1", "v1beta2"))
+
+
+def kubeconfig_of(server: str, path: Path, user: object) -> Path:
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(json.dumps(config))
+    return path
+
+
+class _Rules(_Answers):
+    """An API server of Kubernetes 1.36, which has DeviceTaintRules as v1beta2 if `status_of_rules` is 200."""
+
+    status_of_rules = 200
+
+    def do_GET(self) -> None:
+        pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "d.org", "nodeName": "n1", "pool": pool, "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}]}
+        rule = {"deviceSelector": {"device": "gpu-1"}, "taint": {"key": "k", "effect": "NoExecute"}}
+        status, items = 200, [{"metadata": {"name": "one"}, "spec": spec}] if "nodeName%3Dn1" in self.path else []
+        if "devicetaintrules" in self.path:
+            status = self.status_of_rules if "v1beta2" in self.path else 404
+            items = [{"metadata": {"name": "off"}, "spec": rule}]
+        body = json.dumps({"items": items, "metadata": {"name": "n1"}} if status == 200 else {"message": "no"}).encode()
+        self.answer(status, body)
+
+
+@pytest.mark.parametrize(
+    ("status", "tainted", "note"), [(200, "gpu-1", ""), (404, "", ""), (403, "", "may be called free")]
+)
+def test_the_device_taint_rules_of_a_server_taint_what_they_select(
+    status: int, tainted: str, note: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Rules, "status_of_rules", status)
+    with api_server_of(_Rules) as url:
+        config = kubeconfig_of(url, tmp_path / "config", {})
+        slices = NodeSources(str(tmp_path), kubeconfig=str(config), node_name="n1").look().slices
+    assert {one.device: one.is_tainted for one in slices.value or ()} == {
+        name: name == tainted for name in ("gpu-0", "gpu-1")
+    }
+    assert [note in text for text in slices.notes] == [True] * bool(note)
+
+
+class _Broken(_Answers):
+    """An API server that has the Node n1, and in each other list an object of another form."""
+
+    specs: ClassVar[dict[str, object]] = {
+        "nodes": {},
+        "pods": {"nodeName": 1},
+        "resourceslices": {"perDeviceNodeSelection": True, "devices": ["gpu-0"]},
+    }
+
+    def do_GET(self) -> None:
+        spec = self.specs.get(self.path.partition("?")[0].rpartition("/")[2])
+        items = [] if spec is None else [{"metadata": {"name": "n1"}, "spec": spec}]
+        self.answer(200, json.dumps({"metadata": {}, "items": items}).encode())
+
+
+def test_of_all_nodes_a_list_with_an_object_of_another_form_is_not_known(tmp_path: Path) -> None:
+    with api_server_of(_Broken) as url:
+        look = looks_at_all_nodes(kubeconfig_of(url, tmp_path / "config", {}))["n1"]
+    assert (look.pods.problem, look.slices.problem) == (
+        "API server: items[0].spec.nodeName: expected a text, got 1: put it in quotes",
+        "API server: items[0].spec.devices[0]: expected an object, got 'gpu-0'",
+    )
+
+
+def test_a_name_of_a_pod_changes_nothing_else_of_the_selector(tmp_path: Path) -> None:
+    """As Kubernetes' fields.EscapeValue writes it."""
+    with LocalApiServer() as server:
+        config = server.kubeconfig(tmp_path / "config")
+        assert read_objects("", config, ["Event"], ("a,b", "c=d\\e")) == {"Event": []}
+        asked = server.requests[-1].query["fieldSelector"]
+    assert asked == r"involvedObject.namespace=a\,b,involvedObject.name=c\=d\\e"
+
+
+def test_a_list_that_the_server_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kube_http, "MAX_VALUES", 10_000)
+    with api_server_of(_EndlessPages) as url:
+        kinds = ("Node", "Pod", "ResourceSlice", "DeviceTaintRule")
+        config = kubeconfig_of(url, tmp_path / "config", {})
+        node, pods, slices, rules = read_objects("n1", config, kinds).values()
+    assert not isinstance(node, str)
+    assert pods == slices == rules == "the answer has more than 10,000 values, or too many pages"
+
+
+def test_without_credentials_the_api_server_is_asked_once(tmp_path: Path) -> None:
+    """A program that hangs is waited for once, and so is a server that does not answer."""
+    arguments = ["-c", f"echo called >> {tmp_path}/calls; exit 3"]
+    program = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "args": arguments}
+    answers = read_objects("n1", kubeconfig_of("http://127.0.0.1:1", tmp_path / "config", {"exec": program}))
+    assert set(answers.values()) == {"exec program '/bin/sh': ended with status 3: it printed no reason"}
+    assert (tmp_path / "calls").read_text() == "called\n"
+
+
+# --- CDI --------------------------------------------------------------------------------------------------------------
+
+
+def test_cdi_files_are_read_and_broken_ones_are_named(tmp_path: Path) -> None:
+    (tmp_path / "gpu.json").write_text(
+        json.dumps({"cdiVersion": "0.6.0", "kind": "example.com/gpu", "devices": [{"name": "0"}, {"name": "all"}]})
+    )
+    (tmp_path / "nic.yaml").write_text("cdiVersion: 0.6.0\nkind: example.com/nic\ndevices:\n- name: '1'\n")
+    reading = read_cdi([str(tmp_path), str(tmp_path / "missing")])
+    assert reading.value is not None
+    assert reading.value.is_complete
+    assert reading.value.specs == (
+        CdiSpec(str(tmp_path), "gpu.json", "example.com/gpu", ("0", "all")),
+        CdiSpec(str(tmp_path), "nic.yaml", "example.com/nic", ("1",)),
+    )
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "other.txt").write_text("{")
+    broken = read_cdi([str(tmp_path)])
+    assert broken.value is not None
+    assert not broken.value.is_complete
+    (note,) = broken.notes
+    assert note.startswith(f"{tmp_path}/broken.json: it is not JSON")
+
+
+def test_what_many_cdi_files_add_up_to_is_bounded(tmp_path: Path) -> None:
+    spec = b'{"cdiVersion": "0.6.0", "kind": "a.example/b", "devices": []}'
+    number_read = cdi.MAX_BYTES_OF_ALL // cdi.MAX_BYTES + 1  # the last one exceeds the limit
+    (tmp_path / "000.json").write_bytes(spec.ljust(cdi.MAX_BYTES))
+    for number in range(1, number_read + 3):
+        (tmp_path / f"{number:03}.json").hardlink_to(tmp_path / "000.json")
+    reading = read_cdi([str(tmp_path)])
+    assert reading.value is not None
+    assert not reading.value.is_complete
+    assert len(reading.value.specs) == number_read
+    assert reading.notes == (f"{tmp_path}: 3 files not read, because all CDI files have more than 67,108,864 bytes",)
+
+
+def test_the_devices_of_all_cdi_files_are_bounded(tmp_path: Path) -> None:
+    devices = ",".join(['{"name":"a"}'] * (cdi.MAX_DEVICES // 2 + 1))
+    for name in ("0.json", "1.json"):
+        (tmp_path / name).write_text(f'{{"cdiVersion": "0.6.0", "kind": "a.example/b", "devices": [{devices}]}}')
+    reading = read_cdi([str(tmp_path)])
+    assert reading.value is not None
+    assert [spec.file for spec in reading.value.specs] == ["0.json"]
+    problem = "devices: expected at most 100,000 devices in all CDI files, got more"
+    assert reading.notes == (f"{tmp_path}/1.json: {problem}",)
+
+
+def test_many_notes_of_one_source_are_counted(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"{number}.json").write_text("{")
+    notes = read_cdi([str(tmp_path)]).notes
+    assert len(notes) == look.MAX_NOTES
+    assert notes[-1] == "and 21 more such notes"
+
+
+def test_cdi_directories_that_do_not_exist_are_not_an_empty_answer(tmp_path: Path) -> None:
+    assert read_cdi([str(tmp_path / "missing")]).value is None
+
+
+# --- the pod-resources API --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def snapshot() -> Snapshot:
+    transport = MemoryTransport()
+    pod = Pod(PodUid("u"), name="train", containers=(Container("main", {GPU: 2}),))
+    with DeviceManager(transport, MemoryStore(), _Nowhere()) as manager:
+        transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 4, numa_nodes=[0, 1])))
+        manager.admit(pod)
+        return Snapshot(manager.state, [pod])
+
+
+class _Nowhere:
+    def publish(self, status: object) -> None:
+        """Publish nothing."""
+
+
+def test_the_kubelet_is_asked_who_holds_what(directory: Path, snapshot: Snapshot) -> None:
+    path = directory / "kubelet.sock"
+    with PodResourcesServer(path, lambda: snapshot):
+        seen = read_pod_resources(str(path)).value
+    assert seen is not None
+    assert (seen.version, seen.pods) == ("v1", frozenset({("default", "train")}))
+    (held,) = seen.holdings
+    assert (held.pod, held.container, held.resource) == ("train", "main", GPU)
+    assert held.devices == {"gpu-0": (0,), "gpu-1": (1,)}
+    assert seen.allocatable == {GPU: {"gpu-0": (0,), "gpu-1": (1,), "gpu-2": (0,), "gpu-3": (1,)}}
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha1"])
+def test_a_kubelet_that_does_not_offer_allocatable_devices_is_read(directory: Path, version: str) -> None:
+    """One without v1 is asked in v1alpha1."""
+    path = directory / "kubelet.sock"
+    with answering(path, {f"/{version}.PodResourcesLister/List": b""}):
+        seen = read_pod_resources(str(path)).value
+    assert seen is not None
+    assert (seen.version, seen.allocatable) == (version, None)
+
+
+def test_the_devices_of_claims_are_read(directory: Path) -> None:
+    """Two shares of one device are two devices; a device that is not shared has no share."""
+    shared = podresources.ClaimResource(driver_name="d", pool_name="p", device_name="x", share_id="s")
+    whole = podresources.ClaimResource(driver_name="d", pool_name="p", device_name="y")
+    whole.cdi_devices.add(name="d/c=y")
+    claim = podresources.DynamicResource(claim_name="c", claim_namespace="ns", claim_resources=[shared, whole])
+    container = podresources.ContainerResources(name="main", dynamic_resources=[claim])
+    pod = podresources.PodResources(name="a", namespace="ns", containers=[container])
+    answer = podresources.ListPodResourcesResponse(pod_resources=[pod]).SerializeToString()
+    path = directory / "kubelet.sock"
+    with answering(path, {"/v1.PodResourcesLister/List": answer}):
+        seen = read_pod_resources(str(path)).value
+    assert seen is not None
+    assert seen.claimed == (
+        ClaimedDeviceSeen("ns", "a", "main", "c", "d", "p", "x", "s"),
+        ClaimedDeviceSeen("ns", "a", "main", "c", "d", "p", "y", None, ("d/c=y",)),
+    )
+
+
+def test_a_kubelet_that_answers_nonsense_is_a_sentence(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = directory / "kubelet.sock"
+    with answering(path, {"/v1.PodResourcesLister/List": b"\xff\xff\xff"}):
+        reading = read_pod_resources(str(path))
+    assert reading.value is None
+    assert reading.problem.startswith("List failed with INTERNAL: the answer cannot be read")
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(range(256)) * 20, b""])
+def test_a_process_that_does_not_speak_grpc_is_a_sentence(directory: Path, garbage: bytes) -> None:
+    path = directory / "kubelet.sock"
+
+    def answer(connection: socket.socket) -> None:
+        with connection:
+            connection.sendall(garbage)
+
+    with listening(path, answer):
+        reading = read_pod_resources(str(path), 0.3)
+        (plugin,) = read_plugins(str(directory), ["kubelet.sock"], "", (), asking(0.3)).value or ()
+    assert reading.problem.startswith("List failed with ")
+    assert plugin.problem == "no answer to GetDevicePluginOptions within 0.3 s"
+
+
+def test_a_socket_without_a_server_is_an_error_at_once(directory: Path) -> None:
+    path = directory / "kubelet.sock"
+    assert read_pod_resources(str(path)).problem == "there is no socket"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    assert read_pod_resources(str(path)).problem == "no process listens at the socket"
+
+
+# --- plugins ----------------------------------------------------------------------------------------------------------
+
+
+def asking(answer: float) -> Listeners[PluginSeen | None]:
+    return Listeners(answer, answer + 1.0, lists_of)
+
+
+def test_a_plugin_is_asked_for_options_and_one_list(directory: Path) -> None:
+    asked: list[str] = []
+
+    class Spying(SimulatedPlugin):
+        def allocate(self, devices: object) -> ContainerAllocateResponse:
+            asked.append(str(devices))
+            return ContainerAllocateResponse()
+
+    plugin = Spying(GPU, simulated_devices("gpu", 3, numa_nodes=[0, 1], unhealthy=[2]))
+    with serve_plugin(plugin, directory, endpoint="gpu.sock", poll_interval=0.1):
+        (seen,) = read_plugins(str(directory), ["gpu.sock"], "", ()).value or ()
+    assert seen.devices is not None
+    assert (seen.socket, seen.problem) == ("gpu.sock", "")
+    assert [device.id for device in seen.devices] == ["gpu-0", "gpu-1", "gpu-2"]
+    assert seen.list_bytes > 30
+    assert asked == []
+
+
+def test_a_record_has_what_plugins_and_cdi_files_said(directory: Path, tmp_path: Path) -> None:
+    cdi_files = tmp_path / "cdi"
+    cdi_files.mkdir()
+    (cdi_files / "a.json").write_text('{"cdiVersion": "0.6.0", "kind": "a.b/c", "devices": [{"name": "d"}]}')
+    plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 3, numa_nodes=[0, 1]))
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(directory / "dead.sock"))
+    with serve_plugin(plugin, directory, endpoint="gpu.sock", poll_interval=0.1):
+        (directory / "kubelet_internal_checkpoint").touch()  # which tells that it is a kubelet's directory
+        sources = NodeSources(str(directory), plugins=True, cdi_directories=(str(cdi_files),))
+        look = sources.look()
+        sources.save(str(tmp_path / "saved"), look)
+    again = NodeSources(str(tmp_path / "saved")).look()
+    assert look.plugins.value is not None
+    assert [bool(one.problem) for one in look.plugins.value] == [True, False]
+    assert again.plugins.value == look.plugins.value
+    assert again.cdi.value == look.cdi.value == CdiSeen((CdiSpec(str(cdi_files), "a.json", "a.b/c", ("d",)),))
+    (tmp_path / "saved" / "plugins.json").write_text('{"plugins": 1}')
+    assert "expected" in NodeSources(str(tmp_path / "saved")).look().plugins.problem
+
+
+def test_a_plugin_of_the_plugin_watcher_names_its_resource(directory: Path) -> None:
+    (directory / "registry").mkdir(mode=0o750)
+    plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 2))
+    with serve_plugin(plugin, registry=directory / "registry", poll_interval=0.1) as running:
+        name = Path(running.socket).name
+        (seen,) = read_plugins(str(directory), (), str(directory / "registry"), [name]).value or ()
+    assert (seen.resource, seen.problem, len(seen.devices or ())) == (GPU, "", 2)
+
+
+def test_a_driver_of_another_type_is_left_out(directory: Path) -> None:
+    info = b"\x0a\x09CSIPlugin\x12\x07example"
+    with answering(directory / "csi.sock", {"/pluginregistration.Registration/GetInfo": info}):
+        assert read_plugins("", (), str(directory), ["csi.sock"]).value == ()
+
+
+OPTIONS, LIST = "/v1beta1.DevicePlugin/GetDevicePluginOptions", "/v1beta1.DevicePlugin/ListAndWatch"
+
+
+@pytest.mark.parametrize(
+    ("answers", "problem"),
+    [
+        ({}, "it does not serve GetDevicePluginOptions"),
+        ({OPTIONS: b""}, "it does not serve ListAndWatch"),
+        ({OPTIONS: b"\xff"}, "its answer cannot be read"),
+        ({OPTIONS: b"", LIST: b"\xff"}, "its answer cannot be read"),
+    ],
+)
+def test_a_plugin_that_answers_nonsense_is_a_sentence(directory: Path, answers: dict[str, bytes], problem: str) -> None:
+    with answering(directory / "gpu.sock", answers):
+        (seen,) = read_plugins(str(directory), ["gpu.sock"], "", ()).value or ()
+    assert seen.problem == problem
+
+
+def test_a_plugin_that_sends_ping_without_end_is_given_up(directory: Path) -> None:
+    with flood_of_pings(directory / "gpu.sock"):
+        (seen,) = read_plugins(str(directory), ["gpu.sock"], "", (), asking(0.2)).value or ()
+        assert seen.problem.startswith("no answer ")
+
+
+def test_a_plugin_that_is_silent_or_gone_is_a_sentence(directory: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as dead:
+        silent.bind(str(directory / "silent.sock"))
+        silent.listen()
+        dead.bind(str(directory / "dead.sock"))
+        seen = read_plugins(str(directory), ["silent.sock", "dead.sock"], "", (), asking(0.3)).value or ()
+    expected = ["no answer to GetDevicePluginOptions within 0.3 s", "no process listens at the socket"]
+    assert [one.problem for one in seen] == expected
+
+
+ROUNDED = 0.01  # seconds by which gRPC may tell a server a longer deadline
+
+
+@contextmanager
+def hanging(path: Path) -> Iterator[list[float]]:
+    """Serve a plugin that never says its options. Yield the seconds that each request gave it."""
+    ended, given = threading.Event(), list[float]()
+
+    def hang(_: bytes, context: grpc.ServicerContext) -> bytes:
+        given.append(context.time_remaining())
+        ended.wait()
+        return b""
+
+    with answering(path, {OPTIONS: hang}):
+        try:
+            yield given
+        finally:
+            ended.set()
+
+
+def test_a_socket_is_not_called_silent_if_it_had_less_time_than_others(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin_sockets, "_AGAIN", 0.1)
+    name, path = "device-plugins/gpu.sock", directory / "gpu.sock"
+    with hanging(path) as given:
+        for left in (0.0, 0.2):
+            listeners = Listeners(0.4, left, who_listens, now=lambda: 0.0)
+            assert listeners.ask({name: str(path)}) == ({}, {}, (name,))
+            assert all(one <= max(left, 0.1) + ROUNDED for one in given)
+        full = Listeners(0.4, 1.0, who_listens, now=lambda: 0.0).ask({name: str(path)})
+        assert full == ({}, {name: "no answer to GetDevicePluginOptions within 0.4 s"}, ())
+
+
+@pytest.mark.parametrize("question", [who_listens, lists_of])
+def test_many_looks_at_a_hanging_socket_share_one_time(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, question: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(plugin_sockets, "_AGAIN", 0.05)
+    paths = {f"device-plugins/{name}.sock": str(directory / f"{name}.sock") for name in ("gpu", "nic")}
+    listeners: Listeners[object] = Listeners(0.3, 0.4, question)
+    with hanging(directory / "gpu.sock") as given, answering(directory / "nic.sock", {OPTIONS: b"", LIST: b""}):
+        looks = [listeners.ask(paths) for _ in range(5)]
+    silent = {"device-plugins/gpu.sock": "no answer to GetDevicePluginOptions within 0.3 s"}
+    assert [[list(answered), late, unasked] for answered, late, unasked in looks] == [
+        [["device-plugins/nic.sock"], silent, ()]
+    ] * 5
+    assert sum(given) <= 0.3 + 4 * 0.05 + 5 * ROUNDED
+
+
+def test_an_answer_counts_until_a_look_with_enough_time_is_not_answered(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process answers once, and then hangs."""
+    monkeypatch.setattr(plugin_sockets, "_AGAIN", 0.1)
+    is_hanging, ended = threading.Event(), threading.Event()
+
+    def once(_: bytes, __: object) -> bytes:
+        if is_hanging.is_set():
+            ended.wait()
+        is_hanging.set()
+        return b""
+
+    name, path = "device-plugins/gpu.sock", directory / "gpu.sock"
+    with answering(path, {OPTIONS: once}):
+        listeners = Listeners(0.3, 0.4, who_listens)
+        answered = listeners.ask({name: str(path)})
+        assert answered == ({name: ("DevicePlugin", "")}, {}, ())
+        listeners.left = 0.2  # less than an answer may take
+        assert listeners.ask({name: str(path)}) == answered
+        listeners.left = 1.0
+        assert listeners.ask({name: str(path)})[1] == {name: "no answer to GetDevicePluginOptions within 0.3 s"}
+        ended.set()
+
+
+def test_a_later_look_asks_a_silent_socket_only_briefly(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin_sockets, "_AGAIN", 0.1)
+    sources = NodeSources(root=str(directory), plugin_timeout=0.5)
+    sources.begin(0.0)
+    (directory / "device-plugins").mkdir()
+    with hanging(directory / "device-plugins" / "gpu.sock") as given:
+        looks = [sources.look().sockets.value for _ in range(3)]
+    silent = {"device-plugins/gpu.sock": "no answer to GetDevicePluginOptions within 0.5 s"}
+    assert [one and one.silent for one in looks] == [silent] * 3
+    assert all(one <= 0.1 + ROUNDED for one in given[1:])
+
+
+def test_sockets_that_were_not_asked_are_named_as_unknown(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin_sockets, "MAX_PLUGINS", 1)
+    (plugins := directory / "device-plugins").mkdir()
+    with hanging(plugins / "a.sock"), hanging(plugins / "b.sock") as given:
+        seen = NodeSources(root=str(directory), plugin_timeout=0.2).look().sockets
+    unknown = "it is unknown who listens at device-plugins/b.sock: not asked, or not for as long as others"
+    assert seen.notes == (unknown,)
+    assert (seen.value and list(seen.value.silent), given) == (["device-plugins/a.sock"], [])
+
+
+@pytest.mark.parametrize(("patience", "left"), [((), 10.0), (("--patience", "2"), 2.0), (("--patience", "0"), 1.2)])
+def test_the_patience_bounds_the_time_to_ask_who_listens(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, patience: tuple[str, ...], left: float
+) -> None:
+    made: list[tuple[float, float]] = []
+
+    def make(answer: float, left: float, question: Callable[..., object]) -> Listeners[object]:
+        made.append((answer, left))
+        return Listeners(answer, left, question)
+
+    monkeypatch.setattr(plugin_sockets, "Listeners", make)
+    (plugins := directory / "device-plugins").mkdir()
+    with answering(plugins / "gpu.sock", {OPTIONS: b""}):
+        main(["doctor", "--root", str(directory), "--plugin-timeout", "0.2", *patience])
+    assert made == [(0.2, left)]
+
+
+def test_a_plugin_whose_socket_is_deleted_before_or_while_it_is_asked_is_left_out(directory: Path) -> None:
+    path = directory / "gpu.sock"
+    with socket.socket(socket.AF_UNIX) as plugin, ThreadPoolExecutor(1) as kubelet:
+        plugin.bind(str(path))
+        plugin.listen()
+
+        def delete_when_dialled() -> None:
+            with plugin.accept()[0]:
+                path.unlink()
+
+        kubelet.submit(delete_when_dialled)
+        assert read_plugins(str(directory), ["gpu.sock", "none.sock"], "", (), asking(0.3)).value == ()
+
+
+def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plugin that has gone is found, and a kubelet that does not report. Where nothing is wrong, nothing is found."""
+    gpu = "example.com/gpu"
+    with LocalApiServer() as server:
+        for name, allocatable, ready in (("n1", "0", "True"), ("n2", "2", "False"), ("n3", "2", "Unknown")):
+            ready_now = {"type": "Ready", "status": ready, "reason": "none", "message": "none"}
+            status = {"capacity": {gpu: "2"}, "allocatable": {gpu: allocatable}, "conditions": [ready_now]}
+            server.create({"kind": "Node", "metadata": {"name": name}, "status": status})
+            container = {"name": "main", "image": "img", "resources": {"limits": {gpu: "1"}}}
+            spec = {"nodeName": name, "containers": [container]}
+            server.create({"kind": "Pod", "metadata": {"name": f"on-{name}"}, "spec": spec})
+        by_device: list[object] = [{"name": f"gpu-{name}", "nodeName": name} for name in ("n1", "n2")]
+        by_device.append({"name": "gpu-any", "allNodes": True})
+        placed: list[tuple[str, object, list[object]]] = [
+            ("nodeName", "n1", [{"name": "gpu-0"}]),
+            ("allNodes", True, [{"name": "gpu-1"}]),
+            ("perDeviceNodeSelection", True, by_device),
+        ]
+        for number, (place, value, devices) in enumerate(placed):
+            pool = {"name": f"pool-{number}", "generation": 1, "resourceSliceCount": 1}
+            of_slice: dict[str, object] = {"driver": "gpu.example.com", "pool": pool, "devices": devices, place: value}
+            server.create({"kind": "ResourceSlice", "metadata": {"name": f"slice-{number}"}, "spec": of_slice})
+        requests = [{"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1}}]
+        server.create({"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
+        result = {"request": "r", "driver": "gpu.example.com", "pool": "pool-2", "device": "gpu-n2"}
+        status = {"allocation": {"devices": {"results": [result]}}}
+        server.change("ResourceClaim", "c", lambda claim: claim.update(status=status))
+        config = str(server.kubeconfig(tmp_path / "config"))
+        arguments = ["doctor", "--all-nodes", "--kubeconfig", config, "--patience", "0"]
+        assert main([*arguments, "--json"]) == 1
+        document = json.loads(capsys.readouterr().out)
+        nodes, shared = document["nodes"], document["devices_of_several_nodes"]
+        assert main(arguments) == 1
+    findings = [(one["name"], [found["code"] for found in one["findings"]]) for one in nodes]
+    assert findings == [("n1", ["plugin-gone"]), ("n2", ["node-not-ready"]), ("n3", ["kubelet-gone"])]
+    assert "The Node is not Ready: none: none." in capsys.readouterr().out
+    # Each device is listed once, so that the report does not become as large as nodes times slices.
+    published = [[row["device"] for row in one["devices"] if row["pool"]] for one in nodes]
+    assert published == [["gpu-0", "gpu-n1"], ["gpu-n2"], []]
+    assert [row["device"] for row in shared] == ["gpu-1", "gpu-any"]
+    assert [row["owner"] for row in nodes[1]["devices"] if row["pool"]] == ["claim default/c"]
