@@ -37,33 +37,30 @@ class EndedError(RealClusterError):
 
 @frozen
 class Programs:
-    """The built programs of one version of Kubernetes.
+    """The programs that `make peers` builds for one version of Kubernetes.
 
     Attributes:
         version: such as `1.37.2`.
-        directory: where the programs are.
     """
 
     version: str
-    directory: Path
 
     @classmethod
     def built(cls) -> Self:
-        """Find what `make peers` has built. The variable KUBERNETES names another version."""
-        version = os.environ.get("KUBERNETES") or default_version()
-        return cls(version, program("kubelet", version).parent)
+        """Return the programs of the default version, or of the one in the variable KUBERNETES."""
+        return cls(os.environ.get("KUBERNETES") or default_version())
 
     def check(self, names: Iterable[str]) -> None:
         """Raise RealClusterError if one of the programs is missing."""
-        missing = [name for name in names if not (self.directory / name).is_file()]
+        missing = [str(path) for name in names if not (path := program(name, self.version)).is_file()]
         if missing:
             go = "" if shutil.which("go") else " It needs Go, which is not on PATH: https://go.dev/dl/"
-            raise RealClusterError(f"not in {self.directory}: {', '.join(missing)}. Run `make peers` first.{go}")
+            raise RealClusterError(f"not built: {', '.join(missing)}. Run `make peers` first.{go}")
 
     def path(self, name: str) -> str:
         """Return the path of a program. Raise RealClusterError if it is missing."""
         self.check([name])
-        return str(self.directory / name)
+        return str(program(name, self.version))
 
 
 def free_port() -> int:
