@@ -27,5 +27,5 @@ def test_a_program_of_another_tree_is_not_taken_for_ours() -> None:
     """A runtime that an older tree left in the cache is not used."""
     cache_of(default_version()).joinpath("bin").mkdir(parents=True)
     (program("cri").parent / "cri").touch()
-    with pytest.raises(RealClusterError, match="not built: .*Run `make peers` first"):
+    with pytest.raises(RealClusterError, match=r"not built: .*Run `make peers` first"):
         Programs.built().check(["cri"])
