@@ -19,6 +19,7 @@ COMMANDS = {
     "dra-driver": ("dra_driver:dra_driver", "Run a DRA driver that needs no hardware."),
     "fits": ("fits:fits", "Say whether POD fits on a node, and on which devices."),
     "kubelet": ("kubelet.command:kubelet", "Run a device manager in the place of a kubelet."),
+    "nodes": ("nodes:nodes", "Show what nodes have, what of it is free, and who holds it."),
     # Its module adds a command to the group that it imports.
     "plugin": ("plugin_directory:plugin", "Run a device plugin that needs no hardware."),
     "why": ("why:why", "Explain why a pod or a claim was refused or waits."),

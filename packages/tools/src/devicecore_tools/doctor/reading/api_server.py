@@ -21,6 +21,7 @@ from devicecore.adapters.kube_api.access import (
 )
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.adapters.kube_api.requests import CLAIMS, CLASSES, EVENTS, NODES, PODS, SLICES, all_of
+from devicecore_tools.doctor.reading.objects import OF_NODES
 
 _SECONDS = 30.0  # for a request
 _PODS_AT_ONCE = 100  # so that no answer comes near the limit of one
@@ -36,9 +37,6 @@ _RESOURCES = {
     "DeviceTaintRule": [ApiResource("resource.k8s.io", one, "devicetaintrules") for one in _VERSIONS_OF_RULES],
 }
 _OLDER = ("v1beta2", "v1beta1")  # of the other kinds of dynamic resource allocation, until Kubernetes 1.33
-
-OF_NODES = ("Node", "Pod", "Event", "ResourceSlice", "ResourceClaim", "DeviceClass")
-"""The kinds that say what happens on nodes."""
 
 OF_CLAIMS = ("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule", "Node")
 """The kinds that decide which devices claims get."""

@@ -1,20 +1,21 @@
-"""All nodes of a cluster, from the API server alone.
+"""All nodes of a cluster, from the API server or from files with its objects.
 
 Law: a node's look has only what names the node, so that all looks together are as large as what was read. What lies on
 the node itself counts as not read. Devices that name no node are in one look of their own.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any, TypeVar
 
 from attrs import evolve
 
+from devicecore.domain.allocation import TargetNode
 from devicecore.domain.documents import Document, Value
 from devicecore.domain.errors import DocumentError
 from devicecore_tools.doctor.look.values import Look, Reading, Source, grouped
 from devicecore_tools.doctor.reading.claims import allocations_in, slices_in
-from devicecore_tools.doctor.reading.objects import events_in, node_in, pods_in, reading
+from devicecore_tools.doctor.reading.objects import OF_NODES, events_in, items_of, node_in, pods_in, reading
 
 _ON_THE_NODE = "it lies on the node: run doctor there"
 PLACE = "API server"
@@ -22,20 +23,52 @@ PLACE = "API server"
 NO_NODE = ""
 """In place of a node's name, the look that has the devices of several nodes, and which claims have them."""
 
+OF_DEVICES = ("Node", "Pod", "ResourceSlice", "ResourceClaim")
+"""The kinds that say which devices nodes have, and who has them."""
+
 Seen = TypeVar("Seen")
 
 
-def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look]:
-    """Return a look at each node, by its name in their order, and one of `NO_NODE` if there are such devices.
-
-    `kubeconfig` None is the service account of this pod.
+def looks_at_all_nodes(
+    kubeconfig: str | PathLike[str] | None,
+    selects: Callable[[TargetNode], bool] | None = None,
+    kinds: Iterable[str] = OF_NODES,
+) -> dict[str, Look]:
+    """Ask the API server, and return `looks_of` its objects. `kubeconfig` None is the service account of this pod.
 
     Raises ModuleNotFoundError if the client of the API server is not installed. Raises ValueError if the nodes cannot
     be read. The text says why.
     """
     from devicecore_tools.doctor.reading.api_server import read_objects
 
-    answers = read_objects("", kubeconfig)
+    return looks_of(dict.fromkeys(OF_NODES, "they were not asked for") | read_objects("", kubeconfig, kinds), selects)
+
+
+def objects_in(documents: Iterable[Value]) -> dict[str, list[Any] | str]:
+    """Return the objects of each kind in what `kubectl get KINDS -o json` printed.
+
+    In place of a kind that no document has, there is a sentence that says so: kubectl prints one List for several
+    kinds, which does not say whether a kind was asked for. Raises DocumentError if a list is only a part of one.
+    """
+    found: dict[str, list[Any] | str] = {}
+    for document in documents:
+        kind = document["kind"].text("")
+        for item in items_of(document, "objects", kind) if kind.endswith("List") else (document,):
+            of_kind = found.setdefault(item["kind"].text(kind.removesuffix("List")), [])
+            assert isinstance(of_kind, list)  # noqa: S101 - for mypy: the sentences come below
+            of_kind.append(item.data)
+        if kind.endswith("List") and kind != "List":
+            found.setdefault(kind.removesuffix("List"), [])
+    return {kind: f"the files have no {kind}s" for kind in OF_NODES} | found
+
+
+def looks_of(answers: Mapping[str, Any], selects: Callable[[TargetNode], bool] | None = None) -> dict[str, Look]:
+    """Return a look at each selected node, by its name in their order, and one of `NO_NODE` if there are such devices.
+
+    `answers` has the objects of each kind of `OF_NODES`, or a sentence that says why they were not read.
+
+    Raises ValueError if the nodes were not read or cannot be used. The text says why.
+    """
     nodes = _by_node(answers["Node"], lambda node: [(node["metadata"]["name"].text(), node.data)])
     if isinstance(nodes, str):
         raise ValueError(nodes)  # noqa: TRY004 - the server could not be asked
@@ -70,8 +103,15 @@ def looks_at_all_nodes(kubeconfig: str | PathLike[str] | None) -> dict[str, Look
 
     found = {}
     for name, (*_, node) in sorted(nodes.items()):
+        if selects is not None and not selects(TargetNode(name, _labels(node))):
+            continue
         found[name] = look(name, Reading.of(PLACE, node_in(Value({**node, "kind": "Node"}, PLACE))))
     return found if isinstance(slices, str) or NO_NODE not in slices else {**found, NO_NODE: look(NO_NODE, away)}
+
+
+def _labels(node: Any) -> dict[str, str]:  # noqa: ANN401 - JSON has no better type
+    labels = Value(node, Document(PLACE))["metadata"]["labels"].mapping()
+    return {name: one.text("") for name, one in labels.items()}
 
 
 def _by_node(objects: Any, placed: Callable[[Value], Iterable[tuple[str, Any]]]) -> dict[str, list[Any]] | str:  # noqa: ANN401 - JSON has no better type

@@ -19,6 +19,9 @@ from devicecore_tools.doctor.account.schedulable import CORDONED, CRITICAL, MEMO
 from devicecore_tools.doctor.look.values import EventSeen, NodeSeen, NodeTaint, PodSeen, PodToleration, Reading
 from devicecore_tools.doctor.reading.large_documents import read_document_file
 
+OF_NODES = ("Node", "Pod", "Event", "ResourceSlice", "ResourceClaim", "DeviceClass")
+"""The kinds that say what happens on nodes."""
+
 STATIC_UIDS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
 """Annotations that have the UID under which the kubelet knows a static pod (kubelet: `ConfigMirrorAnnotationKey`)."""
 

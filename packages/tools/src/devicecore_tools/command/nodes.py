@@ -1,0 +1,270 @@
+"""`devicecore nodes`: what each node of a cluster has, what of it is free, and who holds it.
+
+Law: a number that is not known is `?`, and what was not read is named below the table and in the exit status.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from attrs import frozen
+
+from devicecore.domain.allocation import TargetNode
+from devicecore.domain.device_set import in_natural_order
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.model import DeviceId
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.command.collector import without_collector
+from devicecore_tools.command.inputs import read_input
+from devicecore_tools.command.options import PLACE, json_option, path_option, seconds_option
+from devicecore_tools.command.output import complain, print_json
+from devicecore_tools.command.signals import Signals
+from devicecore_tools.doctor.account.nodes import Counts, DeviceUse, ResourceOnNode, resources_of, totals
+from devicecore_tools.doctor.look.values import Look, Source
+from devicecore_tools.doctor.reading.cluster import NO_NODE, OF_DEVICES, looks_at_all_nodes, looks_of, objects_in
+from devicecore_tools.doctor.reading.label_selectors import label_selector
+
+if TYPE_CHECKING:
+    from devicecore.domain.documents import Value
+
+_UNUSABLE, _NOT_ALL_SEEN = 2, 3
+_CLEAR = "\x1b[H\x1b[2J"
+_NEEDED = {Source.PODS: "pods", Source.SLICES: "ResourceSlices", Source.ALLOCATIONS: "ResourceClaims"}
+_OF_SEVERAL = "(several nodes)"
+_COLUMNS = ("allocatable", "requested", "held", "free", "unhealthy")
+_FORMAT = 1
+
+Looks = Callable[[], dict[str, Look]]
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=PLACE)
+@path_option("--kubeconfig", "FILE", "Read this cluster. Default: $KUBECONFIG, or ~/.kube/config.")
+@click.option("--in-cluster", is_flag=True, help="Read this cluster with the service account of this pod.")
+@click.option("--devices", is_flag=True, help="List each device, with the pod and container that have it.")
+@click.option(
+    "--resource",
+    "wanted",
+    metavar="NAME",
+    multiple=True,
+    help="Only this resource or driver. * stands for any text, and the option may be given several times.",
+)
+@click.option(
+    "--node-selector",
+    "-l",
+    metavar="LABELS",
+    help="Only nodes with these labels, as `kubectl get nodes -l` takes them.",
+)
+@json_option
+@click.option("--watch", is_flag=True, help="Show it again and again, until SIGINT or SIGTERM.")
+@seconds_option("--interval", 10.0, "With --watch: the pause between two tables.")
+def nodes(
+    *,
+    files: tuple[str, ...],
+    kubeconfig: str | None,
+    in_cluster: bool,
+    devices: bool,
+    wanted: tuple[str, ...],
+    node_selector: str | None,
+    as_json: bool,
+    watch: bool,
+    interval: float,
+) -> int:
+    """Show what nodes have, what of it is free, and who holds it.
+
+    Each row is a resource of device plugins, or a DRA driver, on one node. Reads nodes, pods, ResourceSlices and
+    ResourceClaims from a cluster, or from FILEs that kubectl has written; - is standard input. Nothing is changed.
+
+    \b
+    $ devicecore nodes
+    $ devicecore nodes --resource 'nvidia.com/*' --node-selector pool=gpu
+    $ devicecore nodes --devices --json
+    $ kubectl get nodes,pods,resourceslices,resourceclaims -A -o json | devicecore nodes -
+
+    ALLOCATABLE is what a scheduler may give, REQUESTED what pods that are bound to the node request or claims have
+    allocated, HELD the part of that whose pods have begun to run, FREE what one more pod can get, and UNHEALTHY what
+    the node has and nobody gets: of a plugin the difference between capacity and allocatable, of a driver the devices
+    with a taint that keeps pods away. A ? is a number that was not read or that depends on what is left of a shared
+    device.
+
+    --devices needs no access to the nodes, so it names the devices of plugins only where a kubelet has written them
+    into the status of a pod. `devicecore doctor` on a node names all of them.
+
+    Exit status: 0 if everything was read, 3 if pods, slices or claims were not, 2 if the nodes were not.
+    """
+    read = _source(files, kubeconfig, in_cluster=in_cluster, selector=node_selector)
+    show = _Shown(devices=devices, wanted=wanted, as_json=as_json, selector=node_selector)
+    if not watch:
+        return show.once(read)
+    if "-" in files:
+        raise click.UsageError("--watch and standard input exclude each other.")
+    with Signals() as signals:
+        while True:
+            sys.stdout.write(_CLEAR if sys.stdout.isatty() and not as_json else "")
+            status = show.once(read)
+            sys.stdout.flush()
+            if signals.wait_for_end(interval):
+                return status
+
+
+def _source(files: Sequence[str], kubeconfig: str | None, *, in_cluster: bool, selector: str | None) -> Looks:
+    """Return what reads the nodes. Raises click.UsageError if the options contradict each other or name nothing."""
+    if sum((bool(files), kubeconfig is not None, in_cluster)) > 1:
+        raise click.UsageError("expected one of FILE, --kubeconfig and --in-cluster.")
+    selects: Callable[[TargetNode], bool] | None = None
+    if selector is not None:
+        try:
+            selects = label_selector(selector)
+        except (ValueError, DocumentError) as error:
+            raise click.UsageError(f"--node-selector: {error}.") from error
+    if files:
+        return lambda: looks_of(objects_in(_documents(files)), selects)
+    place = None if in_cluster else kubeconfig or default_kubeconfig()
+    if place is not None and not Path(place).is_file():
+        raise click.UsageError(
+            f"there is no kubeconfig {place}. Name one with --kubeconfig, use --in-cluster in a pod, or give the output"
+            " of kubectl get nodes,pods,resourceslices,resourceclaims -A -o json."
+        )
+    return lambda: looks_at_all_nodes(place, selects, OF_DEVICES)
+
+
+def default_kubeconfig() -> str:
+    """Return the file that kubectl would read: the first one in $KUBECONFIG, or else ~/.kube/config."""
+    named = [one for one in os.environ.get("KUBECONFIG", "").split(os.pathsep) if one]
+    return named[0] if named else str(Path.home() / ".kube" / "config")
+
+
+def _documents(files: Iterable[str]) -> Iterator["Value"]:
+    from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, parse_documents
+
+    for file in files:
+        if file == "-":
+            yield from parse_documents(sys.stdin.buffer.read(MAX_INPUT), "standard input")
+        else:
+            yield from parse_documents(read_input(file, MAX_INPUT), file)
+
+
+@frozen
+class _Shown:
+    """What is shown of the nodes."""
+
+    devices: bool
+    wanted: tuple[str, ...]
+    as_json: bool
+    selector: str | None
+
+    @without_collector()
+    def once(self, read: Looks) -> int:
+        """Read the nodes, print them, and return the exit status."""
+        try:
+            looks = read()
+        except (ValueError, DocumentError) as error:
+            complain("devicecore nodes", str(error))
+            return _UNUSABLE
+        if not looks.keys() - {NO_NODE}:
+            chosen = f" with the labels {self.selector}" if self.selector else ""
+            complain("devicecore nodes", f"there is no node{chosen}")
+            return _UNUSABLE
+        names = [*in_natural_order([DeviceId(one) for one in looks if one != NO_NODE]), *(looks.keys() & {NO_NODE})]
+        found = {name: tuple(one for one in resources_of(looks[name]) if self._is_wanted(one)) for name in names}
+        unread = _unread(looks.values())
+        if self.as_json:
+            print_json(self._document(found, unread))
+        else:
+            self._print(found, unread)
+        return _NOT_ALL_SEEN if unread else 0
+
+    def _is_wanted(self, one: ResourceOnNode) -> bool:
+        return not self.wanted or any(fnmatchcase(one.name, pattern) for pattern in self.wanted)
+
+    def _document(self, found: Mapping[str, tuple[ResourceOnNode, ...]], unread: Mapping[str, str]) -> object:
+        of_nodes = [
+            {"name": name or None, "resources": [self._resource(one) for one in resources]}
+            for name, resources in found.items()
+        ]
+        sums = [{"name": name, "driver": driver, **_numbers(of)} for (name, driver), of in totals(found).items()]
+        return {"format": _FORMAT, "nodes": of_nodes, "totals": sums, "not_read": dict(unread)}
+
+    def _resource(self, one: ResourceOnNode) -> dict[str, object]:
+        document: dict[str, object] = {"name": one.name, "driver": one.is_driver, **_numbers(one.counts)}
+        if self.devices:
+            document["devices"] = [
+                {
+                    "device": use.device or None,
+                    "count": use.count,
+                    "state": use.state,
+                    "namespace": use.namespace or None,
+                    "pod": use.pod or None,
+                    "container": use.container or None,
+                    "claim": use.claim or None,
+                }
+                for use in one.devices
+            ]
+        return document
+
+    def _print(self, found: Mapping[str, tuple[ResourceOnNode, ...]], unread: Mapping[str, str]) -> None:
+        header = ("NODE", "RESOURCE", *(one.upper() for one in _COLUMNS))
+        if self.devices:
+            header = ("NODE", "RESOURCE", "DEVICE", "STATE", "NAMESPACE", "POD", "CONTAINER", "CLAIM")
+        rows = [
+            row
+            for name, resources in found.items()
+            for one in resources
+            for row in self._rows(name or _OF_SEVERAL, one)
+        ]
+        if not self.devices and len(found) > 1:
+            rows += [(_all(found), name, *_cells(of)) for (name, _), of in totals(found).items()]
+        if rows:
+            _print_table([header, *rows])
+        bare = sum(not resources for resources in found.values())
+        if bare:
+            what = "such devices" if self.wanted else "devices"
+            sys.stdout.write(f"{counted(bare, 'node')} of {len(found):,} {'has' if bare == 1 else 'have'} no {what}.\n")
+        for kind, why in unread.items():
+            sys.stdout.write(f"not read: {kind}: {foreign_text(why, 300)}\n")
+
+    def _rows(self, node: str, one: ResourceOnNode) -> Iterator[tuple[str, ...]]:
+        if not self.devices:
+            yield node, one.name, *_cells(one.counts)
+            return
+        for use in one.devices:
+            yield node, one.name, _name_of(use), use.state, use.namespace, use.pod, use.container, use.claim
+
+
+def _all(found: Mapping[str, object]) -> str:
+    return f"all {len(found.keys() - {NO_NODE}):,} nodes"
+
+
+def _name_of(use: DeviceUse) -> str:
+    return use.device or f"({use.count:,} not named)"
+
+
+def _numbers(counts: Counts) -> dict[str, int | None]:
+    return {one: getattr(counts, one) for one in _COLUMNS}
+
+
+def _cells(counts: Counts) -> tuple[str, ...]:
+    return tuple("?" if number is None else f"{number:,}" for number in _numbers(counts).values())
+
+
+def _unread(looks: Iterable[Look]) -> dict[str, str]:
+    """Return why each kind that the table needs was not read, as the first node that lacks it says."""
+    found: dict[str, str] = {}
+    for look in looks:
+        for source, kind in _NEEDED.items():
+            reading = look.readings[source]
+            if reading.value is None and not (source is Source.PODS and not look.node.value):
+                found.setdefault(kind, reading.problem)
+    return found
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    shown = [[foreign_text(cell, 100) or "-" for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        line = "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        sys.stdout.write(f"{line.rstrip()}\n")

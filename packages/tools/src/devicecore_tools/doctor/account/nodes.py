@@ -1,0 +1,220 @@
+"""What nodes have, what of it is requested, held and free, and who holds it: the answer of `devicecore nodes`.
+
+Law: a number that a missing source could change is None, never 0. Devices are counted as a scheduler counts them: what
+a pod requests is taken from the moment the pod is bound, also if no container has begun.
+"""
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+
+from attrs import frozen
+
+from devicecore.domain.device_set import in_natural_order
+from devicecore.domain.model import DeviceId, Pod, PodUid
+from devicecore_tools.doctor.account.dra import DraDevice
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.look.values import Device, Look, PodSeen, grouped
+
+_UNHEALTHY = "unhealthy"
+
+
+@frozen
+class Counts:
+    """How many devices a node has of one resource, or of one DRA driver. None is a number that is not known.
+
+    Attributes:
+        allocatable: those that a scheduler may give: of a plugin what the Node says, of a driver those without a taint
+            that keeps pods away.
+        requested: those that bound pods request, or that are allocated to claims. A share of a device counts as one.
+        held: those of `requested` whose pod a kubelet has begun to run.
+        free: those that one more pod may get.
+        unhealthy: those that the Node has and that are not allocatable.
+    """
+
+    allocatable: int | None
+    requested: int | None
+    held: int | None
+    free: int | None
+    unhealthy: int | None
+
+    def __add__(self, other: "Counts") -> "Counts":
+        """Return the sums. A sum with a number that is not known is not known."""
+        mine, others = _numbers(self), _numbers(other)
+        sums = [None if a is None or b is None else a + b for a, b in zip(mine, others, strict=True)]
+        return Counts(*sums)
+
+
+def _numbers(counts: Counts) -> tuple[int | None, ...]:
+    return counts.allocatable, counts.requested, counts.held, counts.free, counts.unhealthy
+
+
+@frozen
+class DeviceUse:
+    """A device and a container that has it, or several devices of which no source says the ids.
+
+    Attributes:
+        device: the id that a plugin gave it, or `pool/device` of a driver; empty if no source names it.
+        count: 1, or how many devices without a name.
+        state: `held`, `requested` (the pod has not begun), `free`, `unhealthy` or `unknown`; `held, unhealthy` if the
+            status of the pod says so.
+        namespace, pod, container: who has it; empty if nobody has, or if that is not known.
+        claim: the ResourceClaim through which it is had, as `namespace/name`.
+    """
+
+    device: str
+    count: int
+    state: str
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    claim: str = ""
+
+
+@frozen
+class ResourceOnNode:
+    """The devices of one resource of a plugin, or of one DRA driver, on a node."""
+
+    name: str
+    is_driver: bool
+    counts: Counts
+    devices: tuple[DeviceUse, ...]
+
+
+def resources_of(look: Look) -> tuple[ResourceOnNode, ...]:
+    """Return what a node has, and who has it, as far as its objects at the API server say."""
+    facts = Facts(look)
+    return (*_of_plugins(facts), *_of_drivers(facts))
+
+
+def requested_by(pod: Pod, resource: str) -> int:
+    """Return how many devices of a plugin's resource a pod takes from a node.
+
+    Containers and sidecars run at the same time. An init container that ends counts if it needs more, together with the
+    sidecars that started before it (Kubernetes: `PodRequests`).
+    """
+    sidecars = largest = 0
+    for container in pod.init_containers:
+        count = _of_plugin(pod, container.name, resource)
+        largest = max(largest, sidecars + count)
+        sidecars += count if container.restartable else 0
+    return max(largest, sidecars + sum(_of_plugin(pod, one.name, resource) for one in pod.containers))
+
+
+def _of_plugin(pod: Pod, container: str, resource: str) -> int:
+    """Return the limit of a container, unless a claim serves the resource in the place of a plugin."""
+    return 0 if (container, resource) in pod.claimed else pod.container(container).limits.get(resource, 0)
+
+
+# --- device plugins --------------------------------------------------------------------------------------------------
+
+
+def _of_plugins(facts: Facts) -> Iterator[ResourceOnNode]:
+    node, pods = facts.look.node.value, facts.look.pods.value
+    if node is None:
+        return
+    bound = [one for one in pods or () if not one.has_ended]
+    begun = {one.pod.uid for one in facts.pods.here}
+    wanted = {
+        resource
+        for one in bound
+        for container in one.pod.in_start_order
+        for resource, count in container.limits.items()
+        if count and "/" in resource and resource in {*node.capacity, *node.allocatable}
+    }
+    for resource in sorted({*node.capacity, *node.allocatable, *wanted}):
+        allocatable = node.allocatable.get(resource, 0)
+        uses = tuple(use for one in bound for use in _held_of(one, resource, is_begun=one.pod.uid in begun))
+        requested = sum(requested_by(one.pod, resource) for one in bound)
+        held = sum(requested_by(one.pod, resource) for one in bound if one.pod.uid in begun)
+        unhealthy = max(0, node.capacity.get(resource, 0) - allocatable)
+        free = max(0, allocatable - requested)
+        rest = (("free", free), (_UNHEALTHY, unhealthy))
+        counts = Counts(allocatable, requested, held, free, unhealthy)
+        if pods is None:
+            counts, rest = Counts(allocatable, None, None, None, unhealthy), (("unknown", allocatable), rest[1])
+        nobodys = tuple(DeviceUse("", count, state) for state, count in rest if count)
+        yield ResourceOnNode(resource, is_driver=False, counts=counts, devices=(*uses, *nobodys))
+
+
+def _held_of(one: PodSeen, resource: str, *, is_begun: bool) -> Iterator[DeviceUse]:
+    """Yield the devices of each container: those that the pod's status names, and how many it does not name."""
+    state = "held" if is_begun else "requested"
+    for container in one.pod.in_start_order:
+        count = _of_plugin(one.pod, container.name, resource)
+        # A kubelet of 1.31 or newer writes the ids, where the gate ResourceHealthStatus is on.
+        named = one.statuses.get((container.name, resource), {}) if count else {}
+        for device in in_natural_order([*map(DeviceId, named)]):
+            told = f"{state}, {_UNHEALTHY}" if named[device] == "Unhealthy" else state
+            yield DeviceUse(device, 1, told, *one.place, container.name)
+        if count > len(named):
+            yield DeviceUse("", count - len(named), state, *one.place, container.name)
+
+
+# --- DRA drivers -----------------------------------------------------------------------------------------------------
+
+
+def _of_drivers(facts: Facts) -> Iterator[ResourceOnNode]:
+    look = facts.look
+    claims, pods, is_published = look.allocations.value, look.pods.value, look.slices.value is not None
+    users: dict[str, list[tuple[PodSeen, str]]] = {}
+    for one in pods or ():
+        if not one.has_ended:
+            for container, names in one.claims.items():
+                for claim in names:
+                    users.setdefault(claim, []).append((one, container))
+    begun = {one.pod.uid for one in facts.pods.here}
+    shared = {key for claim in claims or () for key in claim.shared}
+    of_driver = grouped((key[0], (key, one)) for key, one in facts.dra.devices.items())
+    for driver in sorted(of_driver):
+        uses, free = [], 0
+        is_free_known = claims is not None and is_published
+        requested = held = unhealthy = 0
+        for key, device in of_driver[driver]:
+            names = (*device.claims, *device.pending)
+            unhealthy += device.is_tainted
+            requested += len(names)
+            uses += [use for claim in names for use in _of_claim(key, claim, users.get(claim, ()), begun)]
+            held += sum(any(one.pod.uid in begun for one, _ in users.get(claim, ())) for claim in names)
+            is_free = _is_free(device, is_taken=bool(names), has_shares=key in shared)
+            is_free_known &= is_free is not None
+            free += bool(is_free)
+            if not names:
+                state = _UNHEALTHY if device.is_tainted else {None: "unknown", True: "free"}.get(is_free, "unknown")
+                uses.append(DeviceUse("/".join(key[1:]), 1, state if claims is not None else "unknown"))
+        counts = Counts(
+            len(of_driver[driver]) - unhealthy if is_published else None,
+            None if claims is None else requested,
+            None if claims is None or pods is None else held,
+            free if is_free_known else None,
+            unhealthy if is_published else None,
+        )
+        yield ResourceOnNode(driver, is_driver=True, counts=counts, devices=tuple(uses))
+
+
+def _of_claim(
+    key: Device, claim: str, users: Iterable[tuple[PodSeen, str]], begun: Container[PodUid]
+) -> Iterator[DeviceUse]:
+    device = "/".join(key[1:])
+    for one, container in users:
+        state = "held" if one.pod.uid in begun else "requested"
+        yield DeviceUse(device, 1, state, *one.place, container, claim)
+    if not users:  # the pod is on another node or gone, or nobody has used the claim yet
+        yield DeviceUse(device, 1, "requested", claim=claim)
+
+
+def _is_free(device: DraDevice, *, is_taken: bool, has_shares: bool) -> bool | None:
+    """Return whether one more claim may get a device. None if that depends on what is left of a shared device."""
+    if device.is_tainted or device.has_room is False:
+        return False
+    if is_taken:
+        return None if has_shares else False
+    return device.has_room
+
+
+def totals(nodes: Mapping[str, tuple[ResourceOnNode, ...]]) -> dict[tuple[str, bool], Counts]:
+    """Return the sum over all nodes for each resource and driver."""
+    found: dict[tuple[str, bool], Counts] = {}
+    for resources in nodes.values():
+        for one in resources:
+            key = one.name, one.is_driver
+            found[key] = found[key] + one.counts if key in found else one.counts
+    return dict(sorted(found.items()))

@@ -1,0 +1,42 @@
+"""Label selectors as `kubectl -l` takes them.
+
+Law: a text that kubectl refuses is refused with a sentence; every other selects the nodes that kubectl would list.
+"""
+
+import re
+from collections.abc import Callable
+
+from devicecore.domain.allocation import TargetNode
+from devicecore.domain.allocation.node_selectors import node_selector
+from devicecore.domain.documents import Value
+
+_KEY = r"(?:[A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_VALUE = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
+_FORMS = (  # how Kubernetes' `labels.Parse` reads a requirement, and what a node selector calls it
+    (re.compile(rf"({_KEY})"), "Exists"),
+    (re.compile(rf"!\s*({_KEY})"), "DoesNotExist"),
+    (re.compile(rf"({_KEY})\s*==?\s*({_VALUE})"), "In"),
+    (re.compile(rf"({_KEY})\s*!=\s*({_VALUE})"), "NotIn"),
+    (re.compile(rf"({_KEY})\s+in\s*\(([^()]*)\)"), "In"),
+    (re.compile(rf"({_KEY})\s+notin\s*\(([^()]*)\)"), "NotIn"),
+    (re.compile(rf"({_KEY})\s*>\s*(-?[0-9]+)"), "Gt"),
+    (re.compile(rf"({_KEY})\s*<\s*(-?[0-9]+)"), "Lt"),
+)
+_COMMA = re.compile(r",(?![^(]*\))")  # outside of parentheses
+
+
+def label_selector(text: str) -> Callable[[TargetNode], bool]:
+    """Return a function that says whether a node has the labels. Raises ValueError with the part that is none."""
+    requirements = [_requirement(part.strip()) for part in _COMMA.split(text)]
+    return node_selector(Value.of({"nodeSelectorTerms": [{"matchExpressions": requirements}]}, "selector"))
+
+
+def _requirement(part: str) -> dict[str, object]:
+    for form, operator in _FORMS:
+        if match := form.fullmatch(part):
+            key, *rest = match.groups()
+            values = [one.strip() for one in rest[0].split(",")] if rest else []
+            if all(re.fullmatch(_VALUE, one) for one in values) or operator in {"Gt", "Lt"}:
+                return {"key": key, "operator": operator, "values": values}
+    message = f"expected requirements such as tier=gpu, tier!=gpu, tier in (a, b) or !tier, got {part!r}"
+    raise ValueError(message)

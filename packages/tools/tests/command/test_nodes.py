@@ -1,0 +1,216 @@
+"""`devicecore nodes`: what nodes have, what is free, and who holds it, from a cluster or from files."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devicecore_tools.command.main import main
+from devicecore_tools.testing.api_server import LocalApiServer
+
+Capsys = pytest.CaptureFixture[str]
+Json = Any
+GPU, DRIVER = "example.com/gpu", "gpu.example.com"
+
+
+def node(name: str, capacity: int, allocatable: int, **labels: str) -> Json:
+    """Return a Node with devices of a plugin."""
+    status = {"capacity": {GPU: str(capacity), "cpu": "8"}, "allocatable": {GPU: str(allocatable), "cpu": "8"}}
+    return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "labels": labels}, "status": status}
+
+
+def pod(name: str, on: str, limit: int = 0, phase: str = "Running", claim: str = "") -> Json:
+    """Return a pod that is bound to a node."""
+    container: Json = {"name": "main", "image": "img", "resources": {"limits": {GPU: str(limit)} if limit else {}}}
+    spec: Json = {"nodeName": on, "containers": [container]}
+    if claim:
+        spec["resourceClaims"] = [{"name": "c", "resourceClaimName": claim}]
+        container["resources"]["claims"] = [{"name": "c"}]
+    status = {"phase": phase} if phase == "Pending" else {"phase": phase, "startTime": "2026-01-01T00:00:00Z"}
+    metadata = {"name": name, "namespace": "team", "uid": f"uid-{name}"}
+    return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": status}
+
+
+def slice_of(on: str, *devices: Json) -> Json:
+    """Return the ResourceSlice of a node."""
+    pool = {"name": on, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": on, "pool": pool, "devices": list(devices)}
+    return {"kind": "ResourceSlice", "apiVersion": "resource.k8s.io/v1", "metadata": {"name": on}, "spec": spec}
+
+
+def claim(name: str, on: str, device: str, **result: Json) -> Json:
+    """Return a claim that has a device."""
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+    results = [{"request": "r", "driver": DRIVER, "pool": on, "device": device, **result}]
+    metadata = {"name": name, "namespace": "team"}
+    return {
+        "kind": "ResourceClaim",
+        "apiVersion": "resource.k8s.io/v1",
+        "metadata": metadata,
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+
+
+TAINT = {"key": "broken", "effect": "NoSchedule"}
+CLUSTER = [
+    node("n10", 4, 4, pool="gpu"),
+    node("n2", 4, 3, pool="gpu"),
+    node("bare", 0, 0),
+    pod("runs", "n2", 2),
+    pod("waits", "n2", 1, "Pending"),
+    pod("ended", "n2", 1, "Succeeded"),
+    pod("trains", "n10", claim="held"),
+    slice_of("n10", {"name": "gpu-0"}, {"name": "gpu-1"}, {"name": "gpu-2", "taints": [TAINT]}),
+    claim("held", "n10", "gpu-0"),
+    claim("watched", "n10", "gpu-1", adminAccess=True),
+]
+
+
+def saved(path: Path, objects: list[Json]) -> str:
+    """Write objects as `kubectl get -o json` prints them."""
+    path.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}), encoding="utf-8")
+    return str(path)
+
+
+def asked(capsys: Capsys, *arguments: str, status: int = 0) -> Json:
+    """Return the JSON that the command prints."""
+    assert main(["nodes", "--json", *arguments]) == status
+    return json.loads(capsys.readouterr().out)
+
+
+def counts(document: Json) -> Json:
+    """Return the numbers of each node and resource."""
+    return {
+        (of["name"], one["name"]): tuple(
+            one[column] for column in ("allocatable", "requested", "held", "free", "unhealthy")
+        )
+        for of in document["nodes"]
+        for one in of["resources"]
+    }
+
+
+EXPECTED = {
+    ("n2", GPU): (3, 3, 2, 0, 1),
+    ("n10", GPU): (4, 0, 0, 4, 0),
+    ("n10", DRIVER): (2, 1, 1, 1, 1),
+}
+
+
+def test_devices_are_counted_as_a_scheduler_counts_them(tmp_path: Path, capsys: Capsys) -> None:
+    """A pod that has not begun takes devices from its node, and one that has ended takes none."""
+    document = asked(capsys, saved(tmp_path / "all.json", CLUSTER))
+    assert {key: of for key, of in counts(document).items() if key[0] != "bare"} == EXPECTED
+    assert [of["name"] for of in document["nodes"]] == ["bare", "n2", "n10"]
+    assert document["not_read"] == {}
+    assert [(one["name"], one["free"]) for one in document["totals"]] == [(GPU, 4), (DRIVER, 1)]
+
+
+def test_a_cluster_and_its_files_give_the_same_table(tmp_path: Path, capsys: Capsys) -> None:
+    """The API server is asked for what `kubectl get` would print."""
+    with LocalApiServer() as server:
+        server.create({"kind": "Namespace", "metadata": {"name": "team"}})
+        for one in CLUSTER:
+            server.create(one)
+        config = str(server.kubeconfig(tmp_path / "config"))
+        live = asked(capsys, "--devices", "--kubeconfig", config)
+    assert live == asked(capsys, "--devices", saved(tmp_path / "all.json", CLUSTER))
+
+
+def test_each_device_is_listed_with_who_has_it(tmp_path: Path, capsys: Capsys) -> None:
+    """Claims name the devices of drivers. Of plugins' devices, a pod's status names some, and the rest is counted."""
+    cluster = json.loads(json.dumps(CLUSTER))
+    running = next(one for one in cluster if one["metadata"]["name"] == "runs")
+    health = [{"name": GPU, "resources": [{"resourceID": "gpu-7", "health": "Unhealthy"}]}]
+    running["status"]["containerStatuses"] = [{"name": "main", "allocatedResourcesStatus": health}]
+    assert main(["nodes", "--devices", saved(tmp_path / "all.json", cluster)]) == 0
+    rows = [line.split("   ") for line in capsys.readouterr().out.splitlines()]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert ["n2", GPU, "gpu-7", "held, unhealthy", "team", "runs", "main", "-"] in cells
+    assert ["n2", GPU, "(1 not named)", "held", "team", "runs", "main", "-"] in cells
+    assert ["n2", GPU, "(1 not named)", "requested", "team", "waits", "main", "-"] in cells
+    assert ["n10", DRIVER, "n10/gpu-0", "held", "team", "trains", "main", "team/held"] in cells
+    assert ["n10", DRIVER, "n10/gpu-1", "free", "-", "-", "-", "-"] in cells
+    assert ["n10", DRIVER, "n10/gpu-2", "unhealthy", "-", "-", "-", "-"] in cells
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("pool=gpu", ["n2", "n10"]),
+        ("pool==gpu,!zone", ["n2", "n10"]),
+        ("!pool", ["bare"]),
+        ("pool notin (gpu, cpu)", ["bare"]),
+        ("pool in (gpu,cpu)", ["n2", "n10"]),
+        ("pool!=gpu", ["bare"]),
+    ],
+)
+def test_nodes_are_selected_by_labels_as_kubectl_does(
+    selector: str, names: list[str], tmp_path: Path, capsys: Capsys
+) -> None:
+    """The selector has the words of `kubectl get -l`."""
+    document = asked(capsys, saved(tmp_path / "all.json", CLUSTER), "--node-selector", selector)
+    assert [of["name"] for of in document["nodes"]] == names
+
+
+def test_a_resource_is_selected_by_a_pattern(tmp_path: Path, capsys: Capsys) -> None:
+    """Names may have a star, so that one option finds the slices of MIG."""
+    document = asked(capsys, saved(tmp_path / "all.json", CLUSTER), "--resource", "gpu.*")
+    assert [one["name"] for of in document["nodes"] for one in of["resources"]] == [DRIVER]
+
+
+@pytest.mark.parametrize(
+    ("missing", "kinds"),
+    [("Pod", ["pods"]), ("ResourceClaim", ["ResourceClaims"]), ("ResourceSlice", ["ResourceSlices"])],
+)
+def test_a_number_that_was_not_read_is_never_zero(
+    missing: str, kinds: list[str], tmp_path: Path, capsys: Capsys
+) -> None:
+    """Without pods or claims nothing is free, and the exit status says so."""
+    files = saved(tmp_path / "some.json", [one for one in CLUSTER if one["kind"] != missing])
+    document = asked(capsys, files, status=3)
+    assert list(document["not_read"]) == kinds
+    known = counts(document)
+    if missing == "Pod":
+        assert known["n2", GPU] == (3, None, None, None, 1)
+        assert known["n10", DRIVER] == (2, 1, None, 1, 1)
+    elif missing == "ResourceClaim":
+        assert known["n10", DRIVER] == (2, None, None, None, 1)
+    assert main(["nodes", files]) == 3
+    assert f"not read: {kinds[0]}: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["{}", "--kubeconfig", "{}"], "expected one of FILE, --kubeconfig and --in-cluster."),
+        (
+            ["{}", "-l", "pool==="],
+            "expected requirements such as tier=gpu, tier!=gpu, tier in (a, b) or !tier, got 'po",
+        ),
+        (["{}", "-l", "pool=none"], "there is no node with the labels pool=none"),
+        ([], "there is no kubeconfig"),
+        (["/nowhere/x.json"], "/nowhere/x.json: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_read_gets_a_sentence(
+    arguments: list[str], sentence: str, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each ends with 2 and says what was expected."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    files = saved(tmp_path / "all.json", CLUSTER)
+    assert main(["nodes", *(one.format(files) for one in arguments)]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_the_kubeconfig_of_kubectl_is_the_default(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """$KUBECONFIG may name several files; the first is read."""
+    with LocalApiServer() as server:
+        server.create(node("n1", 1, 1))
+        config = server.kubeconfig(tmp_path / "config")
+        monkeypatch.setenv("KUBECONFIG", f"{config}{os.pathsep}{tmp_path / 'other'}")
+        document = asked(capsys)
+    assert counts(document) == {("n1", GPU): (1, 0, 0, 1, 0)}
