@@ -3,6 +3,7 @@
 import gc
 import os
 import resource
+import select
 import signal
 import sys
 
@@ -111,3 +112,64 @@ def test_what_most_classes_have_needs_no_process() -> None:
         assert is_harmless(tokens_of(expression))
         problem_of(cel, expression)
     assert pid_of(cel) == 0
+
+
+def test_a_fork_asks_a_process_of_its_own_and_leaves_that_of_its_parent() -> None:
+    """Both shared one pipe, so each might read the answer to the question of the other: a wrong value, and no error."""
+    cel = CelSelectors()
+    assert cel(LOOP, DEVICE)
+    first = pid_of(cel)
+    child = os.fork()
+    if child == 0:
+        wrong = sum(not cel(f"[{number}].exists(x, x == {number})", DEVICE) for number in range(20))
+        is_own = pid_of(cel) not in (0, first)
+        del cel
+        gc.collect()
+        os._exit(wrong + 100 * (not is_own))
+    wrong = sum(cel(f"[{number}].exists(x, x != {number})", DEVICE) for number in range(20))
+    assert (os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), wrong) == (0, 0)
+    assert pid_of(cel) == first
+
+
+def test_a_fork_while_another_thread_asks_is_not_locked_out() -> None:
+    """The thread that holds the lock does not exist in the child."""
+    cel = CelSelectors()
+    assert cel(LOOP, DEVICE)
+    with cel._ask.__self__._lock:  # type: ignore[union-attr]  # noqa: SLF001 - as another thread would
+        child = os.fork()
+        if child == 0:
+            os._exit(not cel("[3].exists(x, x == 3)", DEVICE))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_process_that_stands_still_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It uses no processor time, so the limit of that does not end it."""
+    monkeypatch.setattr("devicecore.adapters.cel.limited.MAX_WAIT", 0.2)
+    cel = CelSelectors()
+    with monkeypatch.context() as patient:
+        patient.setattr("devicecore.adapters.cel.limited.MAX_WAIT", 30.0)
+        assert cel(LOOP, DEVICE)
+    os.kill(pid_of(cel), signal.SIGSTOP)
+    assert "was given up" in problem_of(cel, "[5].exists(x, x == 5)")
+
+
+def test_the_process_ends_in_the_middle_of_a_question_if_its_parent_is_killed() -> None:
+    """While an expression is evaluated, it cannot see that nobody waits for the answer any more."""
+    told, tell = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        cel = CelSelectors()
+        cel(LOOP, DEVICE)
+        os.write(tell, pid_of(cel).to_bytes(8, "big"))
+        text = "".join("ab"[n * n % 7 % 2] for n in range(8_000))
+        problem_of(cel, f"lists.range(9999).all(x, !'{text}'.matches('((a?){{200}}b?){{5}}c'))")
+        os._exit(1)
+    pid = int.from_bytes(os.read(told, 8), "big")
+    watched = os.pidfd_open(pid)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    ready = select.poll()
+    ready.register(watched, select.POLLIN)
+    assert ready.poll(2_000)  # before the limit of processor time would end it
+    for descriptor in (told, tell, watched):
+        os.close(descriptor)

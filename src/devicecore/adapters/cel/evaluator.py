@@ -3,19 +3,27 @@
 Law: it answers one question after another, and ends when nobody can ask any more.
 """
 
+import fcntl
+import os
 import pickle
 import resource
+import select
+import signal
 import sys
 from pathlib import Path
 from typing import BinaryIO
 
 from devicecore.adapters.cel import CelSelectors
-from devicecore.adapters.cel.limited import GIVEN_UP, MAX_MEMORY, READY
+from devicecore.adapters.cel.limited import GIVEN_UP, LENGTH, MAX_MEMORY, READY
 from devicecore.domain.allocation import Features, PoolDevice, SelectorError
 
 
-def serve(*, list_attributes: bool, max_seconds: int) -> None:
-    """Say that everything is imported, and answer questions on standard input until it ends."""
+def serve(watched: int, *, list_attributes: bool, max_seconds: int) -> None:
+    """Say that everything is imported, and answer questions on standard input until it ends.
+
+    Nothing is ever written into the pipe `watched`. It ends when the process that asks has ended.
+    """
+    _end_with(watched)
     selects = CelSelectors(Features(list_attributes=list_attributes), is_limited=False)
     questions, answers = sys.stdin.buffer, sys.stdout.buffer
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -27,8 +35,22 @@ def serve(*, list_attributes: bool, max_seconds: int) -> None:
         spent = resource.getrusage(resource.RUSAGE_SELF)
         limit = int(spent.ru_utime + spent.ru_stime) + max_seconds  # whole seconds, hence rounded down
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
-        pickle.dump(_answer(selects, *question), answers)
+        answer = pickle.dumps(_answer(selects, *question))
+        answers.write(len(answer).to_bytes(LENGTH, "big") + answer)
         answers.flush()
+
+
+def _end_with(watched: int) -> None:
+    """Have the kernel end this process when the other end of a pipe is closed.
+
+    No Python runs here while an expression is evaluated, so the process went on after the one that asked was killed.
+    The kernel sends SIGIO to the owner of a pipe, which ends a process that does not handle it.
+    """
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(watched, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(watched, fcntl.F_SETFL, fcntl.fcntl(watched, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([watched], [], [], 0)[0]:  # it had ended before the kernel knew
+        sys.exit()
 
 
 def _next(questions: BinaryIO) -> tuple[str, PoolDevice | None] | None:

@@ -1,7 +1,8 @@
 """Evaluation of CEL expressions in a process with limits.
 
-Laws: an expression takes at most `MAX_MEMORY` bytes and `MAX_SECONDS` of processor time, or it is a `SelectorError`.
-The process ends with the one that has started it, and nothing of it is left behind.
+Laws: an expression takes at most `MAX_MEMORY` bytes, `MAX_SECONDS` of processor time and `MAX_WAIT` seconds, or it is a
+`SelectorError`. The process ends with the one that has started it, also if that is killed, and nothing of it is left
+behind. A fork asks a process of its own, and never ends that of its parent.
 
 Most expressions compare attributes, and cannot take more than a small multiple of their length: they need no process
 (`is_harmless`).
@@ -10,9 +11,11 @@ Most expressions compare attributes, and cannot take more than a small multiple 
 import contextlib
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -25,6 +28,9 @@ MAX_MEMORY = 100 * 1024 * 1024
 
 MAX_SECONDS = 5
 """Seconds of processor time for one expression, with which Kubernetes evaluates about as much as its limit of cost."""
+
+MAX_WAIT = 30.0
+"""Seconds to wait for an answer: a process that is stopped, or gets no processor, uses none of its `MAX_SECONDS`."""
 
 GIVEN_UP = f"it takes more than {MAX_MEMORY // 1024**2} MiB of memory or {MAX_SECONDS} s, and was given up"
 
@@ -58,6 +64,9 @@ _PROGRAM = "devicecore.adapters.cel.evaluator"
 READY = b"ready"
 """What the process says when it can be asked."""
 
+LENGTH = 8
+"""Bytes with the length of an answer, which stand before it."""
+
 
 class NoProcessError(SelectorError):
     """The process could not be started, so that nothing is known of the expression."""
@@ -74,6 +83,7 @@ class LimitedProcess:
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._ender: Callable[[], object] = _nothing
+        _instances.add(self)
 
     def ask(self, expression: str, device: PoolDevice | None) -> bool:
         """Return the value of an expression for a device. Without a device it is only compiled, and the result is true.
@@ -95,6 +105,15 @@ class LimitedProcess:
             raise SelectorError(problem, at_run_time=at_run_time)
         return value
 
+    def forget(self) -> None:
+        """Let go of the process in a fork: parent and child would take each other's answers from one pipe.
+
+        Another thread may have held the lock while the parent forked, and it does not exist in the child.
+        """
+        self._lock = Lock()
+        if self._process is not None:
+            self._end()
+
     def _answer(self, question: object) -> tuple[bool, str, bool] | None:
         """Return what the process answers. It is None if that has died, or has no memory left.
 
@@ -103,6 +122,9 @@ class LimitedProcess:
         process = self._process or self._start()
         try:
             answer = _exchange(process, question)
+        except TimeoutError:
+            self._end()
+            raise SelectorError(GIVEN_UP) from None
         except (OSError, EOFError, pickle.UnpicklingError):
             self._end()
             if process.returncode == -signal.SIGXCPU:
@@ -118,20 +140,28 @@ class LimitedProcess:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         path = os.pathsep.join(one for one in sys.path if one)
+        ends: tuple[int, ...] = ()
         try:
+            ends = watched, held = os.pipe()
             process = subprocess.Popen(  # noqa: S603 - this Python
-                [sys.executable, "-P", "-c", f"from {_PROGRAM} import serve; serve({self._arguments})"],
+                [sys.executable, "-P", "-c", f"from {_PROGRAM} import serve; serve({watched}, {self._arguments})"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": path},
+                pass_fds=(watched,),
                 start_new_session=True,  # a Ctrl-C is for the process that asks
             )
         except OSError as error:
+            for end in ends:
+                os.close(end)
             raise NoProcessError(str(error)) from None
-        self._process, self._ender = process, weakref.finalize(self, _end_process, process)
+        os.close(watched)
+        self._process, self._ender = process, weakref.finalize(self, _end_process, process, held, os.getpid())
         try:
-            is_ready = process.stdout is not None and process.stdout.read(len(READY)) == READY
+            is_ready = _read(process, len(READY)) == READY
+        except (EOFError, OSError):
+            is_ready = False
         except BaseException:
             self._end()
             raise
@@ -146,13 +176,32 @@ class LimitedProcess:
         self._ender()
 
 
-def _end_process(process: "subprocess.Popen[bytes]") -> None:
-    process.kill()
+_instances: "weakref.WeakSet[LimitedProcess]" = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for one in list(_instances):
+        one.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+def _end_process(process: "subprocess.Popen[bytes]", held: int, parent: int) -> None:
+    """Close our ends of the pipes, and end the process if it is this process's own."""
+    is_own = parent == os.getpid()
+    if is_own:
+        process.kill()
+    with contextlib.suppress(OSError):
+        os.close(held)
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             with contextlib.suppress(OSError):
                 pipe.close()
-    process.wait()
+    if is_own:
+        process.wait()
+    else:
+        process.returncode = 0  # it is not a child of this process, which cannot wait for it
 
 
 def _nothing() -> None:
@@ -160,10 +209,28 @@ def _nothing() -> None:
 
 
 def _exchange(process: "subprocess.Popen[bytes]", question: object) -> tuple[bool, str, bool]:
-    questions, answers = process.stdin, process.stdout
-    if questions is None or answers is None:
+    """Ask a question and return the answer. Raises EOFError or OSError if there is none."""
+    if process.stdin is None:
         raise EOFError
-    pickle.dump(question, questions)
-    questions.flush()
-    answer: tuple[bool, str, bool] = pickle.load(answers)  # noqa: S301 - of the own process
+    pickle.dump(question, process.stdin)
+    process.stdin.flush()
+    size = int.from_bytes(_read(process, LENGTH), "big")
+    answer: tuple[bool, str, bool] = pickle.loads(_read(process, size))  # noqa: S301 - of the own process
     return answer
+
+
+def _read(process: "subprocess.Popen[bytes]", size: int) -> bytes:
+    """Return the next `size` bytes. Raises EOFError if there are less, and TimeoutError after `MAX_WAIT`."""
+    if process.stdout is None:
+        raise EOFError
+    descriptor, deadline, found = process.stdout.fileno(), time.monotonic() + MAX_WAIT, b""
+    ready = select.poll()  # and not `select.select`, which refuses descriptors above 1,023
+    ready.register(descriptor, select.POLLIN)
+    while len(found) < size:
+        if not ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise TimeoutError
+        part = os.read(descriptor, size - len(found))
+        if not part:
+            raise EOFError
+        found += part
+    return found
