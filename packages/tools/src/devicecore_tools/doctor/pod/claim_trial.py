@@ -60,8 +60,8 @@ from devicecore.domain.model import Pod, is_extended_resource
 from devicecore.domain.quantity import Quantity
 from devicecore_tools.doctor.pod.claim_changes import Change, Refused
 from devicecore_tools.doctor.pod.expression_edits import wanted_drivers
-from devicecore_tools.doctor.reading.expressions import Expressions
 from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rule_of
+from devicecore_tools.expressions import Expressions
 
 MAX_TRIALS = 250
 """Changes that are tried, which bounds the time. They are fewer on a node with more than 4,000 devices."""
